@@ -1,0 +1,28 @@
+"""Errors, grouped by what the caller does next: fix the configuration, fix the data, wait, or stop.
+
+Each carries a message for a person (what, where, what to do next); none carries a token or a person's data.
+"""
+
+
+class ConnectorError(Exception):
+    """Any failure that this library foresees; `str()` of it is fit to show to a person."""
+
+
+class ConfigurationError(ConnectorError):
+    """Settings, a job or an option cannot be used as given: nothing was started. Fix it and run again."""
+
+
+class SourceError(ConnectorError):
+    """A source cannot be read, or not to its end: fix the data or its access and run again."""
+
+
+class LockedError(ConnectorError):
+    """Another run holds the ledger: wait for it."""
+
+
+class LedgerError(ConnectorError):
+    """The ledger cannot be trusted or written: nothing may be sent until a person has looked at it."""
+
+
+class RunAborted(ConnectorError):  # noqa: N818 - an ending of a run, not a fault of the program
+    """The run had to end early; what was done is recorded, and it can be run again."""

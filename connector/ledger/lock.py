@@ -1,0 +1,51 @@
+"""One run at a time writes a ledger: a lock on a file beside it, which also tells who holds it.
+
+The kernel drops the lock with the process that holds it, however that ends.
+"""
+
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from connector.errors import LockedError
+
+_POLL_S = 0.2
+
+
+@contextmanager
+def hold_lock(
+    path: Path,
+    wait_s: float = 0.0,
+    *,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Hold the lock at `path`, waiting for it up to `wait_s` seconds; raises LockedError, naming the holder."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = monotonic() + wait_s
+        while not _try_lock(descriptor):
+            if monotonic() >= deadline:
+                raise LockedError(f"{path} is held by {_read_holder(descriptor)}: wait for that run, or use --wait")
+            sleep(_POLL_S)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read_holder(descriptor: int) -> str:
+    return os.pread(descriptor, 200, 0).decode(errors="replace") or "another run"

@@ -1,0 +1,78 @@
+"""The ledger's tables. What must always be true of an entry is a CHECK here, whoever writes it."""
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from connector.plan.digests import FINGERPRINT_BYTES, IDENTITY_BYTES
+from connector.states import State
+
+SCHEMA_VERSION = 1
+
+metadata = MetaData()
+
+meta = Table("meta", metadata, Column("name", String(40), primary_key=True), Column("value", Text, nullable=False))
+
+run = Table(
+    "run",
+    metadata,
+    Column("run_key", Integer, primary_key=True),
+    Column("run_id", String(40), nullable=False, unique=True),
+    Column("job", Text, nullable=False),
+    Column("command", Text, nullable=False),
+    Column("started_at", Float, nullable=False),  # Unix seconds
+    Column("finished_at", Float),
+    Column("status", String(10)),
+)
+
+base = Table(
+    "base",
+    metadata,
+    Column("base_key", Integer, primary_key=True),
+    Column("account", Text, nullable=False),
+    Column("service_id", BigInteger),
+    Column("name", Text),
+    CheckConstraint("service_id IS NOT NULL OR name IS NOT NULL", name="base_is_named"),
+    UniqueConstraint("account", "service_id", name="one_line_a_base"),
+)
+
+entry = Table(
+    "entry",
+    metadata,
+    Column("base_key", Integer, ForeignKey(base.c.base_key), primary_key=True),
+    Column("identity", LargeBinary(IDENTITY_BYTES), primary_key=True),
+    Column("state", SmallInteger, nullable=False),
+    Column("how", SmallInteger),  # HOW below
+    Column("subscriber_id", BigInteger),
+    Column("fingerprint", LargeBinary(FINGERPRINT_BYTES)),  # of what was sent; null until a row has told it
+    Column("body", LargeBinary),
+    Column("status", SmallInteger),  # HTTP status of a refusal
+    Column("message", Text),  # its words
+    Column("attempts", SmallInteger, nullable=False, server_default="0"),
+    Column("run_key", Integer, ForeignKey(run.c.run_key)),
+    CheckConstraint(f"length(identity) = {IDENTITY_BYTES}", name="identity_is_whole"),
+    CheckConstraint(f"state BETWEEN {State.SENDING} AND {State.REJECTED}", name="state_is_known"),
+    CheckConstraint(f"(state = {State.CONFIRMED}) = (subscriber_id IS NOT NULL)", name="confirmed_means_an_id"),
+    CheckConstraint(
+        f"(state IN ({State.SENDING}, {State.UNKNOWN}, {State.HELD})) = (body IS NOT NULL)",
+        name="a_body_until_final",
+    ),
+    CheckConstraint(f"(state = {State.REJECTED}) = (status IS NOT NULL)", name="rejected_means_a_status"),
+    CheckConstraint(f"(state = {State.CONFIRMED}) = (how IS NOT NULL)", name="confirmed_says_how"),
+    sqlite_with_rowid=False,
+)
+
+HOW = {"created": 1, "settled": 2, "found": 3}
+"""How an entry came to be confirmed: answered at once, found by settling an unknown, found where we had not sent."""

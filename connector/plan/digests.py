@@ -1,0 +1,81 @@
+"""The digests that the ledger knows people by: of an identity (16 bytes) and of all that a row would send (8 bytes).
+
+No address leaves this module: a ledger that is read by a stranger names nobody that he does not already know.
+"""
+
+from collections.abc import Iterable
+from functools import reduce
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.fields import SENT, Kind, normalise_identity
+
+IDENTITY_BYTES = 16  # 128 bits: among 10 million identities a chance collision is 1 in 10^24
+FINGERPRINT_BYTES = 8  # compared only with one earlier version of the same person
+FINGERPRINT_FORMAT = b"fingerprint-1"
+
+Digests = npt.NDArray[np.bytes_]
+"""An array of dtype S16 or S8. Take single digests out by `split_digests`: NumPy's own `tolist` drops trailing NULs."""
+
+
+def digest_identity(field: str, value: str) -> bytes:
+    """The digest of one identity, under the normal form of its `field` (email or client_user_id)."""
+    return _digest(normalise_identity(field, value), field)
+
+
+def compute_identities(values: pd.Series, field: str) -> Digests:
+    """The digests of a column of identities: text in, S16 out; no value may be missing."""
+    return join_digests((digest_identity(field, value) for value in values.tolist()), IDENTITY_BYTES)
+
+
+def compute_fingerprints(subscribers: pd.DataFrame) -> Digests:
+    """A digest of all that each row would send, its base apart: a frame of typed columns in, S8 out.
+
+    Built column by column as `name, length, value`, so that no two different rows are written alike.
+    """
+    parts = [
+        _write_column(field.name, subscribers[field.name], field.kind) for field in SENT if field.name in subscribers
+    ]
+    empty = pa.chunked_array([pa.array([b""] * len(subscribers), pa.binary())])
+    written = reduce(lambda left, right: pc.binary_join_element_wise(left, right, b""), parts, empty)
+    digests = (
+        blake2b(row, digest_size=FINGERPRINT_BYTES, person=FINGERPRINT_FORMAT).digest() for row in written.to_pylist()
+    )
+    return join_digests(digests, FINGERPRINT_BYTES)
+
+
+def join_digests(digests: Iterable[bytes], size: int) -> Digests:
+    """Single digests of `size` bytes as one array."""
+    return np.frombuffer(b"".join(digests), dtype=f"S{size}")
+
+
+def split_digests(digests: Digests) -> list[bytes]:
+    """The array's digests one by one, each at its full length."""
+    size = digests.dtype.itemsize
+    whole = np.ascontiguousarray(digests).tobytes()
+    return [whole[start : start + size] for start in range(0, len(whole), size)]
+
+
+def _digest(normal: str, field: str) -> bytes:
+    return blake2b(normal.encode(), digest_size=IDENTITY_BYTES, person=field.encode()).digest()
+
+
+def _write_column(name: str, column: pd.Series, kind: Kind) -> pa.ChunkedArray:
+    """The column as bytes: `name:length:value`, or nothing where the value is missing and would not be sent."""
+    values = pa.chunked_array(pa.array(column, from_pandas=True))
+    if kind is Kind.TAGS:
+        values = _write_tags(values)
+    text = values.cast(pa.string()).cast(pa.binary())
+    length = pc.binary_length(text).cast(pa.string()).cast(pa.binary())
+    return pc.fill_null(pc.binary_join_element_wise(name.encode(), length, text, b":"), b"")
+
+
+def _write_tags(tags: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Lists of text as one text each; every tag by its length, so that no tag can hold a separator."""
+    written = [None if row is None else "".join(f"{len(tag)}:{tag}" for tag in row) for row in tags.to_pylist()]
+    return pa.chunked_array([pa.array(written, pa.string())])

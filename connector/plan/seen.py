@@ -1,0 +1,66 @@
+"""Which identities a run has met already, in 24 bytes each: a set of Python objects would take ten times that."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from connector.plan.digests import FINGERPRINT_BYTES, IDENTITY_BYTES, Digests
+
+_RECORD = np.dtype([("identity", f"S{IDENTITY_BYTES}"), ("fingerprint", f"S{FINGERPRINT_BYTES}")])
+_GROWTH = 4  # a run of records is merged with the next while it is less than four times as long: few runs, few copies
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """Two masks over a chunk's rows: the row's identity was met before; it was, and the row says something else."""
+
+    is_duplicate: Mask
+    is_different: Mask
+
+
+class SeenIdentities:
+    """The identities met so far, with the fingerprint each was first met with, as a few sorted arrays."""
+
+    def __init__(self) -> None:
+        self._runs: list[np.ndarray] = []
+
+    def add(self, identities: Digests, fingerprints: Digests) -> Repeats:
+        """Take in one chunk, in its order (S16 and S8, of one length), and tell its repeats."""
+        records = np.empty(len(identities), dtype=_RECORD)
+        records["identity"], records["fingerprint"] = identities, fingerprints
+        order = np.argsort(identities, kind="stable")
+        ordered = records[order]
+        is_first = np.ones(len(records), dtype=bool)
+        is_first[1:] = ordered["identity"][1:] != ordered["identity"][:-1]
+        group = np.cumsum(is_first) - 1
+        firsts = ordered[is_first]
+        is_known, known_as = self._find(firsts)
+        is_duplicate, is_different = np.empty(len(records), dtype=bool), np.empty(len(records), dtype=bool)
+        is_duplicate[order] = ~is_first | is_known[group]
+        is_different[order] = ordered["fingerprint"] != known_as[group]
+        self._keep(firsts[~is_known])
+        return Repeats(is_duplicate, is_duplicate & is_different)
+
+    def _find(self, records: np.ndarray) -> tuple[Mask, np.ndarray]:
+        """Which of these are known, and the fingerprint that each was first met with (its own, if now)."""
+        is_known = np.zeros(len(records), dtype=bool)
+        known_as = records["fingerprint"].copy()
+        for run in self._runs:
+            place = np.searchsorted(run["identity"], records["identity"])
+            inside = place < len(run)
+            hit = np.zeros(len(records), dtype=bool)
+            hit[inside] = run["identity"][place[inside]] == records["identity"][inside]
+            is_known |= hit
+            known_as[hit] = run["fingerprint"][place[hit]]
+        return is_known, known_as
+
+    def _keep(self, records: np.ndarray) -> None:
+        """Add sorted new records, merging runs so that their number grows only with the logarithm of all."""
+        while self._runs and len(self._runs[-1]) < _GROWTH * len(records):
+            records = np.concatenate([self._runs.pop(), records])
+            records = records[np.argsort(records["identity"], kind="stable")]
+        if len(records):
+            self._runs.append(records)

@@ -1,0 +1,67 @@
+"""Every state that an entry of the ledger can be in, and every move between them: one table.
+
+Theory of operation. An entry speaks of one identity in one base. NONE means that the ledger holds no entry.
+Before a create request leaves, its entry is SENDING, durably; so a crash can never hide a request. From there
+an answer that is understood leads to CONFIRMED (it is in the service, by id) or REJECTED (the service said no);
+a request known not to have left leads back to NONE; everything else, a crash included, to UNKNOWN. Out of
+UNKNOWN lead only proofs: FOUND by a look-up, or ABSENT by the rule of design 4.5, whereupon it is sent again or
+HELD for a person. Nothing moves a CONFIRMED entry but FORGOTTEN. An illegal move raises and changes nothing.
+"""
+
+from enum import IntEnum, StrEnum
+
+
+class State(IntEnum):
+    """A condition; the numbers are stored in ledgers and never change their meaning."""
+
+    NONE = 0
+    SENDING = 1
+    UNKNOWN = 2
+    HELD = 3
+    CONFIRMED = 4
+    REJECTED = 5
+
+
+class Event(StrEnum):
+    """Something that happened."""
+
+    INTENDED = "intended"  # a create is about to be sent
+    ANSWERED = "answered"  # success, with an id, and base and identity as sent
+    REFUSED = "refused"  # an error of a kind that is taken to have had no effect
+    NOT_SENT = "not sent"  # known to have had no effect: it never left, or was refused only for its rate
+    LOST = "lost"  # anything else: it may have been executed, or may yet be
+    DIED = "died"  # found SENDING by a run that holds the lock
+    FOUND = "found"  # seen in the service by a look-up or a listing
+    ABSENT = "absent"  # proved not there, and to be sent again
+    WITHHELD = "withheld"  # proved not there, and left to a person
+    FORGOTTEN = "forgotten"  # a person said so
+
+
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    (State.NONE, Event.INTENDED): State.SENDING,
+    (State.NONE, Event.FOUND): State.CONFIRMED,
+    (State.SENDING, Event.ANSWERED): State.CONFIRMED,
+    (State.SENDING, Event.REFUSED): State.REJECTED,
+    (State.SENDING, Event.NOT_SENT): State.NONE,
+    (State.SENDING, Event.LOST): State.UNKNOWN,
+    (State.SENDING, Event.DIED): State.UNKNOWN,
+    (State.UNKNOWN, Event.FOUND): State.CONFIRMED,
+    (State.UNKNOWN, Event.ABSENT): State.SENDING,
+    (State.UNKNOWN, Event.WITHHELD): State.HELD,
+    (State.HELD, Event.FOUND): State.CONFIRMED,
+    (State.REJECTED, Event.INTENDED): State.SENDING,
+    (State.REJECTED, Event.FOUND): State.CONFIRMED,
+    (State.CONFIRMED, Event.FORGOTTEN): State.NONE,
+}
+
+
+class IllegalMoveError(Exception):
+    """A move that the table does not have; it names the state and the event."""
+
+
+def decide_state(state: State, event: Event) -> State:
+    """The state that `event` leads to from `state`; raises IllegalMoveError when there is no such move."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalMoveError(f"an entry that is {state.name} cannot be {event.value}") from None
