@@ -27,7 +27,7 @@ class Event(StrEnum):
 
     INTENDED = "intended"  # a create is about to be sent
     ANSWERED = "answered"  # success, with an id, and base and identity as sent
-    REFUSED = "refused"  # an error of a kind that is taken to have had no effect
+    REFUSED = "refused"  # an error of a kind that is taken to have had no effect, or proved to have had none each time
     NOT_SENT = "not sent"  # known to have had no effect: it never left, or was refused only for its rate
     LOST = "lost"  # anything else: it may have been executed, or may yet be
     DIED = "died"  # found SENDING by a run that holds the lock
@@ -48,6 +48,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.UNKNOWN, Event.FOUND): State.CONFIRMED,
     (State.UNKNOWN, Event.ABSENT): State.SENDING,
     (State.UNKNOWN, Event.WITHHELD): State.HELD,
+    (State.UNKNOWN, Event.REFUSED): State.REJECTED,
     (State.HELD, Event.FOUND): State.CONFIRMED,
     (State.REJECTED, Event.INTENDED): State.SENDING,
     (State.REJECTED, Event.FOUND): State.CONFIRMED,

@@ -19,7 +19,8 @@ INSERT_INTENT = text(
 )
 INSERT_LISTED = text(
     "INSERT INTO entry (base_key, identity, state, how, subscriber_id) VALUES (:base, :identity, :to, :how, :id) "
-    "ON CONFLICT DO NOTHING"
+    "ON CONFLICT (base_key, identity) DO UPDATE SET state = :to, how = :how, subscriber_id = :id, "
+    "status = NULL, message = NULL WHERE entry.state = :rejected"
 )
 SEND_AGAIN = text(
     "UPDATE entry SET state = :to, fingerprint = :fingerprint, body = :body, status = NULL, message = NULL, "
@@ -33,4 +34,3 @@ DELETE = text(f"DELETE FROM entry {_AT}")
 SET_STATE = text(f"UPDATE entry SET state = :to {_AT}")
 SET_ALL = text("UPDATE entry SET state = :to WHERE state = :left")
 SET_FINGERPRINT = text(f"UPDATE entry SET fingerprint = :fingerprint {_AT} AND fingerprint IS NULL")
-SET_BODY = text(f"UPDATE entry SET fingerprint = :fingerprint, body = :body {_AT}")

@@ -59,13 +59,13 @@ class Ledger:
     """The store, over one connection; use it from one thread at a time, inside `transaction`."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self.connection = connection
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """One durable unit: all that is done inside is on the disk when it ends, or none of it."""
-        with self._connection.begin():
-            yield self._connection
+        with self.connection.begin():
+            yield self.connection
 
     # Reading
 
@@ -74,18 +74,18 @@ class Ledger:
         found: dict[bytes, Entry] = {}
         for start in range(0, len(identities), _LOOKUP_ROWS):
             part = list(identities[start : start + _LOOKUP_ROWS])
-            for identity, state, *rest in self._connection.execute(sql.FIND, {"base": base.key, "identities": part}):
+            for identity, state, *rest in self.connection.execute(sql.FIND, {"base": base.key, "identities": part}):
                 found[bytes(identity)] = Entry(State(state), *rest)
         return found
 
     def find_unknown(self, base: Base) -> list[UnknownEntry]:
         """All entries of the base that are UNKNOWN, whichever run and job left them."""
-        rows = self._connection.execute(sql.FIND_UNKNOWN, {"base": base.key, "state": State.UNKNOWN})
+        rows = self.connection.execute(sql.FIND_UNKNOWN, {"base": base.key, "state": State.UNKNOWN})
         return [UnknownEntry(*row) for row in rows]
 
     def count_states(self, base: Base) -> dict[State, int]:
         """How many entries of the base are in each state."""
-        rows = self._connection.execute(sql.COUNT, {"base": base.key})
+        rows = self.connection.execute(sql.COUNT, {"base": base.key})
         return {State(state): number for state, number in rows}
 
     # Before a request
@@ -110,10 +110,10 @@ class Ledger:
         values = [{"identity": identity, "id": subscriber_id} for identity, subscriber_id in answered]
         self._move(sql.CONFIRM, values, base=base.key, to=State.CONFIRMED, how=HOW["created"], left=State.SENDING)
 
-    def mark_refused(self, base: Base, refused: Sequence[tuple[bytes, int, str]]) -> None:
-        """SENDING to REJECTED: (identity, HTTP status, the service's words)."""
+    def mark_refused(self, base: Base, left: State, refused: Sequence[tuple[bytes, int, str]]) -> None:
+        """SENDING, or UNKNOWN and proved absent (`left`), to REJECTED: (identity, HTTP status, the service's words)."""
         values = [{"identity": identity, "status": status, "message": words} for identity, status, words in refused]
-        self._move(sql.REJECT, values, base=base.key, to=State.REJECTED, left=State.SENDING)
+        self._move(sql.REJECT, values, base=base.key, to=State.REJECTED, left=left)
 
     def mark_not_sent(self, base: Base, identities: Sequence[bytes]) -> None:
         """SENDING to NONE: known to have had no effect."""
@@ -126,7 +126,7 @@ class Ledger:
     def mark_died(self) -> int:
         """Every SENDING to UNKNOWN, in every base: only a run that holds the lock may say so. Returns how many."""
         values = {"to": State.UNKNOWN, "left": State.SENDING}
-        return self._connection.execute(sql.SET_ALL, values).rowcount
+        return self.connection.execute(sql.SET_ALL, values).rowcount
 
     # Settling
 
@@ -141,11 +141,11 @@ class Ledger:
         self._move(sql.SET_STATE, _each(identities), base=base.key, to=State.HELD, left=State.UNKNOWN)
 
     def record_listed(self, base: Base, listed: Sequence[tuple[bytes, int]]) -> None:
-        """NONE to CONFIRMED for all that a listing shows; identities that have an entry keep it as it is."""
+        """NONE and REJECTED to CONFIRMED for all that a listing shows; entries in other states stay as they are."""
         values = [{"identity": identity, "id": subscriber_id} for identity, subscriber_id in listed]
         if values:
-            fixed = {"base": base.key, "to": State.CONFIRMED, "how": HOW["found"]}
-            self._connection.execute(sql.INSERT_LISTED, [value | fixed for value in values])
+            fixed = {"base": base.key, "to": State.CONFIRMED, "how": HOW["found"], "rejected": State.REJECTED}
+            self.connection.execute(sql.INSERT_LISTED, [value | fixed for value in values])
 
     # What a row says now
 
@@ -153,11 +153,6 @@ class Ledger:
         """CONFIRMED entries that a listing brought get their fingerprint from the first row that tells it."""
         values = [{"identity": identity, "fingerprint": fingerprint} for identity, fingerprint in told]
         self._move(sql.SET_FINGERPRINT, values, base=base.key, left=State.CONFIRMED)
-
-    def replace_bodies(self, base: Base, intents: Sequence[Intent]) -> None:
-        """UNKNOWN entries whose source says something newer keep the newer body (design 4.4)."""
-        values = [{"identity": each.identity, "fingerprint": each.fingerprint, "body": each.body} for each in intents]
-        self._move(sql.SET_BODY, values, base=base.key, left=State.UNKNOWN)
 
     def _send_again(self, base: Base, run_key: int, intents: Sequence[Intent], left: State) -> None:
         values = [{"identity": each.identity, "fingerprint": each.fingerprint, "body": each.body} for each in intents]
@@ -167,7 +162,7 @@ class Ledger:
         """Execute for each of `values`; anything but one row changed by each is an error, and undoes all."""
         if not values:
             return
-        changed = self._connection.execute(statement, [{**value, **fixed} for value in values]).rowcount
+        changed = self.connection.execute(statement, [{**value, **fixed} for value in values]).rowcount
         if changed != len(values):
             raise StaleMoveError(
                 f"the ledger has changed under this run: {len(values) - changed} of {len(values)} entries were not in "

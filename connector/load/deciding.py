@@ -1,0 +1,32 @@
+"""What is to become of a valid row, by what the ledger says of its identity (design, section 4). Pure."""
+
+from enum import Enum
+
+from connector.ledger import Entry
+from connector.states import State
+
+
+class Decision(Enum):
+    """The next step for a row."""
+
+    NEW = "look, then create"
+    AGAIN = "rejected before, but the row has changed: look, then create"
+    FIRST_TOLD = "listed before any row told of it: note its fingerprint; it exists"
+    EXISTS = "it exists"
+    CHANGED = "it exists, and the source differs from what was sent"
+    REJECTED = "rejected before, and nothing has changed"
+    PENDING = "may or may not be there: to be settled"
+    HELD = "proved absent once, and left to a person"
+
+
+def decide_row(entry: Entry | None, fingerprint: bytes) -> Decision:
+    """The step for a row with this fingerprint whose identity has this entry."""
+    if entry is None:
+        return Decision.NEW
+    if entry.state is State.CONFIRMED:
+        if entry.fingerprint is None:
+            return Decision.FIRST_TOLD
+        return Decision.EXISTS if entry.fingerprint == fingerprint else Decision.CHANGED
+    if entry.state is State.REJECTED:
+        return Decision.REJECTED if entry.fingerprint == fingerprint else Decision.AGAIN
+    return Decision.HELD if entry.state is State.HELD else Decision.PENDING

@@ -1,0 +1,61 @@
+"""What an answer to a create says of its entry. Pure: no clock, no I/O; the one place where success is recognised."""
+
+from dataclasses import dataclass
+
+from connector.fields import normalise_identity
+from connector.ledger import Base
+from connector.load.candidates import Candidate
+from connector.protocol.answers import Ambiguous, Created, NotSent, Refused
+from connector.protocol.wire import altered_fields
+from connector.states import Event
+
+ENDS_A_RUN = frozenset({401, 403, 404, 405})
+"""Refusals that say something of the token or the address rather than of a row, when the first create meets them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The event for the ledger, and what goes with it; `is_misdirected`: the answer speaks of another subscriber."""
+
+    event: Event
+    subscriber_id: int | None = None
+    status: int | None = None
+    message: str = ""
+    altered: tuple[str, ...] = ()
+    is_misdirected: bool = False
+
+
+def judge_answer(
+    answer: Created | Refused | Ambiguous | NotSent, candidate: Candidate, base: Base, identity: str
+) -> Verdict:
+    """What this answer to this candidate's create means (design, section 2; api.md 4.2).
+
+    Success is a Subscriber.Id with the base and the identity that were sent; anything else that is not a definite
+    refusal leaves it unknown.
+    """
+    if isinstance(answer, Refused):
+        return Verdict(Event.REFUSED, status=answer.status, message=answer.message)
+    if isinstance(answer, Ambiguous):
+        return Verdict(Event.LOST, status=answer.status, message=answer.message)
+    if isinstance(answer, NotSent):
+        return Verdict(Event.NOT_SENT, message=answer.message)
+    if not (is_of_base(answer.values, base) and _is_asked_for(answer, candidate, identity)):
+        message = "the service answered with another base or identity than the one that was sent"
+        return Verdict(Event.LOST, status=answer.status, message=message, is_misdirected=True)
+    return Verdict(
+        Event.ANSWERED, answer.subscriber_id, answer.status, altered=altered_fields(candidate.sent, answer.values)
+    )
+
+
+def is_of_base(values: dict[str, object], base: Base) -> bool:
+    """Whether a subscriber (values flat by field name) is of this base: by Id where that is known, else by name."""
+    if base.service_id is not None:
+        return values["base_id"] == base.service_id
+    return values["base_name"] == base.name
+
+
+def _is_asked_for(answer: Created, candidate: Candidate, identity: str) -> bool:
+    answered = answer.values[identity]
+    if answered == candidate.sent[identity]:  # nearly always; spares the normal form
+        return True
+    return isinstance(answered, str) and normalise_identity(identity, answered) == candidate.name

@@ -1,0 +1,34 @@
+"""What a job decides of its load, and the clock that a load lives by."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPolicy:
+    """A job's `load` section: times in seconds; `identity` is email or client_user_id."""
+
+    identity: str = "email"
+    max_concurrency: int = 64
+    on_unknown: Literal["resend", "hold"] = "resend"
+    quiet_period_s: float = 30.0
+    fresh_s: float = 900.0
+    is_looking: bool = True  # look before creating (design 4.7); `load.look: none` turns it off
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Time as a load sees it: `monotonic` in seconds, `now` aware and in UTC; simulations pass virtual ones."""
+
+    monotonic: Callable[[], float]
+    now: Callable[[], datetime]
+    sleep: Callable[[float], Awaitable[None]]
+
+
+def system_clock() -> Clock:
+    """The machine's own clock."""
+    return Clock(time.monotonic, lambda: datetime.now(UTC), asyncio.sleep)

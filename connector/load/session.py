@@ -1,0 +1,51 @@
+"""What the parts of one load share: service, journal, policy, clock, sums, and the way to stop."""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+from connector.api.client import Client
+from connector.api.retries import Retrier
+from connector.errors import RunAborted
+from connector.load.journal import Journal
+from connector.load.policy import Clock, LoadPolicy
+from connector.load.tally import Tally
+
+_WITNESSES = 1000  # confirmations remembered: absence is proved by the visibility of one that came after (design 4.5c)
+
+
+@dataclass(slots=True)
+class Session:
+    """State of one load. `stopping` set: no new request leaves; `ending` is the reason when the run ends itself."""
+
+    client: Client
+    retrier: Retrier
+    journal: Journal
+    policy: LoadPolicy
+    clock: Clock
+    tally: Tally
+    stopping: asyncio.Event
+    ending: str | None = None
+    witnesses: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_WITNESSES))
+
+    def end(self, reason: str) -> None:
+        """End the run for this reason (the first given counts), once what is in flight has come back."""
+        self.ending = self.ending or reason
+        self.stopping.set()
+
+    def check(self) -> None:
+        """Raise RunAborted if the run has ended itself."""
+        if self.ending is not None:
+            raise RunAborted(self.ending)
+
+    async def rest(self, seconds: float) -> bool:
+        """Wait so long, or until the run is to stop; True when the time has passed."""
+        if seconds <= 0:
+            return not self.stopping.is_set()
+        sleeping = asyncio.ensure_future(self.clock.sleep(seconds))
+        stopped = asyncio.ensure_future(self.stopping.wait())
+        await asyncio.wait((sleeping, stopped), return_when=asyncio.FIRST_COMPLETED)
+        for task in (sleeping, stopped):
+            task.cancel()
+        await asyncio.gather(sleeping, stopped, return_exceptions=True)
+        return not self.stopping.is_set()
