@@ -5,7 +5,7 @@ Before a create request leaves, its entry is SENDING, durably; so a crash can ne
 an answer that is understood leads to CONFIRMED (it is in the service, by id) or REJECTED (the service said no);
 a request known not to have left leads back to NONE; everything else, a crash included, to UNKNOWN. Out of
 UNKNOWN lead only proofs: FOUND by a look-up, or ABSENT by the rule of design 4.5, whereupon it is sent again or
-HELD for a person. Nothing moves a CONFIRMED entry but FORGOTTEN. An illegal move raises and changes nothing.
+HELD for a person. CONFIRMED is final. An illegal move raises and changes nothing.
 """
 
 from enum import IntEnum, StrEnum
@@ -34,7 +34,6 @@ class Event(StrEnum):
     FOUND = "found"  # seen in the service by a look-up or a listing
     ABSENT = "absent"  # proved not there, and to be sent again
     WITHHELD = "withheld"  # proved not there, and left to a person
-    FORGOTTEN = "forgotten"  # a person said so
 
 
 TRANSITIONS: dict[tuple[State, Event], State] = {
@@ -52,7 +51,6 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.HELD, Event.FOUND): State.CONFIRMED,
     (State.REJECTED, Event.INTENDED): State.SENDING,
     (State.REJECTED, Event.FOUND): State.CONFIRMED,
-    (State.CONFIRMED, Event.FORGOTTEN): State.NONE,
 }
 
 

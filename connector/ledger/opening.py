@@ -1,18 +1,19 @@
 """Opens a ledger: the lock, the database and its schema. Nothing is sent before all of that has gone well."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import StaticPool
 
 from connector.errors import ConfigurationError, LedgerError
 from connector.fields import IDENTITY_RULE
 from connector.ledger import schema
+from connector.ledger.faults import translated
 from connector.ledger.lock import hold_lock
 from connector.ledger.store import Ledger
 
@@ -25,15 +26,17 @@ def open_ledger(url: str, *, wait_s: float = 0.0) -> Iterator[Ledger]:
     than `wait_s` seconds, LedgerError when it cannot be used, ConfigurationError when the URL is none.
     """
     path = _parse_path(url)
-    with _translated(path):
+    with translated(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
     with hold_lock(path.with_name(path.name + ".lock"), wait_s):
         engine = _build_engine(path)
         try:
-            with _translated(path), engine.connect() as connection:
+            with translated(path):
+                connection = engine.connect()
                 _prepare_schema(connection, path)
-                yield Ledger(connection)
+            with closing(connection):
+                yield Ledger(connection, path)
         finally:
             engine.dispose()
 
@@ -92,17 +95,3 @@ def _prepare_schema(connection: Connection, path: Path) -> None:
                 f"{path}: this ledger has {name} {stored.get(name)}, and this version of the connector knows {ours}: "
                 "use the version that wrote it, or a newer one"
             )
-
-
-@contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    """Foreign exceptions become ours, here and nowhere else; no statement's values get into a message."""
-    try:
-        yield
-    except DBAPIError as error:
-        raise LedgerError(
-            f"the ledger {path} cannot be used: {error.orig}. Nothing more was sent; "
-            "look at the file, its disk and its permissions before you run again"
-        ) from None
-    except OSError as error:
-        raise LedgerError(f"the ledger {path} cannot be used: {error.strerror}: {error.filename}") from error

@@ -6,6 +6,7 @@ Every function runs inside a transaction that its caller opened by `Ledger.trans
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, TextClause
@@ -13,6 +14,7 @@ from sqlalchemy import Connection, TextClause
 from connector.errors import LedgerError
 from connector.ledger import statements as sql
 from connector.ledger.bases import Base
+from connector.ledger.faults import translated
 from connector.ledger.schema import HOW
 from connector.states import State
 
@@ -58,13 +60,14 @@ class UnknownEntry:
 class Ledger:
     """The store, over one connection; use it from one thread at a time, inside `transaction`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, path: Path) -> None:
         self.connection = connection
+        self._path = path
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """One durable unit: all that is done inside is on the disk when it ends, or none of it."""
-        with self.connection.begin():
+        with translated(self._path), self.connection.begin():
             yield self.connection
 
     # Reading

@@ -43,6 +43,7 @@ class Creator:
 
     async def create(self, take: Take) -> None:
         """Send all that `take(n)` gives, n at a time at most, until it gives nothing or the run is to stop."""
+        self._session.activity = "creating"
         while not self._is_proved and not self._session.stopping.is_set():
             canary = take(1)
             if not canary:

@@ -117,6 +117,7 @@ async def list_base(session: Session) -> Certificate:
 
     Raises ListFailed when the service does not give its list.
     """
+    session.activity = "listing who is there already"
     recording = _Recording(session, BaseReader(session.journal.base, session.policy.identity))
     await session.journal.flush()
     certificate = await read_list(session.client, session.retrier, ListQuery(), recording, now=session.clock.now)
@@ -129,6 +130,7 @@ async def list_base(session: Session) -> Certificate:
 
 async def search_base(session: Session, wanted: frozenset[bytes]) -> Sighting:
     """Look for these identities on the list; raises ListFailed when the service does not give it."""
+    session.activity = f"looking for {len(wanted):,} unknown"
     started_at = session.clock.monotonic()
     witnesses = frozenset(subscriber_id for _, subscriber_id in session.witnesses)
     searching = _Searching(BaseReader(session.journal.base, session.policy.identity), wanted, witnesses)

@@ -26,6 +26,7 @@ class Session:
     tally: Tally
     stopping: asyncio.Event
     ending: str | None = None
+    activity: str = "reading"  # what a person should know of it now
     witnesses: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_WITNESSES))
 
     def end(self, reason: str) -> None:

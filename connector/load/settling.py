@@ -68,7 +68,7 @@ class Settler:
         fruitless = 0
         is_first_look = True
         while (unknown := await self._read_unknown()) and fruitless < _LOOKS:
-            if not is_first_look and not await self._session.rest(self._time_to_next_look(unknown)):
+            if not is_first_look and not await self._wait_for_next_look(unknown):
                 return
             before = len(unknown)
             remaining = await self._look(unknown)
@@ -98,6 +98,11 @@ class Settler:
         doubts = [self.doubts[entry.identity] for entry in unknown]
         latest = max(doubt.since if doubt.missed_at is None else doubt.missed_at for doubt in doubts)
         return max(latest, self._last.started_at) + quiet_s - self._session.clock.monotonic()
+
+    async def _wait_for_next_look(self, unknown: list[UnknownEntry]) -> bool:
+        wait_s = self._time_to_next_look(unknown)
+        self._session.activity = f"waiting {max(wait_s, 0):.0f} s before looking for {len(unknown):,} unknown again"
+        return await self._session.rest(wait_s)
 
     async def _look(self, unknown: list[UnknownEntry]) -> list[UnknownEntry]:
         """Settle those that a look at the list shows; note on the others what the look says of them."""

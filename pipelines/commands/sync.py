@@ -1,0 +1,61 @@
+"""`connector sync JOB…`: what cron runs."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from pipelines.commands.options import (
+    Duration,
+    Output,
+    finish,
+    output_options,
+    print_json,
+    run_flow,
+    show,
+    write_report,
+)
+from pipelines.jobs import load_job
+from pipelines.loading import LoadPlan, run_load
+from pipelines.planning import plan_sync
+from pipelines.report import Report, pick_worst
+from pipelines.settings import SettingOptions, read_settings
+
+
+@click.command("sync")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=click.Path(path_type=Path))
+@click.option("--limit", type=click.IntRange(min=1), help="Load only the first N rows of each source.")
+@click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@output_options
+def sync_command(jobs: tuple[Path, ...], limit: int | None, wait_s: float, output: Output) -> None:
+    """Load what the sources of these job files give, one after another."""
+    loaded = [load_job(path, os.environ) for path in jobs]
+    plans = [
+        plan_sync(job, read_settings(os.environ, job, SettingOptions()), limit=limit, wait_s=wait_s) for job in loaded
+    ]  # all of them, so that what is wrong with the last is said before the first begins
+    reports: list[Report] = []
+    for plan in plans:
+        reports.append(_run(plan, output))
+        if len(plans) == 1:
+            finish(reports[0], output)
+        show(reports[-1], output)
+        if reports[-1].status == "stopped":
+            break
+    _finish_all(reports, output)
+
+
+def _run(plan: LoadPlan, output: Output) -> Report:
+    return run_flow(lambda stop, progress: run_load(plan, stop, progress), output)
+
+
+def _finish_all(reports: list[Report], output: Output) -> None:
+    worst = pick_worst([report.exit_code for report in reports])
+    together = {
+        "status": next(report.status for report in reports if report.exit_code == worst),
+        "runs": [report.as_json() for report in reports],
+    }
+    write_report(together, output)
+    if output.is_json:
+        print_json(together)
+    sys.exit(worst)

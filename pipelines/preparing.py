@@ -1,0 +1,65 @@
+"""From a chunk of a source to rows that are ready to load: map, validate, plan. No network, no ledger."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+
+from connector.extract import Chunk, Source
+from connector.load import Planned
+from connector.mapping import FieldMapping, apply_mapping
+from connector.outcomes import Fault
+from connector.plan import SeenIdentities, compute_fingerprints, compute_identities
+from connector.validation import Rules, validate_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One chunk, sorted: rows to load, faults of invalid ones, repeats (and those that differ, by position)."""
+
+    chunk: Chunk
+    planned: Planned
+    faults: tuple[Fault, ...]
+    repeated: int
+    different: tuple[int, ...]
+    omitted_zips: int
+
+    @property
+    def read(self) -> int:
+        """How many records of the source this is."""
+        return len(self.chunk.frame) + len(self.chunk.malformed)
+
+
+def prepare_chunks(
+    source: Source, mapping: FieldMapping, rules: Rules, *, today: date, limit: int | None
+) -> Iterator[Prepared]:
+    """Read the source to its end, or to `limit` records, chunk by chunk. Raises SourceError."""
+    seen = SeenIdentities()
+    for chunk in _read_at_most(source, limit):
+        validated = validate_rows(apply_mapping(chunk.frame, mapping), rules, today=today)
+        valid = validated.subscribers
+        identities = compute_identities(valid[rules.identity], rules.identity)
+        fingerprints = compute_fingerprints(valid)
+        repeats = seen.add(identities, fingerprints)
+        first = ~repeats.is_duplicate
+        planned = Planned(chunk, valid[first], identities[first], fingerprints[first])
+        different = tuple(int(each) for each in valid.index[repeats.is_different])
+        repeated = int(np.count_nonzero(repeats.is_duplicate))
+        yield Prepared(chunk, planned, validated.faults, repeated, different, len(validated.omitted_zips))
+
+
+def _read_at_most(source: Source, limit: int | None) -> Iterator[Chunk]:
+    for chunk in source.chunks():
+        if limit is None or _last_number(chunk) <= limit:
+            yield chunk
+            continue
+        kept = int(np.count_nonzero(chunk.numbers <= limit))
+        malformed = tuple(row for row in chunk.malformed if row.number <= limit)
+        yield Chunk(chunk.frame.iloc[:kept], chunk.numbers[:kept], malformed, chunk.name)
+        return
+
+
+def _last_number(chunk: Chunk) -> int:
+    last = int(chunk.numbers[-1]) if len(chunk.numbers) else 0
+    return max([last, *(row.number for row in chunk.malformed)])

@@ -1,0 +1,153 @@
+"""Settings of a process: defaults, then the job, then the environment, then options (design, section 8).
+
+The token comes from the environment or a file and never from an option; it is never part of a message.
+"""
+
+import os
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+import platformdirs
+
+from connector.api.service import Service, parse_base_url
+from connector.api.token import Token
+from connector.errors import ConfigurationError
+from pipelines.jobs.models import Job
+
+_APPLICATION = "subscriber-connector"
+_TIMEOUT_S = 30.0  # the service promises nothing; twice the slowest answer that people wait for
+_LARGEST_TOKEN = 16384  # bytes; a JSON Web Token with all its claims stays below 8 kB
+
+
+@dataclass(frozen=True, slots=True)
+class SettingOptions:
+    """What the command line gave: None where an option was not used."""
+
+    base_url: str | None = None
+    account: str | None = None
+    state_dir: Path | None = None
+    ledger_url: str | None = field(default=None, repr=False)  # may hold a password
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where this user's runs leave what they know: a folder of files, and the ledger (a SQLAlchemy URL)."""
+
+    state_dir: Path
+    ledger_url: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a run needs to know of its service and its place; `account` names the ledger's entries."""
+
+    base_url: str
+    token: Token
+    authorization: str
+    timeout_s: float
+    account: str
+    state_dir: Path
+    ledger_url: str = field(repr=False)
+
+
+def read_settings(environ: Mapping[str, str], job: Job | None, options: SettingOptions) -> Settings:
+    """The settings of a run that talks to the service; makes the state folder (0700) where there is none.
+
+    Raises ConfigurationError: no base URL or one over plain http that is not loopback, no token or two, an unreadable
+    or empty token file, a state folder that cannot be used.
+    """
+    service = job.service if job else None
+    base_url = options.base_url or environ.get("CONNECTOR_BASE_URL") or (service.base_url if service else None)
+    if not base_url:
+        raise ConfigurationError("no base URL: set CONNECTOR_BASE_URL, or service.base_url in the job")
+    base_url = parse_base_url(base_url)
+    token = read_token(environ)
+    state = read_state(environ, options)
+    return Settings(
+        base_url=base_url,
+        token=token,
+        authorization=(service.authorization if service else None) or "{token}",
+        timeout_s=(service.timeout_s if service else None) or _TIMEOUT_S,
+        account=options.account or (service.account if service else None) or base_url,
+        state_dir=state.state_dir,
+        ledger_url=state.ledger_url,
+    )
+
+
+def build_service(settings: Settings, max_concurrency: int) -> Service:
+    """The service for `max_concurrency` requests at once, with as many connections again for look-ups beside them."""
+    return Service(
+        base_url=settings.base_url,
+        token=settings.token,
+        authorization=settings.authorization,
+        timeout_s=settings.timeout_s,
+        max_connections=2 * max_concurrency,
+    )
+
+
+def read_token(environ: Mapping[str, str]) -> Token:
+    """The token of CONNECTOR_TOKEN or of the file that CONNECTOR_TOKEN_FILE names; an empty variable counts as unset.
+
+    Raises ConfigurationError, never with any of the token: none, two, a file that cannot be read, characters that no
+    header can carry.
+    """
+    text, path = environ.get("CONNECTOR_TOKEN"), environ.get("CONNECTOR_TOKEN_FILE")
+    if text and path:
+        raise ConfigurationError("both CONNECTOR_TOKEN and CONNECTOR_TOKEN_FILE are set; unset one of them")
+    if path:
+        return _check_token(_read_token_file(Path(path)), f"the token file {path}")
+    if text:
+        return _check_token(text, "CONNECTOR_TOKEN")
+    raise ConfigurationError("no token: set CONNECTOR_TOKEN, or CONNECTOR_TOKEN_FILE to a file that holds it")
+
+
+def _read_token_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_TOKEN + 1)
+    except OSError as error:
+        raise ConfigurationError(f"the token file {path} cannot be read: {error.strerror}") from None
+    if len(content) > _LARGEST_TOKEN:
+        raise ConfigurationError(f"the token file {path} is too large for a token; is it the right file?")
+    return content.decode("utf-8-sig", errors="replace")  # what is no text is refused with the characters below
+
+
+def _check_token(text: str, where: str) -> Token:
+    token = text.strip(" \t\r\n")  # an editor's newline, and the blanks that HTTP itself would drop
+    if not token:
+        raise ConfigurationError(f"{where} is empty; it must hold the API token")
+    if any(unicodedata.category(character) == "Cc" for character in token):
+        raise ConfigurationError(
+            f"{where} holds a line break or another control character; it must hold the token alone"
+        )
+    if not token.isascii():
+        raise ConfigurationError(f"{where} holds a character that a token cannot have, such as a typographic quote")
+    return Token(token)
+
+
+def read_state(environ: Mapping[str, str], options: SettingOptions) -> State:
+    """Where the ledger and other files of this user are, for commands that talk to no service; makes the folder (0700).
+
+    Raises ConfigurationError when the folder cannot be made or written.
+    """
+    given = options.state_dir or environ.get("CONNECTOR_STATE_DIR")
+    folder = Path(given).absolute() if given else platformdirs.user_state_path(_APPLICATION, appauthor=False)
+    _make_folder(folder)
+    ledger_url = options.ledger_url or environ.get("CONNECTOR_LEDGER")
+    return State(folder, ledger_url or f"sqlite:///{quote(str(folder / 'ledger.db'))}")
+
+
+def _make_folder(folder: Path) -> None:
+    """The folder holds people's data: only its owner may enter. One that is there already stays as its owner set it."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the state folder {folder} cannot be made: {error.strerror}; set CONNECTOR_STATE_DIR to another"
+        ) from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"the state folder {folder} cannot be written; set CONNECTOR_STATE_DIR to another")

@@ -1,0 +1,28 @@
+"""A report as a table for people."""
+
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.report import Report
+
+_STATUS_STYLE = {"ok": "green", "partial": "yellow", "aborted": "red", "stopped": "red", "locked": "red"}
+
+
+def show_report(report: Report, console: Console, *, title: str | None = None) -> None:
+    """Print the outcomes of a run, and where to look further."""
+    table = Table(title=title or f"{report.command} {report.job}", title_justify="left", show_header=False)
+    table.add_column("what")
+    table.add_column("how many", justify="right")
+    for name, number in report.rows.items():
+        if number or name in ("read", "created", "written"):
+            table.add_row(name, f"{number:,}")
+    for name, number in report.settled.items():
+        if number:
+            table.add_row(f"settled: {name}", f"{number:,}")
+    if report.certificate is not None:
+        table.add_row("certificate", f"{report.certificate['verdict']} ({report.certificate['reason']})")
+    style = _STATUS_STYLE[report.status]
+    table.add_row("status", f"[{style}]{report.status}[/]")
+    console.print(table)
+    if report.rejects_file is not None:
+        console.print("rows to look at:", report.rejects_file, soft_wrap=True)

@@ -1,0 +1,36 @@
+"""Ctrl-C and SIGTERM: the first lets a run end in order, the second ends it at once."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Stop:
+    """Whether a run is to stop, and the signal that said so."""
+
+    event: asyncio.Event = field(default_factory=asyncio.Event)
+    signal: int | None = None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """A Stop that SIGINT and SIGTERM set; a second signal cancels the task that entered this context."""
+    stop, task, loop = Stop(), asyncio.current_task(), asyncio.get_running_loop()
+
+    def receive(number: int) -> None:
+        if stop.signal is not None and task is not None:
+            task.cancel()
+        stop.signal = stop.signal or number
+        stop.event.set()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, receive, number)
+    try:
+        yield stop
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

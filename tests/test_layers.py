@@ -1,0 +1,113 @@
+"""Imports run downward only (design, section 5): read from the source with Python's own parser."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# From the ground up. Rooms of one line do not import each other; a room may import from any line below its own.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("connector.fields", "connector.outcomes", "connector.errors"),
+    (
+        "connector.mapping", "connector.validation", "connector.plan", "connector.states", "connector.protocol",
+        "connector.pace", "connector.pages",
+    ),
+    ("connector.extract", "connector.ledger", "connector.api", "connector.export.writers"),
+    ("connector.load", "connector.export", "connector.mail"),
+    ("pipelines",),
+)  # fmt: skip
+APART = "connector.sandbox"
+MAY_START_THE_SANDBOX = ("pipelines",)
+
+HOMES = {  # each third-party library has its one home (house style, layout)
+    "tenacity": ("connector.api.retries",),
+    "aiohttp": ("connector.api", "connector.sandbox"),
+    "click": ("pipelines",),
+    "rich": ("pipelines",),
+    "pydantic": ("pipelines.jobs",),
+    "yaml": ("pipelines.jobs",),
+    "sqlalchemy": ("connector.ledger", "connector.extract", "connector.export.writers"),
+    "pandera": ("connector.validation",),
+    "duckdb": ("connector.export.writers", "pipelines.demo"),
+}
+
+
+def read_modules() -> list[tuple[str, Path]]:
+    """Every module of the project by its dotted name."""
+    files = [path for top in ("connector", "pipelines") for path in sorted((ROOT / top).rglob("*.py"))]
+    return [(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), path) for path in files]
+
+
+def read_imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide where a thing comes from"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_inside(name: str, room: str) -> bool:
+    return name == room or name.startswith(room + ".")
+
+
+def find_room(name: str) -> tuple[int, str] | None:
+    """The layer (0 = ground) and the room that a dotted name is in; the longest room wins."""
+    rooms = [(len(room), level, room) for level, layer in enumerate(LAYERS) for room in layer if is_inside(name, room)]
+    return max(rooms)[1:] if rooms else None
+
+
+def find_fault(importer: str, imported: str) -> str | None:
+    if not imported.startswith(("connector", "pipelines")) or imported.startswith("connector.__version__"):
+        return None
+    if is_inside(importer, APART) != is_inside(imported, APART):
+        return None if importer.startswith(MAY_START_THE_SANDBOX) else "the sandbox stands apart"
+    here, there = find_room(importer), find_room(imported)
+    if here is None or there is None or here[1] == there[1]:
+        return None
+    return None if there[0] < here[0] else f"{here[1]} may not import from {there[1]}"
+
+
+def test_imports_run_downward_only() -> None:
+    faults = [
+        f"{name} imports {imported}: {fault}"
+        for name, path in read_modules()
+        for imported in read_imports(path)
+        if (fault := find_fault(name, imported))
+    ]
+    assert faults == []
+
+
+def test_every_module_has_a_room() -> None:
+    rooms = {name: find_room(name) for name, _ in read_modules() if not is_inside(name, APART) and name != "connector"}
+    assert [name for name, room in rooms.items() if room is None] == []
+
+
+def test_each_library_is_imported_only_at_its_home() -> None:
+    strays = [
+        f"{name} imports {imported}"
+        for name, path in read_modules()
+        for imported in read_imports(path)
+        for library, homes in HOMES.items()
+        if is_inside(imported, library) and not any(is_inside(name, home) for home in homes)
+    ]
+    assert strays == []
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("connector.plan.digests", "connector.ledger.store"),
+        ("connector.mapping.rules", "connector.validation.Rules"),
+        ("connector.load.loader", "pipelines.report"),
+        ("connector.load.loader", "connector.export.exporter"),
+        ("connector.sandbox.store", "connector.fields.table"),
+        ("connector.api.client", "connector.sandbox"),
+        ("connector.export.writers.csv", "connector.export.exporter"),
+    ],
+)
+def test_the_check_sees_an_import_that_runs_upward(importer: str, imported: str) -> None:
+    assert find_fault(importer, imported) is not None
