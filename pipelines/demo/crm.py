@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from random import Random
 
-from pipelines.demo_person import Person, draw_people, take
+from pipelines.demo.person import Person, draw_people, take
 
 _FIRST_NUMBER = 5_000_000  # customers that the CRM added: keys that no file of the demo reaches
 

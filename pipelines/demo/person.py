@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from random import Random
 
-from pipelines.demo_names import HOSTS, REGIONS, TAGS, WORDED_HOSTS, Region
+from pipelines.demo.names import HOSTS, REGIONS, TAGS, WORDED_HOSTS, Region
 
 _FIRST_BIRTHDAY = date(1931, 1, 1)
 _BIRTHDAYS = 75 * 365  # days: the youngest is nearly a grown-up

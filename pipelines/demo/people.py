@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from pipelines.demo_names import NOTES, REGIONS
-from pipelines.demo_person import Person, draw_people, take
+from pipelines.demo.names import NOTES, REGIONS
+from pipelines.demo.person import Person, draw_people, take
 
 COLUMNS: tuple[str, ...] = (
     "Email Address", "First Name", "Last Name", "Gender", "Phone Number", "Tags", "Client User ID",

@@ -1,0 +1,32 @@
+"""Job files: read, checked and turned into values. `pipelines.jobs.conversion` makes the library's own of them."""
+
+from pipelines.jobs.durations import parse_duration
+from pipelines.jobs.loading import load_job, override_load
+from pipelines.jobs.models import (
+    Base,
+    Export,
+    FileSource,
+    Filters,
+    Job,
+    JobService,
+    JobSource,
+    JobSubscriber,
+    Load,
+    SqlSource,
+)
+
+__all__ = [
+    "Base",
+    "Export",
+    "FileSource",
+    "Filters",
+    "Job",
+    "JobService",
+    "JobSource",
+    "JobSubscriber",
+    "Load",
+    "SqlSource",
+    "load_job",
+    "override_load",
+    "parse_duration",
+]

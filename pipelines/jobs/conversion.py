@@ -1,0 +1,89 @@
+"""The one place where a job becomes what the library works with: mapping, rules, policy and an export's query."""
+
+from collections.abc import Sequence
+from datetime import date
+from difflib import get_close_matches
+
+import pandas as pd
+
+from connector.errors import ConfigurationError
+from connector.load import LoadPolicy
+from connector.mapping import ColumnRule, FieldMapping, apply_mapping
+from connector.protocol.requests import ListQuery
+from connector.validation import Rules, validate_rows
+from pipelines.jobs.fields import FieldRule, find_mapping_faults
+from pipelines.jobs.models import Filters, JobSubscriber, Load
+
+
+def build_mapping(subscriber: JobSubscriber) -> FieldMapping | None:
+    """The job's mapping by field name, or None if the job leaves it to the headers (`guess_mapping`)."""
+    if subscriber.fields_ is None:
+        return None
+    return FieldMapping({name: _build_rule(rule) for name, rule in subscriber.fields_.items()})
+
+
+def _build_rule(rule: FieldRule) -> ColumnRule:
+    return ColumnRule(
+        column=rule.column,
+        value=rule.value,
+        values=None if rule.values is None else dict(rule.values),
+        split=rule.split,
+        format=rule.format,
+    )
+
+
+def build_rules(subscriber: JobSubscriber) -> Rules:
+    """What the job demands of each row."""
+    return Rules(identity=subscriber.identity, required=frozenset(subscriber.required), zip=subscriber.zip)
+
+
+def build_policy(load: Load, rules: Rules) -> LoadPolicy:
+    """How the rows that meet `rules` are sent."""
+    return LoadPolicy(
+        identity=rules.identity,
+        max_concurrency=load.max_concurrency,
+        on_unknown=load.on_unknown,
+        quiet_period_s=load.quiet_period_s,
+        fresh_s=load.fresh_s,
+        is_looking=load.look == "auto",
+    )
+
+
+def build_query(filters: Filters) -> ListQuery:
+    """The filters of an export as the list operation takes them (api.md 4.3); `unspecified` is the empty gender."""
+    given = filters.model_dump()
+    return ListQuery(**{**given, "gender": "" if filters.gender == "unspecified" else filters.gender})
+
+
+def check_mapping(mapping: FieldMapping, rules: Rules, columns: Sequence[str], *, where: str) -> None:
+    """Refuse a mapping that cannot serve, before anything is read: raises ConfigurationError with all that is wrong.
+
+    `columns` are the source's, `where` names it: an identity or required field that nothing fills, a column that the
+    source lacks, a zip that would overwrite a mapped field, a value for every row that no row may have.
+    """
+    faults = find_mapping_faults(mapping.rules, rules.identity, sorted(rules.required), rules.zip)
+    faults += [
+        _describe_missing(name, rule.column, columns)
+        for name, rule in mapping.rules.items()
+        if rule.column and rule.column not in columns
+    ]
+    faults += _find_value_faults(mapping)
+    if faults:
+        raise ConfigurationError(f"{where}: {'; '.join(faults)}. Its columns: {', '.join(columns)}")
+
+
+def _describe_missing(name: str, column: str, columns: Sequence[str]) -> str:
+    meant = get_close_matches(column, columns, n=1)
+    hint = f", did you mean {meant[0]}?" if meant else ""
+    return f"{name} is mapped to the column {column}, which is not there{hint}"
+
+
+def _find_value_faults(mapping: FieldMapping) -> list[str]:
+    """A wrong `value` would make every row invalid: validation judges it here, on one row that has nothing else."""
+    constants = {name: rule for name, rule in mapping.rules.items() if rule.value}
+    if not constants:
+        return []
+    identity = {"email": ColumnRule(value="nobody@example.com")}
+    row = apply_mapping(pd.DataFrame(index=pd.RangeIndex(1)), FieldMapping(identity | constants))
+    faults = validate_rows(row, Rules(), today=date.max).faults
+    return [f"the value for {fault.field} cannot be sent: {fault.message}" for fault in faults]

@@ -1,0 +1,73 @@
+"""A job file read whole: YAML, environment, model. Everything wrong with it is said at once."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from connector.errors import ConfigurationError
+from pipelines.jobs.document import JobFault, Keys, parse_document
+from pipelines.jobs.environment import fill_in
+from pipelines.jobs.faults import describe_faults, explain_error
+from pipelines.jobs.models import Job, Load
+
+_LARGEST = 1 << 20  # bytes; a job of every key is 2 kB
+
+
+def load_job(path: Path, environ: Mapping[str, str]) -> Job:
+    """The job of the file at `path` (design, section 8), `${NAME}` taken from `environ`, paths made absolute.
+
+    Raises ConfigurationError with every fault found, each with its key and line; no value of the environment and no
+    password of a URL is part of the message.
+    """
+    written = parse_document(_read_text(path))
+    filled = fill_in(written, environ) if written.values else written
+    faults = list(filled.faults)
+    job, invalid = _validate(filled.values, written.values, written.lines, path.absolute().parent)
+    spoilt = {fault.keys for fault in faults}
+    if written.values:  # else there is nothing to be wrong about but what has been said
+        faults += [fault for fault in invalid if fault.keys not in spoilt]
+    if faults or job is None:
+        raise ConfigurationError(describe_faults(path, faults))
+    return job
+
+
+def _read_text(path: Path) -> str:
+    try:
+        content = path.read_bytes() if path.stat().st_size <= _LARGEST else None
+        if content is None:
+            raise ConfigurationError(f"{path}: the file is too large for a job; is it the right file?")
+        return content.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigurationError(f"{path}: there is no such job file; check the path") from None
+    except IsADirectoryError:
+        raise ConfigurationError(f"{path}: this is a folder; name the job file in it") from None
+    except OSError as error:
+        raise ConfigurationError(f"{path}: the job file cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: a job file is UTF-8 text; byte {error.start + 1} is not") from None
+
+
+def _validate(
+    values: Mapping[str, Any], written: Mapping[str, Any], lines: Mapping[Keys, int], folder: Path
+) -> tuple[Job | None, list[JobFault]]:
+    try:
+        return Job.model_validate(values, context={"folder": folder}), []
+    except ValidationError as error:
+        # Inputs, which may be secrets, stay out; `written` shows a ${NAME} by its name.
+        details = error.errors(include_url=False, include_input=False)
+        return None, [explain_error(detail, Job, written, lines) for detail in details]
+
+
+def override_load(load: Load, options: Mapping[str, Any]) -> Load:
+    """`load` with the options of a command in place of its own: keys as in a job file (`quiet_period: "1s"`), None
+    where an option was not given. Raises ConfigurationError naming the option."""
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        return Load.model_validate({**load.model_dump(by_alias=True), **given})
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        faults = [explain_error(detail, Load, given, {}) for detail in details]
+        words = [f"--{str(fault.keys[-1]).replace('_', '-')}: {fault.message}" for fault in faults]
+        raise ConfigurationError("\n".join(words)) from None

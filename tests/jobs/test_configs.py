@@ -1,0 +1,71 @@
+"""The job files of configs/ run as they stand: they load, and their columns are those of the demo's CRM."""
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from connector.extract import Source, open_csv
+from connector.fields import normalise_email
+from connector.mapping import FieldMapping, apply_mapping, guess_mapping
+from connector.validation import Rules, validate_rows
+from pipelines.demo.crm import write_crm
+from pipelines.demo.people import write_people
+from pipelines.jobs import load_job
+from pipelines.jobs.conversion import build_mapping, build_rules, check_mapping
+from pipelines.jobs.opening import open_source
+from pipelines.jobs.reference import list_keys
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_job_file_loads(path: Path) -> None:
+    environ = {"CRM_URL": "sqlite:////srv/crm.db", "WAREHOUSE_URL": "duckdb:////srv/w.duckdb"}
+    assert load_job(path, environ).name == path.stem
+
+
+def read_rows(source: Source, mapping: FieldMapping, rules: Rules) -> dict[str, dict[str, object]]:
+    """The first valid row of each identity, as an import would send it."""
+    rows: dict[str, dict[str, object]] = {}
+    with source:
+        for chunk in source.chunks():
+            valid = validate_rows(apply_mapping(chunk.frame, mapping), rules, today=date(2026, 11, 21))
+            for row in valid.subscribers.astype(object).where(valid.subscribers.notna(), None).to_dict("records"):
+                plain = {
+                    str(key): list(cell) if key == "tags" and cell is not None else cell for key, cell in row.items()
+                }
+                rows.setdefault(normalise_email(str(row["email"])), plain)
+    return rows
+
+
+def test_the_crm_job_finds_whom_the_file_brought_and_only_the_changed_differ(tmp_path: Path) -> None:
+    imported = write_people(tmp_path / "people.csv", 1000, seed=5)
+    expected = write_crm(tmp_path / "crm.db", imported.people, added=20, changed=30, seed=6)
+    job = load_job(CONFIGS / "crm.yaml", {"CRM_URL": f"sqlite:///{tmp_path}/crm.db"})
+    assert job.source is not None
+    assert job.subscriber is not None
+    mapping, rules = build_mapping(job.subscriber), build_rules(job.subscriber)
+    assert mapping is not None
+    file = open_csv(tmp_path / "people.csv")
+    in_file = read_rows(file, guess_mapping(file.columns).mapping, Rules())
+    crm = open_source(job.source)
+    check_mapping(mapping, rules, crm.columns, where="crm")
+    in_crm = read_rows(crm, mapping, rules)
+    assert len(in_file) == len(imported.people)
+    assert len(in_crm) == expected.rows
+    assert set(in_crm) - set(in_file) == {normalise_email(person.email) for person in expected.added}
+    differing = {email for email, row in in_file.items() if row != in_crm[email]}
+    assert differing == {normalise_email(person.email) for person in expected.changed}
+
+
+def test_the_reference_lists_every_key_of_the_job_file_once() -> None:
+    keys = [key.key for key in list_keys()]
+    assert len(keys) == len(set(keys))
+    assert {"job", "service.timeout", "source.sql.url", "subscriber.fields.<field>.format", "load.quiet_period"} <= set(
+        keys
+    )
+    assert all(key.description for key in list_keys())
+    assert {key.key for key in list_keys() if key.is_required} == {
+        "job", "source.file.path", "source.sql.url", "subscriber.base", "export.to",
+    }  # fmt: skip

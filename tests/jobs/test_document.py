@@ -1,0 +1,71 @@
+"""YAML as keys and text with lines: what is read, what is refused, and where it stands."""
+
+import pytest
+
+from pipelines.jobs.document import find_line, parse_document
+
+
+def test_scalars_stay_the_text_that_was_written() -> None:
+    document = parse_document("a: no\nb: 007\nc: 1e3\nd: true\ne: 2026-01-02\n1: x\nyes: y\n")
+    assert document.values == {"a": "no", "b": "007", "c": "1e3", "d": "true", "e": "2026-01-02", "1": "x", "yes": "y"}
+    assert document.faults == ()
+
+
+@pytest.mark.parametrize("text", ["a:", "a: ~", "a: null"])
+def test_nothing_is_none(text: str) -> None:
+    assert parse_document(text).values == {"a": None}
+
+
+def test_quoted_words_of_nothing_are_text() -> None:
+    assert parse_document("a: ''\nb: '~'\nc: 'null'").values == {"a": "", "b": "~", "c": "null"}
+
+
+def test_every_key_and_item_has_its_line() -> None:
+    lines = parse_document("job: x\nsource:\n  file:\n    path: a.csv\nrequired:\n  - email\n  - phone\n").lines
+    assert lines["job",] == 1
+    assert lines["source", "file", "path"] == 4
+    assert lines["required", 1] == 7
+
+
+def test_a_key_that_is_not_there_has_the_line_of_what_is_around_it() -> None:
+    lines = parse_document("job: x\nsource:\n  file: {path: a}\n").lines
+    assert find_line(lines, ("source", "file", "delimiter")) == 3
+    assert find_line(lines, ("load", "look")) is None
+
+
+REFUSED = [
+    ("", None, "the file is empty"),
+    ("# only a comment\n", None, "the file is empty"),
+    ("- a\n- b\n", 1, "the file must hold keys"),
+    ("just text", 1, "the file must hold keys"),
+    ("job: x\nload: {a: 1\n", 3, "this is no YAML"),
+    ("job: x\n\tload: 1\n", 2, "this is no YAML"),
+    ("job: x\nurl: {a: ${CRM_URL}}\n", 2, 'stands in quotes: "${NAME}"'),
+    ("job: x\n---\njob: y\n", 2, "single document"),
+    ("job: \x01\n", None, "a character that YAML does not allow"),
+    ("job: x\nload: {a: 1}\njob: y\n", 3, "stands twice: first in line 1"),
+    ("job: x\nload:\n  ? [a, b]\n  : c\n", 3, "a key must be one word or text"),
+    ("job: !secret x\n", 1, "the tag !secret is not known"),
+    ("job: !!python/object:os.system x\n", None, ""),
+    ("a: &x {b: 1}\nc:\n  d: *x\n", 3, "aliases (*name) are not read"),
+    ("a: &x {b: *x}\n", 1, "aliases (*name) are not read"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "words"), REFUSED)
+def test_what_cannot_be_read_is_named_with_its_line(text: str, line: int | None, words: str) -> None:
+    faults = parse_document(text).faults
+    if words:
+        assert [(fault.line, words in fault.message) for fault in faults] == [(line, True)]
+    else:  # PyYAML's own tags: never acted upon, whatever becomes of the text
+        assert parse_document(text).values == {"job": "x"}
+
+
+def test_a_bottomless_document_is_refused() -> None:
+    assert "nested too deeply" in parse_document("a: " + "[" * 1_500 + "]" * 1_500).faults[0].message
+
+
+def test_no_excerpt_of_the_file_is_shown_or_represented() -> None:
+    document = parse_document("source: {url: postgresql://u:hunter2@db/x, ${OOPS}}\n")
+    assert "hunter2" not in repr(document)
+    assert "hunter2" not in repr(parse_document("url: postgresql://u:hunter2@db/x"))

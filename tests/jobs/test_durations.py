@@ -1,0 +1,30 @@
+"""Durations: what people write, in seconds."""
+
+import pytest
+
+from pipelines.jobs.durations import parse_duration
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("500ms", 0.5),
+        ("30s", 30.0),
+        ("10m", 600.0),
+        ("2h", 7200.0),
+        ("1.5h", 5400.0),
+        (" 1 s ", 1.0),
+        ("0s", 0.0),
+        (2, 2.0),
+    ],
+)
+def test_a_duration_is_its_seconds(text: object, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["30", "", "s", "-1s", "1d", "1h30m", "٣s", "1e3s", "nan s", "inf", None, [], True, "9" * 40 + "h"]
+)
+def test_anything_else_is_refused_with_the_forms_there_are(text: object) -> None:
+    with pytest.raises(ValueError, match="500ms, 30s, 10m or 2h"):
+        parse_duration(text)

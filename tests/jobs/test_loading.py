@@ -1,0 +1,283 @@
+"""A job file from end to end: what a good one says, and what is said of a bad one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector.errors import ConfigurationError
+from pipelines.jobs import Job, Load, load_job, override_load
+
+ENVIRON = {"CRM_URL": "postgresql://reader:hunter2@db/crm", "CONNECTOR_BASE_URL": "https://esp.example.com"}
+
+CRM = """\
+job: crm-nightly
+service: {base_url: "${CONNECTOR_BASE_URL}", account: main, authorization: "Bearer {token}", timeout: 10s}
+source:
+  sql: {url: "${CRM_URL}", query: "select * from customers"}
+subscriber:
+  base: {id: 7}
+  identity: email
+  fields:
+    email: email_address
+    first_name: fname
+    is_active: {value: true}
+    gender: {column: sex, values: {M: male, F: female, "": ""}}
+    tags: {column: segments, split: "|"}
+    birthday: {column: dob, format: "%d/%m/%Y"}
+  required: [email, first_name]
+  zip: custom_field1
+load: {max_concurrency: 8, on_unknown: hold, quiet_period: 500ms, fresh: 2h, look: none}
+"""
+
+SMALL = "job: x\nsource: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
+EXPORT = "job: x\nexport: {to: out/people.parquet}\n"
+
+
+def read(folder: Path, text: str, environ: dict[str, str] | None = None) -> Job:
+    path = folder / "job.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_job(path, ENVIRON if environ is None else environ)
+
+
+def refuse(folder: Path, text: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        read(folder, text)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None  # pydantic's error would hold the values
+    return str(caught.value)
+
+
+def test_every_key_arrives_with_its_type(tmp_path: Path) -> None:
+    job = read(tmp_path, CRM)
+    assert job.name == "crm-nightly"
+    assert not job.is_export
+    assert job.service.base_url == "https://esp.example.com"
+    assert (job.service.account, job.service.authorization, job.service.timeout_s) == ("main", "Bearer {token}", 10.0)
+    assert job.source is not None
+    assert job.source.sql is not None
+    assert (job.source.sql.url, job.source.sql.query) == (ENVIRON["CRM_URL"], "select * from customers")
+    assert job.subscriber is not None
+    assert (job.subscriber.base.id, job.subscriber.identity, job.subscriber.zip) == (7, "email", "custom_field1")
+    assert job.subscriber.required == ("email", "first_name")
+    assert job.load == Load.model_validate(
+        {"max_concurrency": 8, "on_unknown": "hold", "quiet_period": 0.5, "fresh": 7200, "look": "none"}
+    )
+
+
+def test_what_is_not_said_has_its_default(tmp_path: Path) -> None:
+    job = read(tmp_path, SMALL)
+    assert job.source is not None
+    assert job.source.file is not None
+    assert job.source.file.path == tmp_path / "people.csv"
+    assert (job.source.file.format, job.source.file.encoding, job.source.file.delimiter) == ("auto", "auto", "auto")
+    assert job.subscriber is not None
+    assert job.subscriber.fields_ is None
+    assert (job.subscriber.identity, job.subscriber.zip, job.subscriber.required) == ("email", "omit", ())
+    assert (job.load.max_concurrency, job.load.on_unknown, job.load.look) == (64, "resend", "auto")
+    assert (job.load.quiet_period_s, job.load.fresh_s) == (30.0, 900.0)
+    assert job.service.base_url is None
+
+
+def test_an_export_has_a_place_a_table_and_filters(tmp_path: Path) -> None:
+    job = read(tmp_path, EXPORT.replace("parquet}", "parquet, table: people, schema: esp, filters: {is_active: no}}"))
+    assert job.is_export
+    assert job.export is not None
+    assert job.export.to == str(tmp_path / "out/people.parquet")
+    assert (job.export.table, job.export.schema_, job.export.mode) == ("people", "esp", "replace")
+    assert job.export.filters.is_active is False
+    assert job.export.filters.base_id is None
+
+
+def test_a_job_shows_no_url(tmp_path: Path) -> None:
+    assert "hunter2" not in repr(read(tmp_path, CRM))
+    assert "hunter2" not in str(read(tmp_path, "job: x\nexport: {to: 'mysql://u:hunter2@h/w'}"))
+
+
+def test_a_relative_job_path_still_gives_absolute_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(tmp_path, SMALL)
+    monkeypatch.chdir(tmp_path)
+    job = load_job(Path("job.yaml"), {})
+    assert job.source is not None
+    assert job.source.file is not None
+    assert job.source.file.path == tmp_path / "people.csv"
+
+
+def test_a_byte_order_mark_is_no_part_of_a_job(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_bytes(b"\xef\xbb\xbf" + SMALL.encode())
+    assert load_job(tmp_path / "job.yaml", {}).name == "x"
+
+
+ONE_FAULT: list[tuple[str, str, str]] = [
+    # (what stands in the good job, what in its place, the words of the one fault)
+    ("identity: email", "idnetity: email", "there is no such key; did you mean identity? Allowed here: base,"),
+    ("look: none", "lok: none", "load.lok: there is no such key; did you mean look? Allowed here: max_conc"),
+    ('split: "|"', 'splt: "|"', "line 13: subscriber.fields.tags.splt: there is no such key; did you mean split?"),
+    ("email: email_address", "emial: x\n    email: e", "line 9: subscriber.fields.emial: there is no such field; did"),
+    ("    first_name: fname", "    FirstName: fname", "there is no such field; did you mean first_name?"),
+    ("    first_name: fname", "    Address.Zip: plz", "there is no such field; did you mean address_zip?"),
+    ("    first_name: fname", "    id: number", "line 10: subscriber.fields.id: id is given by the service"),
+    ("    first_name: fname", "    base_id: b", "line 10: subscriber.fields.base_id: the base is not a field"),
+    ("first_name: fname", "first_name: [a, b]", "must hold keys (column, value, values, split, format), not a list"),
+    ("first_name: fname", "first_name:", "subscriber.fields.first_name: must hold keys"),
+    ("first_name: fname", "first_name: {}", "needs either column or value"),
+    ("{value: true}", "{value: true, column: a}", "needs either column or value"),
+    ("{value: true}", "{value: true, values: {a: b}}", "they have nothing to read"),
+    ("first_name: fname", "first_name: {column: f, split: ','}", "subscriber: first_name: split is for tags"),
+    ("first_name: fname", "first_name: {column: f, format: '%Y'}", "format must give year, month and day"),
+    ("first_name: fname", "first_name: {column: f, format: '%Y-%m-%d'}", "first_name: format is for birthday"),
+    ('"%d/%m/%Y"', '"%d/%m"', "line 14: subscriber.fields.birthday: format must give year, month and day"),
+    ('"%d/%m/%Y"', '"dd/mm/yyyy"', "subscriber.fields.birthday: format must give year, month and day"),
+    ("    email: email_address\n", "", "no column is mapped to email, by which subscribers are told apart"),
+    ("identity: email", "identity: client_user_id", "no column is mapped to client_user_id"),
+    ("identity: email", "identity: phone", "subscriber.identity: must be email or client_user_id, not 'phone'"),
+    ("[email, first_name]", "[email, last_name]", "no column is mapped to last_name, which required names"),
+    ("[email, first_name]", "email", "line 15: subscriber.required: must be a list, such as [email], not 'email'"),
+    ("[email, first_name]", "[mail]", "line 15: subscriber.required[0]: there is no such field; did you mean email?"),
+    ("zip: custom_field1", "zip: keep", "line 16: subscriber.zip: must be omit, reject, custom_field1,"),
+    ("first_name: fname", "first_name: f\n    custom_field1: c", "zip: custom_field1 would overwrite"),
+    ("base: {id: 7}", "base: {}", "line 6: subscriber.base: needs either id or name, and not both"),
+    ("base: {id: 7}", "base: {id: 7, name: News}", "subscriber.base: needs either id or name, and not both"),
+    ("base: {id: 7}", "base: {id: seven}", "line 6: subscriber.base.id: must be a whole number, not 'seven'"),
+    ("base: {id: 7}", "base: {id: 7.5}", "subscriber.base.id: must be a whole number, not '7.5'"),
+    ("base: {id: 7}", "base: {id: true}", "subscriber.base.id: must be a whole number, not 'true'"),
+    ("base: {id: 7}", "base: {id: 0}", "subscriber.base.id: must be greater than or equal to 1, not '0'"),
+    ("base: {id: 7}", "base: {name: '  '}", "subscriber.base.name: must be a name in printable characters"),
+    ("base: {id: 7}", "base: 7", "line 6: subscriber.base: must hold keys (id, name), not '7'"),
+    ("base: {id: 7}", "base:", "line 6: subscriber.base: must hold keys (id, name); it is empty"),
+    ("  base: {id: 7}\n", "", "line 5: subscriber.base: is missing"),
+    ("quiet_period: 500ms", "quiet_period: 30", "line 17: load.quiet_period: must be a duration with its unit"),
+    ("max_concurrency: 8", "max_concurrency: 0", "load.max_concurrency: must be greater than or equal to 1"),
+    ("max_concurrency: 8", "max_concurrency: many", "load.max_concurrency: must be a whole number, not 'many'"),
+    ("on_unknown: hold", "on_unknown: retry", "load.on_unknown: must be resend or hold, not 'retry'"),
+    ("timeout: 10s", "timeout: 0s", "service.timeout: must be greater than 0, not '0s'"),
+    ('"Bearer {token}"', "abc123", "service.authorization: must hold {token} once"),
+    ("account: main", "token: abc123", "service.token: there is no such key; the token is not written in a job"),
+    (", query:", ", table: customers, query:", "line 4: source.sql: needs either query or table, and not both"),
+    (', query: "select * from customers"', "", "source.sql: needs either query or table"),
+    ('url: "${CRM_URL}"', "url: crm.db", "line 4: source.sql.url: must be a database URL"),
+    ('url: "${CRM_URL}"', 'url: "${NO_URL}"', "line 4: source.sql.url: ${NO_URL} is not set in the environment"),
+    ("  sql:", "  file: {path: a.csv}\n  sql:", "line 3: source: needs either file or sql, and not both"),
+    ("job: crm-nightly\n", "", "job: is missing"),
+    ("job: crm-nightly", "job:", "line 1: job: must be text; it is empty"),
+    ("job: crm-nightly", "job: [a]", "line 1: job: must be text, not a list"),
+    ("load:", "export: {to: a.csv}\nload:", "a job has either source and subscriber or export, and not both"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("good", "bad", "words"), ONE_FAULT, ids=[bad for _, bad, _ in ONE_FAULT])
+def test_a_fault_names_its_key_its_line_and_what_to_do(tmp_path: Path, good: str, bad: str, words: str) -> None:
+    assert CRM.count(good) == 1
+    message = refuse(tmp_path, CRM.replace(good, bad))
+    assert words in message
+    assert "faults" not in message  # one fault makes one line
+    assert "abc123" not in message
+
+
+FILE_FAULTS = [
+    ("path: people.csv", "path: inbox/*.csv", "source.file.path: must name one file"),
+    ("path: people.csv", "path: ''", "source.file.path: must be a path"),
+    ("path: people.csv", "path: [a]", "source.file.path: "),
+    (
+        "path: people.csv",
+        "path: a, delimiter: ab",
+        "source.file.delimiter: must be auto, comma, semicolon, tab, pipe or one character",
+    ),
+    ("path: people.csv", "path: a, encoding: klingon", "source.file.encoding: is no encoding that is known"),
+    ("path: people.csv", "path: a, encoding: base64", "source.file.encoding: is no encoding that is known"),
+    ("path: people.csv", "path: a, format: xlsx", "source.file.format: must be auto or csv, not 'xlsx'"),
+    ("{file: {path: people.csv}}", "{}", "source: needs either file or sql"),
+    ("{file: {path: people.csv}}", "", "a job needs source and subscriber"),
+]
+
+
+@pytest.mark.parametrize(("good", "bad", "words"), FILE_FAULTS)
+def test_a_file_source_is_checked_as_far_as_it_can_be_unread(tmp_path: Path, good: str, bad: str, words: str) -> None:
+    assert words in refuse(tmp_path, SMALL.replace(good, bad))
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter"), [("tab", "\t"), ("semicolon", ";"), ('"\\t"', "\t"), ('";"', ";"), ('"|"', "|")]
+)
+def test_a_delimiter_is_a_character_or_its_name(tmp_path: Path, text: str, delimiter: str) -> None:
+    job = read(tmp_path, SMALL.replace("people.csv", f"people.csv, delimiter: {text}"))
+    assert job.source is not None
+    assert job.source.file is not None
+    assert job.source.file.delimiter == delimiter
+
+
+EXPORT_FAULTS = [
+    ("mode: history", "export.mode: must be replace, not 'history'"),
+    ("filters: {emial: x}", "export.filters.emial: there is no such key; did you mean email?"),
+    ("filters: {gender: x}", "export.filters.gender: must be male, female or unspecified, not 'x'"),
+    ("filters: {is_active: maybe}", "export.filters.is_active: must be true or false, not 'maybe'"),
+    ("filters: {base_id: News}", "export.filters.base_id: must be a whole number, not 'News'"),
+    ("table: ''", "export.table: must be a name"),
+]
+
+
+@pytest.mark.parametrize(("extra", "words"), EXPORT_FAULTS)
+def test_an_export_is_checked_key_by_key(tmp_path: Path, extra: str, words: str) -> None:
+    assert f"line 2: {words}" in refuse(tmp_path, EXPORT.replace("}", f", {extra}}}"))
+
+
+def test_all_faults_come_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+    message = refuse(tmp_path, CRM.replace("id: 7", "id: x").replace("identity:", "identty:").replace("8,", "-1,"))
+    first, *rest = message.splitlines()
+    assert first.endswith("job.yaml: 3 faults")
+    assert [line.split(":")[0].strip() for line in rest] == ["line 6", "line 7", "line 17"]
+
+
+def test_a_value_of_the_environment_is_never_shown(tmp_path: Path) -> None:
+    text = SMALL.replace("base: {name: News}", 'base: {id: "${CRM_URL}"}')
+    assert "subscriber.base.id: must be a whole number, not '${CRM_URL}'" in refuse(tmp_path, text)
+
+
+def test_a_password_in_the_file_is_never_shown(tmp_path: Path) -> None:
+    refuse(tmp_path, "job: x\nexport: {to: [mysql://u:hunter2@h/w], mode: mysql://u:hunter2@h/w}")
+    refuse(tmp_path, "job: x\nexport: {to: mysql://u:hunter2@h/w, x: {{}}\n")
+    refuse(tmp_path, SMALL.replace("{file: {path: people.csv}}", "{sql: {url: 'x://u:hunter2@ex\u2100mple.com'}}"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("none.yaml", None, "there is no such job file"),
+        (".", None, "this is a folder"),
+        ("latin.yaml", b"job: caf\xe9\n", "a job file is UTF-8 text; byte 9 is not"),
+        ("large.yaml", b"#" * ((1 << 20) + 1), "too large for a job"),
+        ("empty.yaml", b"", "the file is empty"),
+        ("people.csv", b"email,name\na@example.com,Ann\n", "must hold keys"),
+        ("book.xlsx", b"PK\x03\x04\x00\x00", "this is no YAML"),
+    ],
+)
+def test_a_file_that_is_no_job_is_refused_in_one_line(
+    tmp_path: Path, name: str, content: bytes | None, words: str
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigurationError) as caught:
+        load_job(path, {})
+    assert words in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_options_override_a_load_and_what_is_not_given_stays() -> None:
+    load = Load.model_validate({"max_concurrency": "8", "quiet_period": "2m"})
+    given: dict[str, Any] = {"quiet_period": "1s", "on_unknown": "hold", "max_concurrency": None}
+    overridden = override_load(load, given)
+    assert (overridden.max_concurrency, overridden.quiet_period_s, overridden.on_unknown) == (8, 1.0, "hold")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("quiet_period", "30", "--quiet-period: must be a duration"),
+        ("max_concurrency", 0, "--max-concurrency: must be greater than or equal to 1, not 0"),
+        ("on_unknown", "x", "--on-unknown: must be resend or hold, not 'x'"),
+    ],
+)
+def test_a_wrong_option_is_named_as_it_was_typed(option: str, value: object, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        override_load(Load(), {option: value})

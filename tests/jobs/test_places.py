@@ -1,0 +1,69 @@
+"""Paths and URLs of a job start from its own folder, wherever a run starts."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from pipelines.jobs.places import resolve_destination, resolve_path, resolve_url
+
+FOLDER = Path("/srv/jobs")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("a.csv", "/srv/jobs/a.csv"),
+        ("in/a.csv", "/srv/jobs/in/a.csv"),
+        ("../a.csv", "/srv/jobs/../a.csv"),
+        ("/x/a.csv", "/x/a.csv"),
+    ],
+)
+def test_a_path_starts_from_the_folder(path: str, expected: str) -> None:
+    assert str(resolve_path(path, FOLDER)) == expected
+
+
+def test_a_tilde_is_the_home() -> None:
+    assert resolve_path("~/a.csv", FOLDER) == Path.home() / "a.csv"
+
+
+@pytest.mark.parametrize("path", ["", "  ", "a\0b", "~no-such-user-here/a.csv"])
+def test_what_is_no_path_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match=r"must be a path|a user who is not known"):
+        resolve_path(path, FOLDER)
+
+
+URLS = [
+    ("sqlite:///w.db", "sqlite:////srv/jobs/w.db"),
+    ("sqlite:///sub/w.db?mode=ro", "sqlite:////srv/jobs/sub/w.db?mode=ro"),
+    ("sqlite+pysqlite:///w.db", "sqlite+pysqlite:////srv/jobs/w.db"),
+    ("duckdb:///w.duckdb", "duckdb:////srv/jobs/w.duckdb"),
+    ("sqlite:////abs/w.db", "sqlite:////abs/w.db"),
+    ("sqlite://", "sqlite://"),
+    ("sqlite:///", "sqlite:///"),
+    ("sqlite:///:memory:", "sqlite:///:memory:"),
+    ("sqlite:///file:w.db?uri=true", "sqlite:///file:w.db?uri=true"),
+    ("postgresql://u:p@host/w", "postgresql://u:p@host/w"),
+    ("postgresql:///w", "postgresql:///w"),
+]
+
+
+@pytest.mark.parametrize(("url", "expected"), URLS)
+def test_only_a_relative_file_of_a_database_is_resolved(url: str, expected: str) -> None:
+    assert resolve_url(url, FOLDER) == expected
+
+
+def test_a_resolved_url_opens_the_file_whatever_its_folder_is_called(tmp_path: Path) -> None:
+    folder = tmp_path / "50%25 off? it's #1 é @home:x"
+    folder.mkdir()
+    sqlite3.connect(folder / "w.db").execute("create table people (name)").connection.close()
+    engine = create_engine(resolve_url("sqlite:///w.db", folder))
+    with engine.connect() as connection:
+        assert connection.execute(text("select name from sqlite_master")).scalar() == "people"
+    engine.dispose()
+
+
+def test_a_destination_is_a_file_or_a_url() -> None:
+    assert resolve_destination("out/p.parquet", FOLDER) == "/srv/jobs/out/p.parquet"
+    assert resolve_destination("duckdb:///w.duckdb", FOLDER) == "duckdb:////srv/jobs/w.duckdb"

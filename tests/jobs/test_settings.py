@@ -1,0 +1,208 @@
+"""Settings: who has the last word, what is refused, and that nothing shows a secret."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from connector.errors import ConfigurationError
+from pipelines.jobs import Job
+from pipelines.settings import SettingOptions, build_service, read_settings, read_state, read_token
+
+SECRET = "s3cr3t-token"
+NONE = SettingOptions()
+
+
+def make_job(service: dict[str, object]) -> Job:
+    return Job.model_validate({"job": "x", "service": service, "export": {"to": "a.csv"}})
+
+
+def make_environ(folder: Path, **more: str) -> dict[str, str]:
+    return {
+        "CONNECTOR_BASE_URL": "https://env.example.com/",
+        "CONNECTOR_TOKEN": SECRET,
+        "CONNECTOR_STATE_DIR": str(folder / "state"),
+    } | more
+
+
+def test_without_a_job_the_environment_is_enough(tmp_path: Path) -> None:
+    settings = read_settings(make_environ(tmp_path), None, NONE)
+    assert settings.base_url == "https://env.example.com"
+    assert settings.token.reveal() == SECRET
+    assert (settings.authorization, settings.timeout_s) == ("{token}", 30.0)
+    assert settings.account == "https://env.example.com"
+    assert settings.state_dir == tmp_path / "state"
+    assert settings.ledger_url == f"sqlite:///{tmp_path}/state/ledger.db"
+
+
+def test_the_environment_comes_before_the_job_and_an_option_before_both(tmp_path: Path) -> None:
+    job = make_job({"base_url": "https://job.example.com", "account": "main"})
+    environ = make_environ(tmp_path)
+    option = SettingOptions(base_url="https://option.example.com", account="other", state_dir=tmp_path / "option")
+    assert read_settings(environ, job, option).base_url == "https://option.example.com"
+    assert read_settings(environ, job, option).account == "other"
+    assert read_settings(environ, job, option).state_dir == tmp_path / "option"
+    assert read_settings(environ, job, NONE).base_url == "https://env.example.com"
+    del environ["CONNECTOR_BASE_URL"]
+    assert read_settings(environ, job, NONE).base_url == "https://job.example.com"
+
+
+def test_what_only_a_job_says_is_the_jobs(tmp_path: Path) -> None:
+    job = make_job({"account": "main", "authorization": "Bearer {token}", "timeout": "5s"})
+    settings = read_settings(make_environ(tmp_path), job, NONE)
+    assert (settings.account, settings.authorization, settings.timeout_s) == ("main", "Bearer {token}", 5.0)
+
+
+def test_a_service_is_built_of_the_settings(tmp_path: Path) -> None:
+    job = make_job({"authorization": "Bearer {token}", "timeout": "5s"})
+    service = build_service(read_settings(make_environ(tmp_path), job, NONE), max_concurrency=10)
+    assert service.reveal_authorization() == f"Bearer {SECRET}"
+    assert (service.timeout_s, service.max_connections, service.trust_env) == (5.0, 20, False)
+
+
+@pytest.mark.parametrize("base_url", ["", None])
+def test_no_base_url_says_where_to_set_it(tmp_path: Path, base_url: str | None) -> None:
+    environ = make_environ(tmp_path, CONNECTOR_BASE_URL=base_url or "")
+    with pytest.raises(ConfigurationError, match="set CONNECTOR_BASE_URL"):
+        read_settings(environ, None, NONE)
+
+
+@pytest.mark.parametrize("base_url", ["http://esp.example.com", "ftp://x", "https://u:s3cr3t-token@h", "nonsense"])
+def test_a_base_url_that_would_betray_the_token_is_refused(tmp_path: Path, base_url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_settings(make_environ(tmp_path, CONNECTOR_BASE_URL=base_url), None, NONE)
+    assert SECRET not in str(caught.value)
+
+
+def test_plain_http_is_for_loopback(tmp_path: Path) -> None:
+    environ = make_environ(tmp_path, CONNECTOR_BASE_URL="http://127.0.0.1:8080")
+    assert read_settings(environ, None, NONE).base_url == "http://127.0.0.1:8080"
+
+
+@pytest.mark.parametrize(
+    "content", [b"s3cr3t-token", b"s3cr3t-token\n", b"s3cr3t-token\r\n", b"\xef\xbb\xbfs3cr3t-token "]
+)
+def test_a_token_file_may_end_as_editors_end_files(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "token").write_bytes(content)
+    assert read_token({"CONNECTOR_TOKEN_FILE": str(tmp_path / "token")}).reveal() == SECRET
+
+
+def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(SECRET)
+    assert read_token({"CONNECTOR_TOKEN": "", "CONNECTOR_TOKEN_FILE": str(tmp_path / "token")}).reveal() == SECRET
+    assert read_token({"CONNECTOR_TOKEN": f"{SECRET}\n", "CONNECTOR_TOKEN_FILE": ""}).reveal() == SECRET
+
+
+def test_two_tokens_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="unset one of them"):
+        read_token({"CONNECTOR_TOKEN": SECRET, "CONNECTOR_TOKEN_FILE": str(tmp_path / "token")})
+
+
+@pytest.mark.parametrize("environ", [{}, {"CONNECTOR_TOKEN": ""}, {"CONNECTOR_TOKEN_FILE": ""}])
+def test_no_token_says_where_to_set_it(environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match="set CONNECTOR_TOKEN, or CONNECTOR_TOKEN_FILE"):
+        read_token(environ)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "s3cr3t\ntoken",
+        "s3cr3t\x00token",
+        "s3cr3t\x7ftoken",
+        "s3cr3t\u2028token",
+        "“s3cr3t”",
+        "s3cr3t\udcff",
+        "s3cr3t\xa0x",
+    ],
+)
+def test_a_token_that_no_header_can_carry_is_refused_unseen(token: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_token({"CONNECTOR_TOKEN": token})
+    assert "s3cr3t" not in str(caught.value)
+    assert "CONNECTOR_TOKEN" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b"s3cr3t\nsecond line\n", "a line break or another control character"),
+        (b"s3cr3t\xff", "a character that a token cannot have"),
+        (b"s3cr3t" * 4096, "too large for a token"),
+    ],
+)
+def test_a_token_file_that_holds_no_token_is_named(tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigurationError) as caught:
+        read_token({"CONNECTOR_TOKEN_FILE": str(path)})
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_a_folder_is_no_token_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: Is a directory"):
+        read_token({"CONNECTOR_TOKEN_FILE": str(tmp_path)})
+
+
+def test_settings_show_neither_the_token_nor_a_password(tmp_path: Path) -> None:
+    environ = make_environ(tmp_path, CONNECTOR_LEDGER="postgresql://u:hunter2@h/ledger")
+    settings = read_settings(environ, None, NONE)
+    assert settings.ledger_url == "postgresql://u:hunter2@h/ledger"
+    shown = repr(settings) + repr(read_state(environ, SettingOptions(ledger_url="x://u:hunter2@h")))
+    shown += repr(SettingOptions(ledger_url="x://u:hunter2@h"))
+    assert SECRET not in shown
+    assert "hunter2" not in shown
+
+
+def test_the_state_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    state = read_state({"CONNECTOR_STATE_DIR": str(tmp_path / "deep" / "state")}, NONE)
+    assert stat.S_IMODE(state.state_dir.stat().st_mode) == 0o700
+
+
+def test_a_state_folder_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o750)
+    read_state({"CONNECTOR_STATE_DIR": str(folder)}, NONE)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o750
+
+
+def test_a_state_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "state"):
+        with pytest.raises(ConfigurationError, match="set CONNECTOR_STATE_DIR to another"):
+            read_state({"CONNECTOR_STATE_DIR": str(folder)}, NONE)
+
+
+def test_a_state_that_needs_no_service_needs_no_token(tmp_path: Path) -> None:
+    state = read_state({"CONNECTOR_STATE_DIR": str(tmp_path)}, NONE)
+    assert state.ledger_url.endswith("/ledger.db")
+
+
+def test_the_default_ledgers_url_survives_an_odd_folder(tmp_path: Path) -> None:
+    from sqlalchemy.engine import make_url
+
+    folder = tmp_path / "50%25 off? it's #1 é @home:x"
+    state = read_state({"CONNECTOR_STATE_DIR": str(folder)}, NONE)
+    assert make_url(state.ledger_url).database == str(folder / "ledger.db")
+
+
+def test_the_default_folder_is_the_users_state_directory(tmp_path: Path) -> None:
+    program = "from pipelines.settings import *; print(read_state({}, SettingOptions()).state_dir)"
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, cwd=root, capture_output=True, text=True, check=True
+    )
+    folder = Path(done.stdout.strip())
+    assert folder.is_relative_to(tmp_path)
+    assert folder.name == "subscriber-connector"
+    assert folder.is_dir()

@@ -1,0 +1,65 @@
+"""What an answer to a create is taken for."""
+
+import pytest
+
+from connector.fields import NAMES
+from connector.ledger import Base, Intent
+from connector.load.candidates import Candidate
+from connector.load.judging import judge_answer
+from connector.protocol.answers import Ambiguous, Created, NotSent, Refused
+from connector.states import Event
+
+BY_ID = Base(1, "account", 7, None)
+BY_NAME = Base(1, "account", None, "News")
+CANDIDATE = Candidate(
+    Intent(b"i" * 16, b"f" * 8, b""), "ann@example.com", {"base_id": 7, "email": "Ann@example.com", "first_name": "Ann"}
+)
+
+
+def answer(**values: object) -> Created:
+    given = {"base_id": 7, "base_name": "News", "email": "Ann@example.com", "first_name": "Ann"} | values
+    return Created(5, dict.fromkeys(NAMES) | given, 200)
+
+
+@pytest.mark.parametrize("base", [BY_ID, BY_NAME], ids=["by id", "by name"])
+@pytest.mark.parametrize("email", ["Ann@example.com", "ann@example.com", " ANN@EXAMPLE.COM "])
+def test_success_is_an_id_with_the_base_and_the_identity_that_were_sent(base: Base, email: str) -> None:
+    verdict = judge_answer(answer(email=email), CANDIDATE, base, "email")
+    assert (verdict.event, verdict.subscriber_id) == (Event.ANSWERED, 5)
+
+
+@pytest.mark.parametrize(
+    ("base", "values"),
+    [
+        (BY_ID, {"email": "bob@example.com"}),
+        (BY_ID, {"email": None}),
+        (BY_ID, {"base_id": 8}),
+        (BY_ID, {"base_id": "7"}),
+        (BY_NAME, {"base_name": "news"}),
+        (BY_NAME, {"base_name": None}),
+    ],
+)
+def test_an_answer_about_somebody_else_leaves_it_unknown(base: Base, values: dict[str, object]) -> None:
+    verdict = judge_answer(answer(**values), CANDIDATE, base, "email")
+    assert (verdict.event, verdict.is_misdirected) == (Event.LOST, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "event"),
+    [
+        (Refused(422, "no"), Event.REFUSED),
+        (Ambiguous(500, "oops"), Event.LOST),
+        (Ambiguous(None, "reset"), Event.LOST),
+        (Ambiguous(200, "success is false"), Event.LOST),
+        (NotSent("no route"), Event.NOT_SENT),
+    ],
+)
+def test_every_other_answer_is_a_refusal_unknown_or_never_left(
+    given: Refused | Ambiguous | NotSent, event: Event
+) -> None:
+    verdict = judge_answer(given, CANDIDATE, BY_ID, "email")
+    assert (verdict.event, verdict.message) == (event, given.message)
+
+
+def test_fields_that_came_back_altered_are_named() -> None:
+    assert judge_answer(answer(first_name="ANN"), CANDIDATE, BY_ID, "email").altered == ("first_name",)
