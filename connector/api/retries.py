@@ -1,0 +1,108 @@
+"""The one home of tenacity: what may be sent again, how often, and after which wait (design, section 6).
+
+Entered only after a first failure, so that the way of a request that goes well stays short.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, stop_any, stop_before_delay
+from tenacity.wait import wait_exponential
+
+from connector.api.client import Client, Counts
+from connector.protocol import Ambiguous, Created, Listed, ListQuery, NotSent, Refused
+
+_FIRST_WAIT_S = 0.5
+_LONGEST_WAIT_S = 10.0
+
+_Answer = TypeVar("_Answer")
+
+
+class Retrier:
+    """Sends again what is known to have had no effect, and reads; gives the last answer and raises for none.
+
+    At most `attempts` in all, none begun that would start later than `budget_s` after the first failure; the waits are
+    drawn from [0, 0.5 s], [0, 1 s], [0, 2 s] and so on to 10 s (full jitter). Six attempts outlive a restart of several
+    seconds.
+    """
+
+    __slots__ = ("_random", "_sleep", "_stop", "_widening")
+
+    def __init__(
+        self,
+        attempts: int = 6,
+        budget_s: float = 60.0,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._stop = stop_any(stop_after_attempt(attempts), stop_before_delay(budget_s))
+        self._widening = wait_exponential(multiplier=_FIRST_WAIT_S, max=_LONGEST_WAIT_S)
+        self._sleep = sleep
+        self._random = rng or random.Random()  # noqa: S311 - it spreads waits, it guards nothing
+
+    async def create(self, client: Client, body: bytes) -> Created | Refused | Ambiguous | NotSent:
+        """Create one subscriber; sent again only while it was NotSent."""
+        answer = await client.create_subscriber(body)
+        if type(answer) is not NotSent:
+            return answer
+        return await self._again(answer, lambda: client.create_subscriber(body), is_unsent, client.counts["create"])
+
+    async def read(self, client: Client, query: ListQuery) -> Listed | Refused | Ambiguous | NotSent:
+        """Read one page; read again while there is none, save after a definite refusal or a redirect.
+
+        After a 429, or any answer that names a Retry-After, no earlier than that.
+        """
+        answer = await client.list_subscribers(query)
+        if type(answer) is Listed:
+            return answer
+        return await self._again(answer, lambda: client.list_subscribers(query), is_unread, client.counts["list"])
+
+    async def _again(
+        self, first: _Answer, call: Callable[[], Awaitable[_Answer]], is_worth: Callable[[object], bool], counts: Counts
+    ) -> _Answer:
+        """Begin tenacity with the answer that is already there, then call on."""
+        answers = [first]
+
+        async def attempt() -> _Answer:
+            if answers:
+                return answers.pop()
+            counts.retried += 1
+            return await call()
+
+        retrying = AsyncRetrying(
+            retry=retry_if_result(is_worth),
+            stop=self._stop,
+            wait=self._wait,
+            sleep=self._sleep,
+            retry_error_callback=_last_answer,
+        )
+        answer: _Answer = await retrying(attempt)
+        return answer
+
+    def _wait(self, state: RetryCallState) -> float:
+        jitter = self._random.uniform(0.0, self._widening(state))  # wait_random_exponential, with randomness passed in
+        asked = getattr(_last_answer(state), "retry_after_s", None)
+        return jitter + (asked or 0.0)
+
+
+def is_unsent(answer: object) -> bool:
+    """Whether the request is known to have had no effect because it never left."""
+    return isinstance(answer, NotSent)
+
+
+def is_unread(answer: object) -> bool:
+    """Whether reading again may help: the request had no answer, one that says nothing certain, or a 429."""
+    match answer:
+        case NotSent() | Refused(status=429):
+            return True
+        case Ambiguous(status=status):
+            return status is None or not 300 <= status < 400
+        case _:
+            return False
+
+
+def _last_answer(state: RetryCallState) -> object:
+    return state.outcome.result() if state.outcome is not None else None

@@ -1,0 +1,85 @@
+"""Where the service is and how to speak to it: checked once, so that everything behind it can rely on it."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from connector.api.token import Token
+from connector.errors import ConfigurationError
+
+_BASE_URL = "The base URL (CONNECTOR_BASE_URL)"
+_UNWRITABLE = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
+_PLACE = "{token}"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The service's address, the token, and the limits of its connections.
+
+    `base_url` is kept without a slash at its end; `authorization` is the header's template, with `{token}` in it once;
+    `timeout_s` bounds one attempt from start to end, half of it for the connection; `max_connections` is how many are
+    open at once (64 in flight is the default load, the rest is for look-ups beside it); `trust_env` lets the
+    environment name a proxy. Raises ConfigurationError.
+    """
+
+    base_url: str
+    token: Token
+    authorization: str = _PLACE
+    timeout_s: float = 30.0
+    max_connections: int = 128
+    trust_env: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "base_url", parse_base_url(self.base_url))
+        around = self.authorization.replace(_PLACE, "", 1)
+        if around == self.authorization or _PLACE in around:
+            raise ConfigurationError(f"service.authorization must hold {_PLACE} once, like 'Bearer {_PLACE}'.")
+        if not around.isascii() or not (around.isprintable() or not around):
+            raise ConfigurationError("service.authorization holds a character that no header may carry.")
+        if not 0 < self.timeout_s <= 3600:
+            raise ConfigurationError(f"service.timeout must be more than 0 and at most 1h, not {self.timeout_s:g}s.")
+        if self.max_connections < 1:
+            raise ConfigurationError(f"The connections must be at least 1, not {self.max_connections}.")
+
+    def reveal_authorization(self) -> str:
+        """The whole value of the Authorization header (api.md, section 5)."""
+        return self.authorization.replace(_PLACE, self.token.reveal())
+
+
+def parse_base_url(text: str) -> str:
+    """The base URL in one form: lower-case scheme and host, no slash at the end.
+
+    Raises ConfigurationError unless it is https, or http to a loopback address (127.0.0.0/8, ::1, localhost), and free
+    of credentials, query and fragment. The error shows nothing of a URL that carries credentials.
+    """
+    if not text or _UNWRITABLE.search(text):
+        raise ConfigurationError(f"{_BASE_URL} is empty or holds a blank or a backslash; give one like https://host.")
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"{_BASE_URL} is no URL; give one like https://host or https://host:8443.") from error
+    if "@" in parts.netloc:
+        raise ConfigurationError(f"{_BASE_URL} carries a user name or password; take them out, the token is set apart.")
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigurationError(f"{_BASE_URL} must begin with https:// and name a host, like https://host.")
+    if "?" in text or "#" in text:
+        raise ConfigurationError(f"{_BASE_URL} ends in a query or a fragment; take off all from the ? or # on.")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise ConfigurationError(
+            f"{_BASE_URL} is plain http to {host}, which would show the token to the network; "
+            "use https (plain http is only for 127.0.0.1, ::1 and localhost)."
+        )
+    shown_host = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{shown_host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host is this machine by its very writing, without asking a name server."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

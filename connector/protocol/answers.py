@@ -1,0 +1,175 @@
+"""What an answer of the service means: success, a refusal, or nothing certain; each is a value.
+
+Pure: bytes in, values out. It knows the shapes of api.md and refuses to guess at any other; no answer makes it raise.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from connector.protocol.retry_after import parse_retry_after
+from connector.protocol.wire import decode_subscriber
+from connector.protocol.words import extract_words, refusal_kind
+
+__all__ = [
+    "LARGEST_ID",
+    "MESSAGE_LENGTH",
+    "Accepted",
+    "Ambiguous",
+    "Created",
+    "Listed",
+    "Mask",
+    "NotSent",
+    "Refused",
+    "parse_created",
+    "parse_listed",
+    "parse_sent",
+    "refusal_kind",
+]
+
+MESSAGE_LENGTH = 500
+"""Characters kept of what the service says (design, section 2)."""
+
+LARGEST_ID = 2**63 - 1
+"""Ids are kept in 64-bit columns of the ledger and of warehouses; a larger one could not be kept as it is."""
+
+_TOO_MANY_REQUESTS = 429
+_UNCERTAIN_4XX = frozenset({408, 409})  # a time-out and a conflict may both follow a create that was executed
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A subscriber was created: its id, and the answered subscriber flat by field name (`decode_subscriber`)."""
+
+    subscriber_id: int
+    values: dict[str, object] = field(repr=False)
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A page of the list: wire objects as they came, and the echoes (None where absent or no integer)."""
+
+    subscribers: list[dict[str, Any]] = field(repr=False)
+    total_count: int | None
+    offset: int | None
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The service took on an email; `message_id` is "" when it was not told."""
+
+    request_id: int
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """429 or a definite 4xx: taken to have had no effect (design, section 2)."""
+
+    status: int
+    message: str = field(repr=False)
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """It may or may not have had an effect; `status` is None when no answer could be read at all."""
+
+    status: int | None
+    message: str = field(repr=False)
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """It failed before the first byte was written: known to have had no effect. The words are this program's own."""
+
+    message: str
+
+
+Mask = Callable[[str], str]
+"""Takes out of the service's words what must not be kept, before they are cut to length."""
+
+
+def parse_created(
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
+) -> Created | Refused | Ambiguous:
+    """Tell what became of a create; obeys api.md 4.2 and 7.1.
+
+    Created needs a 2xx status, `success` true and a whole positive Subscriber.Id; whether base and identity are those
+    sent is for the caller to compare. `now` is aware, for a Retry-After that is a date.
+    """
+    answer = _successful_object(body)
+    subscriber = answer.get("Subscriber") if answer else None
+    if isinstance(subscriber, dict) and _is_2xx(status):
+        subscriber_id = _whole_number(subscriber.get("Id"))
+        if subscriber_id is not None and subscriber_id > 0:
+            values = decode_subscriber(subscriber)
+            values["id"] = subscriber_id
+            return Created(subscriber_id, values, status)
+    return _unsuccessful(status, headers, body, now, mask, claims_success=answer is not None)
+
+
+def parse_listed(
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
+) -> Listed | Refused | Ambiguous:
+    """Read a page of the list; obeys api.md 4.3. A page with an element that is no object is Ambiguous as a whole."""
+    answer = _successful_object(body)
+    page = answer.get("SubscribersList") if answer else None
+    if isinstance(page, dict) and _is_2xx(status):
+        subscribers = page.get("Subscribers")
+        if isinstance(subscribers, list) and all(type(each) is dict for each in subscribers):
+            echoes = (_whole_number(page.get(name)) for name in ("TotalCount", "Offset", "Limit"))
+            return Listed(subscribers, *echoes)
+    return _unsuccessful(status, headers, body, now, mask, claims_success=answer is not None)
+
+
+def parse_sent(
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
+) -> Accepted | Refused | Ambiguous:
+    """Tell what became of an email; obeys api.md 2.3 and 4.1. Accepted needs a whole SendMessageRequestId."""
+    answer = _successful_object(body)
+    result = answer.get("SendEmail") if answer else None
+    if isinstance(result, dict) and _is_2xx(status):
+        request_id = _whole_number(result.get("SendMessageRequestId"))
+        if request_id is not None:
+            message_id = result.get("MessageId")
+            return Accepted(request_id, message_id if isinstance(message_id, str) else "")
+    return _unsuccessful(status, headers, body, now, mask, claims_success=answer is not None)
+
+
+def _successful_object(body: bytes) -> dict[str, Any] | None:
+    try:
+        answer = orjson.loads(body.removeprefix(_BOM))
+    except orjson.JSONDecodeError:
+        return None
+    return answer if isinstance(answer, dict) and answer.get("success") is True else None
+
+
+def _is_2xx(status: int) -> bool:
+    return 200 <= status < 300
+
+
+def _whole_number(value: object) -> int | None:
+    """JSON has one kind of number: 12.0 is 12. Booleans and texts are none."""
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and abs(value) <= LARGEST_ID else None
+
+
+def _unsuccessful(
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, mask: Mask, *, claims_success: bool
+) -> Refused | Ambiguous:
+    message = mask(extract_words(status, headers, body))[:MESSAGE_LENGTH]
+    retry_after_s = parse_retry_after(headers, now)
+    # A 4xx whose body says `success: true` contradicts itself, so it is no definite refusal.
+    is_definite = status == _TOO_MANY_REQUESTS or (400 <= status < 500 and status not in _UNCERTAIN_4XX)
+    if is_definite and not claims_success:
+        return Refused(status, message, retry_after_s)
+    return Ambiguous(status, message, retry_after_s)

@@ -1,0 +1,5 @@
+"""`python -m pipelines` is `connector`."""
+
+from pipelines.cli import main
+
+main()

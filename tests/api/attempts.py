@@ -1,0 +1,24 @@
+"""One attempt at a server of these tests: the two requests, and a transport to send them by."""
+
+import pytest
+
+from connector.api import Service, Token
+from connector.api.transport import RawAnswer, open_transport
+from connector.protocol import Ambiguous, ListQuery, NotSent, Request, build_create, build_list
+from tests.api.faults import response
+
+CREATE = build_create(b'{"Subscriber":{}}')
+LIST = build_list(ListQuery(email="ann@example.com"))
+REQUESTS = pytest.mark.parametrize("request_", [CREATE, LIST], ids=["POST", "GET"])
+OK = response(b'{"success": true}')
+
+
+def service(base_url: str, timeout_s: float = 5.0, max_connections: int = 8, *, trust_env: bool = False) -> Service:
+    return Service(
+        base_url, Token("s3cret-token"), timeout_s=timeout_s, max_connections=max_connections, trust_env=trust_env
+    )
+
+
+async def attempt(base_url: str, request: Request, timeout_s: float = 5.0) -> RawAnswer | NotSent | Ambiguous:
+    async with open_transport(service(base_url, timeout_s)) as transport:
+        return await transport.send(request)

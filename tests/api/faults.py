@@ -1,0 +1,215 @@
+"""Tiny HTTP servers on 127.0.0.1, each a named fault; they record what arrived, to the byte."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+Fault = Callable[["Connection"], Awaitable[None]]
+
+CERTIFICATE = Path(__file__).parent / "samples" / "localhost.pem"
+"""A certificate for `localhost`, signed by itself and valid for a hundred years, with its key: for tests only."""
+
+
+class Connection:
+    """One connection at the server: the request it is at, and its writer."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: "Server") -> None:
+        self.reader = reader
+        self.writer = writer
+        self.server = server
+
+    async def read_request(self) -> bool:
+        """Read one request whole into the server's record; False when the client has closed."""
+        try:
+            head = await self.reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            return False
+        length = 0
+        for line in head.split(b"\r\n")[1:]:
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length":
+                length = int(value)
+        self.server.requests.append(head + await self.reader.readexactly(length))
+        return True
+
+    async def write(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    def reset(self) -> None:
+        """Close with a RST instead of a FIN."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+class Server:
+    """A listening fault: its address, its connections so far, and the requests that arrived whole."""
+
+    def __init__(self, scheme: str) -> None:
+        self.scheme = scheme
+        self.port = 0
+        self.connections = 0
+        self.requests: list[bytes] = []
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.scheme}://localhost:{self.port}" if self.scheme == "https" else f"http://127.0.0.1:{self.port}"
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    fault: Fault, *, tls: ssl.SSLContext | None = None, scheme: str = "http", port: int = 0
+) -> AsyncIterator[Server]:
+    server = Server("https" if tls else scheme)
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            await fault(Connection(reader, writer, server))
+        except (OSError, asyncio.CancelledError):
+            pass  # the client closed first, or the test is over
+        finally:
+            tasks.discard(task)
+            writer.close()
+
+    listening = await asyncio.start_server(handle, "127.0.0.1", port, ssl=tls)
+    server.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield server
+    finally:
+        listening.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def tls_server() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
+    return context
+
+
+def response(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def answers(*responses: bytes) -> Fault:
+    """No fault: each request in turn has its response, the last one for good; connections are kept alive."""
+    left = list(responses)
+
+    async def answer(connection: Connection) -> None:
+        while await connection.read_request():
+            await connection.write(left.pop(0) if len(left) > 1 else left[0])
+
+    return answer
+
+
+def answers_then_cuts(first: bytes) -> Fault:
+    """The first request has its response; the next one on the same connection is read, and the connection closed."""
+
+    async def answer(connection: Connection) -> None:
+        if await connection.read_request():
+            await connection.write(first)
+            await connection.read_request()
+
+    return answer
+
+
+def answers_then_closes(first: bytes) -> Fault:
+    """Each connection carries one request, though the response does not say so."""
+
+    async def answer(connection: Connection) -> None:
+        if await connection.read_request():
+            await connection.write(first)
+
+    return answer
+
+
+async def cut_before_answer(connection: Connection) -> None:
+    await connection.read_request()
+
+
+async def reset_before_answer(connection: Connection) -> None:
+    await connection.read_request()
+    connection.reset()
+
+
+async def cut_while_reading(connection: Connection) -> None:
+    """Close as soon as the request's first bytes are there."""
+    connection.server.requests.append(await connection.reader.read(16))
+    connection.reset()
+
+
+async def cut_at_accept(connection: Connection) -> None:
+    connection.reset()
+
+
+async def cut_in_the_head(connection: Connection) -> None:
+    await connection.read_request()
+    await connection.write(b"HTTP/1.1 200 OK\r\nContent-Le")
+
+
+async def cut_in_the_body(connection: Connection) -> None:
+    await connection.read_request()
+    await connection.write(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"success": true, "Subs')
+
+
+async def reset_in_the_body(connection: Connection) -> None:
+    await cut_in_the_body(connection)
+    await asyncio.sleep(0.05)  # let the first part arrive: a RST overtakes what was not yet read
+    connection.reset()
+
+
+async def cut_in_a_chunk(connection: Connection) -> None:
+    await connection.read_request()
+    await connection.write(b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n50\r\n{"success": true, "Subs')
+
+
+async def cut_without_length(connection: Connection) -> None:
+    """The answer is delimited by the end of the connection, so a cut looks like its end."""
+    await connection.read_request()
+    await connection.write(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"success": true, "Subs')
+
+
+async def hang(connection: Connection) -> None:
+    """Accept, read, and never answer: over plain TCP to a TLS client, a handshake that does not come."""
+    while data := await connection.reader.read(65536):
+        connection.server.requests.append(data)
+
+
+async def trickle(connection: Connection) -> None:
+    """Answer a byte at a time, for ever."""
+    await connection.read_request()
+    await connection.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+    while True:
+        await connection.write(b" ")
+        await asyncio.sleep(0.02)
+
+
+async def garbage(connection: Connection) -> None:
+    await connection.read_request()
+    await connection.write(b"\x16\x03\x01 this is no HTTP\r\n\r\n")
+
+
+async def speak_plain_to_tls(connection: Connection) -> None:
+    """Answer a TLS handshake in plain text."""
+    await connection.reader.read(65536)
+    await connection.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,118 @@
+"""A sandbox for the whole session, emptied before each test, and the command line as a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector.fields import normalise_email
+from connector.sandbox import SandboxProcess
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def report(self) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads(self.stdout)
+        return value
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """The report's rows that are not 0."""
+        return {name: number for name, number in self.report["rows"].items() if number}
+
+
+@dataclass
+class Connector:
+    """`connector …` with its settings in the environment and its state in a folder of the test's own."""
+
+    sandbox: SandboxProcess
+    folder: Path
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.environ = {
+            "CONNECTOR_BASE_URL": self.sandbox.base_url,
+            "CONNECTOR_TOKEN": self.sandbox.token,
+            "CONNECTOR_STATE_DIR": str(self.folder / "state"),
+        }
+
+    def start(self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None) -> subprocess.Popen[str]:
+        """Begin a command; None takes a setting out of the environment."""
+        given = os.environ | self.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | dict(environ or {})
+        return subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", "pipelines", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            cwd=self.folder,
+            env={name: value for name, value in given.items() if value is not None},
+        )
+
+    def run(self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None) -> Ended:
+        """Run a command to its end."""
+        with self.start(*arguments, environ=environ) as process:
+            stdout, stderr = process.communicate(timeout=120)
+        assert "Traceback" not in stderr, stderr
+        return Ended(process.returncode, stdout, stderr)
+
+    def run_json(self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None) -> Ended:
+        """The same with `--output json`."""
+        return self.run(*arguments, "--output", "json", environ=environ)
+
+    def import_file(self, path: Path, *options: str) -> Ended:
+        """Import into the base News, with a short quiet period."""
+        return self.run_json("import", path, "--base-name", "News", "--quiet-period", "200ms", *options)
+
+
+@pytest.fixture(scope="session")
+def session_sandbox() -> Iterator[SandboxProcess]:
+    with SandboxProcess() as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def sandbox(session_sandbox: SandboxProcess) -> SandboxProcess:
+    session_sandbox.reset()
+    return session_sandbox
+
+
+@pytest.fixture
+def connector(sandbox: SandboxProcess, tmp_path: Path) -> Connector:
+    return Connector(sandbox, tmp_path)
+
+
+def write_csv(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def write_addresses(path: Path, number: int, first: int = 0) -> Path:
+    """A plain CSV of so many people, nothing wrong with any."""
+    people = (f"person{each}@example.com,Ann {each},Lee,true" for each in range(first, first + number))
+    return write_csv(path, "email,first_name,last_name,is_active", *people)
+
+
+def count_stored(sandbox: SandboxProcess) -> Counter[str]:
+    """How often each address was stored, by the sandbox's own truth log."""
+    return Counter(
+        normalise_email(event["subscriber"]["Email"])
+        for event in sandbox.truth()["events"]
+        if event["kind"] == "created"
+    )

@@ -1,0 +1,244 @@
+"""`connector import FILE`, as a person or a script meets it."""
+
+import csv
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from connector.ledger import open_ledger
+from pipelines.rejects import ADDED_COLUMNS
+from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
+
+REPORT_KEYS = {
+    "run_id", "job", "command", "status", "started_at", "finished_at", "rows", "settled", "requests", "rejects_file",
+    "drift_file", "echo", "messages", "certificate",
+}  # fmt: skip
+ROW_KEYS = [
+    "read", "invalid", "duplicate", "suppressed", "exists", "changed", "created", "rejected", "unknown", "unsent",
+]  # fmt: skip
+
+DIRTY = (
+    "Email Address,First Name,Zip,Birthday,Colour",
+    "ann@example.com,Ann,1012,1980-02-29,red",
+    "no address,Bob,,,blue",
+    ",Cem,,2999-01-01,",
+    "dan@example.com,Dan",
+    "ANN@example.com,Ann,1012,1980-02-29,green",
+    "ann@example.com,Anna,1012,1980-02-29,",
+    '"eve@example.com","Eve ""E"", Jr.",SW1A 1AA,,"two\nlines"',
+)
+
+
+def read_entries(connector: Connector) -> list[tuple[int, int]]:
+    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as database:
+        return database.execute("SELECT state, subscriber_id FROM entry").fetchall()
+
+
+def test_a_good_file_ends_in_one_json_object_and_exit_code_0(connector: Connector, tmp_path: Path) -> None:
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 30))
+    assert ended.code == 0
+    assert ended.report.keys() >= REPORT_KEYS
+    assert list(ended.report["rows"]) == ROW_KEYS
+    assert ended.rows == {"read": 30, "created": 30}
+    assert ended.report["status"] == "ok"
+    assert ended.report["requests"]["create"] == {"sent": 30, "retried": 0, "limited": 0, "failed": 0}
+    assert sum(count_stored(connector.sandbox).values()) == 30
+
+
+def test_every_row_of_a_dirty_file_has_one_outcome_and_its_faults_in_the_rejects(
+    connector: Connector, tmp_path: Path
+) -> None:
+    ended = connector.import_file(write_csv(tmp_path / "people.csv", *DIRTY))
+    assert ended.code == 1
+    assert ended.report["status"] == "partial"
+    assert ended.rows == {"read": 7, "invalid": 3, "duplicate": 2, "created": 2}
+    assert count_stored(connector.sandbox) == {"ann@example.com": 1, "eve@example.com": 1}
+    path = Path(ended.report["rejects_file"])
+    assert path.stat().st_mode & 0o777 == 0o600
+    with path.open(encoding="utf-8", newline="") as file:
+        rejects = list(csv.DictReader(file))
+    assert list(rejects[0]) == [*DIRTY[0].split(","), *ADDED_COLUMNS]
+    told = {row["_row"]: (row["_outcome"], row["_field"], row["Colour"]) for row in rejects}
+    assert told == {
+        "2": ("invalid", "email", "blue"),
+        "3": ("invalid", "email; birthday", ""),
+        "4": ("invalid", "", ""),
+        "6": ("duplicate", "email", ""),
+    }
+    ragged = next(row for row in rejects if row["_row"] == "4")
+    assert ragged["_raw"] == "dan@example.com,Dan"
+    assert "line 5" in ragged["_message"]
+
+
+def test_people_are_told_on_stderr_what_they_should_know(connector: Connector, tmp_path: Path) -> None:
+    ended = connector.import_file(write_csv(tmp_path / "people.csv", *DIRTY))
+    for words in ("2 created inactive", "1 zips are no numbers", "columns not used: Colour"):
+        assert words in ended.stderr
+        assert any(words in message for message in ended.report["messages"])
+
+
+def test_the_same_file_again_creates_nobody_and_lists_nothing(connector: Connector, tmp_path: Path) -> None:
+    path = write_addresses(tmp_path / "people.csv", 50)
+    connector.import_file(path)
+    again = connector.import_file(path)
+    assert again.code == 0
+    assert again.rows == {"read": 50, "exists": 50}
+    assert again.report["requests"]["list"]["sent"] == 0
+    assert sum(count_stored(connector.sandbox).values()) == 50
+
+
+def test_a_lost_ledger_creates_nobody_twice(connector: Connector, tmp_path: Path) -> None:
+    path = write_addresses(tmp_path / "people.csv", 50)
+    connector.import_file(path)
+    again = connector.run_json(
+        "import", path, "--base-name", "News", environ={"CONNECTOR_STATE_DIR": str(tmp_path / "other")}
+    )
+    assert again.rows == {"read": 50, "exists": 50}
+    assert max(count_stored(connector.sandbox).values()) == 1
+
+
+def test_somebody_who_came_by_another_way_is_not_created_again(connector: Connector, tmp_path: Path) -> None:
+    connector.import_file(write_addresses(tmp_path / "some.csv", 10))
+    ledger = tmp_path / "state" / "ledger.db"
+    with open_ledger(f"sqlite:///{ledger}") as opened, opened.transaction() as connection:
+        connection.exec_driver_sql("DELETE FROM entry")  # for this ledger they signed up elsewhere
+    ended = connector.import_file(write_addresses(tmp_path / "more.csv", 15))
+    assert ended.rows == {"read": 15, "exists": 10, "created": 5}
+    assert max(count_stored(connector.sandbox).values()) == 1
+
+
+def test_a_row_that_says_something_new_is_changed_and_left_alone(connector: Connector, tmp_path: Path) -> None:
+    connector.import_file(write_csv(tmp_path / "old.csv", "email,first_name", "a@x.org,Ann", "b@x.org,Bob"))
+    ended = connector.import_file(write_csv(tmp_path / "new.csv", "email,first_name", "a@x.org,Anna", "b@x.org,Bob"))
+    assert ended.rows == {"read": 2, "exists": 1, "changed": 1}
+    assert sum(count_stored(connector.sandbox).values()) == 2
+
+
+def test_a_base_is_the_same_by_name_and_by_the_id_that_it_turned_out_to_have(
+    connector: Connector, tmp_path: Path
+) -> None:
+    path = write_addresses(tmp_path / "people.csv", 5)
+    connector.import_file(path)
+    base_id = connector.sandbox.truth()["events"][0]["base_id"]
+    by_id = connector.run_json("import", path, "--base-id", str(base_id))
+    assert by_id.rows == {"read": 5, "exists": 5}
+    other = connector.run_json("import", path, "--base-name", "Shop")
+    assert other.rows == {"read": 5, "created": 5}
+
+
+def test_a_wrong_token_ends_the_run_at_the_first_request_and_burns_no_row(connector: Connector, tmp_path: Path) -> None:
+    path = write_addresses(tmp_path / "people.csv", 20)
+    wrong = connector.run_json("import", path, "--base-id", "7", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
+    assert wrong.code == 3
+    assert wrong.rows == {"read": 20, "unsent": 20}
+    assert wrong.report["status"] == "aborted"
+    assert "401" in wrong.stderr
+    assert "not-the-token" not in wrong.stdout + wrong.stderr
+    assert wrong.report["requests"]["create"]["sent"] + wrong.report["requests"]["list"]["sent"] == 1
+    assert read_entries(connector) == []
+    assert connector.run_json("import", path, "--base-id", "7").rows == {"read": 20, "created": 20}
+
+
+def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(connector: Connector, tmp_path: Path) -> None:
+    path = write_addresses(tmp_path / "people.csv", 3)
+    (tmp_path / "state").mkdir()
+    with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db"):
+        ended = connector.import_file(path)
+    assert (ended.code, ended.report["status"]) == (4, "locked")
+    assert ended.report["rows"]["read"] == 0
+    assert "process" in ended.stderr
+
+
+def test_options_shape_the_import(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(
+        tmp_path / "people.csv", "who,mail,post", "Ann,a@x.org,SW1A 1AA", "Bob,b@x.org,1012", "Cem,c@x.org,1"
+    )
+    ended = connector.import_file(
+        path, "--map", "email=mail", "--map", "first_name=who", "--map", "address_zip=post",
+        "--zip", "custom_field2", "--active", "--limit", "2",
+    )  # fmt: skip
+    assert ended.rows == {"read": 2, "created": 2}
+    stored = [event["subscriber"] for event in connector.sandbox.truth()["events"]]
+    ann, bob = sorted(stored, key=lambda each: str(each["Email"]))
+    assert (ann["FirstName"], ann["IsActive"], ann["CustomField2"]) == ("Ann", True, "SW1A 1AA")
+    assert bob["Address"]["Zip"] == "1012"
+
+
+def test_client_user_id_can_be_the_identity(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "people.csv", "client_user_id,email", "A1,a@x.org", "a1,b@x.org", "A1,c@x.org")
+    ended = connector.import_file(path, "--identity", "client_user_id")
+    assert ended.rows == {"read": 3, "duplicate": 1, "created": 2}
+    assert connector.import_file(path, "--identity", "client_user_id").rows["exists"] == 2
+
+
+def test_the_report_is_also_written_where_it_is_asked_for(connector: Connector, tmp_path: Path) -> None:
+    path = write_addresses(tmp_path / "people.csv", 3)
+    ended = connector.import_file(path, "--report", str(tmp_path / "report.json"))
+    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8")) == ended.report
+
+
+BINARY = bytes(range(256)) * 20
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "code", "words"),
+    [
+        (None, ("--base-id", "7"), 2, "people.csv"),
+        (b"", ("--base-id", "7"), 2, "empty"),
+        (b"email,first_name\n", ("--base-id", "7"), 3, "no rows"),
+        (BINARY, ("--base-id", "7"), 2, "people.csv"),
+        (b"PK\x03\x04" + BINARY, ("--base-id", "7"), 2, "people.csv"),
+        (b"colour,shape\nred,round\n", ("--base-id", "7"), 2, "email"),
+        (b"email\na@x.org\n", (), 2, "--base-id"),
+        (b"email\na@x.org\n", ("--base-id", "7", "--base-name", "News"), 2, "--base-id"),
+        (b"email\na@x.org\n", ("--base-id", "0"), 2, "--base-id"),
+        (b"email\na@x.org\n", ("--base-id", "7", "--map", "mail=email"), 2, "mail"),
+        (b"email\na@x.org\n", ("--base-id", "7", "--map", "email=Mail"), 2, "Mail"),
+        (b"email\na@x.org\n", ("--base-id", "7", "--map", "email"), 2, "FIELD=COLUMN"),
+        (b"email\na@x.org\n", ("--base-id", "7", "--quiet-period", "soon"), 2, "quiet-period"),
+    ],
+)
+def test_bad_input_is_told_clearly_and_nothing_is_sent(
+    connector: Connector, tmp_path: Path, content: bytes | None, options: tuple[str, ...], code: int, words: str
+) -> None:
+    path = tmp_path / "people.csv"
+    if content is not None:
+        path.write_bytes(content)
+    ended = connector.run_json("import", path, *options)
+    assert ended.code == code
+    assert words in ended.stderr
+    assert bool(ended.stdout) is (code == 3)
+    assert connector.sandbox.truth()["events"] == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"CONNECTOR_TOKEN": None}, "CONNECTOR_TOKEN"),
+        ({"CONNECTOR_TOKEN": "two\nlines"}, "CONNECTOR_TOKEN"),
+        ({"CONNECTOR_BASE_URL": None}, "CONNECTOR_BASE_URL"),
+        ({"CONNECTOR_BASE_URL": "http://api.example.com"}, "https"),
+        ({"CONNECTOR_BASE_URL": "nonsense"}, "nonsense"),
+        ({"CONNECTOR_LEDGER": "nonsense"}, "CONNECTOR_LEDGER"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_told_before_anything_starts(
+    connector: Connector, tmp_path: Path, environ: dict[str, str | None], words: str
+) -> None:
+    path = write_addresses(tmp_path / "people.csv", 3)
+    ended = connector.run_json("import", path, "--base-id", "7", environ=environ)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert words in ended.stderr
+
+
+def test_a_service_that_is_not_there_ends_the_run_and_loses_nothing(connector: Connector, tmp_path: Path) -> None:
+    path = write_addresses(tmp_path / "people.csv", 3)
+    ended = connector.run_json(
+        "import", path, "--base-id", "7", environ={"CONNECTOR_BASE_URL": "http://127.0.0.1:9/no"}
+    )
+    assert ended.code == 3
+    assert ended.rows == {"read": 3, "unsent": 3}
+    assert connector.run_json("import", path, "--base-id", "7").rows == {"read": 3, "created": 3}

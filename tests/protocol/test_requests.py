@@ -1,0 +1,71 @@
+"""The three requests, as api.md 4.1 to 4.3 writes them."""
+
+import pytest
+
+from connector.errors import ConfigurationError
+from connector.protocol import ListQuery, Request, build_create, build_list
+
+PATH = "/api/subscribers/subscribers-list/"
+
+
+def test_a_create_posts_its_body() -> None:
+    assert build_create(b"{}") == Request("create", "POST", "/api/subscribers/create-subscriber/", (), b"{}")
+
+
+def test_a_plain_list_says_its_offset_and_limit_and_has_no_body() -> None:
+    assert build_list(ListQuery()) == Request("list", "GET", PATH, (("offset", "0"), ("limit", "1000")), None)
+
+
+def test_all_ten_parameters_have_the_names_and_forms_of_the_document() -> None:
+    query = ListQuery(
+        offset=5,
+        limit=50,
+        id=3,
+        base_id=7,
+        client_user_id="C/1 ü",
+        email="a+b@example.com",
+        is_active=True,
+        first_name="Ann",
+        last_name="Lee",
+        gender="female",
+    )
+    assert build_list(query).query == (
+        ("offset", "5"),
+        ("limit", "50"),
+        ("Id", "3"),
+        ("BaseId", "7"),
+        ("ClientUserId", "C/1 ü"),
+        ("Email", "a+b@example.com"),
+        ("IsActive", "1"),
+        ("FirstName", "Ann"),
+        ("LastName", "Lee"),
+        ("Gender", "female"),
+    )
+
+
+def test_inactive_zero_and_not_specified_are_asked_for_and_none_is_not() -> None:
+    query = build_list(ListQuery(id=0, is_active=False, gender="", first_name="")).query
+    assert query[2:] == (("Id", "0"), ("IsActive", "0"), ("FirstName", ""), ("Gender", ""))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"offset": -1},
+        {"limit": 0},
+        {"limit": 1001},
+        {"gender": "Male"},
+        {"email": "\ud800@example.com"},
+        {"first_name": "\udfff"},
+    ],
+)
+def test_what_the_document_does_not_allow_for_is_refused_before_it_is_asked(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))) as caught:
+        ListQuery(**wrong)  # type: ignore[arg-type] # a table of wrong values
+    assert "\\ud" not in str(caught.value)
+
+
+def test_no_request_shows_a_persons_data_in_its_repr() -> None:
+    query = ListQuery(email="ann@example.com", client_user_id="ann-1", first_name="Ann", last_name="Ann")
+    shown = f"{query!r} {build_list(query)!r} {build_create(b'Ann')!r}"
+    assert "ann" not in shown.lower()
