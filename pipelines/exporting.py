@@ -1,11 +1,12 @@
 """The flow of an export: list, certify, normalise, write, report."""
 
+import asyncio
 from dataclasses import dataclass
 
-from connector.api.client import open_client
-from connector.api.listing import Progress as ListProgress
+from connector.api.client import Client, open_client
+from connector.api.listing import Progress as Reading
 from connector.api.retries import Retrier
-from connector.errors import ConfigurationError, RunAborted
+from connector.errors import ConfigurationError, ConnectorError
 from connector.export import Destination, export_subscribers, parse_destination
 from connector.load import Clock, system_clock
 from connector.protocol.requests import ListQuery
@@ -30,6 +31,14 @@ class ExportPlan:
     is_incomplete_allowed: bool = False
 
 
+def plan_export(
+    to: str, query: ListQuery, settings: Settings, *, table: str, schema: str | None, is_incomplete_allowed: bool
+) -> ExportPlan:
+    """The export to a destination given on the command line. Raises ConfigurationError."""
+    destination = parse_destination(to, table=table, schema=schema)
+    return ExportPlan(destination.path.name, query, destination, settings, is_incomplete_allowed)
+
+
 def plan_export_job(job: Job, settings: Settings, *, is_incomplete_allowed: bool = False) -> ExportPlan:
     """The export of a job. Raises ConfigurationError."""
     if job.export is None:
@@ -43,28 +52,49 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Cl
     clock = clock or system_clock()
     report = start_report("export", plan.job, clock.now())
     report.rows = {"read": 0, "written": 0}
+    async with open_client(build_service(plan.settings, _CONNECTIONS)) as client:
+        copying = asyncio.create_task(_copy(plan, report, client, progress, clock))
+        stopped = asyncio.create_task(stop.event.wait())
+        await asyncio.wait((copying, stopped), return_when=asyncio.FIRST_COMPLETED)
+        copying.cancel()  # nothing is half written: a writer swaps at its very end or not at all
+        stopped.cancel()
+        (ending, _) = await asyncio.gather(copying, stopped, return_exceptions=True)
+        report.requests = count_requests(client.counts)
+    return _end(report, ending, stop, clock)
 
-    def follow(reading: ListProgress) -> None:
+
+async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> None:
+    def follow(reading: Reading) -> None:
         total = f" of {reading.total:,}" if reading.total is not None else ""
         progress.follow(lambda: f"sweep {reading.sweep}: {reading.rows:,}{total} read")
 
-    reason: str | None = None
-    async with open_client(build_service(plan.settings, _CONNECTIONS)) as client:
-        try:
-            exported = await export_subscribers(
-                client,
-                Retrier(),
-                plan.query,
-                plan.destination,
-                run_id=report.run_id,
-                now=clock.now,
-                allow_incomplete=plan.is_incomplete_allowed,
-                on_progress=follow,
-            )
-            report.certificate = exported.certificate.as_report()
-            report.rows = {"read": exported.certificate.distinct, "written": exported.written}
-        except RunAborted as error:
-            reason = str(error)
-        report.requests = count_requests(client.counts)
-    ...
-    return report
+    exported = await export_subscribers(
+        client,
+        Retrier(),
+        plan.query,
+        plan.destination,
+        run_id=report.run_id,
+        now=clock.now,
+        allow_incomplete=plan.is_incomplete_allowed,
+        on_progress=follow,
+    )
+    report.certificate = exported.certificate.as_report()
+    report.rows = {"read": exported.certificate.distinct, "written": exported.written}
+
+
+def _end(report: Report, ending: BaseException | None, stop: Stop, clock: Clock) -> Report:
+    """The report's status, by how the copying ended: None, an error, or a cancellation (a signal)."""
+    if isinstance(ending, asyncio.CancelledError):
+        report.signal = stop.signal
+        return end_report(report, "stopped", clock.now())
+    if isinstance(ending, ConnectorError):
+        return end_report(report, "aborted", clock.now(), str(ending))
+    if ending is not None:
+        raise ending
+    is_complete = report.certificate is not None and report.certificate["verdict"] == "complete"
+    if not is_complete and not report.rows["written"]:
+        report.messages.append(
+            "the list could not be certified to be complete, so the target was left as it was; "
+            "run again, or take what there is with --allow-incomplete"
+        )
+    return end_report(report, "ok" if is_complete else "partial", clock.now())

@@ -40,7 +40,7 @@ def prepare_chunks(
         validated = validate_rows(apply_mapping(chunk.frame, mapping), rules, today=today)
         valid = validated.subscribers
         identities = compute_identities(valid[rules.identity], rules.identity)
-        fingerprints = compute_fingerprints(valid)
+        fingerprints = compute_fingerprints(valid, rules.identity)
         repeats = seen.add(identities, fingerprints)
         first = ~repeats.is_duplicate
         planned = Planned(chunk, valid[first], identities[first], fingerprints[first])

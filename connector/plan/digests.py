@@ -33,14 +33,15 @@ def compute_identities(values: pd.Series, field: str) -> Digests:
     return join_digests((digest_identity(field, value) for value in values.tolist()), IDENTITY_BYTES)
 
 
-def compute_fingerprints(subscribers: pd.DataFrame) -> Digests:
-    """A digest of all that each row would send, its base apart: a frame of typed columns in, S8 out.
+def compute_fingerprints(subscribers: pd.DataFrame, identity: str) -> Digests:
+    """A digest of all that each row would send: a frame of typed columns in, S8 out.
 
-    Built column by column as `name, length, value`, so that no two different rows are written alike.
+    Base and `identity` (a field's name) are left out: a fingerprint is only ever compared under the same two, and how
+    an address is spelt is no change. Built column by column as `name:length:value`, so that no two rows are written
+    alike unless they are.
     """
-    parts = [
-        _write_column(field.name, subscribers[field.name], field.kind) for field in SENT if field.name in subscribers
-    ]
+    told = [field for field in SENT if field.name in subscribers and field.name != identity]
+    parts = [_write_column(field.name, subscribers[field.name], field.kind) for field in told]
     empty = pa.chunked_array([pa.array([b""] * len(subscribers), pa.binary())])
     written = reduce(lambda left, right: pc.binary_join_element_wise(left, right, b""), parts, empty)
     digests = (

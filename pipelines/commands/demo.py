@@ -16,7 +16,7 @@ from pipelines.commands.options import Output, run_flow
 @click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True, help="Another seed, other people.")
 def demo_command(folder: Path | None, people: int, seed: int) -> None:
     """Import, sync and export made-up people, over a made-up service that loses answers; then check everything."""
-    from pipelines.demo.story import tell_story  # noqa: PLC0415 - only this command needs a server and made-up people
+    from pipelines.demo.story import tell_story
 
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="connector-demo-"))

@@ -1,4 +1,4 @@
-"""The end of the demo: what the service stored, what the ledger holds, what the warehouse shows, and whether they agree."""
+"""The end of the demo: whether what the service stored, the ledger holds and the warehouse shows agree."""
 
 import sqlite3
 from collections import Counter

@@ -126,9 +126,7 @@ def _import(places: Places, settings: Settings, run: Run) -> Report:
     return run(lambda stop, progress: run_load(plan, stop, progress))
 
 
-def _sync(
-    places: Places, settings: Settings, expected: Expected, seed: int, run: Run
-) -> tuple[ExpectedCrm, Report]:
+def _sync(places: Places, settings: Settings, expected: Expected, seed: int, run: Run) -> tuple[ExpectedCrm, Report]:
     crm = write_crm(places.crm, expected.people, added=_ADDED, changed=_CHANGED, seed=seed)
     places.crm_job.write_text(_CRM_JOB, encoding="utf-8")
     plan = plan_sync(load_job(places.crm_job, os.environ), settings, limit=None, wait_s=0)

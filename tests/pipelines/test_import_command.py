@@ -221,7 +221,7 @@ def test_bad_input_is_told_clearly_and_nothing_is_sent(
         ({"CONNECTOR_TOKEN": "two\nlines"}, "CONNECTOR_TOKEN"),
         ({"CONNECTOR_BASE_URL": None}, "CONNECTOR_BASE_URL"),
         ({"CONNECTOR_BASE_URL": "http://api.example.com"}, "https"),
-        ({"CONNECTOR_BASE_URL": "nonsense"}, "nonsense"),
+        ({"CONNECTOR_BASE_URL": "nonsense"}, "CONNECTOR_BASE_URL"),
         ({"CONNECTOR_LEDGER": "nonsense"}, "CONNECTOR_LEDGER"),
     ],
 )

@@ -73,26 +73,32 @@ ROW = {
 @given(st.lists(st.fixed_dictionaries(ROW), min_size=2, max_size=2))
 def test_two_rows_have_one_fingerprint_exactly_when_they_would_send_the_same(rows: list[dict[str, object]]) -> None:
     frame = build_frame(**{name: [row[name] for row in rows] for name in ROW})
-    first, second = split_digests(compute_fingerprints(frame))
+    first, second = split_digests(compute_fingerprints(frame, "client_user_id"))
     assert (first == second) is (rows[0] == rows[1])
 
 
 def test_a_column_of_nothing_changes_no_fingerprint() -> None:
     plain = build_frame(email=["a@x.org"], first_name=["Ann"])
     wider = build_frame(email=["a@x.org"], first_name=["Ann"], phone=[None])
-    assert compute_fingerprints(plain).tolist() == compute_fingerprints(wider).tolist()
+    assert compute_fingerprints(plain, "email").tolist() == compute_fingerprints(wider, "email").tolist()
+
+
+def test_how_the_identity_is_spelt_is_no_difference() -> None:
+    frame = build_frame(email=["Ann@x.org", "ann@X.org"], first_name=["Ann", "Ann"])
+    assert len(set(split_digests(compute_fingerprints(frame, "email")))) == 1
+    assert len(set(split_digests(compute_fingerprints(frame, "client_user_id")))) == 2
 
 
 def test_values_do_not_run_into_each_other() -> None:
     frame = build_frame(first_name=["ab", "a", "ab|"], last_name=["c", "bc", None])
-    assert len(set(split_digests(compute_fingerprints(frame)))) == 3
+    assert len(set(split_digests(compute_fingerprints(frame, "client_user_id")))) == 3
 
 
 def test_an_empty_frame_has_no_fingerprints() -> None:
-    assert len(compute_fingerprints(build_frame(email=[]))) == 0
+    assert len(compute_fingerprints(build_frame(email=[]), "email")) == 0
 
 
 def test_the_format_stays_what_ledgers_hold() -> None:
     frame = build_frame(email=["ann@example.com"], is_active=[True], tags=[["a", "b"]], address_zip=[1012])
-    assert split_digests(compute_fingerprints(frame))[0].hex() == "14a5c080d546eb64"
+    assert split_digests(compute_fingerprints(frame, "client_user_id"))[0].hex() == "14a5c080d546eb64"
     assert digest_identity("email", "ann@example.com").hex() == "f9832139108cc79de37fd27da9ffcfec"

@@ -1,0 +1,115 @@
+"""Loads against a service that loses answers, under every stance that api.md leaves open."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipelines.conftest import Connector, count_stored, write_addresses
+
+LOSSES = {
+    "drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_after": 0.01, "cut_answer": 0.01,
+    "garbage_after": 0.01, "wrong_answer": 0.01, "refuse": 0.01, "refuse_retry_after_s": 0,
+}  # fmt: skip
+PEOPLE = 1500  # more than a page
+
+STANCES: dict[str, dict[str, Any]] = {
+    "accepts duplicates": {},
+    "409 for a duplicate": {"duplicates": "reject_409", "error_shape": "nested"},
+    "400 for a duplicate": {"duplicates": "reject_400", "error_shape": "html"},
+    "success false for a duplicate": {"duplicates": "reject_200", "error_shape": "plain"},
+    "upserts": {"duplicates": "upsert", "error_shape": "empty"},
+    "filters ignored": {"filters": "ignored"},
+    "list by id, descending": {"order": "id_desc"},
+    "list by email": {"order": "email"},
+    "the list lags": {"list_lag_ms": 900},
+    "the list fails now and then": {"list_error": 0.1},
+    "cuts by reset": {"cut_by": "reset"},
+}
+
+
+@pytest.mark.parametrize("stance", STANCES)
+def test_under_faults_everybody_is_there_once_and_the_report_says_so(
+    connector: Connector, tmp_path: Path, stance: str
+) -> None:
+    connector.sandbox.switch(**LOSSES, **STANCES[stance])
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE))
+    stored = count_stored(connector.sandbox)
+    assert (len(stored), set(stored.values())) == (PEOPLE, {1})
+    assert (ended.code, ended.rows) == (0, {"read": PEOPLE, "created": PEOPLE})
+    assert ended.report["settled"]["found"] > 0
+    assert ended.report["settled"]["absent"] > 0
+
+
+def test_hold_sends_nothing_again(connector: Connector, tmp_path: Path) -> None:
+    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 400)
+    sandbox.switch(drop_before=0.05, drop_after=0.05)
+    ended = connector.import_file(path, "--on-unknown", "hold")
+    stored = count_stored(sandbox)
+    held = 400 - len(stored)
+    assert ended.code == 1
+    assert held > 0
+    assert ended.rows == {"read": 400, "created": len(stored), "unknown": held}
+    assert ended.report["requests"]["create"]["sent"] == 400
+    again = connector.import_file(path, "--on-unknown", "hold")
+    assert again.rows == {"read": 400, "exists": len(stored), "unknown": held}
+    assert again.report["requests"]["create"]["sent"] == 0
+
+
+def test_a_list_in_no_stable_order_ends_the_run_before_anybody_is_created(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.seed(3000, base_name="News")
+    connector.sandbox.switch(order="shuffled")
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 5))
+    assert ended.code == 3
+    assert ended.rows == {"read": 5, "unsent": 5}
+    assert "unstable" in ended.stderr
+    assert ended.report["requests"]["create"]["sent"] == 0
+
+
+def test_a_refused_row_is_rejected_with_the_services_words_and_not_sent_again(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(required=["Phone"])
+    path = tmp_path / "people.csv"
+    path.write_text("email,phone\na@x.org,1\nb@x.org,\nc@x.org,3\n", encoding="utf-8")
+    first = connector.import_file(path)
+    assert (first.code, first.rows) == (1, {"read": 3, "created": 2, "rejected": 1})
+    rejects = Path(first.report["rejects_file"]).read_text(encoding="utf-8")
+    assert "Phone" in rejects
+    again = connector.import_file(path)
+    assert again.rows == {"read": 3, "exists": 2, "rejected": 1}
+    assert again.report["requests"]["create"]["sent"] == 0
+    path.write_text("email,phone\nb@x.org,2\n", encoding="utf-8")
+    assert connector.import_file(path).rows == {"read": 1, "created": 1}
+
+
+def test_three_unknown_canaries_end_the_run(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(garbage_after=1)
+    path = write_addresses(tmp_path / "people.csv", 50)
+    ended = connector.import_file(path)
+    assert ended.code == 3
+    assert ended.rows == {"read": 50, "unknown": 3, "unsent": 47}
+    connector.sandbox.switch(garbage_after=0)
+    again = connector.import_file(path)
+    assert again.rows == {"read": 50, "exists": 3, "created": 47}
+    assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+def test_an_answer_about_another_subscriber_stops_the_run_at_the_canary(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(wrong_answer=1)
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 50))
+    assert ended.code == 3
+    assert ended.rows == {"read": 50, "unknown": 1, "unsent": 49}
+
+
+def test_a_service_that_redirects_is_not_followed(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(redirect_to="http://127.0.0.1:1")
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 5))
+    assert (ended.code, ended.rows) == (3, {"read": 5, "unsent": 5})
+
+
+def test_fields_that_the_service_alters_are_counted_in_the_echo(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(alter_fields=["FirstName"])
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 5))
+    assert ended.report["echo"] == {"first_name": 5}
+    assert ended.rows == {"read": 5, "created": 5}
