@@ -1,0 +1,7 @@
+"""Sources: from files and databases to chunks of text. Nothing here knows what a subscriber is."""
+
+from connector.extract.chunk import Chunk, MalformedRow, Source
+from connector.extract.csv_file import open_csv
+from connector.extract.sql import open_sql
+
+__all__ = ["Chunk", "MalformedRow", "Source", "open_csv", "open_sql"]

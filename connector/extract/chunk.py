@@ -1,0 +1,67 @@
+"""What every source gives: chunks of rows as text, numbered, and beside them the records that are no rows.
+
+It knows nothing of fields, mapping or validity: a cell is what the source said, and no more.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class MalformedRow:
+    """A record that has no place in a frame: ragged, undecodable, with a NUL byte.
+
+    `number` counts records from 1, `line` is the physical line it starts on (1-based, the header's line
+    included; None where a source has no lines), `raw` the record as text, `code` a stable word.
+    """
+
+    number: int
+    line: int | None
+    raw: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some consecutive records of a source.
+
+    `frame` has the source's own columns in order, as pandas `str`, on a RangeIndex from 0 (a missing value
+    only where the source has one: SQL's NULL); `numbers` (int64, one per frame row) are record numbers from 1,
+    running over good and malformed records alike; `name` is the source's, for people. `frame` may be empty.
+    """
+
+    frame: pd.DataFrame
+    numbers: npt.NDArray[np.int64]
+    malformed: tuple[MalformedRow, ...]
+    name: str
+
+
+class Source(Protocol):
+    """Rows from somewhere, read once from the beginning; to be closed, or used as a context manager."""
+
+    @property
+    def name(self) -> str:
+        """What a person calls it: a file's path, a table; never with a password in it."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its columns, in order, each once."""
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Give the records, once, in order; none for a source without records. Raises SourceError."""
+
+    def close(self) -> None:
+        """Let go of the file or connection; may be called more than once."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

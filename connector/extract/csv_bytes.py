@@ -1,0 +1,147 @@
+"""A file as UTF-8, whatever its encoding, read forward in pieces; what cannot be decoded stays visibly undecodable.
+
+It knows encodings and what is no text at all, and nothing of records or delimiters.
+"""
+
+import codecs
+import stat
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO
+
+from connector.errors import ConfigurationError, SourceError
+
+_READ_BYTES = 1 << 20  # one system call's worth; larger reads were no faster
+
+_BOMS = (  # UTF-32's begins with UTF-16's, so the longer ones come first
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+_BINARY_BEGINNINGS = (
+    (b"PK\x03\x04", "a ZIP archive or an Excel workbook (.xlsx): save the sheet as CSV first"),
+    (b"\xd0\xcf\x11\xe0", "an old Excel workbook (.xls): save the sheet as CSV first"),
+    (b"\x1f\x8b", "compressed by gzip: unpack it first"),
+    (b"BZh", "compressed by bzip2: unpack it first"),
+    (b"\xfd7zXZ\x00", "compressed by xz: unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "compressed by Zstandard: unpack it first"),
+    (b"PAR1", "a Parquet file, not CSV"),
+    (b"SQLite format 3\x00", "a SQLite database: name it as a SQL source, sqlite:///FILE"),
+    (b"%PDF-", "a PDF, not CSV"),
+)
+
+_BINARY_SHARE = 0.1  # of control bytes in the beginning; text has none or a few, a binary file about 0.1 and more
+
+_UNDECODABLE = "\udcff"  # a lone surrogate: encoded it is no valid UTF-8, so it costs its row as a wrong byte does
+_UNDECODABLE_BYTES = _UNDECODABLE.encode("utf-8", "surrogatepass")
+
+
+def _mark_undecodable(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return _UNDECODABLE, error.end
+
+
+codecs.register_error("connector.mark", _mark_undecodable)  # error handlers can only be named, never passed
+
+
+class Utf8Stream:
+    """A file read forward as UTF-8 without its BOM; bytes that cannot be decoded stay invalid UTF-8."""
+
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        self._file = file
+        beginning = file.read(4)
+        self.encoding = _decide_encoding(beginning) if encoding == "auto" else encoding
+        self._pending = beginning
+        self._is_first = True
+        # UTF-8 passes as it is, which is the fast way and keeps each wrong byte for the reject file.
+        self._decoder = (
+            None if self.encoding == "utf-8" else codecs.getincrementaldecoder(self.encoding)("connector.mark")
+        )
+
+    def read(self, size: int) -> bytes:
+        """Give about `size` bytes, at least one unless the file has ended. Raises SourceError."""
+        pieces, wanted = [], size
+        while wanted > 0:
+            try:
+                piece = self._pending or self._file.read(min(wanted, _READ_BYTES))
+            except OSError as error:
+                raise SourceError(f"reading failed: {error.strerror or error}") from error
+            self._pending = b""
+            utf8 = self._to_utf8(piece)
+            pieces.append(utf8)
+            wanted -= len(utf8)
+            if not piece:
+                break
+        return b"".join(pieces)
+
+    def _to_utf8(self, piece: bytes) -> bytes:
+        if self._decoder is not None:
+            piece = self._decoder.decode(piece, final=not piece).encode("utf-8", "surrogatepass")
+        if self._is_first and piece:
+            self._is_first = False
+            piece = piece.removeprefix(codecs.BOM_UTF8)
+        return piece
+
+    def close(self) -> None:
+        """Let go of the file; may be called more than once."""
+        self._file.close()
+
+
+def open_utf8(path: str | PathLike[str], encoding: str) -> Utf8Stream:
+    """Open a file; `encoding` is `auto` (a BOM's word, else UTF-8) or a name that Python knows.
+
+    Raises SourceError for what cannot be opened as a file, ConfigurationError for an unknown encoding.
+    """
+    name = _check_encoding(encoding)
+    try:
+        if stat.S_ISDIR(Path(path).stat().st_mode):
+            raise SourceError(f"{path}: is a folder; name the CSV file in it")
+        file = Path(path).open("rb")  # noqa: SIM115 - the stream owns it and closes it
+    except FileNotFoundError:
+        raise SourceError(f"{path}: there is no such file; check the path") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise SourceError(f"{path}: cannot be opened: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        return Utf8Stream(file, name)
+    except OSError as error:
+        file.close()
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def refuse_binary(path: str, beginning: bytes) -> None:
+    """Raise SourceError if a file's `beginning` (some of it, as UTF-8) is empty or not that of a text."""
+    if not beginning.strip():
+        raise SourceError(f"{path}: is empty; a CSV file begins with a header line that names its columns")
+    for magic, meaning in _BINARY_BEGINNINGS:
+        if beginning.startswith(magic):
+            raise SourceError(f"{path}: is {meaning}")
+    controls = sum(beginning.count(bytes([byte])) for byte in (*range(9), *range(14, 32)))
+    if controls > _BINARY_SHARE * len(beginning):
+        hint = "; if it is UTF-16 without a BOM, say encoding utf-16-le" if beginning[1::2].count(0) else ""
+        raise SourceError(f"{path}: is a binary file, not CSV{hint}")
+
+
+def show_bytes(record: bytes) -> str:
+    """A record for a person and the rejects file: as text, wrong bytes written out as \\xNN."""
+    return record.replace(_UNDECODABLE_BYTES, "\ufffd".encode()).decode("utf-8", "backslashreplace")
+
+
+def _decide_encoding(beginning: bytes) -> str:
+    return next((encoding for bom, encoding in _BOMS if beginning.startswith(bom)), "utf-8")
+
+
+def _check_encoding(encoding: str) -> str:
+    if encoding == "auto":
+        return encoding
+    try:
+        "".encode(encoding)  # refuses what is no encoding of text, such as base64
+        name = codecs.lookup(encoding).name
+    except (LookupError, ValueError):
+        raise ConfigurationError(
+            f"encoding {encoding!r} is not known; use auto, utf-8, cp1252, latin-1, utf-16 or another name of Python's"
+        ) from None
+    return "utf-8" if name == "utf-8-sig" else name

@@ -1,0 +1,197 @@
+"""A CSV file as a source: blocks of bytes in, numbered chunks of texts out, memory bounded by the block.
+
+Blocks are cut here at the ends of records and parsed one by one. pyarrow's own streaming reader is not used: it
+reads 32 blocks ahead, from threads that crash the interpreter if it ends before they do (measured, pyarrow 26).
+"""
+
+from collections.abc import Iterator
+from io import BytesIO
+from os import PathLike, fspath
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from connector.errors import SourceError
+from connector.extract.chunk import Chunk, MalformedRow, Source
+from connector.extract.csv_bytes import Utf8Stream, open_utf8, refuse_binary
+from connector.extract.csv_head import decide_delimiter, parse_delimiter, parse_header
+from connector.extract.csv_parse import Failed, Format, Parsed, parse_block
+from connector.extract.csv_records import Records, find_records
+
+_HEAD_BYTES = 1 << 18
+_CHUNK_ROWS = 30_000  # aimed at; fewer cost pandera's fixed time per run too often, more only memory
+_MOST_ROWS = 50_000
+_LEAST_BLOCK, _MOST_BLOCK = 1 << 16, 1 << 23
+_MOST_RECORD = 1 << 26  # a record longer than 64 MiB is a quote that was never closed
+
+_TEXT = pd.StringDtype(na_value=np.nan)
+
+
+class CsvSource:
+    """A CSV file, opened by `open_csv`."""
+
+    def __init__(self, name: str, stream: Utf8Stream, delimiter: str | None, chunk_bytes: int | None) -> None:
+        self.name = name
+        self._stream = stream
+        self._line = 1
+        self._number = 0
+        head = stream.read(_HEAD_BYTES)
+        is_whole = len(head) < _HEAD_BYTES
+        refuse_binary(name, head)
+        head, told = self._take_excel_hint(head)
+        text = head.decode("utf-8", "replace")
+        chosen = delimiter or told or decide_delimiter(text, is_whole=is_whole)
+        self.columns, rest = self._take_header(head, chosen, is_whole=is_whole)
+        self._form = Format(chosen, len(self.columns), stream.encoding)
+        self._block_bytes = chunk_bytes or _choose_block(rest)
+        self._ahead = BytesIO(rest)  # what was read to know the header, to be read again as rows
+        self._pending = b""
+        self._is_ended = False
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Give the file's records, in order, once; none for a file with a header only. Raises SourceError."""
+        while True:
+            block, records = self._read_block()
+            if not len(records):
+                return
+            try:
+                parsed = parse_block(block, records, self._form)
+            except (SourceError, pa.ArrowInvalid) as error:
+                raise SourceError(f"{self.name}: cannot be read on from line {self._line}: {error}") from error
+            yield from self._build_chunks(block, records, parsed)
+            self._line += _count_lines(block)
+            self._number += int(parsed.is_record.sum())
+
+    def close(self) -> None:
+        """Let go of the file; may be called more than once."""
+        self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _take_excel_hint(self, head: bytes) -> tuple[bytes, str | None]:
+        """Excel writes `sep=;` above the header of a file with another delimiter than a country's own."""
+        first, _, rest = head.partition(b"\n")
+        hint = first.strip(b'\r"')
+        if len(hint) != 5 or not hint.lower().startswith(b"sep="):
+            return head, None
+        self._line += 1
+        return rest, parse_delimiter(chr(hint[4]))
+
+    def _take_header(self, head: bytes, delimiter: str, *, is_whole: bool) -> tuple[tuple[str, ...], bytes]:
+        records = find_records(head, delimiter, is_last=is_whole)
+        lengths = records.stops - records.starts
+        if not lengths.any():
+            raise SourceError(f"{self.name}: no header: its first line does not end within {_HEAD_BYTES} bytes")
+        place = int(np.argmax(lengths > 0))
+        if records.is_unclosed and place == len(records) - 1:
+            raise SourceError(f"{self.name}: a quote in its header is never closed")
+        record = head[records.starts[place] : records.stops[place]]
+        try:
+            if b"\0" in record:
+                raise SourceError(f"{self.name}: its header holds a NUL byte; is it a text file?")
+            columns = parse_header(record.decode("utf-8"), delimiter, self.name)
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"{self.name}: its header is not {self._stream.encoding} (byte 0x{record[error.start]:02X}); "
+                "name the file's encoding (encoding: cp1252)"
+            ) from None
+        taken = int(records.nexts[place])
+        self._line += _count_lines(head[:taken])
+        return columns, head[taken:]
+
+    def _read_block(self) -> tuple[bytes, Records]:
+        """Read until a record ends (at least) in what is at hand; what follows its end waits for the next block."""
+        block, wanted = self._pending, self._block_bytes
+        while True:
+            if not self._is_ended and len(block) < wanted:
+                more = self._read_more(wanted - len(block))
+                self._is_ended = not more
+                block += more
+                continue
+            records = find_records(block, self._form.delimiter, is_last=self._is_ended)
+            if self._is_ended or len(records):
+                break
+            if len(block) > _MOST_RECORD:
+                raise SourceError(
+                    f"{self.name}: the record that begins on line {self._line} is longer than "
+                    f"{_MOST_RECORD >> 20} MiB; look there for a quote that is never closed"
+                )
+            wanted = 2 * len(block)
+        end = int(records.nexts[-1]) if len(records) else 0
+        self._pending = block[end:]
+        return block[:end], records
+
+    def _read_more(self, size: int) -> bytes:
+        try:
+            return self._ahead.read(size) or self._stream.read(size)
+        except SourceError as error:
+            raise SourceError(f"{self.name}: {error}") from error
+
+    def _build_chunks(self, block: bytes, records: Records, parsed: Parsed) -> Iterator[Chunk]:
+        numbers_of_records = self._number + np.cumsum(parsed.is_record)
+        numbers = numbers_of_records[parsed.places]
+        malformed = list(self._build_malformed(block, records, parsed.failed, numbers_of_records))
+        table = parsed.table.rename_columns(list(self.columns))
+        starts = range(0, max(1, table.num_rows), _MOST_ROWS)
+        for start in starts:
+            rows = table.slice(start, _MOST_ROWS)
+            last = _MAX if start == starts[-1] else int(numbers[start + _MOST_ROWS - 1])
+            with_it = tuple(row for row in malformed if row.number <= last)
+            malformed = malformed[len(with_it) :]
+            if rows.num_rows or with_it:
+                frame = rows.to_pandas(types_mapper=lambda _: _TEXT)
+                yield Chunk(frame, numbers[start : start + _MOST_ROWS], with_it, self.name)
+
+    def _build_malformed(
+        self, block: bytes, records: Records, failures: tuple[Failed, ...], numbers: npt.NDArray[np.int64]
+    ) -> Iterator[MalformedRow]:
+        line, since = self._line, 0
+        for failed in failures:
+            start = int(records.starts[failed.place])
+            line, since = line + _count_lines(block[since:start]), start
+            yield MalformedRow(int(numbers[failed.place]), line, failed.raw, failed.code, failed.message)
+
+
+_MAX = np.iinfo(np.int64).max
+
+
+def _choose_block(text: bytes) -> int:
+    """Bytes for about _CHUNK_ROWS rows, judged by the lines of the file's beginning."""
+    lines = max(1, text.count(b"\n"))
+    return min(max(_CHUNK_ROWS * len(text) // lines, _LEAST_BLOCK), _MOST_BLOCK)
+
+
+def _count_lines(text: bytes) -> int:
+    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
+
+
+def open_csv(
+    path: str | PathLike[str], *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None
+) -> Source:
+    """Open a CSV file, in which nothing is guessed: every cell is text, an empty one is "".
+
+    The header names the columns (an empty name becomes `column N`, a second `Email` becomes `Email (2)`). Records
+    of another width than the header's, with an undecodable or a NUL byte, or with a quote that never closes, come
+    as malformed; blank lines are no records. `chunk_bytes` is the size of a block (chosen for about 30,000 rows);
+    a longer record makes its block longer.
+
+    Raises SourceError for a file that is missing, a folder, empty, binary or without a header, ConfigurationError
+    for a delimiter or an encoding that does not exist.
+    """
+    named = parse_delimiter(delimiter)
+    stream = open_utf8(path, encoding)
+    try:
+        return CsvSource(fspath(path), stream, named, chunk_bytes)
+    except BaseException:
+        stream.close()
+        raise

@@ -1,0 +1,156 @@
+"""One block of CSV to an Arrow table of texts, and beside it the records that have no place in a table.
+
+pyarrow parses; this says which of the block's records became which row, and why the others did not. A byte that is
+not UTF-8 costs its record here, before pyarrow (26) sees it: it stops altogether at one in a ragged record.
+"""
+
+import codecs
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from connector.errors import SourceError
+from connector.extract.csv_bytes import show_bytes
+from connector.extract.csv_records import Records
+
+_DECODED_BYTES = 1 << 16  # at a time: after a wrong byte Python lays out the whole text anew
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A record without a row: its place among the block's records, and why."""
+
+    place: int
+    raw: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A block's rows as large_string columns; `places` says which record each row is, `is_record` which of the
+    block's records are records at all: a blank line, or one of nothing but delimiters, is none."""
+
+    table: pa.Table
+    places: npt.NDArray[np.int64]
+    failed: tuple[Failed, ...]
+    is_record: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a file is written: its delimiter, the number of its columns, and the encoding that it was read in."""
+
+    delimiter: str
+    width: int
+    encoding: str
+
+
+def parse_block(block: bytes, records: Records, form: Format) -> Parsed:
+    """Parse the records of a block (positions in bytes). Raises SourceError if pyarrow finds others than we did."""
+    is_record = ~_find_blank(block, records, form)
+    failed = _find_undecodable(block, records, form)
+    if records.is_unclosed:
+        failed[len(records) - 1] = _fail_unclosed(block, records, len(records) - 1)
+    is_parsed = is_record.copy()
+    is_parsed[list(failed)] = False
+    parsed_places = np.flatnonzero(is_parsed)
+    table, ragged = _read_table(_keep(block, records, is_parsed), form)
+    for row, width in ragged.items():
+        place = int(parsed_places[row])
+        failed[place] = _fail_ragged(block, records, place, width, form.width)
+    if table.num_rows + len(ragged) != len(parsed_places):
+        raise SourceError("its quotes are beyond telling where a record ends; write it anew with a spreadsheet")
+    places = np.delete(parsed_places, list(ragged))
+    return Parsed(table, places, tuple(failed[place] for place in sorted(failed)), is_record)
+
+
+def _find_blank(block: bytes, records: Records, form: Format) -> npt.NDArray[np.bool_]:
+    """Lines with nothing in any cell: spreadsheets leave thousands of them, and no person is in them."""
+    lengths = records.stops - records.starts
+    is_blank: npt.NDArray[np.bool_] = lengths == 0
+    only_delimiters = form.delimiter.encode() * (form.width - 1)
+    for place in np.flatnonzero(lengths == form.width - 1).tolist():
+        is_blank[place] |= block[records.starts[place] : records.stops[place]] == only_delimiters
+    return is_blank
+
+
+def _find_undecodable(block: bytes, records: Records, form: Format) -> dict[int, Failed]:
+    failed: dict[int, Failed] = {}
+    at = block.find(b"\0")
+    while at >= 0:
+        place = int(np.searchsorted(records.nexts, at, side="right"))
+        failed[place] = _fail(block, records, place, "nul", "holds a NUL byte, which is no text")
+        at = block.find(b"\0", int(records.nexts[place]))
+    view, at = memoryview(block), 0
+    while at < len(block):
+        end = at + _DECODED_BYTES
+        try:
+            at += codecs.utf_8_decode(view[at:end], "strict", end >= len(block))[1]
+        except UnicodeDecodeError as error:
+            wrong = at + error.start
+            place = int(np.searchsorted(records.nexts, wrong, side="right"))
+            failed[place] = _fail(block, records, place, "encoding", _explain_encoding(block[wrong], form.encoding))
+            at = int(records.nexts[place])
+    return failed
+
+
+def _explain_encoding(octet: int, encoding: str) -> str:
+    if encoding == "utf-8":
+        return f"byte 0x{octet:02X} is not UTF-8; if the file is in another encoding, name it (encoding: cp1252)"
+    return f"holds bytes that are not {encoding}; if the file is in another encoding, name it"
+
+
+def _fail_ragged(block: bytes, records: Records, place: int, width: int, expected: int) -> Failed:
+    message = f"has {width} cells where the header has {expected}; look for a missing or a stray delimiter or quote"
+    return _fail(block, records, place, "ragged", message)
+
+
+def _fail_unclosed(block: bytes, records: Records, place: int) -> Failed:
+    message = "a quote is opened and never closed, so that all to the end of the file is one record; close the quote"
+    return _fail(block, records, place, "unclosed_quote", message)
+
+
+def _fail(block: bytes, records: Records, place: int, code: str, message: str) -> Failed:
+    return Failed(place, show_bytes(block[records.starts[place] : records.stops[place]]), code, message)
+
+
+def _keep(block: bytes, records: Records, is_parsed: npt.NDArray[np.bool_]) -> bytes:
+    """The block without the records that pyarrow is not to see; the same block, uncopied, if there are none."""
+    if is_parsed.all():
+        return block
+    pieces, since = [], 0
+    for place in np.flatnonzero(~is_parsed).tolist():
+        pieces.append(block[since : records.starts[place]])
+        since = int(records.nexts[place])
+    return b"".join([*pieces, block[since:]])
+
+
+def _read_table(block: bytes, form: Format) -> tuple[pa.Table, dict[int, int]]:
+    """Give the rows of the right width, and the widths of the others by their place (from 0) in `block`."""
+    names = [str(place) for place in range(form.width)]
+    if not block:
+        return pa.table({name: pa.array([], pa.large_string()) for name in names}), {}
+    ragged: dict[int, int] = {}
+
+    def note(row: pa_csv.InvalidRow) -> str:
+        ragged[row.number - 1] = row.actual_columns
+        return "skip"
+
+    table = pa_csv.read_csv(
+        pa.BufferReader(block),
+        read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names),
+        parse_options=pa_csv.ParseOptions(
+            delimiter=form.delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note
+        ),
+        convert_options=pa_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.large_string()),
+            null_values=[],
+            strings_can_be_null=False,
+            check_utf8=False,  # it was, above
+        ),
+    )
+    return table, ragged

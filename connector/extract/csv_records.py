@@ -1,0 +1,100 @@
+"""Where the records of a block of CSV begin and end, in whole columns of positions at once.
+
+It obeys the rules of pyarrow's parser: a quote counts only where a field begins, a doubled one is a quote, and a
+record ends at LF, CR LF or CR outside quotes. It refuses to know what is in a record.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Positions = npt.NDArray[np.int64]
+
+_QUOTE, _LF, _CR = 0x22, 0x0A, 0x0D
+_NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of a block, blank lines included: byte positions where each begins, where its text ends, and
+    where the next begins. `is_unclosed`: a quote in the last one is still open where the file ends."""
+
+    starts: Positions
+    stops: Positions
+    nexts: Positions
+    is_unclosed: bool
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def find_records(block: bytes, delimiter: str, *, is_last: bool) -> Records:
+    """Find the records that end in `block`, which begins where a record does; all of it if it `is_last`."""
+    octets = np.frombuffer(block, dtype=np.uint8)
+    stops, nexts = _find_line_ends(block, octets, is_last=is_last)
+    opened, closed = _find_quoted(octets, ord(delimiter))
+    if len(opened):
+        field = np.searchsorted(opened, stops) - 1
+        is_outside = (field < 0) | (stops > closed[field])
+        stops, nexts = stops[is_outside], nexts[is_outside]
+    if is_last and len(block) > (nexts[-1] if len(nexts) else 0):
+        stops, nexts = np.append(stops, len(block)), np.append(nexts, len(block))
+    starts = np.concatenate([np.zeros(min(1, len(nexts)), dtype=np.int64), nexts[:-1]])
+    return Records(starts, stops, nexts, is_last and bool(len(closed)) and bool(closed[-1] == _NEVER))
+
+
+def _find_line_ends(block: bytes, octets: npt.NDArray[np.uint8], *, is_last: bool) -> tuple[Positions, Positions]:
+    """Where lines end and where the next ones begin, quotes disregarded."""
+    feeds = np.flatnonzero(octets == _LF)
+    if b"\r" not in block:
+        return feeds, feeds + 1
+    returns = np.flatnonzero(octets == _CR)
+    if len(returns) and returns[-1] == len(block) - 1 and not is_last:
+        returns = returns[:-1]  # its LF may be the first byte of the next block
+    following = octets[np.minimum(returns + 1, len(block) - 1)]
+    pairs = returns[following == _LF]
+    alone = returns[following != _LF]
+    bare_feeds = np.setdiff1d(feeds, pairs + 1, assume_unique=True)
+    stops = np.concatenate([pairs, alone, bare_feeds])
+    nexts = np.concatenate([pairs + 2, alone + 1, bare_feeds + 1])
+    order = np.argsort(stops, kind="stable")
+    return stops[order], nexts[order]
+
+
+def _find_quoted(octets: npt.NDArray[np.uint8], delimiter: int) -> tuple[Positions, Positions]:
+    """Where quoted stretches open and close (_NEVER for one that does not)."""
+    quotes = np.flatnonzero(octets == _QUOTE)
+    if not len(quotes):
+        return quotes, quotes
+    is_border = np.zeros(256, dtype=bool)
+    is_border[[delimiter, _LF, _CR]] = True
+    begins_field = is_border[octets[np.maximum(quotes - 1, 0)]] | (quotes == 0)
+    ends_field = is_border[octets[np.minimum(quotes + 1, len(octets) - 1)]] | (quotes == len(octets) - 1)
+    is_doubled = np.append(np.diff(quotes) == 1, False)  # the next quote follows at once
+    follows_one = np.append(False, is_doubled[:-1])
+    # In orderly CSV quotes open and close by turns (a doubled one closes and opens), and whole columns tell it.
+    if np.all((begins_field | follows_one)[0::2]) and np.all((ends_field | is_doubled)[1::2]):
+        return quotes[0::2], np.append(quotes[1::2], [_NEVER] * (len(quotes) % 2))
+    return _walk_quotes(quotes, begins_field, is_doubled)
+
+
+def _walk_quotes(
+    quotes: Positions, begins_field: npt.NDArray[np.bool_], is_doubled: npt.NDArray[np.bool_]
+) -> tuple[Positions, Positions]:
+    """The same one quote at a time, for blocks with a quote inside a bare field or after a closed one."""
+    opened: list[int] = []
+    closed: list[int] = []
+    places, begins, doubled = quotes.tolist(), begins_field.tolist(), is_doubled.tolist()
+    at, end = 0, len(places)
+    while at < end:
+        if not begins[at]:
+            at += 1
+            continue
+        opened.append(places[at])
+        at += 1
+        while at < end and doubled[at]:
+            at += 2
+        closed.append(places[at] if at < end else _NEVER)
+        at += 1
+    return np.array(opened, dtype=np.int64), np.array(closed, dtype=np.int64)

@@ -1,0 +1,78 @@
+"""A database's URL made an engine that only reads, and errors about it made fit for a person: no password in any.
+
+`postgresql://` means psycopg 3, `mysql://` and `mariadb://` PyMySQL; any other URL is as SQLAlchemy takes it.
+"""
+
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from connector.errors import ConfigurationError, SourceError
+
+_DRIVERS = {
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+}
+_EXTRAS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
+
+
+def parse_url(text: str) -> sa.URL:
+    """Parse a database URL, the driver filled in. Raises ConfigurationError, without showing the URL."""
+    try:
+        url = sa.make_url(text)
+    except (sa.exc.ArgumentError, ValueError):  # ValueError: a port that is no number
+        raise ConfigurationError(
+            "a SQL source's url is no database URL; it looks like postgresql://user:password@host/database "
+            "or sqlite:///file.db"
+        ) from None
+    return url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
+
+
+def show_url(url: sa.URL) -> str:
+    """The URL for people: no password, and no options, which may hold one too."""
+    return url.set(query={}, drivername=url.drivername.partition("+")[0]).render_as_string(hide_password=True)
+
+
+def build_engine(url: sa.URL) -> sa.Engine:
+    """Make an engine; nothing is connected yet. Raises ConfigurationError naming the extra for a missing driver."""
+    _refuse_missing_file(url)
+    dialect = url.drivername.partition("+")[0]
+    try:
+        engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    except (sa.exc.NoSuchModuleError, ModuleNotFoundError):
+        extra = _EXTRAS.get(dialect)
+        advice = f"pip install 'subscriber-connector[{extra}]'" if extra else "install SQLAlchemy's dialect and driver"
+        raise ConfigurationError(f"{show_url(url)}: there is no driver for {url.drivername}; {advice}") from None
+    except (sa.exc.ArgumentError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{show_url(url)}: {explain(error, url)}") from None
+    if dialect == "sqlite":
+        sa.event.listen(engine, "connect", _prepare_sqlite)
+    return engine
+
+
+def explain(error: BaseException, url: sa.URL) -> str:
+    """The first line of what a driver says, the password masked should it be there."""
+    said = str(error.orig if isinstance(error, sa.exc.DBAPIError) else error).strip() or type(error).__name__
+    line = said.splitlines()[0]
+    secrets = [url.password, *(value for values in url.normalized_query.values() for value in values)]
+    for secret in filter(None, secrets):
+        line = line.replace(str(secret), "***")
+    return line
+
+
+def _refuse_missing_file(url: sa.URL) -> None:
+    """SQLite would create an empty database where there is none."""
+    database = url.database or ":memory:"
+    if url.get_backend_name() == "sqlite" and database != ":memory:" and not database.startswith("file:"):
+        if Path(database).is_dir():
+            raise SourceError(f"{database}: is a folder, not a SQLite database")
+        if not Path(database).exists():
+            raise SourceError(f"{database}: there is no such SQLite database; check the path")
+
+
+def _prepare_sqlite(connection: object, _: object) -> None:
+    """Texts come as bytes, so that one that is not UTF-8 costs its row and not the query; and nothing is written."""
+    connection.text_factory = bytes  # type: ignore[attr-defined] # sqlite3's own, behind SQLAlchemy's event
+    connection.execute("PRAGMA query_only = ON")  # type: ignore[attr-defined] # the same

@@ -1,0 +1,143 @@
+"""What the programs that people export from call their columns: for each field its headers, the best first.
+
+A header is compared by its letters and digits alone (`normalise_header`), so that `First Name`, `FIRSTNAME` and
+`first_name` are one. It refuses to guess what could hurt: no column of consent or opt-out makes anybody active,
+except Shopify's, which says yes or no.
+"""
+
+import unicodedata
+
+# Each line: our own name and the API's (they are one after normalising), then those of the exports.
+HEADERS: dict[str, tuple[str, ...]] = {
+    "is_active": ("is_active", "Accepts Email Marketing", "Accepts Marketing"),  # Shopify, new and old
+    "email": (
+        "email",
+        "Email Address",  # Mailchimp
+        "E-mail 1 - Value",  # Google Contacts
+        "billing_email",  # WooCommerce
+        "Primary Email",
+    ),
+    "first_name": (
+        "first_name",
+        "Given Name",  # Google Contacts, old
+        "billing_first_name",  # WooCommerce
+        "PRENOM",  # Brevo in French
+    ),
+    "last_name": ("last_name", "Family Name", "billing_last_name", "NOM", "Surname"),  # the same, in that order
+    "gender": ("gender",),
+    "phone": (
+        "phone",
+        "Phone Number",  # Mailchimp, HubSpot, Klaviyo
+        "Phone 1 - Value",  # Google Contacts
+        "billing_phone",  # WooCommerce
+        "SMS",  # Brevo
+        "Mobile Phone",  # Salesforce
+        "Mobile Phone Number",  # HubSpot
+        "Default Address Phone",  # Shopify
+    ),
+    "tags": (
+        "tags",  # Mailchimp, Shopify
+        "Labels",  # Google Contacts, new
+        "Group Membership",  # and old
+    ),
+    "client_user_id": (
+        "client_user_id",
+        "External ID",  # Klaviyo
+        "EXT_ID",  # Brevo
+        "Customer ID",  # Shopify, WooCommerce
+        "Record ID",  # HubSpot
+        "Contact ID",  # Salesforce
+        "User ID",
+    ),
+    "custom_field1": ("custom_field1",),
+    "custom_field2": ("custom_field2",),
+    "custom_field3": ("custom_field3",),
+    "address_country": (
+        "address_country",
+        "Country Code",  # Shopify, old: beside the country's name
+        "Default Address Country Code",
+        "Country",
+        "Country/Region",  # HubSpot, WooCommerce
+        "Address 1 - Country",  # Google Contacts
+        "billing_country",  # WooCommerce
+        "Mailing Country",  # Salesforce
+    ),
+    "address_city": (
+        "address_city",
+        "City",
+        "Default Address City",
+        "Address 1 - City",
+        "billing_city",
+        "Mailing City",
+    ),
+    "address_state": (
+        "address_state",
+        "State",
+        "State/Region",  # HubSpot, Klaviyo
+        "Province",  # Shopify, old
+        "Province Code",
+        "Default Address Province Code",
+        "Address 1 - Region",
+        "Region",  # WooCommerce
+        "billing_state",
+        "Mailing State",
+        "Mailing State/Province",
+    ),
+    "address_zip": (
+        "address_zip",
+        "Zip",
+        "Zip Code",  # Klaviyo
+        "Postal Code",  # HubSpot, WooCommerce
+        "Default Address Zip",
+        "Address 1 - Postal Code",
+        "billing_postcode",
+        "Mailing Postal Code",
+        "Mailing Zip/Postal Code",
+        "Postcode",
+    ),
+    "address_line1": (
+        "address_line1",
+        "Address 1",  # Shopify, old
+        "Street Address",  # HubSpot
+        "Default Address Address1",
+        "Address 1 - Street",
+        "billing_address_1",
+        "Mailing Street",
+        "Address",  # Klaviyo; Mailchimp, with the whole address in it
+    ),
+    "address_line2": (
+        "address_line2",
+        "Address 2",  # Shopify, old; Klaviyo
+        "Default Address Address2",
+        "Address 1 - Extended Address",
+        "billing_address_2",
+    ),
+    "address_line3": ("address_line3",),
+    "birthday": (
+        "birthday",  # Google Contacts
+        "Date of birth",  # HubSpot, Brevo
+        "Birthdate",  # Salesforce
+    ),
+}
+
+SPLITS: dict[str, str] = {"Labels": ":::", "Group Membership": ":::"}
+"""What separates the tags under a header, where it is no comma."""
+
+MAILCHIMP_ONLY: tuple[str, ...] = ("MEMBER_RATING", "LEID", "EUID")
+"""Headers by which a Mailchimp export is known."""
+
+MAILCHIMP_LEFT: tuple[str, ...] = ("Birthday", "REGION")
+"""What is left alone there: a birthday is MM/DD, no date, and would make its row invalid; the region is an IP's."""
+
+OWN_EXTRAS: frozenset[str] = frozenset(
+    f"_{word}"
+    for words in ("row file outcome field code message http_status attempts at raw", "run_id exported_at invalid")
+    for word in words.split()
+)
+"""Columns that our rejects files and exports add; when such a file is imported again, they are passed over."""
+
+
+def normalise_header(header: str) -> str:
+    """Letters and digits alone, in lower case, without accents."""
+    plain = unicodedata.normalize("NFKD", header).casefold()
+    return "".join(sign for sign in plain if sign.isalnum())
