@@ -1,0 +1,35 @@
+"""`python -m connector.sandbox`: the sandbox without the rest of the command line."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from connector.sandbox.server import serve
+
+TOKEN_VARIABLE = "CONNECTOR_SANDBOX_TOKEN"  # noqa: S105 - the variable's name
+
+
+def main() -> int:
+    """Serves until stopped; 2 when something cannot be used as given."""
+    parser = argparse.ArgumentParser(prog="python -m connector.sandbox", description="Serves api.md on loopback.")
+    parser.add_argument("--port", type=int, default=0, help="0 (default): a free one")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--token", help=f"of this sandbox; better by the environment, as {TOKEN_VARIABLE}")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="keep everything here; without it, in memory")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="settings")
+    parser.add_argument("--stop-with-stdin", action="store_true", help="end when stdin ends")
+    given = parser.parse_args()
+    token = given.token or os.environ.get(TOKEN_VARIABLE)
+    if not token:
+        parser.error(f"the sandbox needs a token: give --token, or set {TOKEN_VARIABLE}")
+    try:
+        serve(given.port, token, given.data, given.settings, host=given.host, stop_with_stdin=given.stop_with_stdin)
+    except (ValueError, OSError, OverflowError) as error:
+        sys.stderr.write(f"sandbox: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""Who is let in: the checks before a request is served, in the order redirect, path, method, token, limit, form."""
+
+import hmac
+import math
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email.utils import format_datetime
+
+from connector.sandbox.answers import Answer, build_error
+from connector.sandbox.faults import Fault
+from connector.sandbox.http_reader import Request
+from connector.sandbox.state import State
+
+OPERATIONS = {
+    "/api/subscribers/create-subscriber/": ("create", "POST"),
+    "/api/subscribers/subscribers-list/": ("list", "GET"),
+    "/api/emails/send-instant-email/": ("send", "POST"),
+}
+"""Path to operation and method (api.md, section 4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A request that was let in, with the fault that will befall it; or the answer that turns it away."""
+
+    fault: Fault | None
+    refusal: Answer | None
+
+
+def admit(state: State, request: Request, operation: str | None, now: float) -> Entry:
+    """Decides at the moment `now` of arrival; `operation` None is a path that the API does not have."""
+    refusal = _refuse_stranger(state, request, operation)
+    if refusal is not None or operation is None:
+        return Entry(None, refusal)
+    wait_s = state.limiter.admit(now)
+    if wait_s > 0:
+        return Entry(None, refuse_for(state, wait_s, "Too many requests"))
+    fault = state.draw.draw(operation, state.random)
+    if fault is not None:
+        state.stats.faults[fault.value] += 1
+    if fault is Fault.REFUSE:
+        return Entry(
+            fault, refuse_for(state, state.settings.refuse_retry_after_s, "Too many requests, come back later")
+        )
+    return Entry(fault, _refuse_form(state, request, operation))
+
+
+def _refuse_stranger(state: State, request: Request, operation: str | None) -> Answer | None:
+    settings, head = state.settings, request.head
+    if settings.redirect_to:
+        target = settings.redirect_to.rstrip("/") + head.path + (f"?{head.query}" if head.query else "")
+        return build_error(settings.error_shape, 307, "Moved", (("Location", target),))
+    if operation is None:
+        return build_error(settings.error_shape, 404, "There is nothing at this address")
+    method = OPERATIONS[head.path][1]
+    if head.method != method:
+        return build_error(settings.error_shape, 405, f"Only {method} is possible here", (("Allow", method),))
+    given = head.headers.get("authorization", "").encode("latin-1")
+    if not hmac.compare_digest(given, state.authorization):
+        return build_error(settings.error_shape, 401, "The API token is missing or wrong")
+    return None
+
+
+def _refuse_form(state: State, request: Request, operation: str) -> Answer | None:
+    shape = state.settings.error_shape
+    if operation == "list":
+        return build_error(shape, 400, "A list request has no body") if request.body else None
+    content_type = request.head.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != "application/json":
+        return build_error(shape, 415, "Content-Type must be application/json")
+    return None
+
+
+def refuse_for(state: State, wait_s: float, message: str) -> Answer:
+    """A 429 that says in whole seconds, rounded up, how long to stay away (or does not say, by the switches)."""
+    shape, wanted = state.settings.error_shape, state.settings.retry_after
+    if wanted == "none":
+        return build_error(shape, 429, message)
+    if wanted == "seconds":
+        header, shown_s = str(math.ceil(wait_s)), float(math.ceil(wait_s))
+    else:
+        wall = state.wall()
+        until = math.ceil(wall + wait_s)  # a date has no fractions: never earlier than the wait asks for
+        header, shown_s = format_datetime(datetime.fromtimestamp(until, UTC), usegmt=True), until - wall
+    return replace(build_error(shape, 429, message, (("Retry-After", header),)), wait_s=shown_s)

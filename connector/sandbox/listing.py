@@ -1,0 +1,139 @@
+"""List subscribers (api.md 4.3): the query, its bounds, the order, and the page. It changes only what is visible.
+
+Undocumented choices: an offset below 0 becomes 0, a limit below `min_limit` becomes that.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+from connector.sandbox.answers import Answer
+from connector.sandbox.filters import FILTERS, Filter, build_test, parse_filter, parse_int
+from connector.sandbox.rejection import RejectedError
+from connector.sandbox.shelf import Shelf
+from connector.sandbox.state import State
+from connector.sandbox.switches import Settings
+
+_DEFAULT_LIMIT = 50
+_KEPT_RESULTS = 8  # filtered lists remembered while nothing changes: paging one costs one scan, not one a page
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A list request after its bounds were applied; `filters` are those that count."""
+
+    offset: int
+    limit: int
+    filters: tuple[Filter, ...]
+
+    @property
+    def base_id(self) -> int | None:
+        """The base, when it is the only filter."""
+        if len(self.filters) == 1 and self.filters[0].name == "BaseId":
+            return int(self.filters[0].value)
+        return None
+
+
+def parse_query(text: str, settings: Settings) -> Query:
+    """The query of a list request; raises RejectedError naming the parameter that breaks a rule."""
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict", max_num_fields=64)
+    except ValueError:
+        raise RejectedError("The query cannot be read", 400) from None
+    given: dict[str, str] = {}
+    for name, value in pairs:
+        if name in given:
+            raise RejectedError(f"{name} is given twice")
+        if name not in FILTERS and name not in ("offset", "limit") and settings.unknown_fields == "reject":
+            raise RejectedError(f"{name} is not a known parameter")
+        given[name] = value
+    limit = parse_int("limit", given.get("limit", str(_DEFAULT_LIMIT)))
+    offset = max(0, parse_int("offset", given.get("offset", "0")))
+    filters = tuple(parse_filter(name, value) for name, value in given.items() if name in FILTERS)
+    if settings.filters == "ignored":
+        filters = ()
+    if settings.combine == "last":
+        filters = filters[-1:]
+    return Query(
+        min(offset, settings.max_offset) if settings.max_offset else offset,
+        min(max(limit, settings.min_limit), settings.max_limit),
+        filters,
+    )
+
+
+class Listing:
+    """Answers list requests; remembers the last filtered results until something changes."""
+
+    def __init__(self) -> None:
+        self._results: dict[tuple[object, ...], list[int]] = {}
+
+    def read_page(self, state: State, query: Query) -> Answer:
+        """The page that the query names, as the switches would have it."""
+        state.store.show(state.clock())
+        total, read_ids = self._arrange(state, query)
+        settings = state.settings
+        start = query.offset
+        if settings.align_offset and query.limit:
+            start -= start % query.limit
+        if settings.past_end == "repeat" and start >= total > 0 and query.limit:
+            start = (total - 1) // query.limit * query.limit
+        wires = [state.store.read_wire(each) for each in read_ids(start, start + query.limit)]
+        shown_total = max(0, total + settings.total_off)
+        if settings.max_total:
+            shown_total = min(shown_total, settings.max_total)
+        body = b'{"success":true,"SubscribersList":{"TotalCount":%d,"Offset":%d,"Limit":%d,"Subscribers":[%s]}}'
+        return Answer(200, body % (shown_total, query.offset, query.limit, b",".join(wires)))
+
+    def _arrange(self, state: State, query: Query) -> tuple[int, Callable[[int, int], list[int]]]:
+        """(how many there are, the ids from one place to before another) in the order of the switches."""
+        order = state.settings.order
+        if not query.filters or query.base_id is not None:
+            shelf = state.store.shelf(by_email=order == "email", base_id=query.base_id)
+            return len(shelf), _read_shelf(shelf, order, state)
+        found = self._find(state, query.filters)
+        if order == "shuffled":
+            return len(found), lambda start, stop: state.random.sample(found, len(found[start:stop]))
+        return len(found), lambda start, stop: found[start:stop]
+
+    def _find(self, state: State, filters: tuple[Filter, ...]) -> list[int]:
+        """All that match, in order (shuffled ones in id order); remembered until the store's next change."""
+        settings, store = state.settings, state.store
+        key = (filters, settings.filters, settings.combine, settings.order, store.version, state.epoch)
+        if key not in self._results:
+            passes = build_test(filters, settings.filters, settings.combine)
+            found = [each for each in _narrow(state, filters) if passes(store.read_subscriber(each))]
+            found.sort(key=store.sort_key if settings.order == "email" else None, reverse=settings.order == "id_desc")
+            while len(self._results) >= _KEPT_RESULTS:
+                del self._results[next(iter(self._results))]
+            self._results[key] = found
+        return self._results[key]
+
+
+def _read_shelf(shelf: Shelf, order: str, state: State) -> Callable[[int, int], list[int]]:
+    total = len(shelf)
+    if order == "id_desc":
+        return lambda start, stop: shelf.read_ids(max(0, total - stop), max(0, total - start))[::-1]
+    if order == "shuffled":  # a page of a random order is a random sample
+        return lambda start, stop: [
+            shelf.read_id(place) for place in state.random.sample(range(total), max(0, min(stop, total) - start))
+        ]
+    return shelf.read_ids
+
+
+def _narrow(state: State, filters: tuple[Filter, ...]) -> list[int]:
+    """The few that an index leaves as possible, or everybody; all visible."""
+    store = state.store
+    candidates: list[int] | None = None
+    if state.settings.combine != "any" or len(filters) == 1:
+        is_whole = state.settings.filters in ("exact", "icase")
+        for each in filters:
+            if each.name == "Id":
+                candidates = [int(each.value)]
+            elif each.name == "Email" and is_whole and str(each.value).strip():
+                candidates = store.find_email(str(each.value))
+            elif each.name == "ClientUserId" and is_whole and str(each.value).strip():
+                candidates = store.find_client_user_id(str(each.value))
+    if candidates is not None:
+        return [each for each in candidates if store.is_visible(each)]
+    shelf = store.shelf(by_email=False, base_id=None)
+    return shelf.read_ids(0, len(shelf))

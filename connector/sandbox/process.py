@@ -1,0 +1,170 @@
+"""A sandbox as a child process, for tests, benchmarks and the demo: it ends with its context, or with its parent."""
+
+import http.client
+import json
+import os
+import secrets
+import selectors
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+_READY_WITHIN_S = 60.0  # replaying a journal of a million events takes about ten seconds
+_READY = "sandbox listening on "
+_CONTROL_TIMEOUT_S = 120.0
+
+
+class SandboxProcess:
+    """Spawns `python -m connector.sandbox`; the token goes by the environment and is random when not given."""
+
+    def __init__(
+        self,
+        settings: Sequence[str] = (),
+        *,
+        data: Path | None = None,
+        token: str | None = None,
+        port: int = 0,
+        **switches: object,
+    ) -> None:
+        self.token = token or secrets.token_urlsafe(24)
+        self._settings = [*settings, *(f"{name}={_write(value)}" for name, value in switches.items())]
+        self._data = data
+        self._port = port
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def base_url(self) -> str:
+        """Where it serves, without a slash at the end; it keeps its port when started again."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """Of the running child; raises RuntimeError when none runs."""
+        if self._child is None:
+            raise RuntimeError("the sandbox does not run: enter its context, or start() it")
+        return self._child.pid
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.terminate()
+
+    def start(self) -> None:
+        """Starts the child and waits until it serves; also after `kill` or `terminate`, on the same port and data.
+
+        Raises RuntimeError when it ends, or is not ready in a minute; what it says is on stderr.
+        """
+        if self._child is not None:
+            raise RuntimeError("the sandbox runs already")
+        command = [sys.executable, "-m", "connector.sandbox", "--port", str(self._port), "--stop-with-stdin"]
+        if self._data is not None:
+            command += ["--data", str(self._data)]
+        for setting in self._settings:
+            command += ["--set", setting]
+        environment = os.environ | {"CONNECTOR_SANDBOX_TOKEN": self.token, "PYTHONPATH": _import_path()}
+        self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+        try:
+            self._port = urlsplit(self._read_ready_line()).port or 0
+        except BaseException:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would; a child that has ended already is no error."""
+        self._end(is_kill=True)
+
+    def terminate(self) -> None:
+        """SIGTERM, then SIGKILL after ten seconds."""
+        self._end(is_kill=False)
+
+    def truth(self, after: int = 0) -> dict[str, Any]:
+        """The truth log (connector/sandbox/truth.py): `events` after that sequence, `sequence`, `subscribers` (how many
+        exist), `bases`, `duplicates`."""
+        return self._control("GET", f"truth?after={after}")
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of requests and answers (connector/sandbox/stats.py), `subscribers` and `emails`."""
+        return self._control("GET", "stats")
+
+    def outbox(self) -> list[dict[str, Any]]:
+        """The emails taken on, each with its text as `eml`."""
+        emails: list[dict[str, Any]] = self._control("GET", "outbox")["emails"]
+        return emails
+
+    def switch(self, **settings: object) -> dict[str, Any]:
+        """Sets switches and returns all of them; raises ValueError naming one that cannot be."""
+        return self._control("POST", "switches", settings)
+
+    def reset(self) -> None:
+        """Empties it and puts the switches back as they were at the start."""
+        self._control("POST", "reset")
+
+    def seed(self, count: int, *, base_id: int | None = None, base_name: str | None = None) -> dict[str, Any]:
+        """Makes `count` plausible subscribers; returns `first_id count step base_id base_name`."""
+        base = {"base_id": base_id, "base_name": base_name}
+        return self._control("POST", "seed", {"count": count} | {key: value for key, value in base.items() if value})
+
+    def _control(self, method: str, action: str, body: object = None) -> dict[str, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_CONTROL_TIMEOUT_S)
+        try:
+            connection.request(method, f"/_sandbox/{action}", None if body is None else json.dumps(body))
+            answer = connection.getresponse()
+            value: dict[str, Any] = json.loads(answer.read())
+        finally:
+            connection.close()
+        if answer.status != http.HTTPStatus.OK:
+            raise ValueError(value["error"])
+        return value
+
+    def _read_ready_line(self) -> str:
+        stdout = self._child.stdout if self._child is not None else None
+        if stdout is None:
+            raise RuntimeError("the sandbox has no stdout to read")
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            if not selector.select(_READY_WITHIN_S):
+                raise RuntimeError(f"the sandbox was not ready within {_READY_WITHIN_S:g} s")
+        line = stdout.readline().decode().strip()
+        if not line.startswith(_READY):
+            raise RuntimeError("the sandbox ended before it was ready; its stderr says why")
+        return line.removeprefix(_READY)
+
+    def _end(self, *, is_kill: bool) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        if is_kill:
+            child.kill()
+        else:
+            child.terminate()
+        try:
+            child.wait(10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def _import_path() -> str:
+    """This package first, wherever the parent was started from."""
+    root = str(Path(__file__).resolve().parents[2])
+    given = os.environ.get("PYTHONPATH")
+    return f"{root}{os.pathsep}{given}" if given else root
+
+
+def _write(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,180 @@
+"""The rules of a Subscriber in a create request (api.md 2.1): types, allowed values, defaults, normalisation.
+
+It knows nothing of what is stored already.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+from connector.sandbox.countries import COUNTRY_CODES
+from connector.sandbox.rejection import RejectedError, check_array, check_known, check_object, check_text, is_address
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_LARGEST_ID = 2**53 - 1  # beyond it a JSON number is not the same number everywhere
+
+Check = Callable[[object, str], Any]
+
+
+def _check_flag(value: object, name: str) -> bool:
+    if type(value) is not bool:
+        raise RejectedError(f"{name} must be true or false")
+    return value
+
+
+def _check_email(value: object, name: str) -> str:
+    text = check_text(value, name)
+    if text and not is_address(text.strip()):
+        raise RejectedError(f"{name} is not an email address: {text!r}")
+    return text
+
+
+def _check_gender(value: object, name: str) -> str:
+    if value not in ("", "male", "female"):
+        raise RejectedError(f'{name} must be "male", "female" or ""')
+    return str(value)
+
+
+def _check_tags(value: object, name: str) -> list[str]:
+    tags = check_array(value, name)
+    for tag in tags:
+        if type(tag) is not str:
+            raise RejectedError(f"{name} must be an array of strings")
+    return tags
+
+
+def _check_country(value: object, name: str) -> str:
+    text = check_text(value, name)
+    if text and text not in COUNTRY_CODES:
+        raise RejectedError(f"{name} is not a code of ISO 3166-1 alpha-2: {text!r}")
+    return text
+
+
+def _check_text_or_null(value: object, name: str) -> str:
+    return "" if value is None else check_text(value, name)
+
+
+def _check_zip(value: object, name: str) -> str:
+    if type(value) is float and value.is_integer() and abs(value) <= _LARGEST_ID:
+        value = int(value)
+    if type(value) is not int:  # bool is not a number here; a float that is left cannot be kept exactly
+        raise RejectedError(f"{name} must be a whole number")
+    return str(value)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return _DATE.fullmatch(text) is not None and bool(date.fromisoformat(text))
+    except ValueError:
+        return False  # as 2026-02-30 is
+
+
+def _check_birthday(value: object, name: str) -> str:
+    text = check_text(value, name)
+    if not text:
+        return text
+    if not _is_date(text):
+        raise RejectedError(f"{name} is not a date YYYY-MM-DD: {text!r}")
+    return text
+
+
+_ADDRESS_CHECKS: dict[str, Check] = {
+    "Country": _check_country,
+    "City": check_text,
+    "State": _check_text_or_null,
+    "Zip": _check_zip,
+    "Line1": check_text,
+    "Line2": check_text,
+    "Line3": _check_text_or_null,
+}
+_ADDRESS_NAMES = frozenset(_ADDRESS_CHECKS)
+
+
+def _check_address(value: object, name: str) -> dict[str, Any]:
+    given = check_object(value, name)
+    return {each: check(given[each], f"{name}.{each}") for each, check in _ADDRESS_CHECKS.items() if each in given}
+
+
+_CHECKS: dict[str, Check] = {
+    "IsActive": _check_flag,
+    "Email": _check_email,
+    "FirstName": check_text,
+    "LastName": check_text,
+    "Gender": _check_gender,
+    "Phone": check_text,
+    "Tags": _check_tags,
+    "ClientUserId": check_text,
+    "CustomField1": check_text,
+    "CustomField2": check_text,
+    "CustomField3": check_text,
+    "Address": _check_address,
+    "Birthday": _check_birthday,
+}
+_NAMES = frozenset(_CHECKS) | {"Base"}
+
+FIELD_NAMES: tuple[str, ...] = (
+    *(name for name in _CHECKS if name != "Address"),
+    *(f"Address.{name}" for name in _ADDRESS_CHECKS),
+)
+"""The fields of a person, as api.md writes them without `Subscriber.`."""
+
+TEXT_FIELDS: tuple[str, ...] = (
+    *("Email", "FirstName", "LastName", "Phone", "ClientUserId", "CustomField1", "CustomField2", "CustomField3"),
+    *("Address.City", "Address.State", "Address.Line1", "Address.Line2", "Address.Line3"),
+)
+
+
+def parse_base(given: dict[str, Any]) -> tuple[int | None, str | None]:
+    """The base a create names, as (Id, Name), of which one is None: the Id has priority when both are non-empty."""
+    base = check_object(given.get("Base") or {}, "Subscriber.Base")
+    base_id, name = base.get("Id"), base.get("Name")
+    if base_id:  # null and 0 are empty
+        if type(base_id) is not int or not 0 < base_id <= _LARGEST_ID:
+            raise RejectedError("Subscriber.Base.Id must be a positive whole number")
+        return base_id, None
+    if name:
+        return None, check_text(name, "Subscriber.Base.Name")
+    raise RejectedError("Either Subscriber.Base.Id or Subscriber.Base.Name must be given")
+
+
+def normalise_subscriber(given: dict[str, Any], *, is_strict: bool) -> dict[str, Any]:
+    """The fields that were given, checked and normalised (null State and Line3 to "", Zip to a string), in the
+    order of api.md 2.1, without Id and Base; raises RejectedError naming the field. `is_strict` rejects others."""
+    if is_strict:
+        if not given.keys() <= _NAMES:
+            check_known(given, _NAMES, "Subscriber")
+        check_known(given.get("Base") or {}, ("Id", "Name"), "Subscriber.Base")
+        if type(address := given.get("Address")) is dict and not address.keys() <= _ADDRESS_NAMES:
+            check_known(address, _ADDRESS_NAMES, "Subscriber.Address")
+    return {name: check(given[name], f"Subscriber.{name}") for name, check in _CHECKS.items() if name in given}
+
+
+def check_required(values: dict[str, Any], required: tuple[str, ...]) -> None:
+    """Raises RejectedError for the first required field without a value; true and false are both values."""
+    for name in required:
+        first, _, second = name.partition(".")
+        value = values.get(first, {}).get(second) if second else values.get(first)
+        if value is None or value in ("", []):
+            raise RejectedError(f"Subscriber.{name} is required")
+
+
+def alter_fields(values: dict[str, Any], names: tuple[str, ...]) -> None:
+    """Puts the named texts into capitals, in place: a service that does not keep what it was sent."""
+    for name in names:
+        first, _, second = name.partition(".")
+        holder, key = (values.get(first, {}), second) if second else (values, first)
+        if key in holder:
+            holder[key] = holder[key].upper()
+
+
+def fill_defaults(values: dict[str, Any], absent: str) -> dict[str, Any]:
+    """All that the service shows of a subscriber: IsActive and Gender have defaults of their own (api.md 2.1), the
+    other fields that were not given are left out, null or empty as `absent` says."""
+    filled = {"IsActive": values.get("IsActive", False), "Gender": values.get("Gender", "")} | values
+    if absent != "omit":
+        is_null = absent == "null"
+        blank = {name: None if is_null else ([] if name == "Tags" else "") for name in _CHECKS}
+        address = dict.fromkeys(_ADDRESS_CHECKS, None if is_null else "") | values.get("Address", {})
+        filled = blank | filled | {"Address": address}
+    return {name: filled[name] for name in _CHECKS if name in filled}

@@ -1,0 +1,211 @@
+"""The switches: everything that api.md leaves unsaid (design, section 2), and the faults (section 9), in one table.
+
+`Settings` is that table; `SWITCHES`, the messages and the reference in the README derive from its fields.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from typing import Any
+
+from connector.sandbox.subscriber import FIELD_NAMES, TEXT_FIELDS
+from connector.sandbox.switch_kinds import Choice, Flag, Kind, Number, Text, Words
+
+OPERATIONS = ("create", "list", "send")
+
+_AMOUNT = Number(0)
+_COUNT = Number(0, is_whole=True)
+_PROBABILITY = Number(0, 1)
+_CHURN = Number(0, 1000)
+
+
+def _switch(default: object, kind: Kind, sentence: str) -> Any:
+    return field(default=default, metadata={"kind": kind, "help": sentence})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The position of every switch; made by `parse_settings` or `change_settings`, which check the values."""
+
+    # what a create does
+    duplicates: str = _switch(
+        "accept",
+        Choice(("accept", "reject_409", "reject_400", "reject_200", "upsert")),
+        "What a create does when its base already has a subscriber that is the same.",
+    )
+    identity: str = _switch(
+        "email",
+        Choice(("email", "client_user_id")),
+        "What makes two the same: the email (trimmed, case-blind; without one the ClientUserId), or the ClientUserId.",
+    )
+    required: tuple[str, ...] = _switch(
+        (), Words(FIELD_NAMES), "Fields that a create must give a value, besides the base."
+    )
+    unknown_fields: str = _switch(
+        "reject", Choice(("reject", "ignore")), "What becomes of a field or query parameter that api.md does not name."
+    )
+    absent_fields: str = _switch(
+        "omit", Choice(("omit", "null", "empty")), "How a field that was never given shows in answers."
+    )
+    alter_fields: tuple[str, ...] = _switch(
+        (), Words(TEXT_FIELDS), "Text fields that the service stores in capitals, whatever was sent."
+    )
+    created_status: int = _switch(200, Number(200, 299, is_whole=True), "The HTTP status of a create that succeeded.")
+    id_step: int = _switch(
+        1, Number(1, 1000, is_whole=True), "The distance between one new Subscriber.Id and the next."
+    )
+    # errors and access
+    error_shape: str = _switch(
+        "plain",
+        Choice(("plain", "nested", "html", "empty")),
+        "The body of an error: a flat JSON message, a nested one, a web page, or nothing.",
+    )
+    error_status: int = _switch(
+        400, Number(200, 499, is_whole=True), "The HTTP status of a request whose content breaks a rule."
+    )
+    authorization: str = _switch(
+        "{token}", Text("{token}"), "What the Authorization header must equal, `{token}` being the token."
+    )
+    redirect_to: str = _switch(
+        "", Text(), "Answer every API request 307 with a Location that begins with this address."
+    )
+    max_body_bytes: int = _switch(33_554_432, Number(1, 2**31, is_whole=True), "A larger request body is answered 413.")
+    keep_alive_ms: float = _switch(0.0, _AMOUNT, "Close a new connection once it was idle for so long; 0: never.")
+    # the list
+    filters: str = _switch(
+        "exact",
+        Choice(("exact", "partial", "icase", "ignored")),
+        "How the text filters match; `ignored` ignores every filter.",
+    )
+    combine: str = _switch(
+        "all",
+        Choice(("all", "any", "last")),
+        "Which of several filters must match: all, any, or only the last one given.",
+    )
+    order: str = _switch(
+        "id",
+        Choice(("id", "id_desc", "email", "shuffled")),
+        "The order of the list; `shuffled` is another one at each request.",
+    )
+    list_lag_ms: float = _switch(0.0, _AMOUNT, "How long until a create shows in the list.")
+    min_limit: int = _switch(1, Number(0, 1000, is_whole=True), "A smaller limit is raised to this.")
+    max_limit: int = _switch(1000, Number(1, 1000, is_whole=True), "A larger limit is reduced to this.")
+    max_offset: int = _switch(0, _COUNT, "A larger offset is reduced to this; 0: no bound.")
+    align_offset: bool = _switch(False, Flag(), "Reduce the offset to a multiple of the limit, without echoing it.")
+    past_end: str = _switch(
+        "empty", Choice(("empty", "repeat")), "A page past the end is empty, or the last page once more."
+    )
+    max_total: int = _switch(0, _COUNT, "The cap of TotalCount; 0: none.")
+    total_off: int = _switch(0, Number(-(10**9), 10**9, is_whole=True), "Added to TotalCount: a count that is wrong.")
+    churn_insert: float = _switch(
+        0.0, _CHURN, "Subscribers that appear after each list page; a fraction is a probability."
+    )
+    churn_delete: float = _switch(
+        0.0, _CHURN, "Subscribers that vanish after each list page; a fraction is a probability."
+    )
+    churn_where: str = _switch("middle", Choice(("head", "middle", "end")), "Where in the list the churn takes place.")
+    list_error: float = _switch(0.0, _PROBABILITY, "Answer a list request with a server error.")
+    # pace
+    latency_ms: float = _switch(0.0, _AMOUNT, "How long each API request takes.")
+    jitter_ms: float = _switch(0.0, _AMOUNT, "Up to so much more latency, at random.")
+    capacity: int = _switch(0, _COUNT, "Requests served at once, the others wait in line; 0: no bound.")
+    rate: float = _switch(0.0, _AMOUNT, "Requests per second that are let in, the others get 429; 0: no limit.")
+    burst: int = _switch(0, _COUNT, "Requests that the bucket lets in at once; 0: one second's worth.")
+    limiter: str = _switch("bucket", Choice(("bucket", "fixed_window", "sliding_window")), "How the rate limit counts.")
+    window_ms: float = _switch(1000.0, Number(1), "The length of a window of the window limiters.")
+    retry_after: str = _switch(
+        "seconds", Choice(("seconds", "date", "none")), "How a 429 says in its Retry-After header how long to wait."
+    )
+    # faults
+    fault_operations: tuple[str, ...] = _switch(
+        ("create", "send"), Words(OPERATIONS), "The operations that the faults below befall."
+    )
+    refuse: float = _switch(0.0, _PROBABILITY, "Answer 429 without doing anything.")
+    refuse_retry_after_s: int = _switch(1, Number(0, 86400, is_whole=True), "The Retry-After of a 429 by a fault.")
+    drop_before: float = _switch(0.0, _PROBABILITY, "Cut the connection before storing.")
+    late_ms: float = _switch(0.0, _AMOUNT, "With drop_before: execute so long after the cut all the same; 0: never.")
+    error_before: float = _switch(0.0, _PROBABILITY, "Answer with a server error before storing.")
+    drop_after: float = _switch(0.0, _PROBABILITY, "Store, then cut the connection.")
+    error_after: float = _switch(0.0, _PROBABILITY, "Store, then answer with a server error.")
+    cut_answer: float = _switch(0.0, _PROBABILITY, "Store, then cut the connection in the middle of the answer.")
+    hang_after: float = _switch(0.0, _PROBABILITY, "Store, then keep the connection open and never answer.")
+    garbage_after: float = _switch(0.0, _PROBABILITY, "Store, then answer what cannot be read as a success.")
+    created_422: float = _switch(0.0, _PROBABILITY, "Store, then answer 422 as if it had been rejected.")
+    created_429: float = _switch(0.0, _PROBABILITY, "Store, then answer 429 as if it had been refused.")
+    wrong_answer: float = _switch(0.0, _PROBABILITY, "Store, then answer with somebody else's subscriber.")
+    server_error: int = _switch(500, Number(500, 599, is_whole=True), "The HTTP status of a server error.")
+    cut_by: str = _switch("close", Choice(("close", "reset")), "A connection is cut by an orderly close or by a reset.")
+    seed: int = _switch(
+        1, _COUNT, "The seed of the one generator that all chances are drawn from; setting it begins anew."
+    )
+    # emails
+    verified_domains: tuple[str, ...] = _switch(
+        ("example.com", "example.org"), Words(), "Sender domains whose ownership is confirmed; `*` confirms any."
+    )
+    protected_headers: tuple[str, ...] = _switch(
+        (
+            "Bcc", "Cc", "Content-Transfer-Encoding", "Content-Type", "Date", "DKIM-Signature", "From", "Message-ID",
+            "MIME-Version", "Received", "Reply-To", "Return-Path", "Sender", "Subject", "To",
+        ),
+        Words(),
+        "Headers that an email must not add or override, in any case.",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A line of the reference: the switch's name, its default as `--set` writes it, the values it takes, its effect."""
+
+    name: str
+    default: str
+    values: str
+    help: str
+
+
+def _write_value(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+_KINDS: dict[str, Kind] = {each.name: each.metadata["kind"] for each in fields(Settings)}
+
+SWITCHES: tuple[Switch, ...] = tuple(
+    Switch(each.name, _write_value(each.default), _KINDS[each.name].describe(), each.metadata["help"])
+    for each in fields(Settings)
+)
+
+
+def parse_settings(settings: Sequence[str]) -> Settings:
+    """The defaults with each `name=value` set over them, later ones over earlier ones.
+
+    Raises ValueError naming the switch and the values it takes.
+    """
+    given = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"{setting!r} is no setting: write it as name=value")
+        given[name.strip()] = value.strip()
+    return change_settings(Settings(), given)
+
+
+def change_settings(settings: Settings, given: Mapping[str, object]) -> Settings:
+    """`settings` with the `given` switches set, texts or JSON values; raises ValueError and changes nothing."""
+    changed: dict[str, Any] = {}
+    for name, value in given.items():
+        kind = _KINDS.get(name)
+        if kind is None:
+            close = get_close_matches(name, _KINDS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(_KINDS)}"
+            raise ValueError(f"there is no switch {name!r}; {hint}")
+        try:
+            changed[name] = kind.parse(value)
+        except ValueError as error:
+            raise ValueError(f"switch {name!r} cannot be {value!r}: {error}") from None
+    made = replace(settings, **changed)
+    if made.min_limit > made.max_limit:
+        raise ValueError(f"switch 'min_limit' cannot be {made.min_limit}: it takes at most max_limit, {made.max_limit}")
+    return made

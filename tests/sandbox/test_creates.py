@@ -1,0 +1,138 @@
+import json
+from typing import Any
+
+import pytest
+
+from tests.sandbox.calls import CREATE, Calls
+
+EVERYTHING: dict[str, Any] = {
+    "Base": {"Name": "Новости"},
+    "IsActive": True,
+    "Email": "Zoë@example.com",
+    "FirstName": "张伟",
+    "LastName": 'O"Brien, Jr.',
+    "Gender": "female",
+    "Phone": "+31 6 1234",
+    "Tags": ["a", "б", ""],
+    "ClientUserId": "007",
+    "CustomField1": "\t1\n",
+    "CustomField2": "",
+    "CustomField3": "x" * 5000,
+    "Address": {
+        "Country": "NL", "City": "Αθήνα", "State": None, "Zip": 3511, "Line1": "1", "Line2": "2", "Line3": None
+    },
+    "Birthday": "1990-12-31",
+}  # fmt: skip
+
+
+def test_every_field_comes_back_normalised_with_an_id_and_both_names_of_the_base(calls: Calls) -> None:
+    reply = calls.ask("POST", CREATE, json.dumps({"Subscriber": EVERYTHING}).encode())
+    answered = reply.json["Subscriber"]
+    address = EVERYTHING["Address"] | {"State": "", "Zip": "3511", "Line3": ""}
+    wanted = EVERYTHING | {"Id": answered["Id"], "Base": {"Id": 1, "Name": "Новости"}, "Address": address}
+    assert (reply.status, reply.json["success"]) == (200, True)
+    assert answered == wanted
+    assert calls.page()["Subscribers"] == [wanted]
+
+
+def test_bases_are_made_when_first_named(calls: Calls) -> None:
+    named = [calls.create(base=base).json["Subscriber"]["Base"] for base in (
+        {"Id": 7}, {"Name": "News"}, {"Id": 7, "Name": "News"}, {"Name": "News"}, {"Name": "Base 7"},
+    )]  # fmt: skip
+    seven, news = {"Id": 7, "Name": "Base 7"}, {"Id": 8, "Name": "News"}
+    assert named == [seven, news, seven, news, seven]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"{}", b'{"Subscriber":[]}', b'{"Subscriber":{},"x":1}', b'"\xff"', b'{"a":"\\ud800"}']
+)
+def test_a_body_that_is_no_create_is_answered_400_and_stores_nothing(calls: Calls, body: bytes) -> None:
+    reply = calls.ask("POST", CREATE, body)
+    assert (reply.status, reply.json["success"]) == (400, False)
+    assert calls.events() == []
+
+
+def test_the_error_status_and_shape_are_switches(calls: Calls) -> None:
+    calls.sandbox.switch(error_status=200, error_shape="nested")
+    reply = calls.create("nobody")
+    assert (reply.status, reply.json["error"]["code"]) == (200, 200)
+    assert "Subscriber.Email" in reply.json["error"]["details"][0]["message"]
+    calls.sandbox.switch(error_shape="html", error_status=422)
+    reply = calls.create("no<body")
+    assert (reply.status, reply.headers["content-type"]) == (422, "text/html; charset=utf-8")
+    assert b"no&lt;body" in reply.body
+    calls.sandbox.switch(error_shape="empty")
+    assert calls.create("nobody").body == b""
+
+
+def test_created_status_required_unknown_and_altered_fields_are_switches(calls: Calls) -> None:
+    calls.sandbox.switch(
+        created_status=201, required=["FirstName"], unknown_fields="ignore", alter_fields=["FirstName", "Address.City"]
+    )
+    assert calls.create("a@example.com").status == 400
+    reply = calls.create("a@example.com", FirstName="Ana", Address={"City": "Lyon"}, Unheard=1)
+    assert (reply.status, reply.json["Subscriber"]["FirstName"]) == (201, "ANA")
+    assert reply.json["Subscriber"]["Address"] == {"City": "LYON"}
+
+
+def test_absent_fields_show_as_switched(calls: Calls) -> None:
+    calls.sandbox.switch(absent_fields="null")
+    assert calls.create("a@example.com").json["Subscriber"]["FirstName"] is None
+
+
+def test_ids_go_in_steps(calls: Calls) -> None:
+    calls.sandbox.switch(id_step=10)
+    first, second = (calls.create(f"{n}@example.com").json["Subscriber"]["Id"] for n in range(2))
+    assert second - first == 10
+
+
+# duplicates: `SAME` is the same by the default identity, whatever else differs
+
+
+def test_duplicates_are_accepted_by_default_and_the_truth_tells_of_them(calls: Calls) -> None:
+    ids = [calls.create(email).json["Subscriber"]["Id"] for email in ("Ana@example.com", " ana@EXAMPLE.com ")]
+    assert calls.sandbox.truth()["duplicates"] == [
+        {"base_id": 1, "field": "Email", "value": "ana@example.com", "ids": ids}
+    ]
+
+
+@pytest.mark.parametrize("status", [409, 400, 200])
+def test_duplicates_are_rejected_with_the_status_of_the_switch(calls: Calls, status: int) -> None:
+    calls.sandbox.switch(duplicates=f"reject_{status}")
+    assert calls.create("ana@example.com").json["success"] is True
+    reply = calls.create(" ANA@example.com")
+    assert (reply.status, reply.json["success"]) == (status, False)
+    assert calls.create("ana@example.com", base={"Id": 2}).json["success"] is True
+    assert (calls.sandbox.stats()["subscribers"], calls.sandbox.truth()["duplicates"]) == (2, [])
+
+
+def test_without_an_email_the_client_user_id_counts_with_its_case(calls: Calls) -> None:
+    calls.sandbox.switch(duplicates="reject_409")
+    statuses = [
+        calls.create(None, ClientUserId="a1").status,
+        calls.create(None, ClientUserId=" a1 ").status,
+        calls.create(None, ClientUserId="A1").status,
+        calls.create("x@example.com", ClientUserId="a1").status,
+        calls.create(None).status,
+        calls.create(None).status,
+    ]
+    assert statuses == [200, 409, 200, 200, 200, 200]
+
+
+def test_the_identity_can_be_the_client_user_id_alone(calls: Calls) -> None:
+    calls.sandbox.switch(duplicates="reject_409", identity="client_user_id")
+    assert calls.create("a@example.com", ClientUserId="1").status == 200
+    assert calls.create("b@example.com", ClientUserId="1").status == 409
+    assert calls.create("a@example.com", ClientUserId="2").status == 200
+    assert calls.sandbox.truth()["duplicates"] == []
+
+
+def test_upsert_updates_the_one_that_exists_and_keeps_what_was_not_sent(calls: Calls) -> None:
+    calls.sandbox.switch(duplicates="upsert")
+    old = calls.create("ana@example.com", FirstName="Ana", LastName="B", Address={"City": "X", "Zip": 1}).json
+    new = calls.create("ANA@example.com", FirstName="Anna", Address={"Zip": 2}).json["Subscriber"]
+    assert new == old["Subscriber"] | {
+        "Email": "ANA@example.com", "FirstName": "Anna", "Address": {"City": "X", "Zip": "2"}
+    }  # fmt: skip
+    assert calls.page()["Subscribers"] == [new]
+    assert [event["subscriber"] for event in calls.events("updated")] == [new]

@@ -1,0 +1,30 @@
+import orjson
+
+from connector.sandbox.crowd import Crowd
+
+CROWD = Crowd(first_id=100_001, count=500, step=3, base_id=7, base_name='Base "7"')
+
+
+def test_everybody_is_written_from_their_id_the_same_each_time() -> None:
+    written = [CROWD.write(each) for each in CROWD.ids]
+    assert written == [CROWD.write(each) for each in CROWD.ids]
+    people = [orjson.loads(each) for each in written]
+    assert [each["Id"] for each in people] == list(CROWD.ids)
+    assert {each["Base"]["Name"] for each in people} == {'Base "7"'}
+    assert len({each["Email"] for each in people}) == len({each["ClientUserId"] for each in people}) == 500
+
+
+def test_everybody_is_found_by_email_and_client_user_id_and_nobody_else_is() -> None:
+    for each in CROWD.ids:
+        assert CROWD.find_email(CROWD.email(each)) == CROWD.find_client_user_id(f"seed-{each}") == each
+        assert CROWD.find_email(f"other.name.{each}@example.net") is None
+        assert CROWD.find_email(CROWD.email(each + 1)) is CROWD.find_client_user_id(f"seed-{each + 1}") is None
+    for text in ("", "@", "seed-", "seed-x", "seed-0100001", "seed-²", "a.b.²@example.net", "9" * 40):
+        assert CROWD.find_email(text) is CROWD.find_client_user_id(text) is None
+
+
+def test_all_kinds_of_people_are_there() -> None:
+    people = [orjson.loads(CROWD.write(each)) for each in CROWD.ids]
+    assert {each["Gender"] for each in people} == {"male", "female", ""}
+    assert {each["IsActive"] for each in people} == {True, False}
+    assert any(not each["FirstName"].isascii() for each in people)

@@ -1,0 +1,80 @@
+import time
+from email.utils import parsedate_to_datetime
+
+import pytest
+
+from tests.sandbox.calls import CREATE, LIST, SEND, Calls
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", CREATE), ("GET", LIST), ("POST", SEND)])
+@pytest.mark.parametrize("given", ["", "wrong", "Bearer {token}", "{token}x"])
+def test_every_operation_demands_the_very_token(calls: Calls, method: str, path: str, given: str) -> None:
+    reply = calls.ask(method, path, b"{}", Authorization=given.replace("{token}", calls.sandbox.token))
+    assert (reply.status, reply.json["success"]) == (401, False)
+    assert calls.sandbox.token.encode() not in reply.body
+
+
+def test_the_authorization_header_has_a_template(calls: Calls) -> None:
+    calls.sandbox.switch(authorization="Bearer {token}")
+    assert calls.ask_list().status == 401
+    assert calls.ask("GET", LIST, Authorization=f"Bearer {calls.sandbox.token}").status == 200
+
+
+def test_a_wrong_token_is_answered_in_the_shape_of_errors(calls: Calls) -> None:
+    calls.sandbox.switch(error_shape="empty")
+    reply = calls.ask("GET", LIST, Authorization="wrong")
+    assert (reply.status, reply.body) == (401, b"")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", CREATE, 405), ("POST", LIST, 405), ("GET", SEND, 405), ("GET", "/", 404), ("GET", LIST[:-1], 404)],
+)
+def test_only_the_three_operations_are_there(calls: Calls, method: str, path: str, status: int) -> None:
+    assert calls.ask(method, path).status == status
+
+
+def test_a_body_must_say_that_it_is_json(calls: Calls) -> None:
+    assert calls.ask("POST", CREATE, b"{}", Content_Type="text/plain").status == 415
+    assert calls.ask("POST", CREATE, b"{}", Content_Type="application/json; charset=utf-8").status == 400
+
+
+def test_redirects_lead_away_before_anything_is_checked(calls: Calls) -> None:
+    calls.sandbox.switch(redirect_to="http://127.0.0.1:9/there/")
+    reply = calls.ask("GET", f"{LIST}?limit=5", Authorization="")
+    assert (reply.status, reply.headers["location"]) == (307, f"http://127.0.0.1:9/there{LIST}?limit=5")
+    assert calls.create("a@example.com").status == 307
+    assert calls.events() == []
+
+
+@pytest.mark.parametrize("limiter", ["bucket", "fixed_window", "sliding_window"])
+def test_beyond_the_rate_all_operations_are_refused_together(calls: Calls, limiter: str) -> None:
+    calls.sandbox.switch(limiter=limiter, rate=0.001, burst=1, window_ms=1_000_000)  # one in a quarter of an hour
+    assert [calls.create("a@example.com").status, calls.ask_list().status, calls.send({}).status] == [200, 429, 429]
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_retry_after_is_seconds_a_date_or_nothing(calls: Calls, fault: bool) -> None:
+    asked = {"refuse": 1, "refuse_retry_after_s": 60} if fault else {"rate": 0.0166, "burst": 1}
+    calls.sandbox.switch(**asked)
+    calls.create("a@example.com")
+    seconds = calls.create("a@example.com")
+    assert seconds.status == 429
+    assert int(seconds.headers["retry-after"]) in (60, 61)
+    calls.sandbox.switch(retry_after="date")
+    asked_at = time.time()
+    date = parsedate_to_datetime(calls.create("a@example.com").headers["retry-after"])
+    assert (60 if fault else 58) <= date.timestamp() - asked_at <= 62  # rounded up, never down
+    calls.sandbox.switch(retry_after="none")
+    assert "retry-after" not in calls.create("a@example.com").headers
+
+
+def test_stats_tell_who_came_inside_a_retry_after(calls: Calls) -> None:
+    calls.sandbox.switch(refuse=1, refuse_retry_after_s=50)
+    assert calls.create("a@example.com").status == 429
+    calls.sandbox.switch(refuse=0)
+    assert calls.create("a@example.com").status == 200
+    stats = calls.sandbox.stats()
+    assert (stats["limited"], stats["inside_retry_after"]["all"]) == (1, 1)
+    assert stats["requests"]["create"] == {"received": 2, "answers": {"429": 1, "200": 1}}
+    assert stats["faults"] == {"refuse": 1}

@@ -1,0 +1,183 @@
+import base64
+import email
+import email.policy
+import json
+import time
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector.sandbox import SandboxProcess
+from tests.sandbox.calls import SEND, Calls
+
+PLAIN: dict[str, Any] = {
+    "To": [{"Email": "ana@example.net", "Name": "Ana"}],
+    "From": {"Email": "hello@example.com", "Name": "Shop"},
+    "PlainText": "Hello\n",
+    "Subject": "Hi",
+}
+PDF = {
+    "ContentBase64": base64.b64encode(b"%PDF \x00").decode(),
+    "Disposition": "attachment",
+    "Filename": "terms.pdf",
+    "Type": "application/pdf",
+}
+LOGO = PDF | {"Disposition": "inline", "ContentId": "logo", "Filename": "logo.png", "Type": "image/png"}
+
+
+def read_eml(text: str) -> EmailMessage:
+    message = email.message_from_string(text, policy=email.policy.default)
+    assert isinstance(message, EmailMessage)
+    return message
+
+
+def test_an_email_is_taken_on_and_lies_in_the_outbox(calls: Calls) -> None:
+    reply = calls.send(PLAIN)
+    sent = reply.json["SendEmail"]
+    assert (reply.status, reply.json["success"], sent["SendMessageRequestId"]) == (200, True, 1)
+    (entry,) = calls.sandbox.outbox()
+    message = read_eml(entry["eml"])
+    assert message["Message-ID"] == sent["MessageId"] == entry["message_id"]
+    assert (message["To"], message["From"], message["Subject"]) == (
+        "Ana <ana@example.net>", "Shop <hello@example.com>", "Hi",
+    )  # fmt: skip
+    assert message.get_content().splitlines() == ["Hello"]
+    assert [event["request_id"] for event in calls.events("sent")] == [1]
+
+
+def test_everything_that_an_email_may_have_is_in_its_file(calls: Calls) -> None:
+    everything = PLAIN | {
+        "Cc": [{"Email": "bob@example.net"}],
+        "Bcc": [{"Email": "cleo@example.net", "Name": "Клео"}],
+        "ReplyTo": [{"Email": "help@example.com", "Name": "Help"}],
+        "Headers": [{"Name": "X-Campaign", "Value": "Frühling"}, {"Name": "List-Unsubscribe", "Value": "<https://x>"}],
+        "Html": '<p>Hello <img src="cid:logo"></p>',
+        "Attachments": [PDF, LOGO],
+    }
+    assert calls.send(everything).status == 200
+    message = read_eml(calls.sandbox.outbox()[0]["eml"])
+    assert (message["Cc"], message["Reply-To"], message["X-Campaign"]) == (
+        "bob@example.net", "Help <help@example.com>", "Frühling",
+    )  # fmt: skip
+    assert message["Bcc"].addresses[0].display_name == "Клео"
+    types = [part.get_content_type() for part in message.walk() if not part.is_multipart()]
+    assert types == ["text/plain", "text/html", "image/png", "application/pdf"]
+    parts = {part.get_content_type(): part for part in message.walk()}
+    assert isinstance(pdf := parts["application/pdf"], EmailMessage)
+    assert (pdf.get_content(), pdf.get_filename()) == (b"%PDF \x00", "terms.pdf")
+    assert (parts["image/png"]["Content-ID"], parts["image/png"].get_content_disposition()) == ("<logo>", "inline")
+
+
+@pytest.mark.parametrize("body", [{"Html": "<p>x</p>"}, {"Html": "<p>x</p>", "Attachments": [LOGO]}])
+def test_an_email_may_have_a_page_alone(calls: Calls, body: dict[str, Any]) -> None:
+    assert calls.send({"To": PLAIN["To"], "From": PLAIN["From"], **body}).status == 200
+    assert "text/html" in calls.sandbox.outbox()[0]["eml"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"To": []}, "Email.To must have at least one"),
+        ({"To": [{"Name": "x"}]}, "Email.To[0].Email"),
+        ({"To": "a@example.com"}, "Email.To must be an array"),
+        ({"Cc": [{"Email": "nobody"}]}, "Email.Cc[0].Email"),
+        ({"Bcc": [5]}, "Email.Bcc[0]"),
+        ({"ReplyTo": [{"Email": ""}]}, "Email.ReplyTo[0].Email"),
+        ({"From": None}, "Email.From"),
+        ({"From": {"Email": "a@elsewhere.org"}}, "elsewhere.org"),
+        ({"PlainText": ""}, "Html or SendEmail.Email.PlainText"),
+        ({"Subject": "a\r\nBcc: x@example.com"}, "Email.Subject"),
+        ({"Headers": [{"Name": "message-id", "Value": "x"}]}, "protected"),
+        ({"Headers": [{"Name": "X: y", "Value": "x"}]}, "Headers[0].Name"),
+        ({"Headers": [{"Name": "X-Y", "Value": "x\ny"}]}, "Headers[0].Value"),
+        ({"Headers": [{"Name": "X-Y"}]}, "Headers[0].Value"),
+        ({"Attachments": [PDF | {"Filename": ""}]}, "Attachments[0].Filename"),
+        ({"Attachments": [PDF | {"Type": "pdf"}]}, "Attachments[0].Type"),
+        ({"Attachments": [PDF | {"ContentBase64": "???"}]}, "Attachments[0].ContentBase64"),
+        ({"Attachments": [{k: v for k, v in PDF.items() if k != "ContentBase64"}]}, "ContentBase64 is required"),
+        ({"Attachments": [PDF | {"Disposition": "inline"}]}, "ContentId is required"),
+        ({"Attachments": [PDF | {"Disposition": "show"}]}, "Attachments[0].Disposition"),
+        ({"Attachments": [LOGO, LOGO]}, "unique"),
+        ({"Attachments": [PDF | {"Size": 5}]}, "Attachments[0].Size"),
+        ({"Priority": 1}, "Email.Priority"),
+    ],
+)
+def test_an_email_that_breaks_a_rule_is_rejected_by_name(calls: Calls, change: dict[str, Any], words: str) -> None:
+    reply = calls.send(PLAIN | change)
+    assert (reply.status, reply.json["success"]) == (400, False)
+    assert words in reply.json["message"]
+    assert calls.sandbox.outbox() == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"TrackingSettings": {"TrackLinks": "yes"}}, "TrackLinks"),
+        ({"TrackingSettings": {"TrackAll": True}}, "TrackAll"),
+        ({"TrackingSettings": []}, "TrackingSettings"),
+        ({"EmailSettings": {"SendAt": "2026"}}, "SendAt"),
+        ({"EmailSettings": {"SendAt": True}}, "SendAt"),
+        ({"EmailSettings": {"SendAt": 10**13}}, "SendAt"),
+        ({"EmailSettings": {"UseDkimSelector": 5}}, "UseDkimSelector"),
+        ({"Other": {}}, "SendEmail.Other"),
+    ],
+)
+def test_settings_that_break_a_rule_are_rejected_by_name(calls: Calls, parts: dict[str, Any], words: str) -> None:
+    reply = calls.send(PLAIN, **parts)
+    assert reply.status == 400
+    assert words in reply.json["message"]
+
+
+def test_settings_are_kept_and_a_dkim_selector_counts_as_dkim(calls: Calls) -> None:
+    soon = int(time.time()) + 1000
+    calls.send(
+        PLAIN,
+        TrackingSettings={"TrackOpen": False, "TrackLinks": None},
+        EmailSettings={"UseDkim": False, "UseDkimSelector": "s1", "SendAt": soon},
+    )
+    calls.send(PLAIN, EmailSettings={"SendAt": 5, "UseDkim": False, "UseDkimSelector": ""})
+    first, second = calls.sandbox.outbox()
+    assert (first["tracking"]["TrackOpen"], first["tracking"]["TrackLinks"]) == (False, None)
+    assert (first["settings"]["UseDkim"], first["state"], first["settings"]["SendAt"]) == (True, "scheduled", soon)
+    assert (second["settings"]["UseDkim"], second["state"]) == (False, "sent")
+
+
+def test_domains_and_protected_headers_are_switches(calls: Calls) -> None:
+    calls.sandbox.switch(verified_domains=["*"], protected_headers=["x-mine"])
+    elsewhere = PLAIN | {"From": {"Email": "a@Elsewhere.org"}}
+    assert calls.send(elsewhere | {"Headers": [{"Name": "Subject", "Value": "Other"}]}).status == 200
+    assert calls.send(elsewhere | {"Headers": [{"Name": "Content-Type", "Value": "text/odd"}]}).status == 200
+    assert calls.send(elsewhere | {"Headers": [{"Name": "X-Mine", "Value": "x"}]}).status == 400
+    assert read_eml(calls.sandbox.outbox()[0]["eml"])["Subject"] == "Other"
+
+
+def test_people_with_addresses_in_other_scripts_are_written_too(calls: Calls) -> None:
+    assert calls.send(PLAIN | {"To": [{"Email": "用户@例子.example", "Name": 'Жук, "И"'}]}).status == 200
+    assert "用户@例子.example" in calls.sandbox.outbox()[0]["eml"]
+
+
+def test_a_lost_answer_to_an_email_is_in_the_truth(calls: Calls) -> None:
+    calls.sandbox.switch(error_after=1)
+    assert calls.send(PLAIN).status == 500
+    assert [event["answered"] for event in calls.events("sent")] == ["server_error"]
+
+
+def test_with_data_each_email_is_a_file_that_survives(tmp_path: Path) -> None:
+    with SandboxProcess(data=tmp_path) as sandbox:
+        calls = Calls(sandbox)
+        first = calls.send(PLAIN).json["SendEmail"]["SendMessageRequestId"]
+        sandbox.kill()
+        sandbox.start()
+        second = calls.send(PLAIN).json["SendEmail"]["SendMessageRequestId"]
+        entries = sandbox.outbox()
+    files = sorted((tmp_path / "outbox").iterdir())
+    assert second == first + 1
+    assert [entry["file"] for entry in entries] == [str(path) for path in files]
+    assert all(path.suffix == ".eml" and read_eml(path.read_text())["Subject"] == "Hi" for path in files)
+
+
+def test_a_send_body_that_is_no_json_object_is_rejected(calls: Calls) -> None:
+    for body in (b"", b"[]", b"{}", json.dumps({"SendEmail": {}}).encode()):
+        assert calls.ask("POST", SEND, body).status == 400

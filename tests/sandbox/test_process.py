@@ -1,0 +1,193 @@
+"""The sandbox as a process: its life, its data, and what the world can see of its token."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from connector.sandbox import SandboxProcess
+from tests.sandbox.calls import Calls, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "connector.sandbox"]
+
+
+def run(*arguments: str, token: str | None = "t") -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key != "CONNECTOR_SANDBOX_TOKEN"}
+    if token is not None:
+        environment["CONNECTOR_SANDBOX_TOKEN"] = token
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, env=environment, cwd=ROOT, timeout=30, check=False
+    )
+
+
+def ask_ps(pid: int, what: str) -> str:
+    """What everybody on the machine can see of a process; empty when there is none."""
+    return subprocess.run(
+        ["ps", "-ww", "-o", f"{what}=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout
+
+
+def test_data_survives_a_kill_and_a_torn_last_line(tmp_path: Path) -> None:
+    with SandboxProcess(data=tmp_path, duplicates="upsert", churn_delete=1, churn_where="head") as sandbox:
+        calls = Calls(sandbox)
+        sandbox.seed(50, base_name="Crowd")
+        calls.create("ana@example.com", base={"Name": "News"}, FirstName="Ana")
+        calls.create("ANA@example.com", base={"Name": "News"}, LastName="B")
+        calls.ask_list()
+        before, listed = sandbox.truth(), calls.page(limit=1000)
+        sandbox.kill()
+        with (tmp_path / "journal.jsonl").open("ab") as journal:
+            journal.write(b'{"sequence":99,"at":1.0,"kind":"crea')
+        sandbox.start()
+        sandbox.switch(churn_delete=0)
+        after = sandbox.truth()
+        assert after["events"][:-1] == before["events"]  # the last list page deleted one more
+        assert calls.page(limit=1000)["Subscribers"] == listed["Subscribers"][1:]
+        assert calls.create("new@example.com").json["Subscriber"]["Id"] > listed["Subscribers"][-1]["Id"]
+        assert sandbox.truth()["sequence"] == before["sequence"] + 2
+
+
+def test_every_create_that_was_answered_survives_a_kill_in_full_flight(tmp_path: Path) -> None:
+    with SandboxProcess(data=tmp_path) as sandbox, Calls(sandbox).connect() as sock:
+        sock.sendall(b"".join(Calls(sandbox).raw_create(f"{n}@example.com") for n in range(500)))
+        data = sock.recv(1 << 16)
+        sandbox.kill()
+        while more := _receive(sock):
+            data += more
+        sandbox.start()
+        emails = {event["email"] for event in sandbox.truth()["events"]}
+    answered = {part.partition(b'"')[0].decode() for part in data.split(b'"Email":"')[1:] if b"}}" in part}
+    assert answered
+    assert answered <= emails
+
+
+def _receive(sock: object) -> bytes:
+    try:
+        return sock.recv(1 << 16)  # type: ignore[attr-defined,no-any-return]  # a socket; its end may be a reset
+    except ConnectionResetError:
+        return b""
+
+
+def test_a_reset_empties_the_directory_too(tmp_path: Path) -> None:
+    with SandboxProcess(data=tmp_path) as sandbox:
+        Calls(sandbox).create("a@example.com")
+        sandbox.reset()
+        sandbox.terminate()
+        sandbox.start()
+        assert sandbox.truth()["events"] == []
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux can set a limit for another process")
+def test_a_create_that_the_disk_has_no_room_for_is_a_server_error_and_leaves_no_trace(tmp_path: Path) -> None:
+    with SandboxProcess(data=tmp_path) as sandbox:
+        calls = Calls(sandbox)
+        calls.create("a@example.com")
+        room = (tmp_path / "journal.jsonl").stat().st_size + 100
+        resource.prlimit(sandbox.pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+        assert calls.create("b@example.com").status == 500
+        assert calls.emails() == ["a@example.com"]
+        resource.prlimit(sandbox.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert calls.create("c@example.com").status == 200
+        sandbox.kill()
+        sandbox.start()
+        assert [event["email"] for event in sandbox.truth()["events"]] == ["a@example.com", "c@example.com"]
+
+
+def test_two_sandboxes_do_not_share_a_directory(tmp_path: Path) -> None:
+    with SandboxProcess(data=tmp_path):
+        ended = run("--data", str(tmp_path))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "in use by another sandbox" in ended.stderr
+
+
+def test_a_journal_with_a_broken_line_is_refused_by_number(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").write_bytes(b'{"sequence":1,"kind":"churn_deleted","id":5}\nwhat\n')
+    ended = run("--data", str(tmp_path))
+    assert ended.returncode == 2
+    assert "line 1 of the sandbox's journal" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "token", "words"),
+    [
+        ((), None, "needs a token"),
+        ((), "a b\x01", "token must be printable"),
+        (("--set", "colour=red"), "t", "no switch 'colour'"),
+        (("--host", "0.0.0.0"), "t", "loopback only"),
+        (("--port", "70000"), "t", "0 (a free one) to 65535"),
+    ],
+)
+def test_what_cannot_be_used_ends_it_with_2_and_a_clear_word(
+    arguments: tuple[str, ...], token: str | None, words: str
+) -> None:
+    ended = run(*arguments, token=token)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert words in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_one_line_says_where_it_listens_and_a_signal_ends_it() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        environment = os.environ | {"CONNECTOR_SANDBOX_TOKEN": "t"}
+        with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT) as child:
+            assert child.stdout is not None
+            line = child.stdout.readline()
+            child.send_signal(number)
+            rest = child.stdout.read()
+        assert line.startswith("sandbox listening on http://127.0.0.1:")
+        assert (rest, child.returncode) == ("", 0)
+
+
+def test_the_token_is_random_and_in_no_process_list() -> None:
+    with SandboxProcess() as first, SandboxProcess() as second:
+        assert first.token != second.token
+        assert first.token not in ask_ps(first.pid, "args")
+
+
+def test_a_child_ends_with_its_context_and_keeps_its_port() -> None:
+    sandbox = SandboxProcess()
+    with sandbox:
+        pid, url = sandbox.pid, sandbox.base_url
+        sandbox.kill()
+        sandbox.kill()
+        sandbox.start()
+        assert sandbox.base_url == url
+        assert sandbox.pid != pid
+        pid = sandbox.pid
+    assert ask_ps(pid, "pid") == ""
+
+
+def test_a_child_ends_when_its_parent_is_killed() -> None:
+    script = (
+        "import sys, time; from connector.sandbox import SandboxProcess\n"
+        "with SandboxProcess() as s: print(s.pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert "connector.sandbox" in ask_ps(child, "args")
+        parent.kill()
+    wait_until(lambda: not ask_ps(child, "stat").strip("Z+<Nsl \n"))  # gone, or a zombie until its new parent looks
+
+
+def test_settings_are_texts_or_keywords_and_a_wrong_one_is_told() -> None:
+    with SandboxProcess(["rate=5"], verified_domains=["a.org", "b.org"], align_offset=True) as sandbox:
+        switches = sandbox.switch()
+    assert (switches["rate"], switches["verified_domains"], switches["align_offset"]) == (5, ["a.org", "b.org"], True)
+    with pytest.raises(RuntimeError, match="ended before it was ready"):
+        SandboxProcess(["rate=often"]).start()
+
+
+def test_the_sandbox_imports_nothing_of_the_rest() -> None:
+    script = (
+        "import sys, connector.sandbox, connector.sandbox.__main__\n"
+        "print([m for m in sys.modules if m.split('.')[0] in ('connector', 'pipelines', 'pandas', 'pyarrow')])"
+    )
+    names = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    assert "connector.sandbox.server" in names
+    assert [name for name in eval(names) if name != "connector" and not name.startswith("connector.sandbox")] == []
