@@ -10,7 +10,8 @@ _STATUS_STYLE = {"ok": "green", "partial": "yellow", "aborted": "red", "stopped"
 
 def show_report(report: Report, console: Console, *, title: str | None = None) -> None:
     """Print the outcomes of a run, and where to look further."""
-    table = Table(title=title or f"{report.command} {report.job}", title_justify="left", show_header=False)
+    console.print(title or f"{report.command} {report.job}", style="bold", soft_wrap=True)
+    table = Table(show_header=False)
     table.add_column("what")
     table.add_column("how many", justify="right")
     for name, number in report.rows.items():

@@ -56,7 +56,7 @@ def output_options(command: Command) -> Command:
         "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to show the report."
     )
     @click.option("--report", "report_path", type=click.Path(path_type=Path), help="Write the report (JSON) here, too.")
-    @click.option("--quiet", is_flag=True, help="Show no progress and no messages.")
+    @click.option("--quiet", is_flag=True, help="Say nothing if all is well.")
     @wraps(command)
     def wrapped(*args: Any, form: str, report_path: Path | None, quiet: bool, **kwargs: Any) -> Any:
         return command(*args, output=Output(form == "json", quiet, report_path), **kwargs)
@@ -84,10 +84,11 @@ def finish(report: Report, output: Output) -> None:
 
 
 def show(report: Report, output: Output) -> None:
-    """Messages to stderr; the table to stdout, unless stdout is for JSON."""
-    if not output.is_quiet:
-        for message in report.messages:
-            click.echo(message, err=True)
+    """Messages to stderr, the table to stdout unless that is for JSON; with `--quiet` only if something is wrong."""
+    if output.is_quiet and report.status == "ok":
+        return
+    for message in report.messages:
+        click.echo(message, err=True)
     if not output.is_json:
         show_report(report, Console())
 

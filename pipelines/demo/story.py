@@ -94,7 +94,9 @@ def tell_story(folder: Path, people: int, seed: int, run: Run, console: Console)
     places = Places(*(folder / name for name in _NAMES))
     with SandboxProcess(data=places.service, seed=seed, **FAULTS) as sandbox:
         settings = _settings_for(sandbox, places)
-        console.print(f"A service of our own runs at {sandbox.base_url}; one create in 25 goes wrong there.\n")
+        console.print(
+            f"A service of our own runs at {sandbox.base_url}; one create in 25 goes wrong there.\n", soft_wrap=True
+        )
         expected = write_people(places.people, people, seed)
         imported = _import(places, settings, run)
         _show(console, imported, f"1. import {places.people.name}: {people:,} people, some of them spoilt")
@@ -142,10 +144,10 @@ def _export(places: Places, settings: Settings, run: Run) -> Report:
 def _show(console: Console, report: Report, title: str) -> None:
     show_report(report, console, title=title)
     for message in report.messages:
-        console.print(f"  {message}", style="dim")
+        console.print(f"  {message}", style="dim", soft_wrap=True)
     console.print()
 
 
 def _show_countries(console: Console, warehouse: Path) -> None:
     counts = ", ".join(f"{country or 'unknown'} {number}" for country, number in count_by_country(warehouse, 8))
-    console.print(f"Most people by country, asked of the warehouse: {counts}\n")
+    console.print(f"Most people by country, asked of the warehouse: {counts}\n", soft_wrap=True)

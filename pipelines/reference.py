@@ -1,0 +1,70 @@
+"""The reference at the end of the README: commands, job keys, fields and switches, each from where it is defined.
+
+`python -m pipelines.reference README.md` writes it there; a test fails when the README is behind.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from connector.fields import FIELDS, wire_name
+from connector.sandbox import SWITCHES
+from pipelines.cli import cli
+from pipelines.jobs.reference import list_keys
+
+BEGINNING = "<!-- reference: written by `python -m pipelines.reference README.md` -->\n"
+
+
+def build_reference() -> str:
+    """All of it, as Markdown."""
+    parts = [BEGINNING, "## Reference\n", "### Commands\n"]
+    context = click.Context(cli, info_name="connector")
+    parts += [_describe_command(context, command) for command in cli.commands.values()]
+    keys = [
+        (f"`{key.key}`" + (" (required)" if key.is_required else ""), _sentence(key.description)) for key in list_keys()
+    ]
+    parts += ["### Keys of a job file\n", _build_table(("key", "what it says"), keys)]
+    fields = [(f"`{field.name}`", wire_name(field), field.kind.value, field.rule) for field in FIELDS]
+    parts += ["### Fields of a subscriber\n", _build_table(("field", "in the service", "type", "rule"), fields)]
+    switches = [(f"`{switch.name}`", f"`{switch.default}`", switch.values, switch.help) for switch in SWITCHES]
+    parts += ["### Switches of the sandbox (`--set name=value`)\n"]
+    parts += [_build_table(("switch", "default", "values", "what it does"), switches)]
+    return "\n".join(parts)
+
+
+def replace_reference(readme: str) -> str:
+    """The README's text with the reference as it should be."""
+    return readme.partition(BEGINNING)[0] + build_reference()
+
+
+def _describe_command(parent: click.Context, command: click.Command) -> str:
+    context = click.Context(command, info_name=command.name, parent=parent)
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    rows = [
+        (f"`{record[0]}`", record[1])
+        for parameter in command.get_params(context)
+        if isinstance(parameter, click.Option) and (record := parameter.get_help_record(context)) is not None
+    ]
+    return f"#### `{usage}`\n\n{command.help}\n\n{_build_table(('option', 'what it does'), rows)}"
+
+
+def _build_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(_build_lines(head, rows)) + "\n"
+
+
+def _build_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(replace_reference(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,84 @@
+"""`connector export`: the same rows wherever they go, and a certificate with them."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, write_addresses
+
+
+@pytest.fixture
+def filled(connector: Connector) -> Connector:
+    connector.sandbox.seed(2500, base_name="News")
+    return connector
+
+
+@pytest.mark.parametrize("target", ["out.parquet", "out.csv", "out.jsonl", "duckdb:///w.duckdb", "sqlite:///w.db"])
+def test_every_destination_gets_every_subscriber_and_a_certificate(filled: Connector, target: str) -> None:
+    ended = filled.run_json("export", target)
+    assert ended.code == 0
+    assert ended.rows == {"read": 2500, "written": 2500}
+    certificate = ended.report["certificate"]
+    assert (certificate["verdict"], certificate["order"], certificate["distinct"]) == ("complete", "id", 2500)
+    assert list(certificate) == [
+        "verdict", "reason", "order", "sweeps", "pages", "distinct", "total_first", "total_last", "appeared",
+        "vanished", "filters", "started_at", "finished_at",
+    ]  # fmt: skip
+
+
+def test_a_job_exports_with_its_filters(filled: Connector, tmp_path: Path) -> None:
+    filled.import_file(write_addresses(tmp_path / "people.csv", 3))
+    job = tmp_path / "job.yaml"
+    job.write_text("job: w\nexport: {to: 'sqlite:///w.db', filters: {email: person1@example.com}}\n", encoding="utf-8")
+    ended = filled.run_json("export", job)
+    assert ended.rows == {"read": 1, "written": 1}
+    assert ended.report["certificate"]["filters"]["asked"] == {"email": "person1@example.com"}
+
+
+def test_a_filter_that_the_service_ignores_still_filters(filled: Connector, tmp_path: Path) -> None:
+    filled.import_file(write_addresses(tmp_path / "people.csv", 3))
+    filled.sandbox.switch(filters="ignored")
+    ended = filled.run_json("export", "out.csv", "--email", "person1@example.com")
+    assert ended.report["rows"]["written"] == 1
+    assert ended.report["certificate"]["filters"]["dropped"] == 2502
+
+
+def test_an_incomplete_list_leaves_the_target_as_it_was_unless_asked_for(filled: Connector, tmp_path: Path) -> None:
+    filled.run_json("export", "out.csv")
+    before = (tmp_path / "out.csv").read_bytes()
+    filled.sandbox.switch(order="shuffled")
+    ended = filled.run_json("export", "out.csv")
+    assert (ended.code, ended.report["status"], ended.report["rows"]["written"]) == (1, "partial", 0)
+    assert ended.report["certificate"]["verdict"] == "incomplete"
+    assert (tmp_path / "out.csv").read_bytes() == before
+    fresh = filled.run_json("export", "new.csv", "--allow-incomplete")
+    assert fresh.code == 1
+    assert fresh.report["rows"]["written"] > 0
+    assert (tmp_path / "new.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("people.xls",), ".parquet"),
+        (("oracle://user:secret@host/x",), "duckdb:///"),
+        (("nowhere/out.csv",), "nowhere"),
+        (("out.csv", "--gender", "other"), "gender"),
+        (("job.yaml",), "job.yaml"),
+        (("sqlite:///w.db", "--schema", "esp"), "schema"),
+    ],
+)
+def test_a_target_that_cannot_be_written_is_told_before_anything_starts(
+    connector: Connector, arguments: tuple[str, ...], words: str
+) -> None:
+    ended = connector.run_json("export", *arguments)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert words in ended.stderr
+    assert "secret" not in ended.stderr
+
+
+def test_a_wrong_token_ends_an_export_with_exit_code_3(connector: Connector, tmp_path: Path) -> None:
+    ended = connector.run_json("export", "out.csv", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert "401" in ended.stderr
+    assert not (tmp_path / "out.csv").exists()

@@ -1,0 +1,126 @@
+"""`connector sync JOB…`: out of a file or a database, by a job."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
+
+SQL_JOB = """
+job: crm
+source: {sql: {url: "sqlite:///crm.db", query: "select * from customers where wanted = 1 order by mail"}}
+subscriber:
+  base: {name: News}
+  fields:
+    email: mail
+    is_active: {value: true}
+    gender: {column: sex, values: {F: female, M: male}}
+    tags: {column: segments, split: "|"}
+    birthday: {column: dob, format: "%d/%m/%Y"}
+    address_zip: zip
+load: {quiet_period: 200ms}
+"""
+
+
+def write_job(folder: Path, text: str, name: str = "job.yaml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def write_customers(path: Path, *rows: tuple[object, ...]) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE customers (mail, sex, segments, dob, zip, wanted)")
+        database.executemany("INSERT INTO customers VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+
+def test_a_database_is_synced_as_its_job_says(connector: Connector, tmp_path: Path) -> None:
+    write_customers(
+        tmp_path / "crm.db",
+        ("ann@x.org", "F", "a|b", "29/02/1980", 1012, 1),
+        ("bob@x.org", None, None, None, None, 1),
+        ("bad@x.org", "?", "", "31/02/1980", 1, 1),
+        ("out@x.org", "M", "", "", 1, 0),
+    )
+    job = write_job(tmp_path, SQL_JOB)
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.rows) == (1, {"read": 3, "invalid": 1, "created": 2})
+    assert ended.report["command"] == "sync"
+    stored = {event["subscriber"]["Email"]: event["subscriber"] for event in connector.sandbox.truth()["events"]}
+    ann = stored["ann@x.org"]
+    assert (ann["Gender"], ann["Tags"], ann["Birthday"], ann["Address"]["Zip"], ann["IsActive"]) == (
+        "female", ["a", "b"], "1980-02-29", "1012", True,
+    )  # fmt: skip
+    again = connector.run_json("sync", job)
+    assert again.rows == {"read": 3, "invalid": 1, "exists": 2}
+
+
+def test_a_file_is_synced_by_its_headers_when_the_job_maps_nothing(connector: Connector, tmp_path: Path) -> None:
+    write_addresses(tmp_path / "people.csv", 4)
+    job = write_job(tmp_path, "job: people\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 7}}\n")
+    assert connector.run_json("sync", job).rows == {"read": 4, "created": 4}
+    assert connector.run_json("sync", job, "--limit", "2").rows == {"read": 2, "exists": 2}
+
+
+def test_several_jobs_end_in_one_object_and_the_worst_code(connector: Connector, tmp_path: Path) -> None:
+    write_addresses(tmp_path / "people.csv", 2)
+    write_csv(tmp_path / "dirty.csv", "email", "nobody")
+    text = "job: {0}\nsource: {{file: {{path: {0}.csv}}}}\nsubscriber: {{base: {{id: 7}}}}\n"
+    jobs = [write_job(tmp_path, text.format(name), f"{name}.yaml") for name in ("people", "dirty")]
+    ended = connector.run_json("sync", *jobs)
+    assert ended.code == 1
+    assert ended.report["status"] == "partial"
+    assert [run["status"] for run in ended.report["runs"]] == ["ok", "partial"]
+
+
+def test_two_jobs_into_one_base_know_of_each_others_people(connector: Connector, tmp_path: Path) -> None:
+    write_addresses(tmp_path / "one.csv", 10)
+    write_addresses(tmp_path / "two.csv", 10, first=5)
+    text = "job: {0}\nsource: {{file: {{path: {0}.csv}}}}\nsubscriber: {{base: {{name: News}}}}\n"
+    jobs = [write_job(tmp_path, text.format(name), f"{name}.yaml") for name in ("one", "two")]
+    ended = connector.run_json("sync", *jobs)
+    assert [run["rows"]["created"] for run in ended.report["runs"]] == [10, 5]
+    assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("job: x\nsauce: 1\n", "source"),
+        ("job: x\nsource: {file: {path: p.csv}}\nsubscriber: {base: {}}\n", "id or name"),
+        ("job: x\nsource: {file: {path: p.csv}}\nsubscriber: {base: {id: 7, name: N}}\n", "id or name"),
+        ("job: x\nsource: {file: {path: p.csv}}\nsubscriber: {base: {id: 7}}\n", "p.csv"),
+        ("job: x\nsource: {sql: {url: 'sqlite:///none.db', table: t}}\nsubscriber: {base: {id: 7}}\n", "none.db"),
+        ("job: x\nsource: {file: {path: '${NOT_SET}'}}\nsubscriber: {base: {id: 7}}\n", "NOT_SET"),
+        ("job: x\nexport: {to: people.csv}\n", "connector export"),
+        ("job: [", "line"),
+        (
+            "job: x\nsource: {file: {path: q.csv}}\nsubscriber: {base: {id: 7}, fields: {email: mail}}\n",
+            "mail",
+        ),
+    ],
+)
+def test_a_job_that_cannot_run_says_why_before_anything_starts(
+    connector: Connector, tmp_path: Path, text: str, words: str
+) -> None:
+    write_addresses(tmp_path / "q.csv", 1)
+    ended = connector.run_json("sync", write_job(tmp_path, text))
+    assert (ended.code, ended.stdout) == (2, "")
+    assert words in ended.stderr
+    assert connector.sandbox.stats()["requests"] == {}
+
+
+def test_a_file_in_place_of_a_jobs_source_uses_the_jobs_mapping(connector: Connector, tmp_path: Path) -> None:
+    write_customers(
+        tmp_path / "crm.db", ("bad@x.org", "X", "a|b", "01/02/1980", 1, 1), ("ann@x.org", "F", "", "", 1, 1)
+    )
+    job = write_job(tmp_path, SQL_JOB)
+    first = connector.run_json("sync", job)
+    assert first.rows == {"read": 2, "invalid": 1, "created": 1}
+    rejects = Path(first.report["rejects_file"])
+    rejects.write_text(rejects.read_text(encoding="utf-8").replace("bad@x.org,X", "bad@x.org,M"), encoding="utf-8")
+    mended = connector.run_json("import", rejects, "--job", job)
+    assert mended.rows == {"read": 1, "created": 1}
+    assert connector.run_json("sync", job).rows == {"read": 2, "invalid": 1, "exists": 1}
