@@ -1,16 +1,21 @@
 """The command line: `connector COMMAND`. It parses, calls a flow, shows its report and ends with its exit code."""
 
 import sys
+from importlib import import_module
 
 import click
 
 import connector
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
-from pipelines.commands.demo import demo_command
-from pipelines.commands.export import export_command
-from pipelines.commands.imports import import_command
-from pipelines.commands.sandbox import sandbox_command
-from pipelines.commands.sync import sync_command
+
+COMMANDS = {
+    "import": "imports:import_command",
+    "sync": "sync:sync_command",
+    "export": "export:export_command",
+    "sandbox": "sandbox:sandbox_command",
+    "demo": "demo:demo_command",
+}
+"""Each command's module in pipelines.commands, and its name there."""
 
 _EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
     (ConfigurationError, 2),
@@ -21,17 +26,29 @@ _EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+class Commands(click.Group):
+    """Imports a command when it is called: nobody waits for DuckDB who imports a file, nor holds it in memory."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the README."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(f"pipelines.commands.{module}"), name)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(connector.__version__, prog_name="connector")
 def cli() -> None:
     """Move subscribers into and out of an email-marketing service.
 
     Settings: CONNECTOR_BASE_URL, CONNECTOR_TOKEN or CONNECTOR_TOKEN_FILE, CONNECTOR_STATE_DIR, CONNECTOR_LEDGER.
     """
-
-
-for command in (import_command, sync_command, export_command, sandbox_command, demo_command):
-    cli.add_command(command)
 
 
 def main() -> None:

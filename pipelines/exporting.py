@@ -80,6 +80,7 @@ async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Prog
     )
     report.certificate = exported.certificate.as_report()
     report.rows = {"read": exported.certificate.distinct, "written": exported.written}
+    report.messages += [exported.note] if exported.note else []
 
 
 def _end(report: Report, ending: BaseException | None, stop: Stop, clock: Clock) -> Report:
@@ -92,9 +93,4 @@ def _end(report: Report, ending: BaseException | None, stop: Stop, clock: Clock)
     if ending is not None:
         raise ending
     is_complete = report.certificate is not None and report.certificate["verdict"] == "complete"
-    if not is_complete and not report.rows["written"]:
-        report.messages.append(
-            "the list could not be certified to be complete, so the target was left as it was; "
-            "run again, or take what there is with --allow-incomplete"
-        )
     return end_report(report, "ok" if is_complete else "partial", clock.now())

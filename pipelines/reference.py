@@ -21,7 +21,8 @@ def build_reference() -> str:
     """All of it, as Markdown."""
     parts = [BEGINNING, "## Reference\n", "### Commands\n"]
     context = click.Context(cli, info_name="connector")
-    parts += [_describe_command(context, command) for command in cli.commands.values()]
+    commands = (cli.get_command(context, name) for name in cli.list_commands(context))
+    parts += [_describe_command(context, command) for command in commands if command is not None]
     keys = [
         (f"`{key.key}`" + (" (required)" if key.is_required else ""), _sentence(key.description)) for key in list_keys()
     ]

@@ -58,7 +58,6 @@ class Creator:
         answer, verdict = await self._attempt(candidate)
         if verdict.event is Event.ANSWERED and isinstance(answer, Created):
             self._is_proved = True
-            await self._learn_base(answer)
         elif verdict.status in ENDS_A_RUN and verdict.event is Event.REFUSED:
             verdict = Verdict(Event.NOT_SENT, message=verdict.message, status=verdict.status)
             self._session.end(
@@ -76,6 +75,8 @@ class Creator:
                 )
         self._tell(candidate, verdict)
         await self._session.journal.flush()
+        if isinstance(answer, Created) and self._is_proved:
+            await self._learn_base(answer)
 
     def _count_refused_canary(self, verdict: Verdict) -> None:
         kind = refusal_kind(verdict.status or 0, verdict.message)

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from connector.errors import RunAborted
-from connector.ledger import Entry, Intent
+from connector.ledger import Base, Entry, Intent
 from connector.load.candidates import Candidate, CandidateStream, Planned, Row, take_row
 from connector.load.creating import Creator, Take
 from connector.load.deciding import Decision, decide_row
@@ -46,8 +46,11 @@ class Loader:
                 await self._look_before_creating()
                 places = await self._sort(planned, list(places))
             stream = CandidateStream(planned, list(places), places, self._session.policy.identity)
-            await self._creator.create(self._take_while_fresh(stream))
+            base = self._session.journal.base
+            await self._creator.create(self._take_while_known(stream, base))
             places = {place: places[place] for place in stream.rest}
+            if self._session.journal.base.key != base.key:  # an answer has told which base this is: ask about that one
+                places = await self._sort(planned, list(places))
         self._session.check()
 
     async def settle(self) -> None:
@@ -110,9 +113,12 @@ class Loader:
                 stream = CandidateStream(planned, [place], {place: State.UNKNOWN}, self._session.policy.identity)
                 doubt.newer = stream.take(1, self._session.journal.base)[0]
 
-    def _take_while_fresh(self, stream: CandidateStream) -> Take:
+    def _take_while_known(self, stream: CandidateStream, base: Base) -> Take:
+        """Take from the stream for as long as what was looked up, and in which base, may be relied on."""
+
         def take(number: int) -> list[Candidate]:
-            return [] if self._is_stale() else stream.take(number, self._session.journal.base)
+            now = self._session.journal.base
+            return [] if self._is_stale() or now.key != base.key else stream.take(number, now)
 
         return take
 

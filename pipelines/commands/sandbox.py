@@ -19,7 +19,8 @@ def sandbox_command(port: int, token: str, data: Path | None, settings: tuple[st
     from connector import sandbox
 
     try:
-        sandbox.parse_settings(settings)
+        sandbox.serve(port, token, data, settings)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
-    sandbox.serve(port, token, data, settings)
+    except OSError as error:
+        raise ConfigurationError(f"cannot serve on port {port}: {error.strerror}") from None

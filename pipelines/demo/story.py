@@ -28,7 +28,7 @@ from pipelines.stopping import Stop
 BASE_NAME = "Newsletter"
 _ADDED, _CHANGED = 120, 80  # what happened in the CRM since the file was written
 
-FAULTS: Mapping[str, object] = {
+FAULTS: Mapping[str, Any] = {
     "latency_ms": 3,
     "drop_before": 0.01,
     "drop_after": 0.01,

@@ -242,3 +242,15 @@ def test_a_service_that_is_not_there_ends_the_run_and_loses_nothing(connector: C
     assert ended.code == 3
     assert ended.rows == {"read": 3, "unsent": 3}
     assert connector.run_json("import", path, "--base-id", "7").rows == {"read": 3, "created": 3}
+
+
+def test_a_base_that_turns_out_to_be_known_under_another_name_is_asked_about_again(
+    connector: Connector, tmp_path: Path
+) -> None:
+    path = write_addresses(tmp_path / "people.csv", 5)
+    connector.import_file(path)
+    connector.sandbox.reset()  # the next new base gets the id that the ledger knows as News
+    ended = connector.run_json("import", write_addresses(tmp_path / "more.csv", 8), "--base-name", "Shop")
+    assert ended.code == 0
+    assert ended.rows["created"] + ended.rows["exists"] == 8
+    assert set(count_stored(connector.sandbox).values()) == {1}

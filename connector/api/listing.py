@@ -1,0 +1,169 @@
+"""Reads the whole list, page by page, into a sink, and certifies what was read (design, section 7).
+
+Which page comes next and what they prove is decided in connector.pages; what a row means is the sink's business.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import Any, Protocol
+
+import numpy as np
+
+from connector.api.client import Client
+from connector.api.retries import Retrier
+from connector.errors import RunAborted
+from connector.pages import Certificate, IdArray, Match, Reading, build_match
+from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused
+
+_LARGEST_ID = 2**63 - 1
+_PAGING = frozenset({"offset", "limit"})
+_UNAUTHORISED = frozenset({401, 403})
+
+
+class ListFailed(RunAborted):
+    """A list request failed for good; `status` is the HTTP status (401 and 403: the token), None without an answer."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a reading has come: the sweep (1 = first), its rows so far, and the latest TotalCount."""
+
+    sweep: int
+    rows: int
+    total: int | None
+
+
+class PageSink(Protocol):
+    """Takes the rows of a reading. Only the rows of the last sweep count: another sweep begins anew."""
+
+    def start_sweep(self, number: int) -> None:
+        """Forget what was taken: sweep `number` (1 = first) begins."""
+
+    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+        """Keep these subscribers, as the service wrote them; each comes once in a sweep."""
+
+
+async def read_list(
+    client: Client,
+    retrier: Retrier,
+    query: ListQuery,
+    sink: PageSink,
+    *,
+    now: Callable[[], datetime],
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Certificate:
+    """Read everyone that `query` asks for into `sink` and say whether that was everyone (api.md, section 4.3).
+
+    `query.limit` is the size of a page; `query.offset` must be 0 (ValueError). `now` gives aware times. Rows that do
+    not match the query's filters are left out, whatever the service thinks that they mean, and counted in the
+    certificate's `filters`. A page is handed to the sink while the next is on its way. Raises ListFailed when a page
+    cannot be had; what the sink raises passes through.
+    """
+    if query.offset:
+        raise ValueError("A list is read from its beginning: the query's offset must be 0.")
+    filters = _list_filters(query)
+    handing = _Handing(sink, build_match(filters), on_progress)
+    reading, started_at = Reading(query.limit), now()
+    upcoming = _begin(client, retrier, query, reading)
+    try:
+        while upcoming is not None:
+            sweep, listed = upcoming.sweep, await upcoming.answer
+            kept = reading.take(_read_ids(listed), total=listed.total_count, offset=listed.offset, limit=listed.limit)
+            upcoming = _begin(client, retrier, query, reading)
+            await asyncio.sleep(0)  # lets the next request leave before this page is worked on
+            handing.hand_over(sweep, listed, kept.tolist())
+    finally:
+        if upcoming is not None:
+            await _drop(upcoming.answer)
+    recorded = {"asked": filters, "dropped": handing.dropped} if filters else {}
+    return reading.certify(started_at, now(), recorded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Upcoming:
+    """A page that was asked for."""
+
+    sweep: int
+    answer: "asyncio.Task[Listed]"
+
+
+def _begin(client: Client, retrier: Retrier, query: ListQuery, reading: Reading) -> _Upcoming | None:
+    page = reading.decide_next()
+    if page is None:
+        return None
+    asked = replace(query, offset=page.offset, limit=page.limit)
+    return _Upcoming(page.sweep, asyncio.create_task(_fetch(client, retrier, asked)))
+
+
+async def _drop(answer: "asyncio.Task[Listed]") -> None:
+    """End a request that nobody waits for; its own failure is no news any more."""
+    answer.cancel()
+    await asyncio.gather(answer, return_exceptions=True)
+
+
+@dataclass(slots=True)
+class _Handing:
+    """Hands rows to the sink: each sweep announced before its rows, and none that was not asked for."""
+
+    sink: PageSink
+    match: Match | None
+    on_progress: Callable[[Progress], None] | None
+    sweep: int = 0
+    rows: int = 0
+    dropped: int = 0
+
+    def hand_over(self, sweep: int, listed: Listed, kept: Sequence[bool]) -> None:
+        if sweep != self.sweep:
+            self.sweep, self.rows, self.dropped = sweep, 0, 0
+            self.sink.start_sweep(sweep)
+        rows = listed.subscribers
+        if not all(kept):
+            rows = [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
+        if self.match is not None:
+            matching = [row for row in rows if self.match(row)]
+            self.dropped += len(rows) - len(matching)
+            rows = matching
+        if rows:
+            self.sink.take(rows)
+        self.rows += len(rows)
+        if self.on_progress is not None:
+            self.on_progress(Progress(sweep, self.rows, listed.total_count))
+
+
+async def _fetch(client: Client, retrier: Retrier, query: ListQuery) -> Listed:
+    answer = await retrier.read(client, query)
+    if isinstance(answer, Listed):
+        return answer
+    raise _explain(answer)
+
+
+def _explain(answer: Refused | Ambiguous | NotSent) -> ListFailed:
+    """The failure in words: what, and what to do next."""
+    if isinstance(answer, NotSent):
+        return ListFailed(f"The service cannot be reached for its list: {answer.message}. Check the base URL.")
+    words = answer.message or "no words"
+    if isinstance(answer, Refused):
+        hint = "Check the token." if answer.status in _UNAUTHORISED else "Check the base URL, or run it again later."
+        return ListFailed(f"The service refused its list ({answer.status}: {words}). {hint}", status=answer.status)
+    status = f"status {answer.status}, " if answer.status is not None else ""
+    return ListFailed(f"The service did not give its list ({status}{words}). Run it again later.", status=answer.status)
+
+
+def _list_filters(query: ListQuery) -> dict[str, object]:
+    """The filters that are asked for, by field name (those of the query are the field table's)."""
+    values = {each.name: getattr(query, each.name) for each in fields(query) if each.name not in _PAGING}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _read_ids(listed: Listed) -> IdArray:
+    """The subscribers' ids; without them no page can be told from another."""
+    ids = [row.get("Id") for row in listed.subscribers]
+    if not all(type(each) is int and abs(each) <= _LARGEST_ID for each in ids):
+        raise ListFailed("The service listed a subscriber without a whole number as its Id: the list cannot be read.")
+    return np.array(ids, dtype=np.int64)

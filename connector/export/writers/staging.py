@@ -1,0 +1,64 @@
+"""Files beside a target that take its place in one step, and leave nothing behind when they do not."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from connector.errors import ConfigurationError, RunAborted
+
+
+def open_beside(target: Path) -> tuple[Path, BinaryIO]:
+    """A new empty file in the target's directory, readable by its owner only; raises ConfigurationError."""
+    with _told_to_allow(target.parent):
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
+        return Path(name), os.fdopen(handle, "w+b")
+
+
+def open_nameless(directory: Path) -> BinaryIO:
+    """A file in `directory` that ends with the process, however that ends; raises ConfigurationError."""
+    with _told_to_allow(directory):
+        return cast(BinaryIO, tempfile.TemporaryFile(dir=directory))
+
+
+def make_room_beside(target: Path) -> Path:
+    """A new directory beside the target, for its owner only; raises ConfigurationError."""
+    with _told_to_allow(target.parent):
+        return Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+
+
+@contextmanager
+def _told_to_allow(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigurationError(f"Cannot write in {directory} ({reason}): allow it, or export elsewhere.") from error
+
+
+def put_in_place(partial: Path, target: Path) -> None:
+    """Let the finished file `partial` be the target from now on; durable when this returns."""
+    partial.replace(target)
+    with suppress(OSError):  # not every file system lets a directory be synced; the file itself is
+        directory = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def read_target(path: Path) -> Path:
+    """The file that is meant: where `path` is a link, what it points to is replaced, and the link stays."""
+    return path.resolve()
+
+
+@contextmanager
+def told_of(target: str, *foreign: type[Exception]) -> Iterator[None]:
+    """Turn a failure to write (OSError and `foreign`) into RunAborted, which says that the target is as it was."""
+    failures: tuple[type[Exception], ...] = (OSError, *foreign)
+    try:
+        yield
+    except failures as error:
+        raise RunAborted(f"Could not write {target}: {error}. What was there is as it was; run it again.") from error

@@ -1,0 +1,73 @@
+"""An export's verdict on its own completeness (design, section 7); it knows the list only by what was seen of it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class Verdict(StrEnum):
+    """`complete`: everyone on the list throughout the window is in the output, once."""
+
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"
+
+
+class Reason(StrEnum):
+    """Why the verdict is what it is; the first three prove completeness, the others say what stood in the way."""
+
+    ONE_ANSWER = "one_answer"  # the whole list came in a single answer
+    ID_ORDER = "id_order"  # ids strictly monotone and every joint matched (rule 1)
+    TWO_SWEEPS = "two_sweeps"  # two successive sweeps agree with each other and with every TotalCount (rule 2)
+    TOTAL_COUNT = "total_count"  # TotalCount, or the place of a page, disagrees for good with the rows received
+    CHANGING = "changing"  # an order not by id, in which no two successive sweeps agreed
+    UNSTABLE_ORDER = "unstable_order"  # rows change places from one request to the next
+    PAGING = "paging"  # the service repeats pages instead of moving on
+
+
+class Order(StrEnum):
+    """How the list was ordered, as far as the last sweep could see."""
+
+    ID = "id"
+    ID_DESC = "id_desc"
+    OTHER = "other"
+    UNSTABLE = "unstable"
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What is known of one reading of the list: the keys of the report's `certificate`, in its order.
+
+    `sweeps` and `pages` count all that was asked; `distinct` the different ids of the last sweep, the one that
+    decides; `total_first` and `total_last` the first and last TotalCount seen (None: never given). `appeared` and
+    `vanished` count the changes that were noticed during the window, at least. `filters` is empty, or has `asked`
+    (what the service was asked for) and `dropped` (rows it sent that do not match, left out). Times are aware;
+    knowledge taken from the list is as old as `started_at`.
+    """
+
+    verdict: Verdict
+    reason: Reason
+    order: Order
+    sweeps: int
+    pages: int
+    distinct: int
+    total_first: int | None
+    total_last: int | None
+    appeared: int
+    vanished: int
+    started_at: datetime
+    finished_at: datetime
+    filters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everyone on the list throughout the window is in the output."""
+        return self.verdict is Verdict.COMPLETE
+
+    def as_report(self) -> dict[str, Any]:
+        """The report's `certificate` object: plain JSON values, times as ISO 8601."""
+        plain = asdict(self)
+        times = {name: plain.pop(name).isoformat() for name in ("started_at", "finished_at")}
+        words = {name: str(plain[name]) for name in ("verdict", "reason", "order")}
+        return plain | words | {"filters": plain.pop("filters")} | times

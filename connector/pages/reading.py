@@ -1,0 +1,169 @@
+"""The reading of a list: up to five sweeps, and what they prove together (design, section 7, rules 1, 2, 4 and 5).
+
+Three things prove that everyone who was on the list throughout is in the last sweep:
+
+- one answer: the whole list at one instant;
+- id order: ids never change, so in a list sorted by them nobody moves, and pages that join leave nobody out;
+- two sweeps: whoever both saw was there at the instant between them, since ids do not come back; where the two saw the
+  same ids, and TotalCount was their number, nobody else was there at that instant. That holds in any order.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from connector.pages.certificate import Certificate, Order, Reason, Verdict
+from connector.pages.id_set import NO_IDS, IdArray, IdSet, Mask, contained
+from connector.pages.sweep import Answer, Ending, Sweep
+
+MOST_SWEEPS = 5
+"""Design, section 7, rule 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page to ask for: `sweep` counts from 1, and a page of a new number begins the list anew."""
+
+    sweep: int
+    offset: int
+    limit: int
+
+
+class Reading:
+    """Says which page to ask for (`decide_next`), takes the ids that came (`take`), and ends with a certificate."""
+
+    def __init__(self, limit: int = 1000) -> None:
+        self._limit = limit
+        self._sweep: Sweep = Sweep(limit)
+        self._sweeps = 1
+        self._pages = 0
+        self._total_first: int | None = None
+        self._total_last: int | None = None
+        self._before: Sweep | None = None
+        self._before_ids: IdArray = NO_IDS
+        self._gone = IdSet()  # in an earlier sweep, and not in the one before
+        self._newcomers = IdSet()  # not in the first sweep
+        self._reason: Reason | None = None
+
+    @property
+    def distinct(self) -> int:
+        """Different ids of the current sweep so far."""
+        return len(self._sweep.seen)
+
+    def decide_next(self) -> Page | None:
+        """The page to ask for now, or None once the verdict is there."""
+        return None if self._reason else Page(self._sweeps, self._sweep.next_offset, self._limit)
+
+    def take(self, ids: IdArray, *, total: int | None, offset: int | None, limit: int | None) -> Mask:
+        """Take in the page asked for, with the echoes TotalCount, Offset and Limit of api.md 4.3.
+
+        Says of each id whether its row is to be kept: each id of a sweep once.
+        """
+        self._pages += 1
+        self._total_first = total if self._pages == 1 else self._total_first
+        self._total_last = total
+        kept = self._sweep.take(Answer(self._sweep.next_offset, ids, total, offset, limit))
+        if self._sweep.ending is not None:
+            self._end_sweep()
+        return kept
+
+    def certify(
+        self, started_at: datetime, finished_at: datetime, filters: Mapping[str, Any] | None = None
+    ) -> Certificate:
+        """The certificate of an ended reading; times are aware, `filters` is recorded as given."""
+        if self._reason is None:
+            raise ValueError("The reading has not ended: ask for the next page.")
+        proofs = (Reason.ONE_ANSWER, Reason.ID_ORDER, Reason.TWO_SWEEPS)
+        appeared, vanished = self._changes()
+        return Certificate(
+            verdict=Verdict.COMPLETE if self._reason in proofs else Verdict.INCOMPLETE,
+            reason=self._reason,
+            order=_order_of(self._sweep),
+            sweeps=self._sweeps,
+            pages=self._pages,
+            distinct=self.distinct,
+            total_first=self._total_first,
+            total_last=self._total_last,
+            appeared=appeared,
+            vanished=vanished,
+            filters=dict(filters or {}),
+            started_at=started_at,
+            finished_at=finished_at,
+        )
+
+    def _end_sweep(self) -> None:
+        sweep, ids = self._sweep, self._sweep.seen.to_array()
+        is_at_end = sweep.ending is Ending.AT_END
+        if is_at_end and self._before is not None:
+            self._note_newcomers(ids)
+        self._reason = self._judge(sweep, ids)
+        if self._reason is not None:
+            return
+        if is_at_end:  # one that was broken off says nothing of who was there
+            self._note_gone(ids)
+            self._before, self._before_ids = sweep, ids
+        sweep.seen = IdSet()
+        self._sweep = Sweep(self._limit, has_overlap=sweep.has_overlap and sweep.ending is not Ending.MISPAGED)
+        self._sweeps += 1
+
+    def _judge(self, sweep: Sweep, ids: IdArray) -> Reason | None:
+        """Why the reading ends here, in order of decision; None: another sweep is needed."""
+        before = self._before
+        if sweep.is_one_answer:
+            return Reason.ONE_ANSWER
+        if sweep.is_in_id_order:
+            return Reason.ID_ORDER if sweep.is_count_right else Reason.TOTAL_COUNT
+        if before is not None and sweep.is_whole and before.is_whole and np.array_equal(ids, self._before_ids):
+            if sweep.totals.are_all(len(ids)) and before.totals.are_all(len(ids)):
+                return Reason.TWO_SWEEPS
+            if sweep.totals.are_constant and before.totals.are_constant:
+                return Reason.TOTAL_COUNT
+        if sweep.ending is Ending.STUCK:
+            return _reason_stuck(sweep, len(ids))
+        is_hopeless = before is not None and before.is_shuffled and sweep.is_shuffled
+        if self._sweeps < MOST_SWEEPS and not is_hopeless:
+            return None
+        if sweep.is_shuffled:
+            return Reason.UNSTABLE_ORDER
+        has_other_count = sweep.totals.are_constant and not sweep.totals.are_all(len(ids))
+        return Reason.TOTAL_COUNT if has_other_count else Reason.CHANGING
+
+    def _note_newcomers(self, ids: IdArray) -> None:
+        new = ids[~contained(self._before_ids, ids) & ~self._gone.holds(ids)]
+        self._newcomers.add(new[~self._newcomers.holds(new)])
+
+    def _note_gone(self, ids: IdArray) -> None:
+        """Keep who was there in an earlier sweep and is not in this one."""
+        earlier, gone = self._gone.to_array(), IdSet()
+        gone.add(earlier[~contained(ids, earlier)])
+        gone.add(self._before_ids[~contained(ids, self._before_ids)])
+        self._gone = gone
+
+    def _changes(self) -> tuple[int, int]:
+        """(appeared, vanished), at least: told by the last sweep's ranks, or by comparing the sweeps."""
+        sweep, ids = self._sweep, self._sweep.seen.to_array()
+        if sweep.ending is not Ending.AT_END:
+            return 0, 0
+        appeared = int(np.count_nonzero(contained(ids, self._newcomers.to_array())))
+        earlier = (self._before_ids, self._gone.to_array())
+        vanished = sum(int(np.count_nonzero(~contained(ids, each))) for each in earlier)
+        if sweep.joints_broken:  # ranks tell of changes only where the order holds
+            return appeared, vanished
+        return max(appeared, sweep.changes.appeared), max(vanished, sweep.changes.vanished)
+
+
+def _reason_stuck(sweep: Sweep, distinct: int) -> Reason:
+    if not sweep.totals.are_constant:
+        return Reason.CHANGING
+    return Reason.PAGING if sweep.totals.are_all(distinct) else Reason.TOTAL_COUNT
+
+
+def _order_of(sweep: Sweep) -> Order:
+    if sweep.is_shuffled:
+        return Order.UNSTABLE
+    if sweep.direction == 0 or sweep.joints_broken:
+        return Order.OTHER
+    return Order.ID_DESC if sweep.direction == -1 else Order.ID

@@ -1,0 +1,302 @@
+"""One walk through the list, from offset 0 to an empty page past its end, and the facts that it established.
+
+What the list may look like is not known; each page must join the one before it, or the walk steps back until one does.
+Only ids come in: who they are is not its business.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from connector.pages.id_set import IdArray, IdSet, Mask, first_occurrences
+from connector.pages.joint import Bond, Joint, decide_direction, decide_joint
+from connector.pages.totals import Changes, Totals
+
+_OVERLAP_SHARE = 20
+"""A page repeats 1/20 of the one before: 5.3 % more pages, and 50 people of a full page may vanish between two requests
+before a step back is needed."""
+
+CONVINCING = 16
+"""So many rows stand in id order by chance once in 16! = 2 * 10**13 times: a shorter page is no evidence of it."""
+
+_TAIL = 2 * CONVINCING
+"""Rows that the list's last page is planned to have, so that as many as half may vanish meanwhile."""
+
+_RECOUNTS = 2
+"""How often the end is read again while TotalCount disagrees: it may be counted a moment apart from the rows."""
+
+_PAGES_PER_STEP, _PAGES_AT_LEAST = 4, 64
+"""A walk may take four times the pages that the list needs (for steps back), and 64 more; then it runs in circles."""
+
+_PAGES_AT_MOST = 1_000_000
+"""A billion rows in full pages: where a list grows as fast as it is read, the walk ends all the same."""
+
+
+class Ending(Enum):
+    """How a walk ended."""
+
+    AT_END = "at the end"
+    MISPAGED = "mispaged"  # pages come from other places than asked: walk page by page, without overlap
+    STUCK = "stuck"  # pages repeat even so, or the list grows as fast as it is read
+
+
+class _Phase(Enum):
+    READING = "reading"
+    PAST_END = "past the end"  # expects the empty page
+    HEAD = "head"  # looks at who was inserted at the head meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One page as it came: where it was asked for, its ids, and the three echoes."""
+
+    asked: int
+    ids: IdArray
+    total: int | None
+    offset: int | None
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A page that joined."""
+
+    offset: int
+    ids: IdArray
+    total: int | None
+    is_short: bool
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.ids)
+
+    def is_repeated_by(self, answer: Answer) -> bool:
+        """Whether another place has the very same rows, though the list claims not to have changed (rule 5)."""
+        is_elsewhere = answer.asked != self.offset and answer.total == self.total
+        return is_elsewhere and np.array_equal(answer.ids, self.ids)
+
+    @property
+    def step(self) -> int:
+        """The rows by which a page like this one moves on."""
+        return max(1, len(self.ids) - _overlap(len(self.ids)))
+
+
+class Sweep:
+    """The walk: `next_offset` says what to ask for, `take` what to make of the answer, until `ending` is set."""
+
+    def __init__(self, limit: int, *, has_overlap: bool = True) -> None:
+        self.asked_limit = limit
+        self.has_overlap = has_overlap
+        self.next_offset = 0
+        self.ending: Ending | None = None
+        self.seen = IdSet()
+        self.totals = Totals()
+        self.changes = Changes()
+        self.pages = 0
+        self.joints_matched = 0
+        self.joints_broken = 0
+        self.has_repeats = False  # an id twice where no overlap explains it
+        self.direction: int | None = None
+        self.is_convincing = True  # every page long enough to be evidence of the order
+        self._limit = 0  # rows that a full page has: as echoed or, without an echo, the most that came
+        self._phase = _Phase.READING
+        self._last: _Taken | None = None
+        self._end: _Taken | None = None
+        self._inserted = IdSet()
+        self._is_head_known = True
+        self._ends_missed = 0
+        self._widest = 0  # rows of the largest page that joined
+        self._is_idle = False
+        self._recounts = 0
+        self._accepted = 0
+        self._step = 1
+        self._rows_at_end = 0
+
+    @property
+    def is_in_id_order(self) -> bool:
+        """Rule 1: ids strictly monotone on every page, each joint matched, nobody out of order at the head."""
+        is_joined = self.has_overlap and not self.joints_broken and not self.has_repeats
+        is_monotone = bool(self.direction) and self.is_convincing and self._is_head_known
+        return self.ending is Ending.AT_END and is_joined and is_monotone
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the walk came to the end with all joints matched and no id twice."""
+        return self.ending is Ending.AT_END and not self.joints_broken and not self.has_repeats
+
+    @property
+    def is_one_answer(self) -> bool:
+        """The list came whole in one answer: TotalCount rows, fewer than Limit, and past them an empty page."""
+        end = self._end
+        if not self.is_whole or self._accepted > 1:
+            return False
+        return self.totals.first == 0 if end is None else self._accepted == 1 and end.is_short and end.total == end.end
+
+    @property
+    def is_count_right(self) -> bool:
+        """Whether TotalCount agrees with the end, and with the ids seen (rule 4)."""
+        if self.totals.is_missing:
+            return False
+        is_end_right = self.totals.last == 0 if self._end is None else self._end.total == self._end.end
+        return is_end_right and self.changes.allow(self._rows_at_end, self.totals)
+
+    @property
+    def is_shuffled(self) -> bool:
+        """Whether most joints broke: the order changes from one request to the next."""
+        return self.joints_broken > self.joints_matched
+
+    def take(self, answer: Answer) -> Mask:
+        """Take in the answer at `next_offset`; says of each id whether it is the first time in this sweep, and to be
+        kept. Rows of a page that does not join are not kept: they come again."""
+        self.pages += 1
+        self.totals.note(answer.total)
+        has_echo = answer.limit is not None and 1 <= answer.limit <= self.asked_limit
+        self._limit = answer.limit if has_echo and answer.limit else max(self._limit, len(answer.ids))
+        kept = np.zeros(len(answer.ids), dtype=np.bool_)
+        if self._is_misplaced(answer):
+            self.ending = Ending.MISPAGED if self.has_overlap else Ending.STUCK
+        elif not len(answer.ids):
+            self._take_empty(answer)
+        else:
+            kept = self._take_rows(answer)
+        if self.ending is None and self.pages > self._allowed_pages():
+            self.ending = Ending.STUCK
+        return kept
+
+    def _is_misplaced(self, answer: Answer) -> bool:
+        """Whether the page is from another place than asked; an empty one past all rows may say where it likes."""
+        if answer.offset is None or answer.offset == answer.asked:
+            return False
+        return bool(len(answer.ids)) or self._last is None or answer.offset < self._last.end
+
+    def _take_rows(self, answer: Answer) -> Mask:
+        last, ids = self._last, answer.ids
+        fresh = ~self.seen.holds(ids) & first_occurrences(ids)
+        if last is not None and last.is_repeated_by(answer):
+            self.ending = Ending.MISPAGED if self.has_overlap else Ending.STUCK
+        elif not self.has_overlap:
+            self.has_repeats |= not fresh.all()
+        elif last is not None:
+            joint = decide_joint(last.ids, last.offset, ids, answer.asked, fresh)
+            if self._phase is _Phase.PAST_END or (joint.bond is Bond.GAP and answer.asked > 0):
+                self._step_back(last, answer.asked)
+                return np.zeros(len(ids), dtype=np.bool_)
+            self._note_joint(joint, last.total, answer.total)
+        self._accept(answer, fresh)
+        return fresh
+
+    def _note_joint(self, joint: Joint, total_before: int | None, total: int | None) -> None:
+        if joint.bond is Bond.MATCHED:
+            self.joints_matched += 1
+            if self._phase is not _Phase.HEAD:
+                self.changes.note_joint(joint, total_before, total)
+                self._is_head_known &= joint.shift == 0 and total_before == total  # inserts may hide behind deletions
+        elif joint.bond is Bond.BEHIND:
+            self.changes.is_exact = False
+            self._is_head_known = False
+        else:  # moved; or a gap even at offset 0, where nothing is left of what was read
+            self.joints_broken += 1
+
+    def _accept(self, answer: Answer, fresh: Mask) -> None:
+        ids = answer.ids
+        self._note_order(ids)
+        self.has_repeats |= not first_occurrences(ids).all()
+        self._last = page = _Taken(answer.asked, ids, answer.total, self._is_short(len(ids)))
+        self._widest = max(self._widest, len(ids))
+        self._step = max(self._step, page.step)
+        self._is_idle = not fresh.any()
+        if self._phase is _Phase.HEAD:
+            self._accept_at_head(page, fresh)
+        else:
+            self._accepted += 1
+            self._phase = _Phase.PAST_END if self._is_last(page) else _Phase.READING
+            self.next_offset = self._offset_after(page)
+            if self.has_overlap and len(ids) == 1 and self._phase is _Phase.READING:
+                self.ending = Ending.MISPAGED  # pages of one row cannot overlap
+        self.seen.add(ids[fresh])
+
+    def _is_short(self, rows: int) -> bool:
+        """Whether a page has so few rows that none can follow. Its limit is only believed until a page contradicts."""
+        is_first = not self._accepted and not self._ends_missed
+        return rows < (self._limit if is_first else min(self._limit, self._widest))
+
+    def _accept_at_head(self, page: _Taken, fresh: Mask) -> None:
+        """Go on from the head until rows appear that were there before: up to them all is known now, and in order."""
+        was_there = ~fresh & ~self._inserted.holds(page.ids)
+        self._inserted.add(page.ids[fresh])
+        if was_there.any():
+            self._is_head_known = bool(self.direction) and not self.joints_broken
+            self.changes.appeared = max(self.changes.appeared, len(self._inserted))
+            self.ending = self.ending or Ending.AT_END
+        self.next_offset = self._offset_after(page)
+
+    def _note_order(self, ids: IdArray) -> None:
+        self.is_convincing &= len(ids) >= CONVINCING
+        if not self.has_overlap and self._last is not None:
+            ids = np.concatenate([self._last.ids[-1:], ids])
+        if len(ids) > 1:
+            direction = decide_direction(ids)
+            self.direction = direction if self.direction in (None, direction) else 0
+
+    def _is_last(self, page: _Taken) -> bool:
+        """Whether to expect nothing past this page, by two signs of three: it is short, brought nobody new, and reaches
+        TotalCount. Only the answer there decides; a wrong guess costs a page."""
+        is_total_reached = page.total is None or page.total <= page.end
+        return page.is_short + self._is_idle + is_total_reached >= 2
+
+    def _offset_after(self, page: _Taken) -> int:
+        """Where the next page begins: so far before the end of this one that they overlap, or past the end."""
+        if not self.has_overlap:  # where pages are aligned to the limit, so is the place past the end
+            return max(page.end, page.offset + self._limit) if self._phase is _Phase.PAST_END else page.end
+        if self._phase is _Phase.PAST_END:  # further past it each time, where a growing list has filled the place
+            return page.end + min((1 << self._ends_missed) - 1, self._limit // 2)
+        offset = page.offset + page.step
+        if page.total is not None and page.total >= page.end and len(page.ids) > _TAIL:
+            offset = min(offset, page.total - _TAIL)  # so that the list's last page is evidence of its order
+        return max(offset, page.offset + 1)
+
+    def _step_back(self, last: _Taken, asked: int) -> None:
+        """Nothing joins at `asked`, since people vanished before it; or the list does not end where it seemed to. Look
+        twice as far back, and at enough rows to be evidence of their order."""
+        self._ends_missed += self._phase is _Phase.PAST_END
+        self._phase = self._phase if self._phase is _Phase.HEAD else _Phase.READING
+        enough = max(_overlap(len(last.ids)), min(_TAIL, self._limit // 2))
+        self.next_offset = max(0, last.end - max(2 * (last.end - asked), enough))
+
+    def _take_empty(self, answer: Answer) -> None:
+        last = self._last
+        if last is None or not self.has_overlap or self._phase is _Phase.HEAD:
+            self._finish()
+        elif self._phase is _Phase.PAST_END and last.is_short and answer.asked >= last.end:
+            if last.total != last.end and self._recounts < _RECOUNTS:
+                self._recounts += 1
+                self._step_back(last, answer.asked)
+            else:
+                self.changes.note_end(last.total, answer.total)
+                self._finish()
+        elif answer.asked > 0:
+            self._step_back(last, answer.asked)
+        else:  # everybody vanished
+            self.joints_broken += 1
+            self._finish()
+
+    def _finish(self) -> None:
+        """The end was reached. If the list changed behind the walk, see that no old rows moved to its head unread."""
+        if self._phase is _Phase.HEAD:
+            self.ending = Ending.AT_END
+            return
+        self._end = self._last
+        self._rows_at_end = len(self.seen)
+        if self._is_head_known or not self.direction or self.joints_broken:
+            self.ending = Ending.AT_END
+            return
+        self._phase, self._last, self.next_offset = _Phase.HEAD, None, 0
+
+    def _allowed_pages(self) -> int:
+        rows = max(self.totals.largest or 0, len(self.seen))
+        return min(_PAGES_AT_LEAST + _PAGES_PER_STEP * (rows // self._step), _PAGES_AT_MOST)
+
+
+def _overlap(rows: int) -> int:
+    return max(1, rows // _OVERLAP_SHARE)

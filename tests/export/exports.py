@@ -1,0 +1,102 @@
+"""Runs an export, or a reading of the list, against a sandbox."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from connector.api import Client, Retrier, Service, Token, open_client
+from connector.api.listing import Progress, read_list
+from connector.export import Destination, Exported, export_subscribers
+from connector.pages import Certificate
+from connector.protocol import Created, ListQuery, encode_subscriber
+from connector.sandbox import SandboxProcess
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+async def no_sleep(_: float) -> None:
+    """Retries without waiting."""
+
+
+def hurried(attempts: int = 6) -> Retrier:
+    return Retrier(attempts, sleep=no_sleep)
+
+
+def service_of(sandbox: SandboxProcess, token: str | None = None) -> Service:
+    return Service(sandbox.base_url, Token(token or sandbox.token), timeout_s=10)
+
+
+def export(
+    sandbox: SandboxProcess,
+    destination: Destination,
+    *,
+    query: ListQuery | None = None,
+    token: str | None = None,
+    allow_incomplete: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Exported:
+    async def run() -> Exported:
+        async with open_client(service_of(sandbox, token)) as client:
+            return await export_subscribers(
+                client,
+                hurried(),
+                query or ListQuery(),
+                destination,
+                run_id="run-1",
+                now=now,
+                allow_incomplete=allow_incomplete,
+                on_progress=on_progress,
+            )
+
+    return asyncio.run(run())
+
+
+def create(sandbox: SandboxProcess, *people: dict[str, object]) -> None:
+    """Create subscribers, each given by field name."""
+
+    async def run(client: Client, person: dict[str, object]) -> None:
+        answer = await client.create_subscriber(encode_subscriber(person))
+        assert isinstance(answer, Created), answer
+
+    async def run_all() -> None:
+        async with open_client(service_of(sandbox)) as client:
+            for person in people:
+                await run(client, person)
+
+    asyncio.run(run_all())
+
+
+@dataclass(slots=True)
+class Collector:
+    """A sink that remembers every sweep, and what it was told."""
+
+    sweeps: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    current: int = 0
+
+    def start_sweep(self, number: int) -> None:
+        assert number not in self.sweeps, "each sweep begins once"
+        self.current = number
+        self.sweeps[number] = []
+
+    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+        self.sweeps[self.current] += wire_objects
+
+    @property
+    def ids(self) -> list[int]:
+        """Of the last sweep."""
+        return [wire["Id"] for wire in self.sweeps[self.current]]
+
+
+def read(sandbox: SandboxProcess, query: ListQuery | None = None, **options: Any) -> tuple[Certificate, Collector]:
+    """Read the list into a collector."""
+    collector = Collector()
+
+    async def run() -> Certificate:
+        async with open_client(service_of(sandbox)) as client:
+            return await read_list(client, hurried(), query or ListQuery(), collector, now=now, **options)
+
+    return asyncio.run(run()), collector

@@ -1,0 +1,54 @@
+"""Subscribers as the service writes them: every field filled, hardly any, and broken."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from connector.export.columns import build_table
+
+AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
+RUN = "run-1"
+
+FULL: dict[str, Any] = {
+    "Id": 9_007_199_254_740_993,  # more than a float can hold
+    "Base": {"Id": 7, "Name": "Newsletter, weekly"},
+    "IsActive": True,
+    "Email": "zoë@bücher.example",
+    "FirstName": 'Zoë "Zo"',
+    "LastName": "O'Neil\nvan Dam",
+    "Gender": "female",
+    "Phone": "+31 20 123",
+    "Tags": ["a,b", 'say "hi"', "日本", ""],
+    "ClientUserId": "007",
+    "CustomField1": "null",
+    "CustomField2": "true",
+    "CustomField3": " spaced ",
+    "Address": {
+        "Country": "NL",
+        "City": "Ἀθῆναι",
+        "State": "",
+        "Zip": "02134",
+        "Line1": "שדרות רוטשילד",
+        "Line2": "Line\r\ntwo",
+        "Line3": "",
+    },
+    "Birthday": "1904-02-29",
+}
+BARE: dict[str, Any] = {"Id": 2, "Base": {"Id": 7, "Name": "Newsletter, weekly"}, "IsActive": False, "Tags": []}
+BROKEN: dict[str, Any] = {
+    "Id": 3,
+    "Base": "Newsletter",
+    "IsActive": "yes",
+    "Email": 5,
+    "Tags": ["a", None],
+    "Birthday": "1990-02-30",
+    "Address": {"Zip": 12345, "City": None},
+}
+
+
+def table_of(*wires: dict[str, Any]) -> pa.Table:
+    return build_table(wires, run_id=RUN, exported_at=AT)
+
+
+MIXED = table_of(FULL, BARE, BROKEN)

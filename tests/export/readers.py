@@ -1,0 +1,95 @@
+"""Reads each kind of export back as the table that was written: what a reader must know is written here."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from datetime import date, datetime
+from pathlib import Path
+
+import duckdb
+import orjson
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
+
+from connector.export.columns import SCHEMA
+from connector.export.destination import Destination, Format
+
+Reader = Callable[[Path], pa.Table]
+
+
+def read_parquet(path: Path) -> pa.Table:
+    return pq.ParquetFile(path).read()
+
+
+def read_csv(path: Path) -> pa.Table:
+    """An unquoted empty cell is null, a quoted one the empty text; tags are a JSON array."""
+    types = {field.name: pa.string() if pa.types.is_list(field.type) else field.type for field in SCHEMA}
+    table = arrow_csv.read_csv(
+        path,
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
+        ),
+    )
+    tags = [None if text is None else orjson.loads(text) for text in table["tags"].to_pylist()]
+    place = table.column_names.index("tags")
+    return table.set_column(place, SCHEMA.field("tags"), pa.array(tags, SCHEMA.field("tags").type)).cast(SCHEMA)
+
+
+def read_json_lines(path: Path) -> pa.Table:
+    rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    return pa.Table.from_pylist([_read_plain(row) for row in rows], schema=SCHEMA)
+
+
+def read_duckdb(path: Path, table: str = "subscribers") -> pa.Table:
+    with duckdb.connect(str(path), read_only=True) as connection:
+        connection.execute("set timezone = 'UTC'")
+        return connection.sql(f"select * from {table} order by rowid").to_arrow_table().cast(SCHEMA)
+
+
+def read_sqlite(path: Path, table: str = "subscribers") -> pa.Table:
+    """Flags are 0 and 1, tags a JSON array, dates and times ISO 8601."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        rows = [dict(row) for row in connection.execute(f'select * from "{table}" order by rowid')]
+    for row in rows:
+        row["is_active"] = None if row["is_active"] is None else {0: False, 1: True}[row["is_active"]]
+        row["tags"] = None if row["tags"] is None else orjson.loads(row["tags"])
+    return pa.Table.from_pylist([_read_plain(row) for row in rows], schema=SCHEMA)
+
+
+def _read_plain(row: dict[str, object]) -> dict[str, object]:
+    assert list(row) == SCHEMA.names
+    times: dict[str, object] = {"_exported_at": datetime.fromisoformat(str(row["_exported_at"]))}
+    if row["birthday"] is not None:
+        times["birthday"] = date.fromisoformat(str(row["birthday"]))
+    return row | times
+
+
+READERS: dict[Format, Reader] = {
+    Format.PARQUET: read_parquet,
+    Format.CSV: read_csv,
+    Format.JSON_LINES: read_json_lines,
+    Format.DUCKDB: read_duckdb,
+    Format.SQLITE: read_sqlite,
+}
+
+NAMES = {
+    Format.PARQUET: "out.parquet",
+    Format.CSV: "out.csv",
+    Format.JSON_LINES: "out.jsonl",
+    Format.DUCKDB: "duckdb:///{}/w.duckdb",
+    Format.SQLITE: "sqlite:///{}/w.db",
+}
+
+
+def place_in(directory: Path, form: Format) -> str:
+    """What to give to `parse_destination` for an export of this format in `directory`."""
+    name = NAMES[form]
+    return name.format(directory) if "{}" in name else str(directory / name)
+
+
+def read_back(destination: Destination) -> pa.Table:
+    """The export as the table that was written."""
+    return READERS[destination.format](destination.path)

@@ -1,0 +1,53 @@
+"""Answers that no honest service gives: each told in words, none taken for a list."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from connector.api import Service, Token, open_client
+from connector.api.listing import ListFailed, read_list
+from connector.pages import Certificate
+from connector.protocol import ListQuery
+from tests.export.exports import Collector, hurried, now
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def answering(*subscribers: Any) -> Serve:
+    """A service that answers each request with these subscribers."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        page = {"TotalCount": len(subscribers), "Offset": 0, "Limit": 1000, "Subscribers": subscribers}
+        body = orjson.dumps({"success": True, "SubscribersList": page})
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    return serve
+
+
+def read_from(serve: Serve) -> Certificate:
+    async def run() -> Certificate:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            async with open_client(Service(f"http://127.0.0.1:{port}", Token("t0ken"))) as client:
+                return await read_list(client, hurried(2), ListQuery(), Collector(), now=now)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("subscriber", [{}, {"Id": None}, {"Id": "5"}, {"Id": True}, {"Id": 1.5}, {"Id": 2**63}])
+def test_a_subscriber_without_a_usable_id_ends_the_reading(subscriber: dict[str, Any]) -> None:
+    with pytest.raises(ListFailed, match="without a whole number as its Id"):
+        read_from(answering({"Id": 1}, subscriber))
+
+
+def test_a_service_that_gives_the_same_page_at_every_offset_is_incomplete() -> None:
+    certificate = read_from(answering(*({"Id": number} for number in range(1, 50))))
+
+    assert not certificate.is_complete

@@ -1,0 +1,144 @@
+"""Each field becomes a column of its type; what breaks the type is null there and kept in `_invalid`."""
+
+import json
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connector.export.columns import SCHEMA, build_table
+from connector.fields import BY_NAME, NAMES
+from tests.export.people import AT, BARE, BROKEN, FULL, RUN, table_of
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.floats(allow_nan=False) | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def wire_of(name: str, value: object) -> dict[str, Any]:
+    *parent, key = BY_NAME[name].path
+    return {parent[0]: {key: value}} if parent else {key: value}
+
+
+def read_one(name: str, value: object) -> tuple[object, object]:
+    """The column's value and what `_invalid` keeps of it, alone and beside a value that is right."""
+    table = build_table([wire_of(name, value), FULL], run_id=RUN, exported_at=AT)
+    kept = table["_invalid"][0].as_py()
+    return table[name][0].as_py(), json.loads(kept)[name] if kept else None
+
+
+def test_the_columns_are_the_field_table_and_the_runs_own() -> None:
+    assert tuple(SCHEMA.names) == (*NAMES, "_run_id", "_exported_at", "_invalid")
+    types = {name: str(SCHEMA.field(name).type) for name in ("id", "is_active", "birthday", "address_zip", "tags")}
+    assert types == {
+        "id": "int64", "is_active": "bool", "birthday": "date32[day]", "address_zip": "string",
+        "tags": "list<item: string>",
+    }  # fmt: skip
+
+
+def test_every_field_is_read() -> None:
+    row = table_of(FULL).to_pylist()[0]
+
+    assert row["id"] == FULL["Id"]
+    assert (row["base_id"], row["base_name"]) == (7, "Newsletter, weekly")
+    assert row["birthday"] == date(1904, 2, 29)
+    assert row["tags"] == FULL["Tags"]
+    assert (row["address_zip"], row["address_state"], row["address_line3"]) == ("02134", "", "")
+    assert (row["_run_id"], row["_exported_at"], row["_invalid"]) == (RUN, AT, None)
+    assert all(value is not None for name, value in row.items() if name != "_invalid")
+
+
+def test_what_is_absent_is_null_and_not_invalid() -> None:
+    row = table_of(BARE).to_pylist()[0]
+
+    assert {name for name, value in row.items() if value is not None} == {
+        "id", "base_id", "base_name", "is_active", "tags", "_run_id", "_exported_at",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [
+        ("birthday", "1990-05-04", date(1990, 5, 4)),
+        ("birthday", "", None),
+        ("address_zip", 12345, "12345"),
+        ("id", -(2**63), -(2**63)),
+        ("tags", None, None),
+        ("gender", "", ""),
+    ],
+)
+def test_what_fits_is_kept_as_its_type(name: str, value: object, read: object) -> None:
+    assert read_one(name, value) == (read, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("birthday", "1990-02-30"),
+        ("birthday", "0000-01-01"),
+        ("birthday", "0000-00-00"),
+        ("birthday", "19900504"),
+        ("birthday", "1990-5-4"),
+        ("birthday", "1990-05-04 "),
+        ("birthday", "１９９０-05-04"),
+        ("birthday", 19900504),
+        ("is_active", 1),
+        ("is_active", "true"),
+        ("id", True),
+        ("id", "5"),
+        ("id", 1.5),
+        ("base_id", 2**63),
+        ("email", 5),
+        ("email", ["a@b.example"]),
+        ("first_name", "\ud800"),
+        ("tags", "a,b"),
+        ("tags", ["a", None]),
+        ("tags", ["a", 1]),
+        ("tags", {"a": 1}),
+        ("address_zip", 1.5),
+        ("address_zip", True),
+    ],
+)
+def test_what_breaks_its_type_is_null_and_kept_as_it_came(name: str, value: object) -> None:
+    assert read_one(name, value) == (None, value)
+
+
+def test_a_base_or_address_that_is_no_object_is_kept_whole() -> None:
+    row = table_of({"Id": 1, "Base": "News", "Address": ["x"]}).to_pylist()[0]
+
+    assert (row["base_id"], row["address_city"]) == (None, None)
+    assert json.loads(row["_invalid"]) == {"Base": "News", "Address": ["x"]}
+
+
+def test_a_broken_row_leaves_its_neighbours_alone() -> None:
+    together, alone = table_of(FULL, BROKEN, BARE), table_of(FULL)
+
+    assert together.to_pylist()[0] == alone.to_pylist()[0]
+    assert set(json.loads(together["_invalid"][1].as_py())) == {"Base", "is_active", "email", "tags", "birthday"}
+    assert together["_invalid"][2].as_py() is None
+
+
+def test_no_rows_make_an_empty_table_of_the_same_schema() -> None:
+    assert build_table([], run_id=RUN, exported_at=AT).equals(SCHEMA.empty_table())
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMES), JSON), max_size=6))
+def test_no_answer_breaks_it_and_nothing_is_lost(cells: list[tuple[str, Any]]) -> None:
+    table = build_table([wire_of(name, value) for name, value in cells], run_id=RUN, exported_at=AT)
+
+    assert table.schema == SCHEMA
+    table.validate(full=True)
+    for (name, value), row in zip(cells, table.to_pylist(), strict=True):
+        is_empty = value is None or (name == "birthday" and value == "")
+        assert (row[name] is not None) ^ (row["_invalid"] is not None) ^ is_empty
+
+
+def test_arrow_is_only_asked_for_what_it_is_strict_about() -> None:
+    """Arrow takes a tuple for a list and 2.0 for an integer: types are looked at before it is asked."""
+    assert pa.array([2.0], pa.int64()).to_pylist() == [2]
+    assert read_one("id", 2.0) == (None, 2.0)

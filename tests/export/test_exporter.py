@@ -1,0 +1,238 @@
+"""An export against the sandbox: the same rows and types everywhere, and no target harmed."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from connector.api import open_client
+from connector.api.listing import ListFailed, Progress
+from connector.errors import ConfigurationError
+from connector.export import Destination, Format, export_subscribers, parse_destination, read_subscribers
+from connector.export.columns import SCHEMA
+from connector.export.frame import build_frame
+from connector.pages import Reason
+from connector.protocol import ListQuery
+from connector.sandbox import SandboxProcess
+from tests.export.exports import create, export, hurried, now, service_of
+from tests.export.readers import place_in, read_back
+
+PEOPLE: list[dict[str, object]] = [
+    {
+        "base_id": 7, "is_active": True, "email": "zoë@bücher.example", "first_name": 'Zoë "Zo"',
+        "last_name": "O'Neil\nvan Dam", "gender": "female", "phone": "+31 20 123", "tags": ["a,b", 'say "hi"', "日本"],
+        "client_user_id": "007", "custom_field1": "null", "custom_field2": "", "custom_field3": " spaced ",
+        "address_country": "NL", "address_city": "Ἀθῆναι", "address_state": "NH", "address_zip": 2134,
+        "address_line1": "שדרות רוטשילד", "address_line2": "a\r\nb", "address_line3": "x", "birthday": "1904-02-29",
+    },
+    {"base_id": 7, "email": "bare@example.com"},
+    {"base_name": "Shop, online", "is_active": False, "email": "bo@example.com", "tags": [], "gender": "male"},
+]  # fmt: skip
+RUNS_OWN = ["_run_id", "_exported_at"]
+
+
+@pytest.fixture(params=list(Format))
+def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
+    return parse_destination(place_in(tmp_path, request.param))
+
+
+def names_in(destination: Destination) -> list[str]:
+    return sorted(each.name for each in destination.path.parent.iterdir())
+
+
+def test_every_destination_holds_the_rows_and_types_of_read_subscribers(
+    sandbox: SandboxProcess, destination: Destination
+) -> None:
+    create(sandbox, *PEOPLE)
+
+    exported = export(sandbox, destination)
+
+    frame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token)
+    written = build_frame(read_back(destination))
+    pd.testing.assert_frame_equal(written.drop(columns=RUNS_OWN), frame.drop(columns=RUNS_OWN))
+    assert written.dtypes.equals(frame.dtypes)
+    assert (exported.written, exported.certificate.is_complete, exported.note) == (3, True, "")
+    assert written["_run_id"].tolist() == ["run-1"] * 3
+    assert written["_exported_at"].nunique() == 1
+
+
+@pytest.mark.parametrize("order", ["id", "email"])
+def test_thousands_of_rows_arrive_once(sandbox: SandboxProcess, destination: Destination, order: str) -> None:
+    sandbox.seed(4321, base_name="News")
+    sandbox.switch(order=order)
+
+    exported = export(sandbox, destination)
+
+    table = read_back(destination)
+    assert exported.written == table.num_rows == len(set(table["id"].to_pylist())) == 4321
+    assert table["_invalid"].null_count == 4321
+    assert len(names_in(destination)) == 1
+
+
+def test_an_empty_list_makes_an_empty_export(sandbox: SandboxProcess, destination: Destination) -> None:
+    exported = export(sandbox, destination)
+
+    assert (exported.written, exported.certificate.is_complete) == (0, True)
+    assert read_back(destination).equals(SCHEMA.empty_table())
+
+
+def test_an_incomplete_list_leaves_the_target_as_it_was(sandbox: SandboxProcess, destination: Destination) -> None:
+    sandbox.seed(1500, base_name="News")
+    sandbox.switch(order="shuffled")
+
+    exported = export(sandbox, destination)
+
+    assert (exported.written, exported.certificate.reason) == (0, Reason.UNSTABLE_ORDER)
+    assert "incomplete" in exported.note
+    assert names_in(destination) == []
+
+
+def test_an_incomplete_list_is_written_if_asked_for(sandbox: SandboxProcess, destination: Destination) -> None:
+    sandbox.seed(1500, base_name="News")
+    sandbox.switch(order="shuffled")
+
+    exported = export(sandbox, destination, allow_incomplete=True)
+
+    table = read_back(destination)
+    assert exported.written == exported.certificate.distinct == table.num_rows == len(set(table["id"].to_pylist()))
+    assert exported.note == ""
+
+
+def test_an_incomplete_list_replaces_nothing_even_if_asked_for(
+    sandbox: SandboxProcess, destination: Destination
+) -> None:
+    sandbox.seed(1500, base_name="News")
+    export(sandbox, destination)
+    before = read_back(destination)
+    sandbox.switch(order="shuffled")
+
+    exported = export(sandbox, destination, allow_incomplete=True)
+
+    assert exported.written == 0
+    assert "replaces nothing" in exported.note
+    assert read_back(destination).equals(before)
+    assert len(names_in(destination)) == 1
+
+
+def test_a_complete_list_is_written_whether_or_not_incomplete_ones_are_allowed(
+    sandbox: SandboxProcess, destination: Destination
+) -> None:
+    create(sandbox, *PEOPLE)
+    export(sandbox, destination)
+
+    assert export(sandbox, destination, allow_incomplete=True).written == 3
+
+
+def test_a_list_that_fails_leaves_the_target_as_it_was_and_no_file(
+    sandbox: SandboxProcess, destination: Destination
+) -> None:
+    create(sandbox, *PEOPLE)
+    export(sandbox, destination)
+    before = read_back(destination)
+    create(sandbox, {"base_id": 7, "email": "new@example.com"})
+    sandbox.switch(list_error=1)
+
+    with pytest.raises(ListFailed):
+        export(sandbox, destination)
+
+    assert read_back(destination).equals(before)
+    assert len(names_in(destination)) == 1
+
+
+def test_a_cancelled_export_leaves_the_target_as_it_was_and_no_file(
+    sandbox: SandboxProcess, destination: Destination
+) -> None:
+    create(sandbox, *PEOPLE)
+    export(sandbox, destination)
+    before = read_back(destination)
+    sandbox.seed(30_000, base_name="News")
+
+    async def run() -> None:
+        enough = asyncio.Event()
+
+        def follow(progress: Progress) -> None:
+            if progress.rows > 20_000:
+                enough.set()
+
+        async with open_client(service_of(sandbox)) as client:
+            exporting = asyncio.create_task(
+                export_subscribers(
+                    client, hurried(), ListQuery(), destination, run_id="run-2", now=now, on_progress=follow
+                )
+            )
+            await enough.wait()
+            exporting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await exporting
+
+    asyncio.run(run())
+
+    assert read_back(destination).equals(before)
+    assert len(names_in(destination)) == 1
+
+
+def test_a_target_that_cannot_be_had_is_told_before_the_first_request(sandbox: SandboxProcess, tmp_path: Path) -> None:
+    destination = parse_destination(f"sqlite:///{tmp_path}/w.db")
+    destination.path.write_text("this is no database, and much longer than its header would be" * 50)
+
+    with pytest.raises(ConfigurationError, match="another file"):
+        export(sandbox, destination)
+
+    assert sandbox.stats()["requests"].get("list", {}) in ({}, 0)
+
+
+def test_a_filtered_export_holds_only_what_was_asked_for(sandbox: SandboxProcess, tmp_path: Path) -> None:
+    create(sandbox, *PEOPLE)
+    sandbox.switch(filters="ignored")
+    destination = parse_destination(str(tmp_path / "out.parquet"))
+
+    exported = export(sandbox, destination, query=ListQuery(base_id=7))
+
+    assert exported.written == 2
+    assert set(read_back(destination)["base_id"].to_pylist()) == {7}
+    assert exported.certificate.filters == {"asked": {"base_id": 7}, "dropped": 1}
+
+
+def test_the_certificate_speaks_of_the_last_sweep_and_so_does_the_export(
+    sandbox: SandboxProcess, tmp_path: Path
+) -> None:
+    """In an order not by id that changes for good, every sweep differs; the last one alone is written."""
+    sandbox.seed(3000, base_name="News")
+    sandbox.switch(order="email", churn_insert=1, churn_delete=1)
+    destination = parse_destination(str(tmp_path / "out.parquet"))
+
+    exported = export(sandbox, destination, allow_incomplete=True)
+
+    certificate = exported.certificate
+    assert (certificate.reason, certificate.sweeps) == (Reason.CHANGING, 5)
+    assert exported.written == certificate.distinct == read_back(destination).num_rows
+    assert certificate.appeared > 0
+    assert certificate.vanished > 0
+
+
+def test_types_do_not_depend_on_the_values(sandbox: SandboxProcess) -> None:
+    empty = read_subscribers(base_url=sandbox.base_url, token=sandbox.token)
+    create(sandbox, *PEOPLE)
+    full = read_subscribers(base_url=sandbox.base_url, token=sandbox.token)
+
+    assert empty.dtypes.equals(full.dtypes)
+    assert (len(empty), len(full)) == (0, 3)
+    types = {name: str(full[name].dtype) for name in ("id", "is_active", "email", "birthday", "address_zip")}
+    assert types == {
+        "id": "Int64", "is_active": "boolean", "email": "str", "birthday": "date32[day][pyarrow]", "address_zip": "str",
+    }  # fmt: skip
+
+
+def test_values_come_back_as_they_were_sent_under_the_normalisation_rules(sandbox: SandboxProcess) -> None:
+    create(sandbox, *PEOPLE)
+
+    table = pa.Table.from_pandas(read_subscribers(base_url=sandbox.base_url, token=sandbox.token))
+    rows: list[dict[str, Any]] = table.to_pylist()
+    full, bare = rows[0], rows[1]
+    sent = PEOPLE[0] | {"address_zip": "2134"}
+    read = {name: str(full[name]) if name == "birthday" else full[name] for name in sent}
+    assert read == sent
+    assert bare["is_active"] is False

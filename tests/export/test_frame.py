@@ -1,0 +1,65 @@
+"""`read_subscribers`: from a script, from a notebook, and its ways to fail."""
+
+import asyncio
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from connector.api.listing import ListFailed
+from connector.errors import ConfigurationError
+from connector.export import IncompleteList, read_subscribers
+from connector.sandbox import SandboxProcess
+from tests.export.exports import create
+
+
+def read(sandbox: SandboxProcess, **options: Any) -> pd.DataFrame:
+    return read_subscribers(base_url=sandbox.base_url, token=sandbox.token, **options)
+
+
+def test_it_works_where_a_loop_runs_already(sandbox: SandboxProcess) -> None:
+    create(sandbox, {"base_id": 7, "email": "ann@example.com"})
+
+    async def notebook() -> pd.DataFrame:
+        return read(sandbox)
+
+    assert asyncio.run(notebook())["email"].tolist() == ["ann@example.com"]
+
+
+def test_what_fails_in_a_running_loop_is_raised_there(sandbox: SandboxProcess) -> None:
+    async def notebook() -> None:
+        read_subscribers(base_url=sandbox.base_url, token="another")
+
+    with pytest.raises(ListFailed, match="Check the token"):
+        asyncio.run(notebook())
+
+
+def test_filters_are_those_of_the_list(sandbox: SandboxProcess) -> None:
+    create(sandbox, {"base_id": 7, "email": "ann@example.com"}, {"base_id": 8, "email": "bo@example.com"})
+
+    assert read(sandbox, base_id=8)["email"].tolist() == ["bo@example.com"]
+    assert read(sandbox, email="ann@example.com")["base_id"].tolist() == [7]
+    with pytest.raises(ConfigurationError, match=r"first_name, last_name, gender; not by all of base"):
+        read(sandbox, base=8)
+
+
+def test_the_certificate_comes_with_the_frame(sandbox: SandboxProcess) -> None:
+    assert read(sandbox).attrs["certificate"]["verdict"] == "complete"
+
+
+def test_an_incomplete_list_is_an_error_unless_allowed(sandbox: SandboxProcess) -> None:
+    sandbox.seed(1500, base_name="News")
+    sandbox.switch(order="shuffled")
+
+    with pytest.raises(IncompleteList) as refusal:
+        read(sandbox)
+    assert not refusal.value.certificate.is_complete
+
+    frame = read(sandbox, allow_incomplete=True)
+    assert frame["id"].is_unique
+    assert frame.attrs["certificate"]["verdict"] == "incomplete"
+
+
+def test_plain_http_to_another_machine_is_refused() -> None:
+    with pytest.raises(ConfigurationError):
+        read_subscribers(base_url="http://example.com", token="t0ken")

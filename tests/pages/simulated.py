@@ -1,0 +1,166 @@
+"""A list that changes while it is read, in any order, and a service that may misreport it; seeded, on no clock.
+
+It keeps the truth: who was on the list throughout the reading, and who ever was.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+
+import numpy as np
+
+from connector.pages import Certificate, Reading
+from tests.pages.times import FINISHED, STARTED
+
+ORDERS = (
+    "id",
+    "id_desc",
+    "email",
+    "touched",
+    "touched_desc",
+    "ties",
+    "shuffled",
+    "sometimes",
+    "page_sorted",
+    "replicas",
+)
+STABLE = ("id", "id_desc", "email")
+
+
+@dataclass(slots=True)
+class SimulatedList:
+    """`order` names how the list is sorted (see `_sorted`); `inserts`, `deletes` and `touches` are chances per request.
+
+    `late` is the share of inserts whose id lies among the existing ones. `total` is honest, or a cap, a wrong number or
+    none; `paging` is honest, aligned (offset cut to a multiple of limit), stuck (offset ignored), clamped (offset at
+    most 3 limits) or silent (at most half the limit, and the echo does not say so).
+    """
+
+    random: Random
+    count: int
+    order: str = "id"
+    limit: int = 20
+    inserts: float = 0.0
+    deletes: float = 0.0
+    touches: float = 0.0
+    burst: int = 1
+    late: float = 0.0
+    total: str = "honest"
+    paging: str = "honest"
+    echoes: bool = True
+    ids: list[int] = field(default_factory=list)
+    email: dict[int, float] = field(default_factory=dict)
+    touched: dict[int, int] = field(default_factory=dict)
+    requests: int = 0
+    ever: set[int] = field(default_factory=set)
+    throughout: set[int] = field(default_factory=set)
+    _clock: int = 0
+
+    def __post_init__(self) -> None:
+        for number in range(self.count):
+            self._insert(1 + 10 * number)
+        self.throughout = set(self.ids)
+        self.ever = set(self.ids)
+
+    def answer(self, offset: int, limit: int) -> tuple[list[int], int | None, int | None, int | None]:
+        """The ids of a page and its three echoes; then the list changes."""
+        if self.requests:
+            self._change()
+        self.requests += 1
+        shown = min(limit, self.limit)
+        place = self._place(offset, shown)
+        rows = self._sorted()[place : place + (shown // 2 or 1 if self.paging == "silent" else shown)]
+        if self.order == "page_sorted":
+            rows = sorted(rows)
+        if not self.echoes:
+            return rows, self._total(), None, None
+        return rows, self._total(), place if self.paging == "clamped" else offset, shown
+
+    def _place(self, offset: int, limit: int) -> int:
+        if self.paging == "aligned":
+            return offset - offset % limit
+        if self.paging == "clamped":
+            return min(offset, 3 * limit)
+        return 0 if self.paging == "stuck" else offset
+
+    def _total(self) -> int | None:
+        count = len(self.ids)
+        return {
+            "honest": count,
+            "cap": min(count, 2 * self.limit),
+            "page_cap": min(count, self.limit),
+            "wrong": count + 3,
+            "apart": count + self.random.choice((-1, 0, 0, 1)),
+            "none": None,
+        }[self.total]
+
+    def _sorted(self) -> list[int]:
+        order = self.order
+        if order == "sometimes":
+            order = self.random.choice(("id", "id", "id", "shuffled"))
+        if order == "replicas":
+            order = self.random.choice(("id", "email"))
+        match order:
+            case "id":
+                return sorted(self.ids)
+            case "id_desc":
+                return sorted(self.ids, reverse=True)
+            case "email" | "page_sorted":
+                return sorted(self.ids, key=self.email.__getitem__)
+            case "touched":
+                return sorted(self.ids, key=lambda each: (self.touched[each], each))
+            case "touched_desc":
+                return sorted(self.ids, key=lambda each: (-self.touched[each], -each))
+            case "ties":  # by a coarse key, and within it as it pleases
+                return sorted(self.ids, key=lambda each: (each // 70, self.random.random()))
+            case _:
+                return self.random.sample(self.ids, len(self.ids))
+
+    def _change(self) -> None:
+        for _ in range(self.burst):
+            if self.random.random() < self.inserts:
+                is_late = self.random.random() < self.late
+                self._insert(self.random.randrange(10 * self.count + 10) if is_late else 11 + max(self.ids, default=0))
+            if self.ids and self.random.random() < self.deletes:
+                gone = self.ids.pop(self.random.randrange(len(self.ids)))
+                self.throughout.discard(gone)
+            if self.ids and self.random.random() < self.touches:
+                self._clock += 1
+                self.touched[self.random.choice(self.ids)] = self._clock
+
+    def _insert(self, new: int) -> None:
+        if new in self.ever:
+            return
+        self.ids.append(new)
+        self.ever.add(new)
+        self.email[new] = self.random.random()
+        self._clock += 1
+        self.touched[new] = self._clock if self.requests else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The certificate, and the rows kept of each sweep in the order in which they came."""
+
+    certificate: Certificate
+    sweeps: dict[int, list[int]]
+
+    @property
+    def rows(self) -> list[int]:
+        return self.sweeps[max(self.sweeps)] if self.sweeps else []
+
+    def is_false(self, simulated: SimulatedList) -> bool:
+        """False: a certificate under which somebody who was there throughout is missing, or a row is twice, or new."""
+        rows = self.rows
+        is_wrong = len(set(rows)) < len(rows) or not simulated.throughout <= set(rows) <= simulated.ever
+        return self.certificate.is_complete and (is_wrong or self.certificate.distinct != len(rows))
+
+
+def read(simulated: SimulatedList, limit: int = 1000) -> Result:
+    """Read the whole simulated list."""
+    reading, sweeps = Reading(limit), dict[int, list[int]]()
+    while (page := reading.decide_next()) is not None:
+        assert simulated.requests < 20_000, "the reading does not end"
+        ids, total, offset, shown = simulated.answer(page.offset, page.limit)
+        kept = reading.take(np.array(ids, dtype=np.int64), total=total, offset=offset, limit=shown)
+        sweeps.setdefault(page.sweep, []).extend(each for each, keep in zip(ids, kept, strict=True) if keep)
+    return Result(reading.certify(STARTED, FINISHED), sweeps)

@@ -1,0 +1,41 @@
+"""What a filter asked for is compared here, whatever the service lets through."""
+
+from typing import Any
+
+import pytest
+
+from connector.pages import build_match
+
+
+@pytest.mark.parametrize(
+    ("asked", "wire", "matches"),
+    [
+        ({"email": "Ann@Example.com "}, {"Email": "ann@example.com"}, True),
+        ({"email": "ann@example.com"}, {"Email": "joann@example.com"}, False),
+        ({"email": "ann@example.com"}, {}, False),
+        ({"client_user_id": "7"}, {"ClientUserId": " 7"}, True),
+        ({"client_user_id": "a"}, {"ClientUserId": "A"}, False),
+        ({"client_user_id": "7"}, {"ClientUserId": 7}, False),
+        ({"base_id": 7}, {"Base": {"Id": 7}}, True),
+        ({"base_id": 7}, {"Base": {"Id": 8}}, False),
+        ({"base_id": 1}, {"Base": {"Id": True}}, False),
+        ({"base_id": 7}, {"Base": None}, False),
+        ({"is_active": False}, {"IsActive": False}, True),
+        ({"is_active": False}, {}, False),
+        ({"gender": ""}, {}, True),
+        ({"gender": ""}, {"Gender": None}, True),
+        ({"gender": ""}, {"Gender": "male"}, False),
+        ({"first_name": "Ann"}, {"FirstName": "Anna"}, False),
+        ({"first_name": "Ann", "last_name": "Lee"}, {"FirstName": "Ann", "LastName": "Lee"}, True),
+        ({"first_name": "Ann", "last_name": "Lee"}, {"FirstName": "Ann", "LastName": "Li"}, False),
+    ],
+)
+def test_match(asked: dict[str, object], wire: dict[str, Any], matches: bool) -> None:
+    match = build_match(asked)
+
+    assert match is not None
+    assert match(wire) is matches
+
+
+def test_nothing_asked_needs_no_match() -> None:
+    assert build_match({}) is None

@@ -1,0 +1,189 @@
+"""A reading page by page: what is asked, what is kept, what is certified."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from connector.pages import Certificate, Page, Reading, Reason
+from tests.pages.times import FINISHED, STARTED
+
+Rows = list[int]
+Change = Callable[[Rows], None]
+
+
+def play(
+    rows: Rows, changes: dict[int, Change] | None = None, limit: int = 100
+) -> tuple[Certificate, list[Page], Rows]:
+    """Read an honest list in the order of `rows`; `changes` happen before the request of that number (0 = first)."""
+    reading, pages, kept = Reading(limit), list[Page](), Rows()
+    while (page := reading.decide_next()) is not None:
+        if changes and len(pages) in changes:
+            changes[len(pages)](rows)
+        if pages and page.sweep != pages[-1].sweep:
+            kept.clear()
+        pages.append(page)
+        ids = rows[page.offset : page.offset + page.limit]
+        mask = reading.take(np.array(ids, dtype=np.int64), total=len(rows), offset=page.offset, limit=page.limit)
+        kept += [each for each, is_kept in zip(ids, mask, strict=True) if is_kept]
+    return reading.certify(STARTED, FINISHED), pages, kept
+
+
+def offsets(pages: Sequence[Page]) -> list[int]:
+    return [page.offset for page in pages]
+
+
+def insert(place: int, *ids: int) -> Change:
+    return lambda rows: rows.__setitem__(slice(place, place), ids)
+
+
+def delete(start: int, stop: int) -> Change:
+    return lambda rows: rows.__delitem__(slice(start, stop))
+
+
+def test_an_empty_list_takes_one_request() -> None:
+    certificate, pages, kept = play([])
+
+    assert (certificate.reason, offsets(pages), kept) == (Reason.ONE_ANSWER, [0], [])
+    assert (certificate.total_first, certificate.total_last, certificate.distinct) == (0, 0, 0)
+
+
+def test_a_list_that_fits_a_page_takes_two_requests_in_any_order() -> None:
+    certificate, pages, kept = play([5, 3, 9, 1])
+
+    assert (certificate.reason, offsets(pages), kept) == (Reason.ONE_ANSWER, [0, 4], [5, 3, 9, 1])
+
+
+def test_neighbouring_pages_overlap_and_the_overlap_is_kept_once() -> None:
+    certificate, pages, kept = play(list(range(1, 251)))
+
+    assert offsets(pages) == [0, 95, 190, 250]
+    assert kept == list(range(1, 251))
+    assert (certificate.reason, certificate.pages, certificate.sweeps) == (Reason.ID_ORDER, 4, 1)
+
+
+def test_the_last_page_is_never_too_short_to_be_evidence_of_its_order() -> None:
+    _, pages, kept = play(list(range(1, 197)))
+
+    assert offsets(pages) == [0, 95, 164, 196]
+    assert len(kept) == 196
+
+
+@pytest.mark.parametrize("count", [10_000, 100_000])
+def test_a_quiet_list_in_id_order_costs_at_most_a_tenth_more_than_the_fewest_pages(count: int) -> None:
+    certificate, _, _ = play(list(range(count)), limit=1000)
+
+    assert certificate.pages <= 1.1 * (count / 1000 + 1)  # and the empty page past the end
+
+
+def test_any_other_stable_order_costs_at_most_twice_that() -> None:
+    rows = list(range(20_000))
+    np.random.default_rng(1).shuffle(rows)
+
+    certificate, _, _ = play(rows, limit=1000)
+
+    assert (certificate.reason, certificate.pages <= 2.2 * 21) == (Reason.TWO_SWEEPS, True)
+
+
+def test_after_many_deletions_the_reading_steps_back_until_the_pages_join() -> None:
+    rows = list(range(1, 501))
+
+    certificate, pages, kept = play(rows, {1: delete(0, 30)})
+
+    assert offsets(pages)[:3] == [0, 95, 68]  # 5 rows back are not enough for 30, and 32 are
+    assert certificate.reason is Reason.ID_ORDER
+    assert kept == list(range(1, 501)), "nobody behind the deleted ones is skipped"
+    assert certificate.vanished == 30
+
+
+def test_after_an_insertion_larger_than_a_page_the_reading_goes_on_from_rows_it_knows() -> None:
+    rows = list(range(1000, 500, -1))
+    newcomers = range(1250, 1000, -1)
+
+    certificate, _, kept = play(rows, {2: insert(0, *newcomers)})
+
+    assert certificate.reason is Reason.ID_ORDER
+    assert set(range(501, 1001)) <= set(kept)
+    assert len(kept) == len(set(kept))
+
+
+def test_rows_inserted_at_the_head_of_a_descending_list_are_looked_at_and_counted() -> None:
+    certificate, pages, kept = play(list(range(500, 0, -1)), {2: insert(0, 503, 502, 501)})
+
+    assert offsets(pages)[-1] == 0
+    assert certificate.reason is Reason.ID_ORDER
+    assert (certificate.appeared, certificate.vanished) == (3, 0)
+    assert set(kept) == set(range(1, 504))
+
+
+def test_an_old_row_that_went_to_the_head_unread_takes_the_proof_by_id_order_away() -> None:
+    def touch(rows: Rows) -> None:
+        rows.insert(0, rows.pop(450))
+
+    certificate, _, kept = play(list(range(500, 0, -1)), {2: touch})
+
+    assert certificate.reason is Reason.TWO_SWEEPS
+    assert set(kept) == set(range(1, 501))
+
+
+def test_who_is_only_in_earlier_sweeps_has_vanished_and_who_is_not_in_the_first_has_appeared() -> None:
+    rows = list(range(300))
+    np.random.default_rng(1).shuffle(rows)
+    gone = rows[150]
+
+    def change(rows: Rows) -> None:
+        rows.remove(gone)
+        rows.append(1000)
+
+    certificate, _, kept = play(rows, {5: change})  # the second sweep begins with request 5
+
+    assert (certificate.reason, certificate.sweeps) == (Reason.TWO_SWEEPS, 3)
+    assert (certificate.appeared, certificate.vanished) == (1, 1)
+    assert set(kept) == set(rows)
+
+
+def test_a_row_without_end_of_change_is_incomplete_after_five_sweeps() -> None:
+    rows = list(range(300))
+    np.random.default_rng(1).shuffle(rows)
+    changes = {number: insert(299, 1000 + number) for number in range(3, 100, 4)}
+
+    certificate, _, _ = play(rows, changes)
+
+    assert (certificate.reason, certificate.sweeps) == (Reason.CHANGING, 5)
+
+
+def test_an_id_twice_in_one_answer_is_kept_once_and_never_certified() -> None:
+    certificate, _, kept = play([1, 2, 3, 3, 4])
+
+    assert not certificate.is_complete
+    assert kept == [1, 2, 3, 4]
+
+
+def test_a_count_that_was_off_for_a_moment_is_counted_again() -> None:
+    rows = list(range(1, 251))
+    reading, asked = Reading(100), 0
+    while (page := reading.decide_next()) is not None:
+        asked += 1
+        total = 249 if asked == 3 else 250  # the page that ends the list
+        ids = np.array(rows[page.offset : page.offset + 100], dtype=np.int64)
+        reading.take(ids, total=total, offset=page.offset, limit=100)
+
+    certificate = reading.certify(STARTED, FINISHED)
+    assert (certificate.reason, certificate.sweeps) == (Reason.ID_ORDER, 1)
+
+
+def test_a_smaller_limit_that_is_echoed_is_followed() -> None:
+    rows = list(range(1, 500))
+    reading, asked = Reading(1000), list[int]()
+    while (page := reading.decide_next()) is not None:
+        asked.append(page.offset)
+        ids = np.array(rows[page.offset : page.offset + 200], dtype=np.int64)
+        reading.take(ids, total=499, offset=page.offset, limit=200)
+
+    assert asked == [0, 190, 380, 499]
+    assert reading.certify(STARTED, FINISHED).reason is Reason.ID_ORDER
+
+
+def test_no_certificate_is_given_before_the_end() -> None:
+    with pytest.raises(ValueError, match="has not ended"):
+        Reading().certify(STARTED, FINISHED)

@@ -1,0 +1,124 @@
+"""No certificate is false, whatever the list does while it is read; and lists that can be proved are."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from connector.pages import Order, Reason
+from tests.pages.simulated import STABLE, SimulatedList, read
+from tests.pages.worlds import build_large_world, build_small_world
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_certificate_is_false_in_small_worlds(part: int) -> None:
+    reasons = Counter[Reason]()
+    for seed in range(part * 400, (part + 1) * 400):
+        simulated = build_small_world(seed)
+        result = read(simulated)
+        assert not result.is_false(simulated), f"seed {seed}: {result.certificate}"
+        reasons[result.certificate.reason] += 1
+    assert set(reasons) == set(Reason), "the worlds no longer meet every verdict"
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_no_certificate_is_false_in_large_worlds(part: int) -> None:
+    reasons = Counter[Reason]()
+    for seed in range(part * 150, (part + 1) * 150):
+        simulated = build_large_world(seed)
+        result = read(simulated)
+        assert not result.is_false(simulated), f"seed {seed}: {result.certificate}"
+        reasons[result.certificate.reason] += 1
+    assert reasons[Reason.ID_ORDER] > 20
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("order", ["id", "id_desc"])
+def test_a_list_in_id_order_is_certified_by_one_sweep_whatever_the_churn(order: str, seed: int) -> None:
+    simulated = SimulatedList(
+        Random(seed), 700, order, limit=100, inserts=0.6, deletes=0.6, burst=3, late=0.3 * (seed % 2)
+    )
+
+    result = read(simulated)
+
+    certificate = result.certificate
+    assert (certificate.reason, certificate.sweeps) == (Reason.ID_ORDER, 1)
+    assert simulated.throughout <= set(result.rows) <= simulated.ever
+    assert certificate.order is (Order.ID if order == "id" else Order.ID_DESC)
+    assert certificate.appeared + certificate.vanished > 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_quiet_list_in_another_stable_order_is_certified_by_two_sweeps(seed: int) -> None:
+    result = read(SimulatedList(Random(seed), 500, "email", limit=100))
+
+    certificate = result.certificate
+    assert (certificate.reason, certificate.sweeps, certificate.order) == (Reason.TWO_SWEEPS, 2, Order.OTHER)
+    assert len(set(result.rows)) == len(result.rows) == certificate.distinct == 500
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_list_that_is_shuffled_at_each_request_is_never_certified(seed: int) -> None:
+    certificate = read(SimulatedList(Random(seed), 500, "shuffled", limit=100)).certificate
+
+    assert not certificate.is_complete
+    assert (certificate.reason, certificate.order) == (Reason.UNSTABLE_ORDER, Order.UNSTABLE)
+    assert certificate.sweeps == 2, "a hopeless list is not read five times"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_pages_sorted_one_by_one_do_not_pass_for_id_order(seed: int) -> None:
+    assert read(SimulatedList(Random(seed), 500, "page_sorted", limit=100)).certificate.reason is not Reason.ID_ORDER
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_old_row_that_moves_to_the_head_unread_is_not_overlooked(seed: int) -> None:
+    """By last change, newest first, a list looks as if in descending id order until somebody old is touched."""
+    simulated = SimulatedList(Random(seed), 600, "touched_desc", limit=100)
+    simulated.touches = 0.3
+    result = read(simulated)
+
+    assert not result.is_false(simulated)
+    if simulated.throughout - set(result.rows):
+        assert not result.certificate.is_complete
+
+
+@pytest.mark.parametrize("order", STABLE)
+@pytest.mark.parametrize("count", [0, 1, 2, 15, 99, 100, 101, 195, 196, 290])
+def test_a_quiet_honest_list_is_always_certified(order: str, count: int) -> None:
+    result = read(SimulatedList(Random(count), count, order, limit=100))
+
+    assert result.certificate.is_complete
+    assert result.certificate.distinct == len(result.rows) == count
+
+
+@pytest.mark.parametrize("paging", ["aligned", "silent"])
+def test_a_quiet_list_paged_in_an_odd_way_is_certified_all_the_same(paging: str) -> None:
+    result = read(SimulatedList(Random(1), 750, "id", limit=100, paging=paging))
+
+    assert result.certificate.is_complete
+    assert len(result.rows) == 750
+
+
+@pytest.mark.parametrize(("paging", "reason"), [("stuck", Reason.TOTAL_COUNT), ("clamped", Reason.TOTAL_COUNT)])
+def test_a_list_whose_end_is_out_of_reach_is_incomplete(paging: str, reason: Reason) -> None:
+    certificate = read(SimulatedList(Random(1), 750, "id", limit=100, paging=paging)).certificate
+
+    assert (certificate.is_complete, certificate.reason) == (False, reason)
+
+
+@pytest.mark.parametrize("total", ["cap", "wrong", "none"])
+@pytest.mark.parametrize("order", STABLE)
+def test_a_total_count_that_disagrees_for_good_is_incomplete(order: str, total: str) -> None:
+    result = read(SimulatedList(Random(1), 750, order, limit=100, total=total))
+
+    assert (result.certificate.is_complete, result.certificate.reason) == (False, Reason.TOTAL_COUNT)
+    assert len(result.rows) == 750, "what can be read is read, for those who want it incomplete"
+
+
+def test_a_capped_total_count_does_not_hide_the_row_behind_it_when_another_goes() -> None:
+    """1 page of rows, TotalCount says so too, and the row behind it slips forward as one before it is deleted."""
+    for seed in range(300):
+        simulated = SimulatedList(Random(seed), 101, "email", limit=100, deletes=0.5, total="page_cap")
+        result = read(simulated)
+        assert not result.is_false(simulated), f"seed {seed}"

@@ -1,0 +1,139 @@
+"""Every field of api.md 2.1 goes in and comes back equal, under the normalisation rules; Unicode included."""
+
+import asyncio
+import csv
+import json
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pandas as pd
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from connector.api.client import open_client
+from connector.api.service import Service
+from connector.api.token import Token
+from connector.export import read_subscribers
+from connector.fields import SENT
+from connector.protocol import Created, encode_subscriber
+from connector.sandbox import SandboxProcess
+from tests.pipelines.conftest import Connector
+
+TEXT = (
+    st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp")), min_size=1, max_size=20)
+    .map(str.strip)
+    .filter(bool)
+)
+PERSON = st.fixed_dictionaries(
+    {
+        "is_active": st.booleans(),
+        "first_name": TEXT,
+        "last_name": TEXT,
+        "gender": st.sampled_from(["male", "female"]),
+        "phone": st.from_regex(r"\+?0?[0-9 ()-]{3,15}[0-9]", fullmatch=True).map(str.strip),
+        "tags": st.lists(TEXT, min_size=1, max_size=4),
+        "client_user_id": TEXT,
+        "custom_field1": TEXT,
+        "custom_field2": TEXT,
+        "custom_field3": TEXT,
+        "address_country": st.sampled_from(["NL", "DE", "JP", "BR"]),
+        "address_city": TEXT,
+        "address_state": TEXT,
+        "address_zip": st.integers(1, 2**53 - 1),
+        "address_line1": TEXT,
+        "address_line2": TEXT,
+        "address_line3": TEXT,
+        "birthday": st.dates(date(1900, 1, 1), date(2020, 1, 1)).map(date.isoformat),
+    }
+)
+PEOPLE = st.lists(PERSON, min_size=1, max_size=8)
+NAMES = tuple(field.name for field in SENT)
+SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def address(people: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same people, each with an address of its own."""
+    hosts = ("example.com", "bücher.example", "παράδειγμα.gr")
+    return [person | {"email": f"Person+{number}@{hosts[number % 3]}"} for number, person in enumerate(people)]
+
+
+def expect(people: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What should come back: the zip as a string, the birthday as a date."""
+    return [
+        {name: str(value) if name == "address_zip" else value for name, value in person.items()} for person in people
+    ]
+
+
+def read_back(sandbox: SandboxProcess) -> list[dict[str, Any]]:
+    frame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token).sort_values("id")
+    assert frame["_invalid"].isna().all()
+    plain = frame[list(NAMES)].astype(object).where(frame[list(NAMES)].notna(), None)
+    return [{str(name): _plain(value) for name, value in row.items()} for row in plain.to_dict("records")]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, date):
+        return value.isoformat()
+    return list(value) if not isinstance(value, str | bool | type(None)) else value
+
+
+async def create_all(sandbox: SandboxProcess, people: Sequence[dict[str, Any]]) -> None:
+    async with open_client(Service(sandbox.base_url, Token(sandbox.token))) as client:
+        for person in people:
+            answer = await client.create_subscriber(encode_subscriber({"base_id": 7} | person))
+            assert isinstance(answer, Created)
+
+
+@SLOW
+@given(PEOPLE)
+def test_what_is_created_is_what_is_listed(sandbox: SandboxProcess, people: list[dict[str, Any]]) -> None:
+    sandbox.reset()
+    people = address(people)
+    asyncio.run(create_all(sandbox, people))
+    assert read_back(sandbox) == expect(people)
+
+
+def write_file(path: Path, people: Sequence[dict[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, NAMES)
+        writer.writeheader()
+        for person in people:
+            writer.writerow(
+                person | {"tags": json.dumps(person["tags"]), "is_active": str(person["is_active"]).lower()}
+            )
+
+
+def start_anew(connector: Connector) -> None:
+    """Another service, and a ledger that knows nothing of it."""
+    connector.sandbox.reset()
+    connector.environ["CONNECTOR_STATE_DIR"] = mkdtemp(dir=connector.folder)
+
+
+@settings(SLOW, max_examples=4)
+@given(PEOPLE)
+def test_a_file_comes_in_whole_and_its_export_comes_in_whole_elsewhere(
+    connector: Connector, tmp_path: Path, people: list[dict[str, Any]]
+) -> None:
+    start_anew(connector)
+    people = address(people)
+    write_file(tmp_path / "people.csv", people)
+    assert connector.import_file(tmp_path / "people.csv").rows["created"] == len(people)
+    by_email = {person["email"]: person for person in read_back(connector.sandbox)}
+    assert by_email == {person["email"]: person for person in expect(people)}
+    assert connector.run_json("export", "out.csv").code == 0
+    start_anew(connector)
+    again = connector.run_json("import", "out.csv", "--base-name", "Elsewhere")
+    assert again.rows == {"read": len(people), "created": len(people)}
+    assert {person["email"]: person for person in read_back(connector.sandbox)} == by_email
+
+
+def test_the_frame_is_typed_whatever_it_holds(sandbox: SandboxProcess) -> None:
+    frame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token)
+    assert len(frame) == 0
+    types = {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
+    assert (types["id"], types["is_active"], types["email"]) == ("Int64", "boolean", "str")
+    assert isinstance(frame["tags"].dtype, pd.ArrowDtype)
+    assert isinstance(frame["birthday"].dtype, pd.ArrowDtype)
