@@ -1,7 +1,7 @@
 """An export's verdict on its own completeness (design, section 7); it knows the list only by what was seen of it."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -56,9 +56,9 @@ class Certificate:
     total_last: int | None
     appeared: int
     vanished: int
+    filters: Mapping[str, Any]
     started_at: datetime
     finished_at: datetime
-    filters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -67,7 +67,6 @@ class Certificate:
 
     def as_report(self) -> dict[str, Any]:
         """The report's `certificate` object: plain JSON values, times as ISO 8601."""
-        plain = asdict(self)
-        times = {name: plain.pop(name).isoformat() for name in ("started_at", "finished_at")}
-        words = {name: str(plain[name]) for name in ("verdict", "reason", "order")}
-        return plain | words | {"filters": plain.pop("filters")} | times
+        times = {name: getattr(self, name).isoformat() for name in ("started_at", "finished_at")}
+        words = {name: str(getattr(self, name)) for name in ("verdict", "reason", "order")}
+        return asdict(self) | words | times

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from connector.pages.answer import Answer
 from connector.pages.certificate import Certificate, Order, Reason, Verdict
 from connector.pages.id_set import NO_IDS, IdArray, IdSet, Mask, contained
-from connector.pages.sweep import Answer, Ending, Sweep
+from connector.pages.sweep import Ending, Sweep
 
 MOST_SWEEPS = 5
 """Design, section 7, rule 2."""

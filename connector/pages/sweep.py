@@ -4,18 +4,14 @@ What the list may look like is not known; each page must join the one before it,
 Only ids come in: who they are is not its business.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
+from connector.pages.answer import Answer, Taken, count_overlap
 from connector.pages.id_set import IdArray, IdSet, Mask, first_occurrences
 from connector.pages.joint import Bond, Joint, decide_direction, decide_joint
 from connector.pages.totals import Changes, Totals
-
-_OVERLAP_SHARE = 20
-"""A page repeats 1/20 of the one before: 5.3 % more pages, and 50 people of a full page may vanish between two requests
-before a step back is needed."""
 
 CONVINCING = 16
 """So many rows stand in id order by chance once in 16! = 2 * 10**13 times: a shorter page is no evidence of it."""
@@ -47,41 +43,6 @@ class _Phase(Enum):
     HEAD = "head"  # looks at who was inserted at the head meanwhile
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One page as it came: where it was asked for, its ids, and the three echoes."""
-
-    asked: int
-    ids: IdArray
-    total: int | None
-    offset: int | None
-    limit: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """A page that joined."""
-
-    offset: int
-    ids: IdArray
-    total: int | None
-    is_short: bool
-
-    @property
-    def end(self) -> int:
-        return self.offset + len(self.ids)
-
-    def is_repeated_by(self, answer: Answer) -> bool:
-        """Whether another place has the very same rows, though the list claims not to have changed (rule 5)."""
-        is_elsewhere = answer.asked != self.offset and answer.total == self.total
-        return is_elsewhere and np.array_equal(answer.ids, self.ids)
-
-    @property
-    def step(self) -> int:
-        """The rows by which a page like this one moves on."""
-        return max(1, len(self.ids) - _overlap(len(self.ids)))
-
-
 class Sweep:
     """The walk: `next_offset` says what to ask for, `take` what to make of the answer, until `ending` is set."""
 
@@ -101,8 +62,8 @@ class Sweep:
         self.is_convincing = True  # every page long enough to be evidence of the order
         self._limit = 0  # rows that a full page has: as echoed or, without an echo, the most that came
         self._phase = _Phase.READING
-        self._last: _Taken | None = None
-        self._end: _Taken | None = None
+        self._last: Taken | None = None
+        self._end: Taken | None = None
         self._inserted = IdSet()
         self._is_head_known = True
         self._ends_missed = 0
@@ -202,7 +163,7 @@ class Sweep:
         ids = answer.ids
         self._note_order(ids)
         self.has_repeats |= not first_occurrences(ids).all()
-        self._last = page = _Taken(answer.asked, ids, answer.total, self._is_short(len(ids)))
+        self._last = page = Taken(answer.asked, ids, answer.total, self._is_short(len(ids)))
         self._widest = max(self._widest, len(ids))
         self._step = max(self._step, page.step)
         self._is_idle = not fresh.any()
@@ -221,7 +182,7 @@ class Sweep:
         is_first = not self._accepted and not self._ends_missed
         return rows < (self._limit if is_first else min(self._limit, self._widest))
 
-    def _accept_at_head(self, page: _Taken, fresh: Mask) -> None:
+    def _accept_at_head(self, page: Taken, fresh: Mask) -> None:
         """Go on from the head until rows appear that were there before: up to them all is known now, and in order."""
         was_there = ~fresh & ~self._inserted.holds(page.ids)
         self._inserted.add(page.ids[fresh])
@@ -239,13 +200,13 @@ class Sweep:
             direction = decide_direction(ids)
             self.direction = direction if self.direction in (None, direction) else 0
 
-    def _is_last(self, page: _Taken) -> bool:
+    def _is_last(self, page: Taken) -> bool:
         """Whether to expect nothing past this page, by two signs of three: it is short, brought nobody new, and reaches
         TotalCount. Only the answer there decides; a wrong guess costs a page."""
         is_total_reached = page.total is None or page.total <= page.end
         return page.is_short + self._is_idle + is_total_reached >= 2
 
-    def _offset_after(self, page: _Taken) -> int:
+    def _offset_after(self, page: Taken) -> int:
         """Where the next page begins: so far before the end of this one that they overlap, or past the end."""
         if not self.has_overlap:  # where pages are aligned to the limit, so is the place past the end
             return max(page.end, page.offset + self._limit) if self._phase is _Phase.PAST_END else page.end
@@ -256,12 +217,12 @@ class Sweep:
             offset = min(offset, page.total - _TAIL)  # so that the list's last page is evidence of its order
         return max(offset, page.offset + 1)
 
-    def _step_back(self, last: _Taken, asked: int) -> None:
+    def _step_back(self, last: Taken, asked: int) -> None:
         """Nothing joins at `asked`, since people vanished before it; or the list does not end where it seemed to. Look
         twice as far back, and at enough rows to be evidence of their order."""
         self._ends_missed += self._phase is _Phase.PAST_END
         self._phase = self._phase if self._phase is _Phase.HEAD else _Phase.READING
-        enough = max(_overlap(len(last.ids)), min(_TAIL, self._limit // 2))
+        enough = max(count_overlap(len(last.ids)), min(_TAIL, self._limit // 2))
         self.next_offset = max(0, last.end - max(2 * (last.end - asked), enough))
 
     def _take_empty(self, answer: Answer) -> None:
@@ -294,9 +255,5 @@ class Sweep:
         self._phase, self._last, self.next_offset = _Phase.HEAD, None, 0
 
     def _allowed_pages(self) -> int:
-        rows = max(self.totals.largest or 0, len(self.seen))
+        rows = max(self.totals.first or 0, len(self.seen))  # what a growing list adds counts once it has been read
         return min(_PAGES_AT_LEAST + _PAGES_PER_STEP * (rows // self._step), _PAGES_AT_MOST)
-
-
-def _overlap(rows: int) -> int:
-    return max(1, rows // _OVERLAP_SHARE)

@@ -126,6 +126,28 @@ def test_an_old_row_that_went_to_the_head_unread_takes_the_proof_by_id_order_awa
     assert set(kept) == set(range(1, 501))
 
 
+def test_an_old_row_that_went_to_the_head_unread_does_not_hide_behind_a_deletion() -> None:
+    def touch_and_delete(rows: Rows) -> None:
+        rows.insert(0, rows.pop(450))  # one rank down for everybody read so far,
+        rows.remove(490)  # and one up again
+
+    certificate, _, kept = play(list(range(500, 0, -1)), {2: touch_and_delete})
+
+    assert certificate.reason is Reason.TWO_SWEEPS
+    assert set(kept) == set(range(1, 501)) - {490}
+
+
+def test_a_full_page_is_not_taken_for_the_last_because_nothing_comes_after_it() -> None:
+    reading = Reading(100)
+    for offset, first in ((0, 1), (95, 96), (190, 50)):  # the third brings nobody new
+        assert reading.decide_next() == Page(1, offset, 100)
+        reading.take(np.arange(first, first + 100), total=None, offset=offset, limit=100)
+    assert reading.decide_next() == Page(1, 290, 100)
+    reading.take(np.empty(0, dtype=np.int64), total=None, offset=290, limit=100)
+
+    assert reading.decide_next() == Page(1, 258, 100)
+
+
 def test_who_is_only_in_earlier_sweeps_has_vanished_and_who_is_not_in_the_first_has_appeared() -> None:
     rows = list(range(300))
     np.random.default_rng(1).shuffle(rows)
