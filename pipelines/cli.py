@@ -1,6 +1,8 @@
 """The command line: `connector COMMAND`. It parses, calls a flow, shows its report and ends with its exit code."""
 
+import os
 import sys
+import traceback
 from importlib import import_module
 
 import click
@@ -57,4 +59,15 @@ def main() -> None:
         cli.main(prog_name="connector", standalone_mode=True)
     except ConnectorError as error:
         click.echo(f"connector: {error}", err=True)
-        sys.exit(next(code for kind, code in _EXIT_CODES if isinstance(error, kind)))
+        sys.exit(next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 3))
+    except Exception as error:
+        if os.environ.get("CONNECTOR_DEBUG"):
+            raise
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        # Not the error's own words: they may hold a person's data.
+        click.echo(
+            f"connector: a fault of the program: {type(error).__name__} at {place.filename}:{place.lineno}. What was "
+            "done is recorded, and it can be run again. Please report it, with the traceback of CONNECTOR_DEBUG=1",
+            err=True,
+        )
+        sys.exit(3)

@@ -32,10 +32,12 @@ class ExportPlan:
 
 
 def plan_export(
-    to: str, query: ListQuery, settings: Settings, *, table: str, schema: str | None, is_incomplete_allowed: bool
+    to: str, query: ListQuery, settings: Settings, *, table: str | None, schema: str | None, is_incomplete_allowed: bool
 ) -> ExportPlan:
     """The export to a destination given on the command line. Raises ConfigurationError."""
-    destination = parse_destination(to, table=table, schema=schema)
+    destination = parse_destination(to, table=table or "subscribers", schema=schema)
+    if (table or schema) and not destination.is_database:
+        raise ConfigurationError(f"{destination} is a file: --table and --schema are for databases")
     return ExportPlan(destination.path.name, query, destination, settings, is_incomplete_allowed)
 
 

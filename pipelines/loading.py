@@ -19,7 +19,7 @@ from connector.outcomes import Outcome
 from connector.validation import Rules
 from pipelines.preparing import Prepared, prepare_chunks
 from pipelines.progress import Progress
-from pipelines.rejects import RejectsFile, build_different, build_invalid, build_malformed
+from pipelines.rejects import RejectsFile, build_different, build_invalid, build_malformed, own_columns
 from pipelines.report import Report, count_requests, count_rows, end_report, start_report
 from pipelines.settings import Settings, build_service
 from pipelines.stopping import Stop
@@ -34,7 +34,6 @@ class LoadPlan:
     source: Source
     is_empty_refused: bool
     mapping: FieldMapping
-    unmapped_columns: tuple[str, ...]
     rules: Rules
     base_id: int | None
     base_name: str | None
@@ -42,6 +41,12 @@ class LoadPlan:
     settings: Settings
     limit: int | None = None
     wait_s: float = 0.0
+
+    @property
+    def unmapped_columns(self) -> tuple[str, ...]:
+        """The source's columns that become no field."""
+        used = self.mapping.columns
+        return tuple(name for name in own_columns(self.source.columns) if name not in used)
 
 
 async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
@@ -84,7 +89,7 @@ class _Run:
                 self._session = self._open_session(client, journal)
                 reason = await self._load(self._session, reads)
                 self._report.requests = count_requests(client.counts)
-        self._end(reason)
+        self._end(reason or self._rejects.failure)
         with ledger.transaction() as connection:
             finish_run(connection, journal.run_key, self._report.status, self._clock.now().timestamp())
 
@@ -94,7 +99,7 @@ class _Run:
         with ledger.transaction() as connection:
             ledger.mark_died()
             base = find_or_add_base(connection, plan.settings.account, plan.base_id, plan.base_name)
-            run_key = start_run(connection, report.run_id, plan.job, plan.command, report.started_at.timestamp())
+            run_key = start_run(connection, report.run_id, report.job, plan.command, report.started_at.timestamp())
         return Journal(ledger, base, run_key, commits)
 
     def _open_session(self, client: Client, journal: Journal) -> Session:
@@ -129,6 +134,8 @@ class _Run:
                 ahead = loop.run_in_executor(reads, _take_next, chunks)
                 self._count(prepared)
                 await loader.take(prepared.planned)
+                if self._rejects.failure is not None:
+                    raise RunAborted(self._rejects.failure)
                 if self._stop.event.is_set():
                     return
         finally:

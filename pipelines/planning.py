@@ -4,22 +4,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, SourceError
 from connector.extract import Source, open_csv
 from connector.load import LoadPolicy
-from connector.mapping import ColumnRule, FieldMapping, Guess, guess_mapping, override_mapping
+from connector.mapping import ColumnRule, FieldMapping, guess_mapping, override_mapping
 from connector.validation import Rules
 from pipelines.jobs import Job, JobSubscriber
 from pipelines.jobs.conversion import build_mapping, build_policy, build_rules, check_mapping
 from pipelines.jobs.opening import open_source
 from pipelines.loading import LoadPlan
-from pipelines.rejects import ADDED_COLUMNS
+from pipelines.rejects import is_rejects, own_columns
 from pipelines.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """What `connector import` was told of its file."""
+    """What `connector import` was told of its file and of the base."""
 
     base_id: int | None = None
     base_name: str | None = None
@@ -27,19 +27,22 @@ class FileOptions:
     is_active: bool | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a file is to be read, and how much of it."""
+
+    encoding: str = "auto"
+    delimiter: str = "auto"
+    limit: int | None = None
+
+
 def plan_sync(job: Job, settings: Settings, *, limit: int | None, wait_s: float) -> LoadPlan:
     """The load of a job, its source opened. Raises ConfigurationError and SourceError."""
     if job.source is None or job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports: run it by `connector export`")
     source = open_source(job.source)
-    rules = build_rules(job.subscriber)
-    policy = build_policy(job.load, rules)
     is_file = job.source.file is not None
-    guess = _guess_for(job.subscriber, source)
-    return _build_plan(
-        "sync", job.name, source, guess, rules, policy, settings,
-        base=(job.subscriber.base.id, job.subscriber.base.name), limit=limit, wait_s=wait_s, is_file=is_file,
-    )  # fmt: skip
+    return _plan_by_job("sync", job, job.subscriber, source, settings, limit, wait_s, is_empty_refused=is_file)
 
 
 def plan_import(
@@ -49,86 +52,103 @@ def plan_import(
     policy: LoadPolicy,
     settings: Settings,
     *,
-    limit: int | None,
+    reading: Reading,
     wait_s: float,
 ) -> LoadPlan:
     """The load of a file by its headers. Raises ConfigurationError and SourceError."""
-    base = (options.base_id, options.base_name)
-    if (options.base_id is None) == (options.base_name is None):
-        raise ConfigurationError("name the base that they go to: either --base-id N or --base-name NAME")
-    source = open_csv(path)
-    guess = override_mapping(guess_mapping(_own_columns(source)), options.mapped, source.columns)
-    if options.is_active is not None:
-        guess = _set_active(guess, is_active=options.is_active)
-    return _build_plan(
-        "import", path.stem, source, guess, rules, policy, settings,
-        base=base, limit=limit, wait_s=wait_s, is_file=True,
-    )  # fmt: skip
+    base_name = _check_base(options)
+    source = open_csv(path, delimiter=reading.delimiter, encoding=reading.encoding)
+    guess = override_mapping(guess_mapping(own_columns(source.columns)), options.mapped, source.columns)
+    mapping = guess.mapping if options.is_active is None else _set_active(guess.mapping, is_active=options.is_active)
+    plan = LoadPlan(
+        command="import",
+        job=path.stem,
+        source=source,
+        is_empty_refused=True,
+        mapping=mapping,
+        rules=rules,
+        base_id=options.base_id,
+        base_name=base_name,
+        policy=policy,
+        settings=settings,
+        limit=reading.limit,
+        wait_s=wait_s,
+    )
+    return _checked(plan)
 
 
-def plan_import_by_job(path: Path, job: Job, settings: Settings, *, limit: int | None, wait_s: float) -> LoadPlan:
+def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: Reading, wait_s: float) -> LoadPlan:
     """The load of a file in place of a job's source, by its mapping. Raises ConfigurationError and SourceError."""
     if job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports and has no mapping: use a job with a subscriber section")
-    source = open_csv(path)
-    rules = build_rules(job.subscriber)
-    return _build_plan(
-        "import", job.name, source, _guess_for(job.subscriber, source), rules, build_policy(job.load, rules), settings,
-        base=(job.subscriber.base.id, job.subscriber.base.name), limit=limit, wait_s=wait_s, is_file=True,
-    )  # fmt: skip
+    source = _open_in_place(path, job, reading)
+    return _plan_by_job("import", job, job.subscriber, source, settings, reading.limit, wait_s, is_empty_refused=True)
 
 
-def _build_plan(
+def _plan_by_job(
     command: str,
-    job: str,
+    job: Job,
+    subscriber: JobSubscriber,
     source: Source,
-    guess: Guess,
-    rules: Rules,
-    policy: LoadPolicy,
     settings: Settings,
-    *,
-    base: tuple[int | None, str | None],
     limit: int | None,
     wait_s: float,
-    is_file: bool,
+    *,
+    is_empty_refused: bool,
 ) -> LoadPlan:
-    try:
-        check_mapping(guess.mapping, rules, source.columns, where=source.name)
-    except ConfigurationError:
-        source.close()
-        raise
-    return LoadPlan(
+    rules = build_rules(subscriber)
+    plan = LoadPlan(
         command=command,
-        job=job,
+        job=job.name,
         source=source,
-        is_empty_refused=is_file,
-        mapping=guess.mapping,
-        unmapped_columns=guess.unmapped,
+        is_empty_refused=is_empty_refused,
+        mapping=build_mapping(subscriber) or guess_mapping(own_columns(source.columns)).mapping,
         rules=rules,
-        base_id=base[0],
-        base_name=base[1],
-        policy=policy,
+        base_id=subscriber.base.id,
+        base_name=subscriber.base.name,
+        policy=build_policy(job.load, rules),
         settings=settings,
         limit=limit,
         wait_s=wait_s,
     )
+    return _checked(plan)
 
 
-def _own_columns(source: Source) -> tuple[str, ...]:
-    """The source's columns but for those that a rejects file added."""
-    return tuple(name for name in source.columns if name not in ADDED_COLUMNS)
+def _checked(plan: LoadPlan) -> LoadPlan:
+    """The plan, if its mapping can serve; its source is closed if not."""
+    try:
+        check_mapping(plan.mapping, plan.rules, plan.source.columns, where=plan.source.name)
+    except ConfigurationError:
+        plan.source.close()
+        raise
+    return plan
 
 
-def _guess_for(subscriber: JobSubscriber, source: Source) -> Guess:
-    mapping = build_mapping(subscriber)
-    if mapping is None:
-        return guess_mapping(_own_columns(source))
-    return Guess(mapping, tuple(name for name in _own_columns(source) if name not in mapping.columns))
+def _check_base(options: FileOptions) -> str | None:
+    """The base's name, trimmed; a base is named by exactly one of id and name."""
+    name = options.base_name.strip() if options.base_name is not None else None
+    if (options.base_id is None) == (name is None):
+        raise ConfigurationError("name the base that they go to: either --base-id N or --base-name NAME")
+    if name is not None and (not name or not name.isprintable()):
+        raise ConfigurationError("--base-name must be a name in printable characters")
+    return name
 
 
-def _set_active(guess: Guess, *, is_active: bool) -> Guess:
+def _open_in_place(path: Path, job: Job, reading: Reading) -> Source:
+    """The file as its options say, else as the job's own file is written, unless it is one of our rejects files."""
+    given = job.source.file if job.source is not None else None
+    if given is None or reading.encoding != "auto" or reading.delimiter != "auto":
+        return open_csv(path, delimiter=reading.delimiter, encoding=reading.encoding)
+    try:
+        source = open_csv(path)
+    except SourceError:  # not as we would write it; as the job says, then, and what is wrong with that is said
+        return open_csv(path, delimiter=given.delimiter, encoding=given.encoding)
+    if is_rejects(source.columns):
+        return source
+    source.close()
+    return open_csv(path, delimiter=given.delimiter, encoding=given.encoding)
+
+
+def _set_active(mapping: FieldMapping, *, is_active: bool) -> FieldMapping:
     """One constant for all, in place of whatever column said it."""
-    before = guess.mapping.rules.get("is_active")
-    rules = {**guess.mapping.rules, "is_active": ColumnRule(value="true" if is_active else "false")}
-    freed = (before.column,) if before is not None and before.column else ()
-    return Guess(FieldMapping(rules), (*guess.unmapped, *freed))
+    return FieldMapping({**mapping.rules, "is_active": ColumnRule(value="true" if is_active else "false")})

@@ -24,12 +24,13 @@ class RejectsFile:
 
     def __init__(self, path: Path, columns: Sequence[str], run_id: str, now: Callable[[], datetime]) -> None:
         self._path = path
-        self._columns = tuple(name for name in columns if name not in ADDED_COLUMNS)
+        self._columns = own_columns(columns)
         self._run_id = run_id
         self._now = now
         self._file: Any = None
         self._writer: Any = None
         self.written = 0
+        self.failure: str | None = None
 
     @property
     def path(self) -> str | None:
@@ -37,7 +38,16 @@ class RejectsFile:
         return str(self._path) if self.written else None
 
     def write(self, problem: Problem, raw: str | None = None) -> None:
-        """Add one row."""
+        """Add one row. A file that cannot be written is a `failure`, which ends the run at the next chunk."""
+        try:
+            self._write(problem, raw)
+        except OSError as error:
+            self.failure = self.failure or (
+                f"the rejects file {self._path} cannot be written ({error.strerror}), so rows that a person should see "
+                "could not be kept: make room or access, and run again"
+            )
+
+    def _write(self, problem: Problem, raw: str | None) -> None:
         if self._writer is None:
             self._open()
         row, at = problem.row, self._now().isoformat(timespec="seconds")
@@ -52,7 +62,7 @@ class RejectsFile:
     def _open(self) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        self._file = os.fdopen(descriptor, "w", encoding="utf-8", newline="")
+        self._file = os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="")
         self._writer = csv.writer(self._file)
         self._writer.writerow([*self._columns, *ADDED_COLUMNS])
 
@@ -63,7 +73,23 @@ class RejectsFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._file is not None:
+            self._close()
+
+    def _close(self) -> None:
+        try:
             self._file.close()
+        except OSError as error:
+            self.failure = self.failure or f"the rejects file {self._path} cannot be written: {error.strerror}"
+
+
+def is_rejects(columns: Sequence[str]) -> bool:
+    """Whether these are the columns of a rejects file."""
+    return set(ADDED_COLUMNS) <= set(columns)
+
+
+def own_columns(columns: Sequence[str]) -> tuple[str, ...]:
+    """The source's own columns: of a rejects file those of the source that it came from."""
+    return tuple(name for name in columns if not (is_rejects(columns) and name in ADDED_COLUMNS))
 
 
 def build_malformed(row: MalformedRow, file: str) -> Problem:

@@ -64,8 +64,9 @@ class Report:
 
 
 def start_report(command: str, job: str, at: datetime) -> Report:
-    """The report of a run that begins; its id sorts by time and is like no other."""
-    return Report(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", job, command, at)
+    """The report of a run that begins; its id sorts by time and is like no other, the job's name can be written."""
+    name = job.encode("utf-8", "backslashreplace").decode()  # a file's name may hold what is no character
+    return Report(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, at)
 
 
 def end_report(report: Report, status: Status, at: datetime, reason: str | None = None) -> Report:

@@ -10,7 +10,9 @@ _STATUS_STYLE = {"ok": "green", "partial": "yellow", "aborted": "red", "stopped"
 
 def show_report(report: Report, console: Console, *, title: str | None = None) -> None:
     """Print the outcomes of a run, and where to look further."""
-    console.print(title or f"{report.command} {report.job}", style="bold", soft_wrap=True)
+    console.print(
+        title or f"{report.command} {report.job}", style="bold", soft_wrap=True, markup=False, highlight=False
+    )
     table = Table(show_header=False)
     table.add_column("what")
     table.add_column("how many", justify="right")
@@ -26,4 +28,4 @@ def show_report(report: Report, console: Console, *, title: str | None = None) -
     table.add_row("status", f"[{style}]{report.status}[/]")
     console.print(table)
     if report.rejects_file is not None:
-        console.print("rows to look at:", report.rejects_file, soft_wrap=True)
+        console.print("rows to look at:", report.rejects_file, soft_wrap=True, markup=False, highlight=False)

@@ -15,7 +15,7 @@ import pandas as pd
 
 @dataclass(frozen=True, slots=True)
 class MalformedRow:
-    """A record that has no place in a frame: ragged, undecodable, with a NUL byte.
+    """A record that has no place in a frame: ragged, undecodable, with a NUL byte or a stray quote.
 
     `number` counts records from 1, `line` is the physical line it starts on (1-based, the header's line
     included; None where a source has no lines), `raw` the record as text, `code` a stable word.

@@ -4,6 +4,7 @@ It knows encodings and what is no text at all, and nothing of records or delimit
 """
 
 import codecs
+import re
 import stat
 from os import PathLike
 from pathlib import Path
@@ -34,6 +35,9 @@ _BINARY_BEGINNINGS = (
 )
 
 _BINARY_SHARE = 0.1  # of control bytes in the beginning; text has none or a few, a binary file about 0.1 and more
+
+# NUL would make a CSV reader stop, and the others break terminals; tab and line ends are a record's own.
+_CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 _UNDECODABLE = "\udcff"  # a lone surrogate: encoded it is no valid UTF-8, so it costs its row as a wrong byte does
 _UNDECODABLE_BYTES = _UNDECODABLE.encode("utf-8", "surrogatepass")
@@ -121,13 +125,20 @@ def refuse_binary(path: str, beginning: bytes) -> None:
             raise SourceError(f"{path}: is {meaning}")
     controls = sum(beginning.count(bytes([byte])) for byte in (*range(9), *range(14, 32)))
     if controls > _BINARY_SHARE * len(beginning):
-        hint = "; if it is UTF-16 without a BOM, say encoding utf-16-le" if beginning[1::2].count(0) else ""
+        is_utf_16 = beginning[1::2].count(0) > 0
+        hint = f"; if it is UTF-16 without a BOM, say so: {advise_encoding('utf-16-le')}" if is_utf_16 else ""
         raise SourceError(f"{path}: is a binary file, not CSV{hint}")
 
 
 def show_bytes(record: bytes) -> str:
-    """A record for a person and the rejects file: as text, wrong bytes written out as \\xNN."""
-    return record.replace(_UNDECODABLE_BYTES, "\ufffd".encode()).decode("utf-8", "backslashreplace")
+    """A record for a person and the rejects file: as text, wrong bytes and control characters written out as \\xNN."""
+    shown = record.replace(_UNDECODABLE_BYTES, "\ufffd".encode())
+    return _CONTROLS.sub(lambda found: b"\\x%02x" % found[0][0], shown).decode("utf-8", "backslashreplace")
+
+
+def advise_encoding(name: str = "cp1252") -> str:
+    """Where a person says a file's encoding, with an example."""
+    return f"--encoding {name}, or source.file.encoding in a job"
 
 
 def _decide_encoding(beginning: bytes) -> str:

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from connector.errors import SourceError
 from connector.extract.chunk import Chunk, MalformedRow, Source
-from connector.extract.csv_bytes import Utf8Stream, open_utf8, refuse_binary
+from connector.extract.csv_bytes import Utf8Stream, advise_encoding, open_utf8, refuse_binary
 from connector.extract.csv_head import decide_delimiter, parse_delimiter, parse_header
 from connector.extract.csv_parse import Failed, Format, Parsed, parse_block
-from connector.extract.csv_records import Records, find_records
+from connector.extract.csv_records import Records, find_blank, find_records
 
 _HEAD_BYTES = 1 << 18
 _CHUNK_ROWS = 30_000  # aimed at; fewer cost pandera's fixed time per run too often, more only memory
@@ -89,10 +89,10 @@ class CsvSource:
 
     def _take_header(self, head: bytes, delimiter: str, *, is_whole: bool) -> tuple[tuple[str, ...], bytes]:
         records = find_records(head, delimiter, is_last=is_whole)
-        lengths = records.stops - records.starts
-        if not lengths.any():
+        is_blank = find_blank(head, records, delimiter)
+        if is_blank.all():
             raise SourceError(f"{self.name}: no header: its first line does not end within {_HEAD_BYTES} bytes")
-        place = int(np.argmax(lengths > 0))
+        place = int(np.argmin(is_blank))
         if records.is_unclosed and place == len(records) - 1:
             raise SourceError(f"{self.name}: a quote in its header is never closed")
         record = head[records.starts[place] : records.stops[place]]
@@ -103,7 +103,7 @@ class CsvSource:
         except UnicodeDecodeError as error:
             raise SourceError(
                 f"{self.name}: its header is not {self._stream.encoding} (byte 0x{record[error.start]:02X}); "
-                "name the file's encoding (encoding: cp1252)"
+                f"name the file's encoding: {advise_encoding()}"
             ) from None
         taken = int(records.nexts[place])
         self._line += _count_lines(head[:taken])
@@ -181,9 +181,10 @@ def open_csv(
     """Open a CSV file, in which nothing is guessed: every cell is text, an empty one is "".
 
     The header names the columns (an empty name becomes `column N`, a second `Email` becomes `Email (2)`). Records
-    of another width than the header's, with an undecodable or a NUL byte, or with a quote that never closes, come
-    as malformed; blank lines are no records. `chunk_bytes` is the size of a block (chosen for about 30,000 rows);
-    a longer record makes its block longer.
+    of another width than the header's, with an undecodable or a NUL byte, with a quote that never closes or one
+    that closes before its cell ends, come as malformed. No records are blank lines (nothing, or spaces and tabs
+    alone) and lines of just as many delimiters as the header has. `chunk_bytes` is the size of a block (chosen for
+    about 30,000 rows); a longer record makes its block longer.
 
     Raises SourceError for a file that is missing, a folder, empty, binary or without a header, ConfigurationError
     for a delimiter or an encoding that does not exist.

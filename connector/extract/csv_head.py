@@ -47,7 +47,9 @@ def _rate(text: str, delimiter: str, *, is_whole: bool) -> float:
 
 def _read_widths(text: str, delimiter: str) -> Iterator[int]:
     try:
-        yield from (len(record) for record in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if record)
+        for record in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
+            if len(record) > 1 or "".join(record).strip():  # no blank line
+                yield len(record)
     except csv.Error:  # a cell longer than csv's limit under a wrong delimiter: what was read has to do
         return
 
@@ -55,7 +57,7 @@ def _read_widths(text: str, delimiter: str) -> Iterator[int]:
 def parse_header(record: str, delimiter: str, path: str) -> tuple[str, ...]:
     """Give the column names of a header record, each made unique. Raises SourceError if it is no header."""
     try:
-        cells = next(csv.reader(io.StringIO(record, newline=""), delimiter=delimiter))
+        cells = next(csv.reader(io.StringIO(record, newline=""), delimiter=delimiter, strict=True))
     except csv.Error as error:
         raise SourceError(f"{path}: its header cannot be read: {error}") from None
     if not any(cell.strip() for cell in cells):

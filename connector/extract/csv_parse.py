@@ -1,7 +1,8 @@
 """One block of CSV to an Arrow table of texts, and beside it the records that have no place in a table.
 
 pyarrow parses; this says which of the block's records became which row, and why the others did not. A byte that is
-not UTF-8 costs its record here, before pyarrow (26) sees it: it stops altogether at one in a ragged record.
+not UTF-8 costs its record here, before pyarrow (26) sees it: it stops altogether at one in a ragged record. So does
+a stray quote: pyarrow would glue what follows a closing quote to the value, and make one that is in no file.
 """
 
 import codecs
@@ -13,8 +14,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from connector.errors import SourceError
-from connector.extract.csv_bytes import show_bytes
-from connector.extract.csv_records import Records
+from connector.extract.csv_bytes import advise_encoding, show_bytes
+from connector.extract.csv_records import Records, find_blank
 
 _DECODED_BYTES = 1 << 16  # at a time: after a wrong byte Python lays out the whole text anew
 
@@ -32,7 +33,7 @@ class Failed:
 @dataclass(frozen=True, slots=True)
 class Parsed:
     """A block's rows as large_string columns; `places` says which record each row is, `is_record` which of the
-    block's records are records at all: a blank line, or one of nothing but delimiters, is none."""
+    block's records are records at all: a blank line, or one of just the header's delimiters, is none."""
 
     table: pa.Table
     places: npt.NDArray[np.int64]
@@ -52,7 +53,7 @@ class Format:
 def parse_block(block: bytes, records: Records, form: Format) -> Parsed:
     """Parse the records of a block (positions in bytes). Raises SourceError if pyarrow finds others than we did."""
     is_record = ~_find_blank(block, records, form)
-    failed = _find_undecodable(block, records, form)
+    failed = _find_stray_quotes(block, records) | _find_undecodable(block, records, form)
     if records.is_unclosed:
         failed[len(records) - 1] = _fail_unclosed(block, records, len(records) - 1)
     is_parsed = is_record.copy()
@@ -71,11 +72,20 @@ def parse_block(block: bytes, records: Records, form: Format) -> Parsed:
 def _find_blank(block: bytes, records: Records, form: Format) -> npt.NDArray[np.bool_]:
     """Lines with nothing in any cell: spreadsheets leave thousands of them, and no person is in them."""
     lengths = records.stops - records.starts
-    is_blank: npt.NDArray[np.bool_] = lengths == 0
+    is_blank = find_blank(block, records, form.delimiter)
     only_delimiters = form.delimiter.encode() * (form.width - 1)
     for place in np.flatnonzero(lengths == form.width - 1).tolist():
         is_blank[place] |= block[records.starts[place] : records.stops[place]] == only_delimiters
     return is_blank
+
+
+def _find_stray_quotes(block: bytes, records: Records) -> dict[int, Failed]:
+    message = (
+        'a quote closes a cell and more follows it; write a quote within a quoted cell twice, as in "Jo ""X"" Doe", '
+        'or let the other program write its file so (not \\")'
+    )
+    places = np.unique(np.searchsorted(records.nexts, records.strays, side="right")).tolist()
+    return {place: _fail(block, records, place, "stray_quote", message) for place in places}
 
 
 def _find_undecodable(block: bytes, records: Records, form: Format) -> dict[int, Failed]:
@@ -100,8 +110,8 @@ def _find_undecodable(block: bytes, records: Records, form: Format) -> dict[int,
 
 def _explain_encoding(octet: int, encoding: str) -> str:
     if encoding == "utf-8":
-        return f"byte 0x{octet:02X} is not UTF-8; if the file is in another encoding, name it (encoding: cp1252)"
-    return f"holds bytes that are not {encoding}; if the file is in another encoding, name it"
+        return f"byte 0x{octet:02X} is not UTF-8; if the file is in another encoding, name it: {advise_encoding()}"
+    return f"holds bytes that are not {encoding}; if the file is in another encoding, name it: {advise_encoding()}"
 
 
 def _fail_ragged(block: bytes, records: Records, place: int, width: int, expected: int) -> Failed:

@@ -1,7 +1,7 @@
 """Where the records of a block of CSV begin and end, in whole columns of positions at once.
 
 It obeys the rules of pyarrow's parser: a quote counts only where a field begins, a doubled one is a quote, and a
-record ends at LF, CR LF or CR outside quotes. It refuses to know what is in a record.
+record ends at LF, CR LF or CR outside quotes. It refuses to know what is in a record, save that it is blank.
 """
 
 from dataclasses import dataclass
@@ -18,11 +18,13 @@ _NEVER = np.iinfo(np.int64).max
 @dataclass(frozen=True, slots=True)
 class Records:
     """The records of a block, blank lines included: byte positions where each begins, where its text ends, and
-    where the next begins. `is_unclosed`: a quote in the last one is still open where the file ends."""
+    where the next begins. `strays`: closing quotes after which their cell goes on, as in `"Jo"x`. `is_unclosed`: a
+    quote in the last record is still open where the file ends."""
 
     starts: Positions
     stops: Positions
     nexts: Positions
+    strays: Positions
     is_unclosed: bool
 
     def __len__(self) -> int:
@@ -33,7 +35,7 @@ def find_records(block: bytes, delimiter: str, *, is_last: bool) -> Records:
     """Find the records that end in `block`, which begins where a record does; all of it if it `is_last`."""
     octets = np.frombuffer(block, dtype=np.uint8)
     stops, nexts = _find_line_ends(block, octets, is_last=is_last)
-    opened, closed = _find_quoted(octets, ord(delimiter))
+    opened, closed, strays = _find_quoted(octets, ord(delimiter))
     if len(opened):
         field = np.searchsorted(opened, stops) - 1
         is_outside = (field < 0) | (stops > closed[field])
@@ -41,7 +43,24 @@ def find_records(block: bytes, delimiter: str, *, is_last: bool) -> Records:
     if is_last and len(block) > (nexts[-1] if len(nexts) else 0):
         stops, nexts = np.append(stops, len(block)), np.append(nexts, len(block))
     starts = np.concatenate([np.zeros(min(1, len(nexts)), dtype=np.int64), nexts[:-1]])
-    return Records(starts, stops, nexts, is_last and bool(len(closed)) and bool(closed[-1] == _NEVER))
+    is_unclosed = is_last and bool(len(closed)) and bool(closed[-1] == _NEVER)
+    end = nexts[-1] if len(nexts) else 0
+    return Records(starts, stops, nexts, strays[strays < end], is_unclosed)
+
+
+def find_blank(block: bytes, records: Records, delimiter: str) -> npt.NDArray[np.bool_]:
+    """Tell which records are lines with nothing on them, or with blanks alone; a delimiter is no blank."""
+    is_blank: npt.NDArray[np.bool_] = records.stops == records.starts
+    blanks = bytes(octet for octet in b" \t" if octet != ord(delimiter))
+    octets = np.frombuffer(block, dtype=np.uint8)
+    is_edge = np.zeros(256, dtype=bool)
+    is_edge[list(blanks)] = True
+    # Hardly any record both begins and ends with a blank: only those are looked at whole.
+    filled = np.flatnonzero(~is_blank)
+    edged = filled[is_edge[octets[records.starts[filled]]] & is_edge[octets[records.stops[filled] - 1]]]
+    for place in edged.tolist():
+        is_blank[place] = not block[records.starts[place] : records.stops[place]].strip(blanks)
+    return is_blank
 
 
 def _find_line_ends(block: bytes, octets: npt.NDArray[np.uint8], *, is_last: bool) -> tuple[Positions, Positions]:
@@ -62,11 +81,11 @@ def _find_line_ends(block: bytes, octets: npt.NDArray[np.uint8], *, is_last: boo
     return stops[order], nexts[order]
 
 
-def _find_quoted(octets: npt.NDArray[np.uint8], delimiter: int) -> tuple[Positions, Positions]:
-    """Where quoted stretches open and close (_NEVER for one that does not)."""
+def _find_quoted(octets: npt.NDArray[np.uint8], delimiter: int) -> tuple[Positions, Positions, Positions]:
+    """Where quoted stretches open and close (_NEVER for one that does not), and which closings end no cell."""
     quotes = np.flatnonzero(octets == _QUOTE)
     if not len(quotes):
-        return quotes, quotes
+        return quotes, quotes, quotes
     is_border = np.zeros(256, dtype=bool)
     is_border[[delimiter, _LF, _CR]] = True
     begins_field = is_border[octets[np.maximum(quotes - 1, 0)]] | (quotes == 0)
@@ -75,8 +94,9 @@ def _find_quoted(octets: npt.NDArray[np.uint8], delimiter: int) -> tuple[Positio
     follows_one = np.append(False, is_doubled[:-1])
     # In orderly CSV quotes open and close by turns (a doubled one closes and opens), and whole columns tell it.
     if np.all((begins_field | follows_one)[0::2]) and np.all((ends_field | is_doubled)[1::2]):
-        return quotes[0::2], np.append(quotes[1::2], [_NEVER] * (len(quotes) % 2))
-    return _walk_quotes(quotes, begins_field, is_doubled)
+        return quotes[0::2], np.append(quotes[1::2], [_NEVER] * (len(quotes) % 2)), quotes[:0]
+    opened, closed = _walk_quotes(quotes, begins_field, is_doubled)
+    return opened, closed, np.intersect1d(closed, quotes[~ends_field], assume_unique=True)
 
 
 def _walk_quotes(

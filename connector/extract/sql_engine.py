@@ -3,6 +3,7 @@
 `postgresql://` means psycopg 3, `mysql://` and `mariadb://` PyMySQL; any other URL is as SQLAlchemy takes it.
 """
 
+import re
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -15,19 +16,41 @@ _DRIVERS = {
     "mysql": "mysql+pymysql",
     "mariadb": "mariadb+pymysql",
 }
+# A URL cut as SQLAlchemy cuts it: a user may hold an @, a password none, and what is left is host, database, options.
+_PARTS = re.compile(r"(?P<scheme>[\w+]+)://(?P<user>[^:/]*(?::[^@]*)?@)?(?P<rest>.*)", re.DOTALL)
+
+_SECRET_KEY = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
+_LEAST_MASKED = 4  # characters: a shorter option (user=u) is no secret, and would be masked within words
+
 _EXTRAS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
+
+
+_ESCAPES = "in a password, and wherever else one is meant, write @ as %40 and / as %2F"
 
 
 def parse_url(text: str) -> sa.URL:
     """Parse a database URL, the driver filled in. Raises ConfigurationError, without showing the URL."""
+    _refuse_stray_at(text)
     try:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):  # ValueError: a port that is no number
         raise ConfigurationError(
             "a SQL source's url is no database URL; it looks like postgresql://user:password@host/database "
-            "or sqlite:///file.db"
+            f"or sqlite:///file.db; {_ESCAPES}"
         ) from None
     return url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
+
+
+def _refuse_stray_at(text: str) -> None:
+    """An @ after the one that ends the password is most likely the password's own: what looks like the host is then
+    a piece of it, and would be looked up and shown. A URL without user and host, of a file, may hold any."""
+    parts = _PARTS.match(text)
+    if parts is None or "@" not in parts["rest"]:
+        return
+    if parts["user"] is not None or not parts["rest"].startswith(("/", "?")):
+        raise ConfigurationError(
+            f"a SQL source's url, {parts['scheme']}://…, holds an @ in its host, database or options; {_ESCAPES}"
+        )
 
 
 def show_url(url: sa.URL) -> str:
@@ -53,12 +76,14 @@ def build_engine(url: sa.URL) -> sa.Engine:
 
 
 def explain(error: BaseException, url: sa.URL) -> str:
-    """The first line of what a driver says, the password masked should it be there."""
+    """The first line of what a driver says, the password and whatever else may be secret masked should it be there."""
     said = str(error.orig if isinstance(error, sa.exc.DBAPIError) else error).strip() or type(error).__name__
     line = said.splitlines()[0]
-    secrets = [url.password, *(value for values in url.normalized_query.values() for value in values)]
-    for secret in filter(None, secrets):
-        line = line.replace(str(secret), "***")
+    options = [(key, value) for key, values in url.normalized_query.items() for value in values]
+    secrets = {value for key, value in options if _SECRET_KEY.search(key) or len(value) >= _LEAST_MASKED}
+    secrets.add(url.password or "")
+    for secret in sorted(secrets - {""}, key=len, reverse=True):  # one may be a part of another
+        line = line.replace(secret, "***")
     return line
 
 

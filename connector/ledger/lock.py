@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from connector.errors import LockedError
+from connector.errors import LedgerError, LockedError
 
 _POLL_S = 0.2
 
@@ -24,8 +24,11 @@ def hold_lock(
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold the lock at `path`, waiting for it up to `wait_s` seconds; raises LockedError, naming the holder."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Hold the lock at `path`, waiting for it up to `wait_s` seconds; raises LockedError, naming the holder, and LedgerError."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise LedgerError(f"the ledger's lock {path} cannot be opened: {error.strerror}") from None
     try:
         deadline = monotonic() + wait_s
         while not _try_lock(descriptor):

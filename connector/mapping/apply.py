@@ -49,7 +49,8 @@ def _read_cells(frame: pd.DataFrame, rule: ColumnRule) -> pa.Array:
     cells = pa.array(frame[rule.column], type=pa.large_string(), from_pandas=True)
     if isinstance(cells, pa.ChunkedArray):
         cells = cells.combine_chunks()
-    return pc.utf8_trim_whitespace(cells)
+    cells = pc.utf8_trim_whitespace(cells)
+    return pc.replace_substring_regex(cells, r"^'([0-9+])", r"\1") if rule.is_apostrophe_dropped else cells
 
 
 def _replace(cells: pa.Array, values: Mapping[str, str]) -> pa.Array:

@@ -3,7 +3,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from connector.mapping.headers import HEADERS, MAILCHIMP_LEFT, MAILCHIMP_ONLY, OWN_EXTRAS, SPLITS, normalise_header
+from connector.mapping.headers import (
+    HEADERS,
+    MAILCHIMP_LEFT,
+    MAILCHIMP_ONLY,
+    OWN_EXTRAS,
+    SHOPIFY_APOSTROPHES,
+    SHOPIFY_ONLY,
+    SPLITS,
+    normalise_header,
+)
 from connector.mapping.rules import ColumnRule, FieldMapping
 
 
@@ -32,6 +41,7 @@ _MEANINGS = {
 _SPLITS = {normalise_header(header): split for header, split in SPLITS.items()}
 _MAILCHIMP_LEFT = {normalise_header(header) for header in MAILCHIMP_LEFT}
 _MAILCHIMP_ONLY = {normalise_header(header) for header in MAILCHIMP_ONLY}
+_SHOPIFY_ONLY = {normalise_header(header) for header in SHOPIFY_ONLY}
 
 
 def guess_mapping(columns: Sequence[str]) -> Guess:
@@ -43,13 +53,15 @@ def guess_mapping(columns: Sequence[str]) -> Guess:
     for column, meaning in _find_meanings(columns):
         if meaning.field not in best or meaning.rank < best[meaning.field][0]:
             best[meaning.field] = (meaning.rank, column)
-    mapping = FieldMapping({field: build_column_rule(field, column) for field, (_, column) in best.items()})
+    mapping = FieldMapping({field: build_column_rule(field, column, columns) for field, (_, column) in best.items()})
     return Guess(mapping, find_unmapped(mapping, columns))
 
 
-def build_column_rule(field: str, column: str) -> ColumnRule:
-    """The rule for a column, with what its header tells of the way its tags are separated."""
-    return ColumnRule(column=column, split=_SPLITS.get(normalise_header(column)) if field == "tags" else None)
+def build_column_rule(field: str, column: str, columns: Sequence[str]) -> ColumnRule:
+    """The rule for a column, with what its header and all the `columns` tell of the way its cells are written."""
+    split = _SPLITS.get(normalise_header(column)) if field == "tags" else None
+    is_prefixed = field in SHOPIFY_APOSTROPHES and _is_known(columns, _SHOPIFY_ONLY)
+    return ColumnRule(column=column, split=split, is_apostrophe_dropped=is_prefixed)
 
 
 def find_unmapped(mapping: FieldMapping, columns: Sequence[str]) -> tuple[str, ...]:
@@ -59,8 +71,13 @@ def find_unmapped(mapping: FieldMapping, columns: Sequence[str]) -> tuple[str, .
 
 
 def _find_meanings(columns: Sequence[str]) -> Iterator[tuple[str, _Meaning]]:
-    is_mailchimp = not _MAILCHIMP_ONLY.isdisjoint(normalise_header(column) for column in columns)
+    is_mailchimp = _is_known(columns, _MAILCHIMP_ONLY)
     for column in columns:
         key = normalise_header(column)
         if key in _MEANINGS and not (is_mailchimp and key in _MAILCHIMP_LEFT):
             yield column, _MEANINGS[key]
+
+
+def _is_known(columns: Sequence[str], marks: set[str]) -> bool:
+    """Whether any of the headers is one that a single program alone writes."""
+    return not marks.isdisjoint(normalise_header(column) for column in columns)

@@ -129,6 +129,12 @@ MAILCHIMP_ONLY: tuple[str, ...] = ("MEMBER_RATING", "LEID", "EUID")
 MAILCHIMP_LEFT: tuple[str, ...] = ("Birthday", "REGION")
 """What is left alone there: a birthday is MM/DD, no date, and would make its row invalid; the region is an IP's."""
 
+SHOPIFY_ONLY: tuple[str, ...] = ("Accepts Email Marketing", "Accepts Marketing", "Default Address Zip")
+"""Headers by which a Shopify customer export is known."""
+
+SHOPIFY_APOSTROPHES: tuple[str, ...] = ("client_user_id", "phone", "address_zip")
+"""The fields that Shopify prefixes an apostrophe to ('62, '+316…), lest a spreadsheet make numbers of them."""
+
 OWN_EXTRAS: frozenset[str] = frozenset(
     f"_{word}"
     for words in ("row file outcome field code message http_status attempts at raw", "run_id exported_at invalid")

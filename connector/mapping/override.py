@@ -23,7 +23,7 @@ def override_mapping(guess: Guess, overrides: Mapping[str, str], columns: Sequen
             continue
         if column not in columns:
             raise ConfigurationError(_explain_missing("column", column, columns))
-        rules[field] = build_column_rule(field, column)
+        rules[field] = build_column_rule(field, column, columns)
     mapping = FieldMapping(rules)
     return Guess(mapping, find_unmapped(mapping, columns))
 

@@ -16,7 +16,8 @@ class ColumnRule:
     """Where one field's values come from: a `column` of the source or one constant `value` for all rows.
 
     `values` replaces whole cells (after trimming; a cell that it does not name stays as it is), `split` is what
-    separates the tags in a cell, `format` (strptime's letters) how the source writes a date.
+    separates the tags in a cell, `format` (strptime's letters) how the source writes a date. With
+    `is_apostrophe_dropped` a cell loses an apostrophe that stands before a digit or a plus at its beginning.
     Raises ConfigurationError unless exactly one of column and value is given.
     """
 
@@ -25,6 +26,7 @@ class ColumnRule:
     values: Mapping[str, str] | None = None
     split: str | None = None
     format: str | None = None
+    is_apostrophe_dropped: bool = False
 
     def __post_init__(self) -> None:
         if (self.column is None) == (self.value is None):

@@ -15,13 +15,14 @@ from connector.validation.rules import Rules
 from connector.validation.schemas import build_sent_schema
 from connector.validation.types import type_subscribers
 
+_TRANSLATE = "a job translates its source's words by the field's `values:` map"
 _MESSAGES = {
     "required": "is missing",
     "encoding": "holds half a character (a surrogate alone), which cannot be sent",
     "control": "holds a control character",
-    "flag": "is neither true nor false (yes and no, 1 and 0 will do)",
+    "flag": f"is neither true nor false (yes and no, 1 and 0 will do); {_TRANSLATE}",
     "email": "is not an email address",
-    "gender": "is neither male nor female nor empty",
+    "gender": f"is neither male nor female nor empty; {_TRANSLATE}",
     "country": "is not a country: a code of two or three letters (ISO 3166-1), or its English name",
     "zip": "cannot be sent: the service takes numbers only, without leading zeros",
     "date": "is not a date written YYYY-MM-DD",

@@ -7,7 +7,7 @@ import click
 
 from connector.errors import ConfigurationError
 from connector.protocol.requests import ListQuery
-from pipelines.commands.options import Output, finish, output_options, run_flow
+from pipelines.commands.options import Output, finish, output_options, refuse_empty, run_flow
 from pipelines.exporting import ExportPlan, plan_export, plan_export_job, run_export
 from pipelines.jobs import load_job
 from pipelines.settings import SettingOptions, read_settings
@@ -21,11 +21,11 @@ from pipelines.settings import SettingOptions, read_settings
 @click.option("--allow-incomplete", is_flag=True, help="Write the list even if it cannot be certified as complete.")
 @click.option("--id", "subscriber_id", type=click.IntRange(min=1), help="Only the subscriber with this id.")
 @click.option("--base-id", type=click.IntRange(min=1), help="Only subscribers of this base.")
-@click.option("--client-user-id", help="Only with this key of your own system.")
-@click.option("--email", help="Only with this address.")
+@click.option("--client-user-id", callback=refuse_empty, help="Only with this key of your own system.")
+@click.option("--email", callback=refuse_empty, help="Only with this address.")
 @click.option("--active/--inactive", "is_active", default=None, help="Only active, or only inactive ones.")
-@click.option("--first-name", help="Only with this first name.")
-@click.option("--last-name", help="Only with this last name.")
+@click.option("--first-name", callback=refuse_empty, help="Only with this first name.")
+@click.option("--last-name", callback=refuse_empty, help="Only with this last name.")
 @click.option("--gender", type=click.Choice(["male", "female", "unspecified"]), help="Only of this gender.")
 @output_options
 def export_command(
@@ -47,9 +47,7 @@ def export_command(
     else:
         query = ListQuery(id=subscriber_id, gender="" if gender == "unspecified" else gender, **filters)  # type: ignore[arg-type] # click gives each its type
         settings = read_settings(os.environ, None, SettingOptions())
-        plan = plan_export(
-            target, query, settings, table=table or "subscribers", schema=schema, is_incomplete_allowed=allow_incomplete
-        )
+        plan = plan_export(target, query, settings, table=table, schema=schema, is_incomplete_allowed=allow_incomplete)
     finish(run_flow(lambda stop, progress: run_export(plan, stop, progress), output), output)
 
 

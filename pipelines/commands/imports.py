@@ -9,10 +9,10 @@ from connector.errors import ConfigurationError
 from connector.validation import Rules
 from connector.validation.rules import IDENTITIES, ZIP_POLICIES
 from pipelines.commands.options import Duration, Output, finish, output_options, run_flow
-from pipelines.jobs import Load, load_job, override_load
+from pipelines.jobs import Load, check_format, load_job, override_load
 from pipelines.jobs.conversion import build_policy
 from pipelines.loading import run_load
-from pipelines.planning import FileOptions, plan_import, plan_import_by_job
+from pipelines.planning import FileOptions, Reading, plan_import, plan_import_by_job
 from pipelines.settings import SettingOptions, read_settings
 
 
@@ -25,8 +25,11 @@ from pipelines.settings import SettingOptions, read_settings
 @click.option("--active/--inactive", "is_active", default=None, help="Import everybody as active, or as inactive.")
 @click.option("--zip", "zip_policy", type=click.Choice(ZIP_POLICIES), help="What becomes of a zip that is no number.")
 @click.option("--job", "job_path", type=click.Path(path_type=Path), help="Use this job's mapping, base and rules.")
+@click.option("--encoding", default="auto", help="How the file's text is encoded, such as cp1252.")
+@click.option("--delimiter", default="auto", help="What stands between two cells: one character, or tab.")
 @click.option("--limit", type=click.IntRange(min=1), help="Import only the first N rows.")
 @click.option("--on-unknown", type=click.Choice(["resend", "hold"]), help="What becomes of an unknown proved absent.")
+@click.option("--look", type=click.Choice(["auto", "none"]), help="none: create without looking who is there.")
 @click.option("--quiet-period", metavar="DURATION", help="Wait before absence can be proved, such as 30s.")
 @click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Requests in flight at once.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
@@ -40,28 +43,37 @@ def import_command(
     is_active: bool | None,
     zip_policy: str | None,
     job_path: Path | None,
+    encoding: str,
+    delimiter: str,
     limit: int | None,
     on_unknown: str | None,
+    look: str | None,
     quiet_period: str | None,
     max_concurrency: int | None,
     wait_s: float,
     output: Output,
 ) -> None:
     """Import the subscribers of FILE, a CSV with a header."""
-    given = {"on_unknown": on_unknown, "quiet_period": quiet_period, "max_concurrency": max_concurrency}
+    given = {
+        "on_unknown": on_unknown,
+        "look": look,
+        "quiet_period": quiet_period,
+        "max_concurrency": max_concurrency,
+    }
+    reading = Reading(*check_format(encoding, delimiter), limit)
+    output.refuse_to_overwrite(file)
     options = FileOptions(base_id, base_name, _parse_mapped(mapped), is_active)
     if job_path is not None:
         _refuse_beside_job(options, identity, zip_policy)
         job = load_job(job_path, os.environ)
         job = job.model_copy(update={"load": override_load(job.load, given)})
-        plan = plan_import_by_job(
-            file, job, read_settings(os.environ, job, SettingOptions()), limit=limit, wait_s=wait_s
-        )
+        settings = read_settings(os.environ, job, SettingOptions())
+        plan = plan_import_by_job(file, job, settings, reading=reading, wait_s=wait_s)
     else:
         rules = Rules(identity=identity or "email", zip=zip_policy or "omit")
         policy = build_policy(override_load(Load(), given), rules)
         settings = read_settings(os.environ, None, SettingOptions())
-        plan = plan_import(file, options, rules, policy, settings, limit=limit, wait_s=wait_s)
+        plan = plan_import(file, options, rules, policy, settings, reading=reading, wait_s=wait_s)
     finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
 
 
@@ -69,8 +81,10 @@ def _parse_mapped(mapped: tuple[str, ...]) -> dict[str, str]:
     parsed: dict[str, str] = {}
     for each in mapped:
         field, separator, column = each.partition("=")
-        if not separator or not field.strip() or not column:
-            raise ConfigurationError(f"--map {each}: write --map FIELD=COLUMN, such as --map email='E-mail address'")
+        if not separator or not field.strip():
+            raise ConfigurationError(
+                f"--map {each}: write --map FIELD=COLUMN, such as --map email='E-mail address', or FIELD= for none"
+            )
         if field.strip() in parsed:
             raise ConfigurationError(f"--map {each}: {field.strip()} is mapped twice")
         parsed[field.strip()] = column

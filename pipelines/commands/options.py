@@ -7,12 +7,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import uvloop
 from rich.console import Console
 
+from connector.errors import ConfigurationError
 from pipelines.jobs import parse_duration
 from pipelines.progress import Progress, show_progress
 from pipelines.report import Report
@@ -43,6 +44,11 @@ class Output:
     is_quiet: bool
     report_path: Path | None
 
+    def refuse_to_overwrite(self, source: Path) -> None:
+        """Raise ConfigurationError if the report would take the source's place."""
+        if self.report_path is not None and self.report_path.absolute() == source.absolute():
+            raise ConfigurationError(f"--report {self.report_path}: that is the file to be imported")
+
     @property
     def console(self) -> Console:
         """Where people read: stderr."""
@@ -59,6 +65,7 @@ def output_options(command: Command) -> Command:
     @click.option("--quiet", is_flag=True, help="Say nothing if all is well.")
     @wraps(command)
     def wrapped(*args: Any, form: str, report_path: Path | None, quiet: bool, **kwargs: Any) -> Any:
+        _check_report_path(report_path)
         return command(*args, output=Output(form == "json", quiet, report_path), **kwargs)
 
     return wrapped
@@ -74,13 +81,24 @@ def run_flow(flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], outp
     return uvloop.run(run())
 
 
-def finish(report: Report, output: Output) -> None:
+def finish(report: Report, output: Output) -> NoReturn:
     """Show the report and end the process with its exit code."""
     show(report, output)
-    write_report(report.as_json(), output)
-    if output.is_json:
-        print_json(report.as_json())
-    sys.exit(report.exit_code)
+    end(report.as_json(), report.exit_code, output)
+
+
+def end(report: dict[str, Any], exit_code: int, output: Output) -> NoReturn:
+    """Hand over the JSON of one run or several and end the process; what cannot be handed over is told."""
+    try:
+        if output.is_json:
+            click.echo(_write_json(report))
+        if output.report_path is not None:
+            _write_report(report, output.report_path)
+    except OSError as error:
+        click.echo(f"connector: the report could not be written: {error.strerror}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python fails again when it flushes
+        exit_code = exit_code or 1
+    sys.exit(exit_code)
 
 
 def show(report: Report, output: Output) -> None:
@@ -93,16 +111,28 @@ def show(report: Report, output: Output) -> None:
         show_report(report, Console())
 
 
-def write_report(report: dict[str, Any], output: Output) -> None:
-    """Write the report where `--report` says, readable by its owner alone."""
-    if output.report_path is None:
-        return
-    descriptor = os.open(output.report_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """For options whose empty value is a variable that was not set, and never meant."""
+    if value is not None and not value.strip():
+        raise click.BadParameter("must not be empty", param=parameter)
+    return value
+
+
+def _check_report_path(path: Path | None) -> None:
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise ConfigurationError(f"--report {path}: name a file in a folder that exists")
+
+
+def _write_report(report: dict[str, Any], path: Path) -> None:
+    """Beside the file first, then in its place, readable by its owner alone."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(report, file, ensure_ascii=False, indent=2)
-        file.write("\n")
+        file.write(_write_json(report) + "\n")
+    beside.replace(path)
 
 
-def print_json(report: dict[str, Any]) -> None:
-    """One JSON object on stdout."""
-    click.echo(json.dumps(report, ensure_ascii=False, indent=2))
+def _write_json(report: dict[str, Any]) -> str:
+    """JSON whose every character can be written: a broken one in a file's name becomes an escape, as JSON has it."""
+    text = json.dumps(report, ensure_ascii=False, indent=2)
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,21 +1,11 @@
 """`connector sync JOB…`: what cron runs."""
 
 import os
-import sys
 from pathlib import Path
 
 import click
 
-from pipelines.commands.options import (
-    Duration,
-    Output,
-    finish,
-    output_options,
-    print_json,
-    run_flow,
-    show,
-    write_report,
-)
+from pipelines.commands.options import Duration, Output, end, finish, output_options, run_flow, show
 from pipelines.jobs import load_job
 from pipelines.loading import LoadPlan, run_load
 from pipelines.planning import plan_sync
@@ -55,7 +45,4 @@ def _finish_all(reports: list[Report], output: Output) -> None:
         "status": next(report.status for report in reports if report.exit_code == worst),
         "runs": [report.as_json() for report in reports],
     }
-    write_report(together, output)
-    if output.is_json:
-        print_json(together)
-    sys.exit(worst)
+    end(together, worst, output)

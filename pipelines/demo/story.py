@@ -18,7 +18,7 @@ from pipelines.exporting import plan_export_job, run_export
 from pipelines.jobs import Load, load_job, override_load
 from pipelines.jobs.conversion import build_policy
 from pipelines.loading import run_load
-from pipelines.planning import FileOptions, plan_import, plan_sync
+from pipelines.planning import FileOptions, Reading, plan_import, plan_sync
 from pipelines.progress import Progress
 from pipelines.report import Report
 from pipelines.settings import SettingOptions, Settings, read_settings
@@ -124,7 +124,7 @@ def _import(places: Places, settings: Settings, run: Run) -> Report:
     rules = Rules()
     policy = build_policy(override_load(Load(), {"quiet_period": "1s"}), rules)
     options = FileOptions(base_name=BASE_NAME)
-    plan = plan_import(places.people, options, rules, policy, settings, limit=None, wait_s=0)
+    plan = plan_import(places.people, options, rules, policy, settings, reading=Reading(), wait_s=0)
     return run(lambda stop, progress: run_load(plan, stop, progress))
 
 

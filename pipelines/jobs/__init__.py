@@ -1,7 +1,7 @@
 """Job files: read, checked and turned into values. `pipelines.jobs.conversion` makes the library's own of them."""
 
 from pipelines.jobs.durations import parse_duration
-from pipelines.jobs.loading import load_job, override_load
+from pipelines.jobs.loading import check_format, load_job, override_load
 from pipelines.jobs.models import (
     Base,
     Export,
@@ -26,6 +26,7 @@ __all__ = [
     "JobSubscriber",
     "Load",
     "SqlSource",
+    "check_format",
     "load_job",
     "override_load",
     "parse_duration",

@@ -10,7 +10,7 @@ from connector.errors import ConfigurationError
 from pipelines.jobs.document import JobFault, Keys, parse_document
 from pipelines.jobs.environment import fill_in
 from pipelines.jobs.faults import describe_faults, explain_error
-from pipelines.jobs.models import Job, Load
+from pipelines.jobs.models import FileSource, Job, Load
 
 _LARGEST = 1 << 20  # bytes; a job of every key is 2 kB
 
@@ -71,3 +71,15 @@ def override_load(load: Load, options: Mapping[str, Any]) -> Load:
         faults = [explain_error(detail, Load, given, {}) for detail in details]
         words = [f"--{str(fault.keys[-1]).replace('_', '-')}: {fault.message}" for fault in faults]
         raise ConfigurationError("\n".join(words)) from None
+
+
+def check_format(encoding: str, delimiter: str) -> tuple[str, str]:
+    """A file's encoding and delimiter as `source.file` takes them. Raises ConfigurationError naming the option."""
+    given = {"path": "-", "encoding": encoding, "delimiter": delimiter}
+    try:
+        source = FileSource.model_validate(given)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        faults = [explain_error(detail, FileSource, given, {}) for detail in details]
+        raise ConfigurationError("\n".join(f"--{fault.keys[-1]}: {fault.message}" for fault in faults)) from None
+    return source.encoding, source.delimiter

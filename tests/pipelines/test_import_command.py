@@ -254,3 +254,116 @@ def test_a_base_that_turns_out_to_be_known_under_another_name_is_asked_about_aga
     assert ended.code == 0
     assert ended.rows["created"] + ended.rows["exists"] == 8
     assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+def test_an_option_can_unmap_a_guess_and_a_column_that_serves_twice_is_used(
+    connector: Connector, tmp_path: Path
+) -> None:
+    path = write_csv(tmp_path / "people.csv", "email,first_name,_at", "a@x.org,Ann,noon")
+    ended = connector.import_file(path, "--map", "first_name=", "--map", "last_name=email")
+    assert ended.report["unmapped_columns"] == ["first_name", "_at"]
+    (stored,) = [event["subscriber"] for event in connector.sandbox.truth()["events"]]
+    assert (stored.get("FirstName"), stored["LastName"]) == (None, "a@x.org")
+
+
+def test_a_column_of_the_source_that_is_named_like_one_of_ours_stays_in_the_rejects(
+    connector: Connector, tmp_path: Path
+) -> None:
+    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email,_at", "nobody,noon"))
+    with Path(ended.report["rejects_file"]).open(encoding="utf-8", newline="") as file:
+        header, row = csv.reader(file)
+    assert (header[:2], row[:2]) == (["email", "_at"], ["nobody", "noon"])
+
+
+def test_a_corrected_rejects_file_can_be_imported_as_it_is(connector: Connector, tmp_path: Path) -> None:
+    first = connector.import_file(write_csv(tmp_path / "people.csv", "Email Address,First Name", "nobody,Ann"))
+    rejects = Path(first.report["rejects_file"])
+    rejects.write_text(rejects.read_text(encoding="utf-8").replace("nobody", "ann@x.org"), encoding="utf-8")
+    ended = connector.import_file(rejects)
+    assert (ended.code, ended.rows, ended.report["unmapped_columns"]) == (0, {"read": 1, "created": 1}, [])
+
+
+def test_an_encoding_can_be_named(connector: Connector, tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_bytes("email;first_name\na@x.org;Zoë\n".encode("cp1252"))
+    assert connector.import_file(path, "--encoding", "cp1252", "--delimiter", ";").code == 0
+    (stored,) = [event["subscriber"] for event in connector.sandbox.truth()["events"]]
+    assert stored["FirstName"] == "Zoë"
+    wrong = connector.import_file(path, "--encoding", "klingon")
+    assert (wrong.code, wrong.stdout) == (2, "")
+    assert "--encoding" in wrong.stderr
+
+
+def test_a_file_by_a_jobs_mapping_is_read_as_the_job_says_unless_it_is_a_rejects_file(
+    connector: Connector, tmp_path: Path
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "job: old\nsource: {file: {path: old.csv, encoding: cp1252, delimiter: ';'}}\n"
+        "subscriber: {base: {id: 7}, fields: {email: Adresse, first_name: Prénom}}\n",
+        encoding="utf-8",
+    )
+    path = tmp_path / "new.csv"
+    path.write_bytes("Adresse;Prénom\na@x.org;Zoë\nb@;Noë\n".encode("cp1252"))
+    first = connector.run_json("import", path, "--job", job)
+    assert first.rows == {"read": 2, "created": 1, "invalid": 1}
+    rejects = Path(first.report["rejects_file"])
+    rejects.write_text(rejects.read_text(encoding="utf-8").replace("b@,", "b@x.org,"), encoding="utf-8")
+    assert connector.run_json("import", rejects, "--job", job).rows == {"read": 1, "created": 1}
+
+
+@pytest.mark.parametrize("target", ["nowhere/report.json", ".", "people.csv"])
+def test_a_report_that_cannot_be_written_is_told_before_anything_starts(
+    connector: Connector, tmp_path: Path, target: str
+) -> None:
+    path = write_addresses(tmp_path / "people.csv", 3)
+    ended = connector.import_file(path, "--report", target)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert path.read_text(encoding="utf-8").startswith("email,")
+    assert connector.sandbox.truth()["events"] == []
+
+
+def test_the_report_file_is_its_owners_even_where_one_was_readable_by_all(connector: Connector, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    report.write_text("{}", encoding="utf-8")
+    report.chmod(0o644)
+    connector.import_file(write_addresses(tmp_path / "people.csv", 3), "--report", str(report))
+    assert report.stat().st_mode & 0o777 == 0o600
+    assert len(json.loads(report.read_text(encoding="utf-8"))) > 10
+
+
+def test_a_stdout_that_nobody_reads_changes_nothing_but_the_exit_code(connector: Connector, tmp_path: Path) -> None:
+    path = write_addresses(tmp_path / "people.csv", 3)
+    with connector.start("import", path, "--base-id", "7", "--output", "json") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        stderr = process.stderr.read()
+    assert process.returncode == 1
+    assert "the report could not be written" in stderr
+    assert "Traceback" not in stderr
+    assert len(count_stored(connector.sandbox)) == 3
+
+
+@pytest.mark.parametrize("name", ["x[red].csv", "crm [bold].csv", "b\udcff.csv"])
+def test_a_file_may_have_any_name(connector: Connector, tmp_path: Path, name: str) -> None:
+    path = write_csv(tmp_path / name, "email", "a@x.org", "nobody")
+    shown = connector.run("import", path, "--base-name", "News")
+    assert shown.code == 1
+    assert path.stem.encode("utf-8", "backslashreplace").decode() in shown.stdout
+    assert connector.import_file(path).rows == {"read": 2, "exists": 1, "invalid": 1}
+
+
+def test_rejects_that_cannot_be_written_end_the_run(connector: Connector, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "rejects").write_text("in the way", encoding="utf-8")
+    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email", "a@x.org", "nobody"))
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert "rejects" in ended.stderr
+
+
+@pytest.mark.parametrize("name", ["", "   ", "two\nlines"])
+def test_a_base_must_have_a_name(connector: Connector, tmp_path: Path, name: str) -> None:
+    ended = connector.run_json("import", write_addresses(tmp_path / "people.csv", 3), "--base-name", name)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert connector.sandbox.stats()["requests"] == {}
