@@ -1,14 +1,14 @@
 """The command line: `connector COMMAND`. It parses, calls a flow, shows its report and ends with its exit code."""
 
-import os
+import signal
 import sys
-import traceback
 from importlib import import_module
 
 import click
 
 import connector
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
+from pipelines.faults import describe_fault
 
 COMMANDS = {
     "import": "imports:import_command",
@@ -56,18 +56,15 @@ def cli() -> None:
 def main() -> None:
     """The entry point: foreseen errors become one line on stderr and an exit code, never a traceback."""
     try:
-        cli.main(prog_name="connector", standalone_mode=True)
+        cli.main(prog_name="connector", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(128 + signal.SIGINT)  # before anything had begun
     except ConnectorError as error:
         click.echo(f"connector: {error}", err=True)
         sys.exit(next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 3))
-    except Exception as error:
-        if os.environ.get("CONNECTOR_DEBUG"):
-            raise
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        # Not the error's own words: they may hold a person's data.
-        click.echo(
-            f"connector: a fault of the program: {type(error).__name__} at {place.filename}:{place.lineno}. What was "
-            "done is recorded, and it can be run again. Please report it, with the traceback of CONNECTOR_DEBUG=1",
-            err=True,
-        )
+    except Exception as error:  # noqa: BLE001 - the last resort: no fault of ours may pass for a partial run (1)
+        click.echo(f"connector: {describe_fault(error)}", err=True)
         sys.exit(3)

@@ -1,9 +1,9 @@
 """The flow that import and sync share: extract, map, validate, plan, load, settle, report."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 
 from connector.api.client import Client, open_client
@@ -17,6 +17,7 @@ from connector.load.session import Session
 from connector.mapping import FieldMapping
 from connector.outcomes import Outcome
 from connector.validation import Rules
+from pipelines.faults import describe_fault
 from pipelines.preparing import Prepared, prepare_chunks
 from pipelines.progress import Progress
 from pipelines.rejects import RejectsFile, build_different, build_invalid, build_malformed, own_columns
@@ -58,13 +59,24 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock 
     report = start_report(plan.command, plan.job, clock.now())
     with closing(plan.source):
         try:
-            with open_ledger(plan.settings.ledger_url, wait_s=plan.wait_s) as ledger:
+            async with _open_ledger(plan, stop) as ledger:
                 await _Run(plan, report, stop, progress, clock).carry_out(ledger)
         except LockedError as error:
-            end_report(report, "locked", clock.now(), str(error))
+            report.signal = stop.signal
+            end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
         except LedgerError as error:
             end_report(report, "aborted", clock.now(), str(error))
     return report
+
+
+@asynccontextmanager
+async def _open_ledger(plan: LoadPlan, stop: Stop) -> AsyncIterator[Ledger]:
+    """The ledger, waited for in a thread, so that a signal is heard meanwhile."""
+    opened = open_ledger(plan.settings.ledger_url, wait_s=plan.wait_s, is_stopped=stop.event.is_set)
+    ledger = await asyncio.to_thread(opened.__enter__)
+    with ExitStack() as stack:
+        stack.push(opened.__exit__)
+        yield ledger
 
 
 class _Run:
@@ -103,7 +115,10 @@ class _Run:
         return Journal(ledger, base, run_key, commits)
 
     def _open_session(self, client: Client, journal: Journal) -> Session:
-        return Session(client, Retrier(), journal, self._plan.policy, self._clock, self._tally, self._stop.event)
+        plan = self._plan
+        return Session(
+            client, Retrier(), journal, plan.policy, self._clock, self._tally, self._stop.event, plan.base_name
+        )
 
     async def _load(self, session: Session, reads: Executor) -> str | None:
         """Load and settle; the reason if the run had to end early."""
@@ -113,6 +128,8 @@ class _Run:
             await loader.settle()
         except (RunAborted, SourceError, LedgerError) as error:
             reason = str(error)
+        except Exception as error:  # noqa: BLE001 - a fault of ours: the run ends in a report all the same
+            reason = describe_fault(error)
         except asyncio.CancelledError:
             if self._stop.signal is None:
                 raise
@@ -166,11 +183,12 @@ class _Run:
         report.messages += [*self._tally.messages, *self._remark()]
         if self._stop.signal is not None:
             report.signal = self._stop.signal
-            end_report(report, "stopped", self._clock.now())
+            end_report(report, "stopped", self._clock.now(), reason)
         elif reason is not None:
             end_report(report, "aborted", self._clock.now(), reason)
         else:
             is_partial = any(outcomes[each] for each in (Outcome.INVALID, Outcome.REJECTED, Outcome.UNKNOWN))
+            is_partial = is_partial or bool(self._tally.leftovers)
             end_report(report, "partial" if is_partial else "ok", self._clock.now())
 
     def _remark(self) -> Iterator[str]:
@@ -181,6 +199,8 @@ class _Run:
                 f"{created} created inactive: nothing in the source says is_active, and the service's default is "
                 "inactive; map a column to is_active, or use --active or --inactive"
             )
+        for state, number in sorted(self._tally.leftovers.items()):
+            yield f"{number} creates that earlier runs left unknown, with no row in this one, are {state} now"
         if self._omitted_zips:
             yield f"{self._omitted_zips} zips are no numbers and were not sent (zip: omit)"
         if self._plan.unmapped_columns:

@@ -20,8 +20,11 @@ def stop_on_signals() -> Iterator[Stop]:
     """A Stop that SIGINT and SIGTERM set; a second signal cancels the task that entered this context."""
     stop, task, loop = Stop(), asyncio.current_task(), asyncio.get_running_loop()
 
+    received: list[int] = []
+
     def receive(number: int) -> None:
-        if stop.signal is not None and task is not None:
+        received.append(number)
+        if len(received) == 2 and task is not None:  # a third changes nothing: what is under way is being recorded
             task.cancel()
         stop.signal = stop.signal or number
         stop.event.set()
@@ -34,3 +37,5 @@ def stop_on_signals() -> Iterator[Stop]:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+            if received:  # the report is still to be shown, and the exit code says it all
+                signal.signal(number, signal.SIG_IGN)

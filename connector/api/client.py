@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from connector.api.masking import build_mask
 from connector.api.service import Service
 from connector.api.transport import RawAnswer, Transport, open_transport
 from connector.protocol import (
@@ -17,6 +18,7 @@ from connector.protocol import (
     Created,
     Listed,
     ListQuery,
+    Mask,
     Message,
     NotSent,
     Operation,
@@ -28,10 +30,6 @@ from connector.protocol import (
     parse_listed,
     parse_sent,
 )
-
-MASKED = "****"
-_SHORTEST_MASKED = 4
-"""A shorter token is no secret, and taking it out would only garble the service's words."""
 
 
 @dataclass(slots=True)
@@ -50,11 +48,11 @@ class Counts:
 class Client:
     """The three operations of api.md over one pool of connections; made by `open_client`."""
 
-    __slots__ = ("_now", "_secret", "_transport", "counts")
+    __slots__ = ("_mask", "_now", "_transport", "counts")
 
-    def __init__(self, transport: Transport, secret: str, now: Callable[[], datetime]) -> None:
+    def __init__(self, transport: Transport, mask: Mask, now: Callable[[], datetime]) -> None:
         self._transport = transport
-        self._secret = secret
+        self._mask = mask
         self._now = now
         self.counts: dict[Operation, Counts] = {operation: Counts() for operation in OPERATIONS}
 
@@ -97,9 +95,6 @@ class Client:
         counts.failed += 1
         return raw
 
-    def _mask(self, words: str) -> str:
-        return words.replace(self._secret, MASKED) if len(self._secret) >= _SHORTEST_MASKED else words
-
 
 def _count(counts: Counts, answer: object) -> None:
     if isinstance(answer, Refused):
@@ -116,7 +111,7 @@ def _utc_now() -> datetime:
 async def open_client(service: Service, *, now: Callable[[], datetime] = _utc_now) -> AsyncIterator[Client]:
     """A client of the service, for the life of the `async with`; `now` is aware and reads a Retry-After that is a date.
 
-    The service's words are kept without the token, should it be among them.
+    The service's words are kept without the token, should it be among them in any spelling.
     """
     async with open_transport(service) as transport:
-        yield Client(transport, service.token.reveal(), now)
+        yield Client(transport, build_mask(service.token.reveal()), now)

@@ -20,6 +20,7 @@ from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused
 _LARGEST_ID = 2**63 - 1
 _PAGING = frozenset({"offset", "limit"})
 _UNAUTHORISED = frozenset({401, 403})
+_REDIRECTS = range(300, 400)
 
 
 class ListFailed(RunAborted):
@@ -152,7 +153,9 @@ def _explain(answer: Refused | Ambiguous | NotSent) -> ListFailed:
         hint = "Check the token." if answer.status in _UNAUTHORISED else "Check the base URL, or run it again later."
         return ListFailed(f"The service refused its list ({answer.status}: {words}). {hint}", status=answer.status)
     status = f"status {answer.status}, " if answer.status is not None else ""
-    return ListFailed(f"The service did not give its list ({status}{words}). Run it again later.", status=answer.status)
+    # A redirect is the same at every attempt: the address is another one, or asks for a login.
+    hint = "Check the base URL." if answer.status in _REDIRECTS else "Run it again later."
+    return ListFailed(f"The service did not give its list ({status}{words}). {hint}", status=answer.status)
 
 
 def _list_filters(query: ListQuery) -> dict[str, object]:

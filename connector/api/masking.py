@@ -1,7 +1,7 @@
 """Takes the token out of the service's words, in whatever spelling the service repeats it.
 
 Each of the token's characters may stand as itself or as an escape of a URL, JSON or HTML, each in its own way: services
-differ in what they escape, and so no list of whole spellings would be complete. Which words those are is not known here.
+differ in what they escape, so no list of whole spellings would be complete. What the words mean is not known here.
 """
 
 import re
@@ -17,9 +17,13 @@ _SHORTEST_MASKED = 4
 
 _IN_HTML = {"Content-Type": "text/html"}
 
+_ENTITIES: dict[str, list[str]] = {}
+for _name, _characters in html5.items():
+    _ENTITIES.setdefault(_characters, []).append(_name.rstrip(";"))
+
 
 def build_mask(secret: str) -> Mask:
-    """What replaces `secret` and its spellings in a text by `MASKED`; compiled once, and used on failures only."""
+    """What puts `MASKED` in the place of `secret` and its spellings; made once, and used on failures only."""
     if len(secret) < _SHORTEST_MASKED:
         return str
     spellings = [spelling for form in _read_as_words(secret) for spelling in (re.escape(form), _spell(form))]
@@ -27,11 +31,10 @@ def build_mask(secret: str) -> Mask:
 
 
 def _read_as_words(secret: str) -> list[str]:
-    """The secret, and what becomes of it where a service writes it into JSON or HTML as it is, and it is read there."""
-    texts = (secret, '"' + secret + '"')
-    read = [extract_words(401, headers, text.encode()) for text in texts for headers in ({}, _IN_HTML)]
-    forms = dict.fromkeys([secret, *(words.strip('"') for words in read)])
-    return [form for form in forms if len(form) >= _SHORTEST_MASKED]
+    """The secret, and what is read where a service puts it into JSON or HTML as it is, and so it is taken for escaped."""
+    texts = (secret.encode(), b'"%s"' % secret.encode())
+    read = [extract_words(401, headers, text).strip('"') for text in texts for headers in ({}, _IN_HTML)]
+    return [form for form in dict.fromkeys([secret, *read]) if len(form) >= _SHORTEST_MASKED]
 
 
 def _spell(text: str) -> str:
@@ -39,26 +42,19 @@ def _spell(text: str) -> str:
 
 
 def _spell_character(character: str) -> str:
-    """A pattern for one character; no two of its ways match at one place, so that the whole takes linear time.
+    """A pattern of all ways to write one character, some of them escaped once more (`%252B`, `\\\\u002b`, `&amp;quot;`).
 
-    An escape may itself be escaped once more (`%252B`, `\\\\"`, `&amp;quot;`).
+    Each repetition is bounded, and no run of characters can be divided in two ways: hostile words cost linear time.
     """
     code = ord(character)
-    url, json = f"%(?:25)*{code:02x}", rf"\\+u{code:04x}"
-    html = "|".join([*_NAMES.get(character, ()), f"#0*{code}", f"#x0*{code:x}"])
-    ways = [url, json, f"&(?:amp;)*(?:{html});?"]
-    if character == "\\":  # atomic: a run of backslashes could be divided among several characters in too many ways
-        return rf"(?>\\+u005c|\\\\|\\|{url}|{ways[2]})"
-    if character == "%":
-        ways[0] = "%25"
-    if character == "&":
-        ways[2] = f"&(?:{html});?"
+    entities = "|".join([*_ENTITIES.get(character, ()), f"#0{{0,6}}{code}", f"#x0{{0,6}}{code:x}"])
+    is_percent, is_ampersand, is_backslash = (character == each for each in "%&\\")
+    ways = [
+        "%25" if is_percent else f"%(?:25){{0,3}}{code:02x}",
+        rf"\\{{1,7}}u{code:04x}",
+        f"&(?:{entities});?" if is_ampersand else f"&(?:amp;){{0,3}}(?:{entities});?",
+        r"\\\\|\\" if is_backslash else rf"\\{{0,7}}{re.escape(character)}",
+    ]
     if character == " ":
         ways.append(r"\+")
-    return rf"(?:\\*{re.escape(character)}|{'|'.join(ways)})"
-
-
-_NAMES: dict[str, list[str]] = {}
-for _name, _character in html5.items():
-    if _character.isascii():
-        _NAMES.setdefault(_character, []).append(_name.rstrip(";"))
+    return f"(?>{'|'.join(ways)})" if is_backslash else f"(?:{'|'.join(ways)})"

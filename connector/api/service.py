@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from connector.api.token import Token
 from connector.errors import ConfigurationError
 
-_BASE_URL = "The base URL (CONNECTOR_BASE_URL)"
+_BASE_URL = "The base URL (CONNECTOR_BASE_URL, or service.base_url in the job)"
 _UNWRITABLE = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
 _PLACE = "{token}"
 
@@ -58,8 +58,10 @@ def parse_base_url(text: str) -> str:
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"{_BASE_URL} is no URL; give one like https://host or https://host:8443.") from error
+    except ValueError:  # its words may hold a part of the URL, a password among them: not to be chained
+        raise ConfigurationError(
+            f"{_BASE_URL} is no URL; give one like https://host or https://host:8443."
+        ) from None
     if "@" in parts.netloc:
         raise ConfigurationError(f"{_BASE_URL} carries a user name or password; take them out, the token is set apart.")
     if parts.scheme not in ("http", "https") or not host:

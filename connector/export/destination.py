@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from urllib.parse import unquote
 
 from connector.errors import ConfigurationError
 
@@ -45,14 +46,15 @@ class Destination:
     def __str__(self) -> str:
         if not self.is_database:
             return str(self.path)
-        return f"{self.format}:///{self.path} (table {'.'.join(filter(None, (self.schema, self.table)))})"
+        return f"{self.format}:///{_escape(self.path)} (table {'.'.join(filter(None, (self.schema, self.table)))})"
 
 
 def parse_destination(text: str, *, table: str = "subscribers", schema: str | None = None) -> Destination:
     """Where `text` points; `table` and `schema` name the table in a database.
 
     Raises ConfigurationError, without any password of a URL, for what cannot be written: an unknown suffix or scheme,
-    a database without a path, an empty name, a schema in SQLite, a place that is a directory or in none.
+    a database without a path, an empty name, a schema in SQLite, a `?` in a DuckDB file's name, a place that is a
+    directory or in none.
     """
     url = _URL.fullmatch(text)
     form = _BY_SCHEME.get(url[1].lower()) if url else _BY_SUFFIX.get(Path(text).suffix.lower())
@@ -61,6 +63,8 @@ def parse_destination(text: str, *, table: str = "subscribers", schema: str | No
     path = Path(_read_database_path(text, url[2])) if url else Path(text)
     if form in _BY_SCHEME.values():
         _check_names(form, table, schema)
+    if form is Format.DUCKDB and "?" in path.name:
+        raise ConfigurationError(f"DuckDB reads what follows a ? as options: give {path.name!r} a name without it.")
     _check_place(path)
     return Destination(form, path, table, schema)
 
@@ -71,10 +75,16 @@ def mask_credentials(text: str) -> str:
 
 
 def _read_database_path(text: str, rest: str) -> str:
-    path = rest.removeprefix("/")
-    if not rest.startswith("/") or path in ("", ":memory:") or "?" in path:
+    """The path of a database URL, its escapes read: `%20` is a blank, and a folder's own `%` is written `%25`."""
+    path = unquote(rest.removeprefix("/"))
+    if not rest.startswith("/") or path in ("", ":memory:") or "?" in rest:
         raise ConfigurationError(f"{mask_credentials(text)!r} names no database file that stays. Give {_SUPPORTED}.")
     return path
+
+
+def _escape(path: Path) -> str:
+    """The path as a URL has it, so that what is shown can be given again."""
+    return str(path).replace("%", "%25").replace("?", "%3F")
 
 
 def _check_names(form: Format, table: str, schema: str | None) -> None:
@@ -88,6 +98,8 @@ def _check_names(form: Format, table: str, schema: str | None) -> None:
 
 
 def _check_place(path: Path) -> None:
+    if "\0" in str(path):
+        raise ConfigurationError(f"{str(path)!r} holds a NUL, which no path may: take it out.")
     if path.is_dir():
         raise ConfigurationError(f"{path} is a directory: name a file in it.")
     if not path.parent.is_dir():

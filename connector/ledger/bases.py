@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
+from connector.errors import ConfigurationError
 from connector.states import State
 
 
@@ -18,12 +19,26 @@ class Base:
 
 
 def find_or_add_base(connection: Connection, account: str, service_id: int | None, name: str | None) -> Base:
-    """The base with this Id, else the one with this name (with an Id if any has one), else a new line."""
+    """The base with this Id, else the one with this name (with an Id if it has one), else a new line.
+
+    Raises ConfigurationError when several bases are known by the name.
+    """
     values = {"account": account, "id": service_id, "name": name}
-    row = connection.execute(_BY_NAME if service_id is None else _BY_ID, values).first()
-    if row is None:
-        row = connection.execute(_ADD, values).one()
-    return Base(*row)
+    rows = connection.execute(_BY_NAME if service_id is None else _BY_ID, values).all()
+    ids = sorted({row.service_id for row in rows if row.service_id is not None})
+    if len(ids) > 1:
+        listed = ", ".join(map(str, ids))
+        raise ConfigurationError(f"several bases are known by the name {name} (ids {listed}): give the base by its id")
+    return Base(*(rows[0] if rows else connection.execute(_ADD, values).one()))
+
+
+def count_doubts_elsewhere(connection: Connection, base: Base) -> int:
+    """Unsettled entries of lines that may turn out to be this very base: one known by Id alone, the other by name."""
+    if base.service_id is not None and base.name is not None:
+        return 0
+    values = {"account": base.account, "key": base.key, "unknown": State.UNKNOWN, "held": State.HELD}
+    half = _DOUBTS_BY_NAME if base.service_id is not None else _DOUBTS_BY_ID
+    return int(connection.execute(half, values).scalar_one())
 
 
 def learn_base(connection: Connection, base: Base, service_id: int, name: str) -> Base:
@@ -37,9 +52,9 @@ def learn_base(connection: Connection, base: Base, service_id: int, name: str) -
 
 
 def _merge(connection: Connection, old: int, new: int) -> None:
-    """Move the entries of line `old` to `new`; where both have one, a confirmed one stays, else the old one."""
-    values = {"old": old, "new": new, "confirmed": State.CONFIRMED}
-    for statement in (_DROP_OLD, _DROP_NEW, _TAKE_OVER, _DROP_LINE):
+    """Move the entries of line `old` to `new`; where both have one, a confirmed one stays, then one in doubt."""
+    values = {"old": old, "new": new, "confirmed": State.CONFIRMED, "rejected": State.REJECTED}
+    for statement in (_DROP_OLD, _DROP_REFUSED, _DROP_NEW, _TAKE_OVER, _DROP_LINE):
         connection.execute(statement, values)
 
 
@@ -48,12 +63,22 @@ _BY_ID = text(f"SELECT {_COLUMNS} FROM base WHERE account = :account AND service
 _BY_NAME = text(
     f"SELECT {_COLUMNS} FROM base WHERE account = :account AND name = :name ORDER BY service_id IS NULL, base_key"
 )
+_DOUBTS = (
+    "SELECT count(*) FROM entry JOIN base USING (base_key) "
+    "WHERE account = :account AND base_key <> :key AND state IN (:unknown, :held) AND "
+)
+_DOUBTS_BY_NAME = text(_DOUBTS + "service_id IS NULL")
+_DOUBTS_BY_ID = text(_DOUBTS + "name IS NULL")
 _ADD = text(f"INSERT INTO base (account, service_id, name) VALUES (:account, :id, :name) RETURNING {_COLUMNS}")
 _RENAME = text("UPDATE base SET name = :name WHERE base_key = :key")
 _NAME_ONLY = text("SELECT base_key FROM base WHERE account = :account AND name = :name AND service_id IS NULL")
 _DROP_OLD = text(
     "DELETE FROM entry WHERE base_key = :old AND identity IN "
     "(SELECT identity FROM entry WHERE base_key = :new AND state = :confirmed)"
+)
+_DROP_REFUSED = text(
+    "DELETE FROM entry WHERE base_key = :old AND state = :rejected AND identity IN "
+    "(SELECT identity FROM entry WHERE base_key = :new)"
 )
 _DROP_NEW = text(
     "DELETE FROM entry WHERE base_key = :new AND identity IN (SELECT identity FROM entry WHERE base_key = :old)"

@@ -23,8 +23,12 @@ def hold_lock(
     *,
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
-    """Hold the lock at `path`, waiting for it up to `wait_s` seconds; raises LockedError, naming the holder, and LedgerError."""
+    """Hold the lock at `path`, waiting for it up to `wait_s` seconds, or until `is_stopped`.
+
+    Raises LockedError, naming the holder, and LedgerError when there can be no lock.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -32,11 +36,10 @@ def hold_lock(
     try:
         deadline = monotonic() + wait_s
         while not _try_lock(descriptor):
-            if monotonic() >= deadline:
+            if monotonic() >= deadline or is_stopped():
                 raise LockedError(f"{path} is held by {_read_holder(descriptor)}: wait for that run, or use --wait")
             sleep(_POLL_S)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        _tell_holder(path, descriptor)
         yield
     finally:
         os.close(descriptor)
@@ -48,6 +51,14 @@ def _try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _tell_holder(path: Path, descriptor: int) -> None:
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+    except OSError as error:
+        raise LedgerError(f"the ledger's lock {path} cannot be written: {error.strerror}") from None
 
 
 def _read_holder(descriptor: int) -> str:

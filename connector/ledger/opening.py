@@ -1,6 +1,6 @@
 """Opens a ledger: the lock, the database and its schema. Nothing is sent before all of that has gone well."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,18 @@ from connector.ledger.store import Ledger
 
 
 @contextmanager
-def open_ledger(url: str, *, wait_s: float = 0.0) -> Iterator[Ledger]:
+def open_ledger(url: str, *, wait_s: float = 0.0, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Ledger]:
     """Open the ledger at a SQLAlchemy URL, alone, for as long as the context lasts.
 
     Its connection may be used from one thread at a time. Raises LockedError when another run holds it for longer
-    than `wait_s` seconds, LedgerError when it cannot be used, ConfigurationError when the URL is none.
+    than `wait_s` seconds (or until `is_stopped`), LedgerError when it cannot be used, ConfigurationError when the URL
+    is none.
     """
     path = _parse_path(url)
     with translated(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
-    with hold_lock(path.with_name(path.name + ".lock"), wait_s):
+    with hold_lock(path.with_name(path.name + ".lock"), wait_s, is_stopped=is_stopped):
         engine = _build_engine(path)
         try:
             with translated(path):

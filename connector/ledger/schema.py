@@ -53,6 +53,7 @@ entry = Table(
     metadata,
     Column("base_key", Integer, ForeignKey(base.c.base_key), primary_key=True),
     Column("identity", LargeBinary(IDENTITY_BYTES), primary_key=True),
+    Column("identity_field", SmallInteger, nullable=False),  # IDENTITY_FIELDS below
     Column("state", SmallInteger, nullable=False),
     Column("how", SmallInteger),  # HOW below
     Column("subscriber_id", BigInteger),
@@ -73,6 +74,9 @@ entry = Table(
     CheckConstraint(f"(state = {State.CONFIRMED}) = (how IS NOT NULL)", name="confirmed_says_how"),
     sqlite_with_rowid=False,
 )
+
+IDENTITY_FIELDS = {"email": 1, "client_user_id": 2}
+"""What the identity is a digest of: an unknown can be looked for by nothing else."""
 
 HOW = {"created": 1, "settled": 2, "found": 3}
 """How an entry came to be confirmed: answered at once, found by settling an unknown, found where we had not sent."""

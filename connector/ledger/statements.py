@@ -9,18 +9,19 @@ FIND = text(
     "WHERE base_key = :base AND identity IN :identities"
 ).bindparams(bindparam("identities", expanding=True))
 FIND_UNKNOWN = text(
-    "SELECT identity, fingerprint, body, attempts, run_id FROM entry JOIN run USING (run_key) "
+    "SELECT identity, identity_field, fingerprint, body, attempts, run_id FROM entry JOIN run USING (run_key) "
     "WHERE base_key = :base AND state = :state ORDER BY identity"
 )
 COUNT = text("SELECT state, count(*) FROM entry WHERE base_key = :base GROUP BY state")
 INSERT_INTENT = text(
-    "INSERT INTO entry (base_key, identity, state, fingerprint, body, attempts, run_key) "
-    "VALUES (:base, :identity, :to, :fingerprint, :body, 1, :run) ON CONFLICT DO NOTHING"
+    "INSERT INTO entry (base_key, identity, identity_field, state, fingerprint, body, attempts, run_key) "
+    "VALUES (:base, :identity, :field, :to, :fingerprint, :body, 1, :run) ON CONFLICT DO NOTHING"
 )
 INSERT_LISTED = text(
-    "INSERT INTO entry (base_key, identity, state, how, subscriber_id) VALUES (:base, :identity, :to, :how, :id) "
-    "ON CONFLICT (base_key, identity) DO UPDATE SET state = :to, how = :how, subscriber_id = :id, "
-    "status = NULL, message = NULL WHERE entry.state = :rejected"
+    "INSERT INTO entry (base_key, identity, identity_field, state, how, subscriber_id) "
+    "VALUES (:base, :identity, :field, :to, :how, :id) "
+    "ON CONFLICT (base_key, identity) DO UPDATE SET state = :to, how = :how, subscriber_id = :id, body = NULL, "
+    "status = NULL, message = NULL WHERE entry.state IN (:rejected, :held)"
 )
 SEND_AGAIN = text(
     "UPDATE entry SET state = :to, fingerprint = :fingerprint, body = :body, status = NULL, message = NULL, "

@@ -93,7 +93,7 @@ class CandidateStream:
         positions: npt.NDArray[np.int64] = part.index.to_numpy()
         for order, cells in enumerate(zip(*values, strict=True)):
             sent = reference | {name: cell for name, cell in zip(columns, cells, strict=True) if cell is not None}
-            intent = Intent(identities[order], fingerprints[order], encode_subscriber(sent))
+            intent = Intent(identities[order], fingerprints[order], encode_subscriber(sent), self._identity)
             name = normalise_identity(self._identity, str(sent[self._identity]))
             position = int(positions[order])
             find_row = partial(take_row, self._planned.chunk, position)

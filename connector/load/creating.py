@@ -7,22 +7,21 @@ put back. A request that is cancelled from outside stays SENDING: the next run t
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import islice
 
 from connector.load.candidates import Candidate
 from connector.load.judging import ENDS_A_RUN, Verdict, judge_answer
 from connector.load.session import Session
-from connector.protocol.answers import Created, Refused
+from connector.load.throttle import Throttle
+from connector.protocol.answers import Ambiguous, Created, NotSent, Refused
 from connector.protocol.words import refusal_kind
-from connector.states import Event
+from connector.states import Event, State
 
 INTENDED_AT_ONCE = 64  # intents that share a commit (design 4.1): the disk is waited for once for all of them
 _UNKNOWN_CANARIES = 3
 _REFUSED_CANARIES = 20
-_FAILURES_IN_A_ROW = 100  # more than any fixed concurrency in use, so that one hiccup of a server is not the end
-_LIMITED_TRIES = 30  # a create refused for its rate so often, with growing waits, meets a service that takes none
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 600.0  # a longer wait is better spent not running
+_FAILURES_IN_A_ROW = 100  # at least; and more than are under way at once, so that one hiccup of a server is not the end
 _TOO_MANY_REQUESTS = 429
 
 Take = Callable[[int], list[Candidate]]
@@ -39,7 +38,7 @@ class Creator:
         self._unknown_canaries = 0
         self._refused: Counter[str] = Counter()
         self._failures = 0
-        self._pause_until = 0.0
+        self._throttle = Throttle(session)
 
     async def create(self, take: Take) -> None:
         """Send all that `take(n)` gives, n at a time at most, until it gives nothing or the run is to stop."""
@@ -120,39 +119,26 @@ class Creator:
 
     async def _attempt(self, candidate: Candidate) -> tuple[object, Verdict]:
         """Send one create until it is answered with anything but a refusal for its rate."""
-        session = self._session
-        for attempt in range(_LIMITED_TRIES):
-            if not await self._is_free_to_send():
-                return None, Verdict(Event.NOT_SENT, message="the run was stopped before it was sent")
-            try:
-                answer = await session.retrier.create(session.client, candidate.intent.body)
-            except asyncio.CancelledError:
-                self._tell(candidate, Verdict(Event.LOST, message="the run was cut off while this was under way"))
-                raise
+        while await self._throttle.enter():
+            answer = await self._send(candidate)
             if isinstance(answer, Refused) and answer.status == _TOO_MANY_REQUESTS:
-                self._pause(answer, attempt)
+                self._throttle.note_refused(answer.retry_after_s)
                 continue
-            verdict = judge_answer(answer, candidate, session.journal.base, session.policy.identity)
+            self._throttle.note_taken()
+            session = self._session
+            verdict = judge_answer(answer, candidate, session.journal.base, session.asked_name)
             self._watch(verdict)
             return answer, verdict
-        session.end("the service kept refusing creates for their rate (429): run again when it is less busy")
-        return None, Verdict(Event.NOT_SENT, message="refused for its rate", status=_TOO_MANY_REQUESTS)
+        return None, Verdict(Event.NOT_SENT, message="the run was stopped before it was sent")
 
-    async def _is_free_to_send(self) -> bool:
-        """Wait until no pause is on (another answer may lengthen it meanwhile); False when the run is to stop."""
-        session = self._session
-        while (wait_s := self._pause_until - session.clock.monotonic()) > 0:
-            await session.rest(wait_s)
-            if session.stopping.is_set():
-                break
-        return not session.stopping.is_set()
-
-    def _pause(self, answer: Refused, attempt: int) -> None:
-        """After a 429 nothing leaves for as long as the service says or, when it says nothing, for longer each time."""
-        wait_s = answer.retry_after_s if answer.retry_after_s is not None else min(_FIRST_PAUSE_S * 2**attempt, 10.0)
-        if wait_s > _LONGEST_PAUSE_S:
-            self._session.end(f"the service asks to wait for {wait_s:.0f} seconds (429): run again after that")
-        self._pause_until = max(self._pause_until, self._session.clock.monotonic() + wait_s)
+    async def _send(self, candidate: Candidate) -> Created | Refused | Ambiguous | NotSent:
+        try:
+            return await self._session.retrier.create(self._session.client, candidate.intent.body)
+        except asyncio.CancelledError:
+            self._tell(candidate, Verdict(Event.LOST, message="the run was cut off while this was under way"))
+            raise
+        finally:
+            self._throttle.leave()
 
     def _watch(self, verdict: Verdict) -> None:
         """End the run when nothing works any more, or when the service sends us elsewhere."""
@@ -164,7 +150,7 @@ class Creator:
             self._session.end(f"the service could not be reached ({verdict.message}): run again when it is up")
         elif verdict.status is not None and 300 <= verdict.status < 400:
             self._session.end(f"the service redirects (status {verdict.status}): correct the base URL and run again")
-        elif self._failures >= _FAILURES_IN_A_ROW:
+        elif self._failures >= max(_FAILURES_IN_A_ROW, 2 * self._session.policy.max_concurrency):
             self._session.end(
                 f"{self._failures} creates in a row had no readable answer (last: {verdict.message}): "
                 "run again when the service is well; what was sent will be looked up first"
@@ -173,7 +159,9 @@ class Creator:
     def _tell(self, candidate: Candidate, verdict: Verdict) -> None:
         if verdict.event is Event.ANSWERED and verdict.subscriber_id is not None:
             self._session.witnesses.append((self._session.clock.monotonic(), verdict.subscriber_id))
-        self._session.journal.note(candidate, verdict)
+        is_unknown_still = verdict.event is Event.NOT_SENT and candidate.left is State.UNKNOWN
+        # Then its entry may be all that is known of it: that stays, with its body, for a run to settle (design 4.4).
+        self._session.journal.note(candidate, replace(verdict, event=Event.LOST) if is_unknown_still else verdict)
         self._on_verdict(candidate, verdict)
 
 

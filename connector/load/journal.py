@@ -62,11 +62,13 @@ class Journal:
 
     async def learn_base(self, service_id: int, name: str) -> None:
         """The service has told Id and name of the base: entries under the name alone move to it."""
+        base = self.base
+        self.base = await self.ask(lambda ledger: learn_base(ledger.connection, base, service_id, name))
 
-        def learn(ledger: Ledger) -> Base:
-            return learn_base(ledger.connection, self.base, service_id, name)
-
-        self.base = await self.ask(learn)
+    def learn_base_now(self, service_id: int, name: str) -> None:
+        """The same, as `do` does it."""
+        base = self.base
+        self.base = self.do(lambda ledger: learn_base(ledger.connection, base, service_id, name))
 
     def _take_verdicts(self) -> dict[Event, list[tuple[bytes, Verdict]]]:
         """All that was noted. On the event loop's thread, so that no note falls between two commits."""

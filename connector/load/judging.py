@@ -26,12 +26,15 @@ class Verdict:
 
 
 def judge_answer(
-    answer: Created | Refused | Ambiguous | NotSent, candidate: Candidate, base: Base, identity: str
+    answer: Created | Refused | Ambiguous | NotSent,
+    candidate: Candidate,
+    base: Base,
+    asked_name: str | None = None,
 ) -> Verdict:
     """What this answer to this candidate's create means (design, section 2; api.md 4.2).
 
-    Success is a Subscriber.Id with the base and the identity that were sent; anything else that is not a definite
-    refusal leaves it unknown.
+    Success is a Subscriber.Id with the base and the identity that were sent (and the base's name that the job gave, if
+    it gave one); anything else that is not a definite refusal leaves it unknown.
     """
     if isinstance(answer, Refused):
         return Verdict(Event.REFUSED, status=answer.status, message=answer.message)
@@ -39,7 +42,7 @@ def judge_answer(
         return Verdict(Event.LOST, status=answer.status, message=answer.message)
     if isinstance(answer, NotSent):
         return Verdict(Event.NOT_SENT, message=answer.message)
-    if not (is_of_base(answer.values, base) and _is_asked_for(answer, candidate, identity)):
+    if not (_is_of_base(answer.values, base, asked_name) and _is_asked_for(answer, candidate)):
         message = "the service answered with another base or identity than the one that was sent"
         return Verdict(Event.LOST, status=answer.status, message=message, is_misdirected=True)
     return Verdict(
@@ -47,14 +50,15 @@ def judge_answer(
     )
 
 
-def is_of_base(values: dict[str, object], base: Base) -> bool:
-    """Whether a subscriber (values flat by field name) is of this base: by Id where that is known, else by name."""
-    if base.service_id is not None:
-        return values["base_id"] == base.service_id
-    return values["base_name"] == base.name
+def _is_of_base(values: dict[str, object], base: Base, asked_name: str | None) -> bool:
+    """By Id where that is known; by name where the job gave it: a base that bears another name now is another base."""
+    if base.service_id is not None and values["base_id"] != base.service_id:
+        return False
+    return asked_name is None or values["base_name"] == asked_name
 
 
-def _is_asked_for(answer: Created, candidate: Candidate, identity: str) -> bool:
+def _is_asked_for(answer: Created, candidate: Candidate) -> bool:
+    identity = candidate.intent.field
     answered = answer.values[identity]
     if answered == candidate.sent[identity]:  # nearly always; spares the normal form
         return True

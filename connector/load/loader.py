@@ -3,7 +3,7 @@
 from collections import Counter
 
 from connector.errors import RunAborted
-from connector.ledger import Base, Entry, Intent
+from connector.ledger import Base, Entry, Intent, count_doubts_elsewhere
 from connector.load.candidates import Candidate, CandidateStream, Planned, Row, take_row
 from connector.load.creating import Creator, Take
 from connector.load.deciding import Decision, decide_row
@@ -30,8 +30,9 @@ class Loader:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._creator = Creator(session, self._on_verdict)
-        self._settler = Settler(session, self._creator, self._on_settled)
+        self._settler = Settler(session, self._creator.create, self._on_settled)
         self._stale_at: float | None = None if session.policy.is_looking else float("inf")
+        self._is_clear = False  # whether all that must be known before creating is known (`_make_clear`)
         self._open = 0  # rows taken that have neither an outcome nor a doubt yet
 
     async def take(self, planned: Planned) -> None:
@@ -40,17 +41,18 @@ class Loader:
         Raises RunAborted (ListFailed among them) when the run cannot go on; rows that it did not reach are `unsent`.
         """
         self._open += len(planned.identities)
-        places = await self._sort(planned, list(range(len(planned.identities))))
+        places, held = await self._sort(planned, list(range(len(planned.identities))))
         while places and not self._session.stopping.is_set():
-            if self._is_stale():
-                await self._look_before_creating()
-                places = await self._sort(planned, list(places))
+            if not self._is_clear or self._is_stale():
+                await self._make_clear()
+                places, held = await self._sort(planned, [*places, *held])
             stream = CandidateStream(planned, list(places), places, self._session.policy.identity)
             base = self._session.journal.base
             await self._creator.create(self._take_while_known(stream, base))
             places = {place: places[place] for place in stream.rest}
             if self._session.journal.base.key != base.key:  # an answer has told which base this is: ask about that one
-                places = await self._sort(planned, list(places))
+                places, held = await self._sort(planned, [*places, *held])
+        self._report_held(planned, held)
         self._session.check()
 
     async def settle(self) -> None:
@@ -64,19 +66,23 @@ class Loader:
         self._session.tally.count(Outcome.UNSENT, self._open)
         self._open = 0
         for doubt in self._settler.doubts.values():
-            if doubt.row is not None:
+            if doubt.row is None:
+                self._session.tally.leftovers["unknown"] += 1
+            else:
                 message = doubt.message or "it was sent, and it could not be told whether it took effect"
                 self._report(doubt.row, Outcome.UNKNOWN, "unknown", message, doubt.status, 1)
         self._settler.doubts.clear()
         await self._session.journal.flush()
 
-    async def _sort(self, planned: Planned, places: list[int]) -> dict[int, State]:
-        """Give an outcome to all that have one by the ledger; return the places of those to be created."""
+    async def _sort(self, planned: Planned, places: list[int]) -> tuple[dict[int, State], list[int]]:
+        """Give an outcome to all that have one by the ledger; return the places of those to be created, each with the
+        state of its entry, and of those that are held (a look may yet show them)."""
         identities = split_digests(planned.identities[places])
         fingerprints = split_digests(planned.fingerprints[places])
         base = self._session.journal.base
         entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, identities))
         to_create: dict[int, State] = {}
+        held: list[int] = []
         told: list[tuple[bytes, bytes]] = []
         counted: Counter[Outcome] = Counter()
         for place, identity, fingerprint in zip(places, identities, fingerprints, strict=True):
@@ -84,6 +90,8 @@ class Loader:
             decision = decide_row(entry, fingerprint)
             if entry is None or decision is Decision.AGAIN:
                 to_create[place] = State.NONE if entry is None else State.REJECTED
+            elif decision is Decision.HELD:
+                held.append(place)
             elif decision in _COUNTED:
                 counted[_COUNTED[decision]] += 1
                 if decision is Decision.FIRST_TOLD:
@@ -95,17 +103,21 @@ class Loader:
             self._open -= number
         if told:
             await self._session.journal.ask(lambda ledger: ledger.record_fingerprints(base, told))
-        return to_create
+        return to_create, held
+
+    def _report_held(self, planned: Planned, held: list[int]) -> None:
+        for place in held:
+            row = take_row(planned.chunk, int(planned.subscribers.index[place]))
+            self._open -= 1
+            message = "held: it was proved absent, and the job leaves it to a person"
+            self._report(row, Outcome.UNKNOWN, "held", message, None, 1)
 
     def _set_aside(self, decision: Decision, entry: Entry, planned: Planned, place: int, told: Intent) -> None:
-        """A row whose identity was rejected, is held, or is unknown: the ledger's word, or a doubt to be settled."""
+        """A row whose identity was rejected or is unknown: the ledger's word, or a doubt to be settled."""
         row = take_row(planned.chunk, int(planned.subscribers.index[place]))
         self._open -= 1
         if decision is Decision.REJECTED:
             self._report(row, Outcome.REJECTED, "rejected", entry.message or "", entry.status, entry.attempts)
-        elif decision is Decision.HELD:
-            message = "held: it was proved absent, and the job leaves it to a person"
-            self._report(row, Outcome.UNKNOWN, "held", message, None, entry.attempts)
         else:
             doubt = self._settler.doubts.setdefault(told.identity, Doubt(self._session.clock.monotonic()))
             doubt.row = row
@@ -124,6 +136,36 @@ class Loader:
 
     def _is_stale(self) -> bool:
         return self._stale_at is None or self._session.clock.monotonic() >= self._stale_at
+
+    async def _make_clear(self) -> None:
+        """All that must be known before anybody is created in this run: who is there, and what is still in doubt.
+
+        Somebody may be unknown under another identity (email, client_user_id), or under this base when it was known by
+        its id alone, or by its name alone: until that is settled a new row might be that very person.
+        """
+        session = self._session
+        if self._is_stale():
+            await self._look_before_creating()
+        if not self._is_clear and await self._has_doubts_of_another_kind():
+            await self._settler.settle()
+            if await self._has_doubts_of_another_kind():
+                raise RunAborted(
+                    "some creates of a run by another identity are unknown and could not be settled, so a row of this "
+                    "one might be one of them; nothing new was created: run again later"
+                )
+        base = session.journal.base
+        doubts = await session.journal.ask(lambda ledger: count_doubts_elsewhere(ledger.connection, base))
+        if doubts:
+            raise RunAborted(
+                f"{doubts} creates are unknown in a base that may be this one: one was given by its id, the other by "
+                "its name, and the service has not told yet that they are one. Run again by the one that came first"
+            )
+        self._is_clear = True
+
+    async def _has_doubts_of_another_kind(self) -> bool:
+        base, identity = self._session.journal.base, self._session.policy.identity
+        unknown = await self._session.journal.ask(lambda ledger: ledger.find_unknown(base))
+        return any(entry.field != identity for entry in unknown)
 
     async def _look_before_creating(self) -> None:
         """Learn who is in the base, and how long that may be relied on (design 4.7)."""
@@ -157,34 +199,40 @@ class Loader:
 
     def _on_second_verdict(self, candidate: Candidate, verdict: Verdict) -> None:
         """A create that was sent again, after its first was proved to have had no effect."""
-        if verdict.event is Event.LOST:
+        self._session.tally.settled_absent += verdict.event is not Event.NOT_SENT
+        if verdict.event in (Event.LOST, Event.NOT_SENT):
             self._settler.renew(candidate.intent.identity, verdict)
             return
         doubt = self._settler.doubts.pop(candidate.intent.identity)
-        if doubt.row is None:
-            return
-        if verdict.event is Event.ANSWERED:
+        if verdict.event is Event.ANSWERED and doubt.row is not None:
             self._session.tally.count(Outcome.CREATED)
         elif verdict.event is Event.REFUSED:
-            self._report(doubt.row, Outcome.REJECTED, "rejected", verdict.message, verdict.status, 2)
-        else:
-            self._session.tally.count(Outcome.UNSENT)
+            self._report_doubt(doubt, Outcome.REJECTED, "rejected", verdict.message, verdict.status, 2)
 
     def _on_settled(self, settled: Settled) -> None:
-        doubt = settled.doubt
+        doubt, tally = settled.doubt, self._session.tally
         if settled.event is Event.FOUND:
-            self._session.tally.settled_found += 1
-        if doubt.row is None:
+            tally.settled_found += 1
+            if doubt.row is not None and doubt.newer is not None and not doubt.is_of_this_run:
+                tally.count(Outcome.CHANGED)
+            elif doubt.row is not None:
+                tally.count(Outcome.CREATED if doubt.is_of_this_run else Outcome.EXISTS)
             return
-        if settled.event is Event.FOUND and doubt.newer is not None and not doubt.is_of_this_run:
-            self._session.tally.count(Outcome.CHANGED)
-        elif settled.event is Event.FOUND:
-            self._session.tally.count(Outcome.CREATED if doubt.is_of_this_run else Outcome.EXISTS)
-        elif settled.event is Event.WITHHELD:
+        tally.settled_absent += 1
+        if settled.event is Event.WITHHELD:
             message = f"held after it was proved absent: {doubt.message or 'it was sent, and no answer came'}"
-            self._report(doubt.row, Outcome.UNKNOWN, "held", message, doubt.status, settled.attempts)
+            self._report_doubt(doubt, Outcome.UNKNOWN, "held", message, doubt.status, settled.attempts)
         else:
-            self._report(doubt.row, Outcome.REJECTED, "rejected", doubt.message, doubt.status, settled.attempts)
+            self._report_doubt(doubt, Outcome.REJECTED, "rejected", doubt.message, doubt.status, settled.attempts)
+
+    def _report_doubt(
+        self, doubt: Doubt, outcome: Outcome, code: str, message: str, status: int | None, attempts: int
+    ) -> None:
+        """Of a row of this run, or of an entry that an earlier one left, which has no row here."""
+        if doubt.row is None:
+            self._session.tally.leftovers[code] += 1
+        else:
+            self._report(doubt.row, outcome, code, message, status, attempts)
 
     def _report(self, row: Row, outcome: Outcome, code: str, message: str, status: int | None, attempts: int) -> None:
         self._session.tally.report(Problem(row, outcome, "", code, message, status, attempts))

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from connector.api.listing import read_list
+from connector.api.listing import PageSink, read_list
+from connector.errors import RunAborted
 from connector.fields import BY_NAME
 from connector.ledger import Base
 from connector.load.session import Session
@@ -39,33 +40,48 @@ class Sighting:
 
 
 class BaseReader:
-    """Takes from pages of the list those of one base: the digest of the identity and the id of each."""
+    """Takes from pages of the list those of one base: the digests of the identities and the id of each.
 
-    def __init__(self, base: Base, identity: str) -> None:
-        self._base = base
-        self._path = BY_NAME[identity].path[0]
-        self._identity = identity
-        self.ids_of_name: set[int] = set()
+    `fields` are the identities to read (email, client_user_id). Raises RunAborted when the name that the job gave is
+    borne by several bases, or by another than it was: then nobody can say which base is meant.
+    """
+
+    def __init__(self, base: Base, asked_name: str | None, fields: Sequence[str]) -> None:
+        self._asked_name = asked_name
+        self._paths = [(name, BY_NAME[name].path[0]) for name in fields]
+        self.service_id = base.service_id
 
     def read(self, wire_objects: Sequence[dict[str, Any]]) -> list[tuple[bytes, int]]:
         """(identity, subscriber id) of those that are of the base and have an identity."""
         listed = []
         for wire in wire_objects:
-            value = wire.get(self._path)
-            if isinstance(value, str) and value.strip() and self._is_of_base(wire.get("Base")):
-                listed.append((digest_identity(self._identity, value), int(wire["Id"])))
+            if not self._is_of_base(wire.get("Base")):
+                continue
+            for name, path in self._paths:
+                value = wire.get(path)
+                if isinstance(value, str) and value.strip():
+                    listed.append((digest_identity(name, value), int(wire["Id"])))
         return listed
 
     def _is_of_base(self, base: object) -> bool:
         if not isinstance(base, dict):
             return False
-        if self._base.service_id is not None:
-            return bool(base.get("Id") == self._base.service_id)
-        if base.get("Name") != self._base.name:
-            return False
-        if isinstance(base.get("Id"), int):
-            self.ids_of_name.add(base["Id"])
-        return True
+        service_id, name = base.get("Id"), base.get("Name")
+        if self._asked_name is None:
+            return bool(service_id == self.service_id)
+        if name == self._asked_name and isinstance(service_id, int):
+            self._learn(service_id)
+            return True
+        if self.service_id is not None and service_id == self.service_id:
+            raise RunAborted(f"the base {service_id} is no longer called {self._asked_name}: give the base by its id")
+        return False
+
+    def _learn(self, service_id: int) -> None:
+        if self.service_id not in (None, service_id):
+            raise RunAborted(
+                f"several bases are called {self._asked_name} (ids {self.service_id}, {service_id}): give it by its id"
+            )
+        self.service_id = service_id
 
 
 @dataclass(slots=True)
@@ -85,9 +101,13 @@ class _Recording:
             self.write()
 
     def write(self) -> None:
+        """What was read so far, under the base's Id: a line that has the name alone might be another base's."""
+        journal, field = self.session.journal, self.session.policy.identity
         listed, self.waiting = self.waiting, []
-        base = self.session.journal.base
-        self.session.journal.do(lambda ledger: ledger.record_listed(base, listed))
+        if journal.base.service_id is None and self.reader.service_id is not None:
+            journal.learn_base_now(self.reader.service_id, self.session.asked_name or "")
+        base = journal.base
+        journal.do(lambda ledger: ledger.record_listed(base, field, listed))
 
 
 @dataclass(slots=True)
@@ -115,34 +135,34 @@ class _Searching:
 async def list_base(session: Session) -> Certificate:
     """Record everybody on the list who is of the base, so that nobody among them is created (design 4.7).
 
-    Raises ListFailed when the service does not give its list.
+    Raises ListFailed when the service does not give its list, RunAborted when the base is not the one that was meant or
+    the run is to stop.
     """
     session.activity = "listing who is there already"
-    recording = _Recording(session, BaseReader(session.journal.base, session.policy.identity))
+    recording = _Recording(session, _build_reader(session, [session.policy.identity]))
     await session.journal.flush()
-    certificate = await read_list(session.client, session.retrier, ListQuery(), recording, now=session.clock.now)
+    certificate = await _read(session, recording)
     recording.write()
-    _check_name(session, recording.reader)
-    for service_id in recording.reader.ids_of_name:  # one at most: the base was given by name, and here is its id
-        await session.journal.learn_base(service_id, session.journal.base.name or "")
     return certificate
 
 
-async def search_base(session: Session, wanted: frozenset[bytes]) -> Sighting:
-    """Look for these identities on the list; raises ListFailed when the service does not give it."""
+async def search_base(session: Session, wanted: frozenset[bytes], fields: Sequence[str]) -> Sighting:
+    """Look for these identities, which are of these fields, on the list; raises as `list_base` does."""
     session.activity = f"looking for {len(wanted):,} unknown"
     started_at = session.clock.monotonic()
     witnesses = frozenset(subscriber_id for _, subscriber_id in session.witnesses)
-    searching = _Searching(BaseReader(session.journal.base, session.policy.identity), wanted, witnesses)
-    certificate = await read_list(session.client, session.retrier, ListQuery(), searching, now=session.clock.now)
-    _check_name(session, searching.reader)
+    searching = _Searching(_build_reader(session, fields), wanted, witnesses)
+    certificate = await _read(session, searching)
     seen = searching.seen_ids
     latest = max((at for at, subscriber_id in session.witnesses if subscriber_id in seen), default=float("-inf"))
     return Sighting(searching.found, frozenset(seen), latest, started_at, certificate)
 
 
-def _check_name(session: Session, reader: BaseReader) -> None:
-    if len(reader.ids_of_name) > 1:
-        ids = ", ".join(str(each) for each in sorted(reader.ids_of_name))
-        session.end(f"several bases bear this name (ids {ids}): give the base by its id")
-        session.check()
+async def _read(session: Session, sink: PageSink) -> Certificate:
+    return await session.until_stopped(
+        read_list(session.client, session.retrier, ListQuery(), sink, now=session.clock.now)
+    )
+
+
+def _build_reader(session: Session, fields: Sequence[str]) -> BaseReader:
+    return BaseReader(session.journal.base, session.asked_name, fields)

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from connector.api.client import Client
 from connector.api.retries import Retrier
@@ -10,6 +12,8 @@ from connector.errors import RunAborted
 from connector.load.journal import Journal
 from connector.load.policy import Clock, LoadPolicy
 from connector.load.tally import Tally
+
+T = TypeVar("T")
 
 _WITNESSES = 1000  # confirmations remembered: absence is proved by the visibility of one that came after (design 4.5c)
 
@@ -25,6 +29,7 @@ class Session:
     clock: Clock
     tally: Tally
     stopping: asyncio.Event
+    asked_name: str | None = None  # the base's name, where the job gave that and no id: answers must agree with it
     ending: str | None = None
     activity: str = "reading"  # what a person should know of it now
     witnesses: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_WITNESSES))
@@ -38,6 +43,20 @@ class Session:
         """Raise RunAborted if the run has ended itself."""
         if self.ending is not None:
             raise RunAborted(self.ending)
+
+    async def until_stopped(self, reading: Coroutine[Any, Any, T]) -> T:
+        """What `reading` gives, unless the run is to stop before: then it is cancelled, and RunAborted raised."""
+        task = asyncio.ensure_future(reading)
+        stopped = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise RunAborted(self.ending or "the run was stopped")
+        finally:
+            for each in (task, stopped):
+                each.cancel()
+            await asyncio.gather(task, stopped, return_exceptions=True)
 
     async def rest(self, seconds: float) -> bool:
         """Wait so long, or until the run is to stop; True when the time has passed."""

@@ -8,7 +8,7 @@ the largest lag that this run has seen must have passed instead. The absent are 
 unknown is settled in the next round.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -16,7 +16,7 @@ import orjson
 from connector.fields import normalise_identity
 from connector.ledger import Base, Intent, Ledger, UnknownEntry
 from connector.load.candidates import Candidate, Row
-from connector.load.creating import Creator, take_from
+from connector.load.creating import Take, take_from
 from connector.load.judging import Verdict
 from connector.load.looking import Sighting, search_base
 from connector.load.session import Session
@@ -25,6 +25,8 @@ from connector.states import Event, State
 
 _ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
 _LOOKS = 20  # looks in which nothing could be proved absent, before the rest is left unknown
+
+Look = Callable[[Session, frozenset[bytes], Sequence[str]], Awaitable[Sighting]]
 
 
 @dataclass(slots=True)
@@ -52,10 +54,17 @@ class Settled:
 class Settler:
     """Turns the unknown entries of the run's base into known ones."""
 
-    def __init__(self, session: Session, creator: Creator, on_settled: Callable[[Settled], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        create: Callable[[Take], Awaitable[None]],
+        on_settled: Callable[[Settled], None],
+        look: Look = search_base,
+    ) -> None:
         self._session = session
-        self._creator = creator
+        self._create = create
         self._on_settled = on_settled
+        self._search = look
         self._largest_lag_s = 0.0
         self._last: Sighting
         self.doubts: dict[bytes, Doubt] = {}
@@ -70,13 +79,14 @@ class Settler:
         while (unknown := await self._read_unknown()) and fruitless < _LOOKS:
             if not is_first_look and not await self._wait_for_next_look(unknown):
                 return
-            before = len(unknown)
             remaining = await self._look(unknown)
             absent = [entry for entry in remaining if self._is_absent(entry)]
-            await self._dispose(absent)
-            self._session.check()
+            if not self._session.stopping.is_set():
+                await self._dispose(absent)
+            if self._session.stopping.is_set():
+                return
             is_first_look = bool(absent)  # what was sent again may be there at once
-            fruitless = 0 if absent or len(remaining) < before else fruitless + 1
+            fruitless = 0 if absent or len(remaining) < len(unknown) else fruitless + 1
 
     def renew(self, identity: bytes, verdict: Verdict) -> None:
         """Another attempt was lost: all that has to do with time begins anew."""
@@ -106,7 +116,9 @@ class Settler:
 
     async def _look(self, unknown: list[UnknownEntry]) -> list[UnknownEntry]:
         """Settle those that a look at the list shows; note on the others what the look says of them."""
-        self._last = sighting = await search_base(self._session, frozenset(entry.identity for entry in unknown))
+        fields = sorted({entry.field for entry in unknown})
+        wanted = frozenset(entry.identity for entry in unknown)
+        self._last = sighting = await self._search(self._session, wanted, fields)
         self._measure_lag(sighting)
         base = self._session.journal.base
         found = list(sighting.found.items())
@@ -161,9 +173,8 @@ class Settler:
             for entry in entries:
                 self._end(entry, event)
         for candidate in again:
-            session.tally.settled_absent += 1
             self.doubts[candidate.intent.identity].is_of_this_run = True
-        await self._creator.create(take_from(again))
+        await self._create(take_from(again))
 
     def _words(self, entry: UnknownEntry) -> tuple[bytes, int, str]:
         doubt = self.doubts[entry.identity]
@@ -178,10 +189,9 @@ class Settler:
         kept = newer.sent if newer is not None else decode_subscriber(orjson.loads(entry.body)["Subscriber"])
         fingerprint = newer.intent.fingerprint if newer is not None else entry.fingerprint
         sent = {name: value for name, value in kept.items() if value is not None}
-        if base.service_id is not None:
+        if base.service_id is not None:  # from the first answer on only Base.Id is sent (design 4.9)
             sent.pop("base_name", None)
             sent["base_id"] = base.service_id
-        identity = self._session.policy.identity
-        intent = Intent(entry.identity, fingerprint, encode_subscriber(sent))
-        name = normalise_identity(identity, str(sent[identity]))
+        intent = Intent(entry.identity, fingerprint, encode_subscriber(sent), entry.field)
+        name = normalise_identity(entry.field, str(sent[entry.field]))
         return Candidate(intent, name, sent, left=State.UNKNOWN)

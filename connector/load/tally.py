@@ -29,6 +29,7 @@ class Tally:
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     settled_found: int = 0
     settled_absent: int = 0
+    leftovers: Counter[str] = field(default_factory=Counter)  # of earlier runs, with no row in this one
     altered: Counter[str] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
 

@@ -5,6 +5,7 @@ from connector.protocol.answers import (
     Ambiguous,
     Created,
     Listed,
+    Mask,
     NotSent,
     Refused,
     parse_created,
@@ -34,6 +35,7 @@ from connector.protocol.requests import (
 )
 from connector.protocol.retry_after import parse_retry_after
 from connector.protocol.wire import altered_fields, decode_subscriber, encode_subscriber
+from connector.protocol.words import extract_words
 
 __all__ = [
     "LARGEST_PAGE",
@@ -46,6 +48,7 @@ __all__ = [
     "Header",
     "ListQuery",
     "Listed",
+    "Mask",
     "Message",
     "MessageError",
     "NotSent",
@@ -61,6 +64,7 @@ __all__ = [
     "decode_subscriber",
     "encode_email",
     "encode_subscriber",
+    "extract_words",
     "parse_created",
     "parse_listed",
     "parse_retry_after",

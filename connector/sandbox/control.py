@@ -2,6 +2,8 @@
 
 GET truth (?after=SEQUENCE) · stats · outbox · switches
 POST switches {name: value} · reset · seed {count, base_id | base_name}
+Each with the token itself as Authorization, whatever the switch `authorization` says: other users of the machine reach
+this address too.
 """
 
 from typing import Any
@@ -11,6 +13,7 @@ import orjson
 
 from connector.sandbox.answers import Answer
 from connector.sandbox.crowd import Crowd
+from connector.sandbox.door import is_authorised
 from connector.sandbox.http_reader import Request
 from connector.sandbox.state import State
 
@@ -20,7 +23,10 @@ _LARGEST_CROWD = 20_000_000  # some 2.5 GB; a mistyped count should not take the
 
 
 def answer_control(state: State, request: Request) -> Answer:
-    """The answer to a request under /_sandbox/; a request that cannot be obeyed is answered 400 and changes nothing."""
+    """The answer to a request under /_sandbox/, always JSON; one that cannot be obeyed is answered 400 and changes
+    nothing, one without the token 401."""
+    if not is_authorised(request.head, state.token.encode()):
+        return _json({"error": "the sandbox's token is missing or wrong: send it as Authorization"}, 401)
     action = (request.head.method, request.head.path.removeprefix(PREFIX))
     try:
         match action:

@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import format_datetime
 
+import orjson
+
 from connector.sandbox.answers import Answer, build_error
 from connector.sandbox.faults import Fault
-from connector.sandbox.http_reader import Request
+from connector.sandbox.http_reader import Head, Request
 from connector.sandbox.state import State
 
 OPERATIONS = {
@@ -17,6 +19,10 @@ OPERATIONS = {
     "/api/emails/send-instant-email/": ("send", "POST"),
 }
 """Path to operation and method (api.md, section 4)."""
+
+FOREIGN_HOST = Answer(403, orjson.dumps({"error": "the Host must be localhost, an address in 127.0.0.0/8, or [::1]"}))
+"""To whoever calls the sandbox by another name, at every address: a web page whose own name was made to lead here (DNS
+rebinding) calls it by that name, and can read what it is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +61,14 @@ def _refuse_stranger(state: State, request: Request, operation: str | None) -> A
     method = OPERATIONS[head.path][1]
     if head.method != method:
         return build_error(settings.error_shape, 405, f"Only {method} is possible here", (("Allow", method),))
-    given = head.headers.get("authorization", "").encode("latin-1")
-    if not hmac.compare_digest(given, state.authorization):
+    if not is_authorised(head, state.authorization):
         return build_error(settings.error_shape, 401, "The API token is missing or wrong")
     return None
+
+
+def is_authorised(head: Head, authorization: bytes) -> bool:
+    """Whether the Authorization header is exactly this."""
+    return hmac.compare_digest(head.headers.get("authorization", "").encode("latin-1"), authorization)
 
 
 def _refuse_form(state: State, request: Request, operation: str) -> Answer | None:

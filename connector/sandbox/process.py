@@ -117,7 +117,8 @@ class SandboxProcess:
     def _control(self, method: str, action: str, body: object = None) -> dict[str, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_CONTROL_TIMEOUT_S)
         try:
-            connection.request(method, f"/_sandbox/{action}", None if body is None else json.dumps(body))
+            given = None if body is None else json.dumps(body)
+            connection.request(method, f"/_sandbox/{action}", given, {"Authorization": self.token})
             answer = connection.getresponse()
             value: dict[str, Any] = json.loads(answer.read())
         finally:

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import ipaddress
 import signal
 import socket
 import sys
@@ -12,7 +11,9 @@ from pathlib import Path
 
 from connector.sandbox.connection import Connection
 from connector.sandbox.control import PREFIX, answer_control
+from connector.sandbox.door import FOREIGN_HOST
 from connector.sandbox.http_reader import Request
+from connector.sandbox.loopback import is_loopback, is_loopback_header
 from connector.sandbox.service import Service
 from connector.sandbox.state import State, open_state
 from connector.sandbox.switches import Settings, parse_settings
@@ -57,12 +58,8 @@ def check_token(token: str) -> None:
 
 
 def check_loopback(host: str) -> None:
-    """Raises ValueError unless `host` is of this machine alone: the control address asks for no token."""
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
+    """Raises ValueError unless `host` is of this machine alone."""
+    if not is_loopback(host):
         raise ValueError(f"the sandbox serves loopback only, not {host!r}: give 127.0.0.1, ::1 or localhost")
 
 
@@ -89,7 +86,9 @@ async def _serve(
 
 def _build_acceptor(state: State, service: Service, connections: set[Connection]) -> Callable[[], Connection]:
     def receive(request: Request, connection: Connection) -> None:
-        if request.head.path.startswith(PREFIX):
+        if not is_loopback_header(request.head.headers.get("host", "")):
+            connection.finish(FOREIGN_HOST)
+        elif request.head.path.startswith(PREFIX):
             connection.finish(answer_control(state, request))
         else:
             service.receive(request, connection)

@@ -6,6 +6,10 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.export import Format, parse_destination
+from connector.export.exporter import open_writer
+from pipelines.jobs.places import resolve_destination
+from tests.export.people import BARE, MIXED, table_of
+from tests.export.readers import read_back
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +27,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("duckdb:///w.duckdb", Format.DUCKDB, "w.duckdb"),
         ("DUCKDB:///room/w.db", Format.DUCKDB, "room/w.db"),
         ("sqlite:////tmp/w.db", Format.SQLITE, "/tmp/w.db"),
+        ("sqlite:///two%20words%3F%25.db", Format.SQLITE, "two words?%.db"),
+        ("duckdb:///gr%C3%B6ße%2541.duckdb", Format.DUCKDB, "größe%41.duckdb"),
+        ("two%20words.csv", Format.CSV, "two%20words.csv"),
     ],
 )
 def test_a_suffix_or_a_scheme_tells_the_format(text: str, form: Format, path: str) -> None:
@@ -40,6 +47,10 @@ def test_a_suffix_or_a_scheme_tells_the_format(text: str, form: Format, path: st
         ("mongodb://host/db", "duckdb:///warehouse.duckdb"),
         ("sqlite://", "names no database file"),
         ("sqlite:///:memory:", "names no database file"),
+        ("sqlite:///%3Amemory%3A", "names no database file"),
+        ("sqlite:///w%00.db", "holds a NUL"),
+        ("w\0.csv", "holds a NUL"),
+        ("duckdb:///w%3F.db", "name without it"),
         ("duckdb://w.duckdb", "names no database file"),
         ("sqlite:///w.db?mode=ro", "names no database file"),
         ("room/../nowhere/out.csv", "does not exist"),
@@ -74,6 +85,34 @@ def test_a_password_is_not_shown(text: str) -> None:
 def test_a_name_that_a_database_cannot_have_is_refused(table: str, schema: str | None, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         parse_destination("sqlite:///w.db", table=table, schema=schema)
+
+
+@pytest.mark.parametrize("scheme", ["duckdb", "sqlite"])
+@pytest.mark.parametrize("folder", ["fo%41l?d é", "100%", "a%3Fb", "a+b #1&c"])
+def test_a_job_in_any_folder_exports_into_that_folder(tmp_path: Path, scheme: str, folder: str) -> None:
+    home = tmp_path / folder
+    home.mkdir()
+    destination = parse_destination(resolve_destination(f"{scheme}:///w.db", home))
+    for rows in (table_of(BARE), MIXED):  # a new database, and one that is there
+        writer = open_writer(destination)
+        writer.start()
+        writer.add(rows)
+        assert writer.has_target == (rows is MIXED)
+        writer.publish()
+        writer.discard()
+
+    assert destination.path == home / "w.db"
+    assert [each.name for each in home.iterdir()] == ["w.db"]
+    assert [each.name for each in tmp_path.iterdir() if each.name != "room"] == [folder]
+    assert read_back(destination).equals(MIXED)
+
+
+def test_what_it_shows_of_a_database_can_be_given_again() -> None:
+    Path("100%25 ü?").mkdir()
+    shown = str(parse_destination("sqlite:///100%2525 ü%3F/w.db"))
+
+    assert shown == "sqlite:///100%2525 ü%3F/w.db (table subscribers)"
+    assert parse_destination(shown.split(" (table")[0]).path == Path("100%25 ü?/w.db")
 
 
 def test_it_shows_itself_to_people() -> None:

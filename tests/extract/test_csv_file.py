@@ -1,29 +1,13 @@
 """CSV files of every unpleasant kind, read from real files."""
 
 import gzip
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from connector.errors import ConfigurationError, SourceError
-from connector.extract import Chunk, open_csv
-
-
-def write(folder: Path, content: bytes | str) -> Path:
-    path = folder / "people.csv"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
-    return path
-
-
-def read(path: Path, *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None) -> list[Chunk]:
-    with open_csv(path, delimiter=delimiter, encoding=encoding, chunk_bytes=chunk_bytes) as source:
-        return list(source.chunks())
-
-
-def read_rows(path: Path, *, delimiter: str = "auto", encoding: str = "auto") -> list[list[str]]:
-    chunks = read(path, delimiter=delimiter, encoding=encoding)
-    return [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()]
+from connector.extract import open_csv
+from tests.extract.csv_files import read, read_rows, write
 
 
 def test_every_cell_is_text_as_it_came(tmp_path: Path) -> None:
@@ -77,8 +61,8 @@ def test_quotes_commas_and_line_breaks_within_cells(tmp_path: Path) -> None:
 
 
 def test_a_quote_within_a_bare_cell_is_a_quote(tmp_path: Path) -> None:
-    path = write(tmp_path, 'size,name\n5" pipe,Ann\n7" pipe,Bob "the\n"x"y,z\n')
-    assert read_rows(path) == [['5" pipe', "Ann"], ['7" pipe', 'Bob "the'], ["xy", "z"]]
+    path = write(tmp_path, 'size,name\n5" pipe,Ann\n7" pipe,Bob "the\n"x ""y""",z\n')
+    assert read_rows(path) == [['5" pipe', "Ann"], ['7" pipe', 'Bob "the'], ['x "y"', "z"]]
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
@@ -88,53 +72,29 @@ def test_every_line_ending_ends_a_record(tmp_path: Path, ending: str, last: str)
     assert read_rows(path) == [["1", "2"], ["3", "4"]]
 
 
-def test_ragged_rows_are_told_by_number_and_line_and_never_shifted(tmp_path: Path) -> None:
-    path = write(tmp_path, 'a,b\n1,"x\ny"\n\nshort\n3,4\n5,6,7\n8,9\n')
-    (chunk,) = read(path)
-    assert chunk.frame.to_numpy().tolist() == [["1", "x\ny"], ["3", "4"], ["8", "9"]]
-    assert chunk.numbers.tolist() == [1, 3, 5]
-    short, long = chunk.malformed
-    assert (short.number, short.line, short.raw, short.code) == (2, 5, "short", "ragged")
-    assert (long.number, long.line, long.raw, long.code) == (4, 7, "5,6,7", "ragged")
-    assert "1 cells where the header has 2" in short.message
-
-
-def test_an_undecodable_byte_costs_its_row_and_not_the_file(tmp_path: Path) -> None:
-    path = write(tmp_path, "a,b\nMüller,1\n".encode() + b"M\xfcller,2\nragged\xff,1,2\n" + "Ω,3\n".encode())
-    (chunk,) = read(path)
-    assert chunk.frame["a"].tolist() == ["Müller", "Ω"]
-    assert chunk.numbers.tolist() == [1, 4]
-    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [(2, 3, "encoding"), (3, 4, "encoding")]
-    assert chunk.malformed[0].raw == r"M\xfcller,2"
-    assert "0xFC" in chunk.malformed[0].message
-
-
-def test_utf8_that_only_looks_right_is_undecodable_too(tmp_path: Path) -> None:
-    surrogate, overlong = b"\xed\xa0\x80", b"\xc0\xaf"
-    (chunk,) = read(write(tmp_path, b"a,b\n" + surrogate + b",1\n" + overlong + b",2\nok,3\n"))
-    assert chunk.numbers.tolist() == [3]
-    assert [row.code for row in chunk.malformed] == ["encoding", "encoding"]
-
-
-def test_a_nul_costs_its_row(tmp_path: Path) -> None:
-    (chunk,) = read(write(tmp_path, b"a,b\n1,2\n3\x00,4\n5,6\n"))
-    assert chunk.frame["a"].tolist() == ["1", "5"]
-    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [(2, 3, "nul")]
-
-
-def test_a_quote_that_never_closes_swallows_nothing_silently(tmp_path: Path) -> None:
-    (chunk,) = read(write(tmp_path, 'a,b\n1,2\n3,"Ann\n5,6\n7,8\n'))
-    assert chunk.frame["a"].tolist() == ["1"]
-    (row,) = chunk.malformed
-    assert (row.number, row.line, row.code) == (2, 3, "unclosed_quote")
-    assert row.raw == '3,"Ann\n5,6\n7,8\n'
-
-
 def test_blank_lines_and_lines_of_delimiters_alone_are_no_records(tmp_path: Path) -> None:
     (chunk,) = read(write(tmp_path, "\n\na,b,c\n\n1,2,3\n,,\n\r\n4,5,6\nragged\n,,\n,,\n"))
     assert chunk.frame["a"].tolist() == ["1", "4"]
     assert chunk.numbers.tolist() == [1, 2]
     assert [(row.number, row.line) for row in chunk.malformed] == [(3, 9)]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_line_of_blanks_alone_is_no_record(tmp_path: Path, delimiter: str) -> None:
+    lines = ["  ", "a,b,c", " ", "1,2,3", "   ", "", "ragged ", ",,", "4,5, ", "  \r"]
+    path = write(tmp_path, "\n".join(lines).replace(",", delimiter))
+    (chunk,) = read(path)
+    assert chunk.frame.to_numpy().tolist() == [["1", "2", "3"], ["4", "5", " "]]
+    assert chunk.numbers.tolist() == [1, 3]
+    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [(2, 7, "ragged")]
+
+
+def test_a_delimiter_is_no_blank(tmp_path: Path) -> None:
+    (chunk,) = read(write(tmp_path, "a\tb\tc\n1\t2\t3\n\t\n\t\t\n"))
+    assert chunk.numbers.tolist() == [1]
+    assert [(row.number, row.code) for row in chunk.malformed] == [(2, "ragged")]
+    (comma,) = read(write(tmp_path, "a,b\n1,2\n\t \t\n"))
+    assert comma.malformed == ()
 
 
 @pytest.mark.parametrize(
@@ -153,6 +113,7 @@ def test_a_byte_that_the_named_encoding_lacks_costs_its_row(tmp_path: Path) -> N
     (chunk,) = read(write(tmp_path, b"a,b\n1,\x81\n2,\xe9\n"), encoding="cp1252")
     assert chunk.frame.to_numpy().tolist() == [["2", "é"]]
     assert [(row.number, row.code, row.raw) for row in chunk.malformed] == [(1, "encoding", "1,\ufffd")]
+    assert "source.file.encoding in a job" in chunk.malformed[0].message
 
 
 def test_a_character_cut_by_a_block_is_whole_again(tmp_path: Path) -> None:
@@ -192,30 +153,6 @@ def test_numbers_and_lines_run_on_over_chunks(tmp_path: Path) -> None:
     assert sum(len(chunk.malformed) for chunk in chunks) == 200
 
 
-def test_malformed_rows_come_with_the_rows_around_them(tmp_path: Path) -> None:
-    content = "a,b\n" + "".join("1,\n" if n % 10_000 else "ragged\n" for n in range(1, 120_001))
-    chunks = read(write(tmp_path, content), chunk_bytes=1 << 20)
-    assert max(len(chunk.frame) for chunk in chunks) == 50_000
-    seen = [number for chunk in chunks for number in chunk.numbers.tolist()]
-    assert sorted(seen + [row.number for chunk in chunks for row in chunk.malformed]) == list(range(1, 120_001))
-    for before, after in pairwise(chunks):
-        assert max(row.number for row in before.malformed) < min(after.numbers)
-
-
-def test_a_file_of_malformed_rows_alone_gives_empty_frames(tmp_path: Path) -> None:
-    (chunk,) = read(write(tmp_path, "a,b\n1\n2\n"))
-    assert chunk.frame.shape == (0, 2)
-    assert [str(dtype) for dtype in chunk.frame.dtypes] == ["str", "str"]
-    assert [row.number for row in chunk.malformed] == [1, 2]
-
-
-def test_a_file_in_latin_1_is_told_row_by_row_in_good_time(tmp_path: Path) -> None:
-    path = write(tmp_path, b"a,b\n" + b"M\xfcller,2\n" * 50_000)
-    chunks = read(path)
-    assert sum(len(chunk.malformed) for chunk in chunks) == 50_000
-    assert chunks[-1].malformed[-1].line == 50_001
-
-
 @pytest.mark.parametrize("content", ["email,name\n", "email,name", "\n\nemail,name\n\n\n"])
 def test_a_header_alone_gives_no_chunk(tmp_path: Path, content: str) -> None:
     path = write(tmp_path, content)
@@ -238,12 +175,14 @@ def test_column_names_are_trimmed_named_and_unique(tmp_path: Path) -> None:
         (b"PK\x03\x04....", "Excel workbook"),
         (gzip.compress(b"a,b\n1,2\n"), "gzip"),
         (bytes(range(256)) * 20, "binary file"),
-        ("a,b\n1,2\n".encode("utf-16-le"), "utf-16-le"),
+        ("a,b\n1,2\n".encode("utf-16-le"), "--encoding utf-16-le, or source.file.encoding in a job"),
         (b"a@x.com,Ann\nb@x.com,Bob\n", "no header"),
         (b"1,2\n3,4\n", "no header"),
         (b",,\n1,2,3\n", "names no column"),
         (b'"email,name\n1,2\n', "never closed"),
         (b"na\xefve,b\n1,2\n", "not utf-8 (byte 0xEF)"),
+        (b"na\xefve,b\n1,2\n", "--encoding cp1252, or source.file.encoding in a job"),
+        (b'"Email"x,Name\n1,2\n', "header cannot be read"),
         (b"x" * 300_000, "does not end within"),
     ],
 )

@@ -47,6 +47,17 @@ def test_what_the_csv_module_writes_is_read_as_it_was(rows: list[list[str]], end
     assert [row for row in given_rows if any(row)] == [row for row in rows if any(row)]
 
 
+@settings(deadline=None)  # a shared machine keeps none
+@given(wild, st.integers(1, 3))
+def test_no_cell_holds_what_the_csv_module_does_not_find_in_its_record(text: str, width: int) -> None:
+    block = text.encode()
+    records = find_records(block, ",", is_last=True)
+    parsed = parse_block(block, records, Format(",", width, "utf-8"))
+    for row, place in zip(parsed.table.to_pylist(), parsed.places.tolist(), strict=True):
+        record = block[records.starts[place] : records.stops[place]].decode()
+        assert list(row.values()) == next(csv.reader(io.StringIO(record, newline=""), strict=True))
+
+
 def test_a_quote_left_open_is_told_only_where_the_file_ends() -> None:
     assert find_records(b'a,"b\nc', ",", is_last=True).is_unclosed
     assert not find_records(b'a\n"b\nc', ",", is_last=False).is_unclosed

@@ -125,6 +125,15 @@ def test_a_missing_database_is_refused_and_not_created(tmp_path: Path) -> None:
         ("oracle://u:hunter2@h/x", ConfigurationError, "driver"),
         ("nosuch://u:hunter2@h/x", ConfigurationError, "driver"),
         ("postgresql+asyncpg://u:hunter2@h/x", ConfigurationError, "[postgres]"),
+        ("postgresql://u:hunter2@rd/x@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u:pa55w@hunter2/x@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u:pa55w@hunter2@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u:pa55w@/hunter2@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u:pa55w@hunter2?x@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u:pa55w@[hunter2]x@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u/x:hunter2@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u:pa55w@w:hunter2@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u:hunter2@w:x/y", ConfigurationError, "%40 and / as %2F"),
         ("u:hunter2@h", ConfigurationError, "database URL"),
         ("postgresql://u:hunter2@h:port/x", ConfigurationError, "database URL"),
     ],
@@ -135,6 +144,21 @@ def test_what_cannot_be_reached_is_told_without_the_password(url: str, error: ty
     assert words in str(caught.value)
     assert "hunter2" not in str(caught.value)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "database"),
+    [
+        ("postgresql://me@corp.com:pw@h/db", "h", "db"),
+        ("postgresql://u:p%40s%2Fw@h/my%40db", "h", "my@db"),
+        ("postgresql://u:p/w@h/db", "h", "db"),
+        ("postgresql:///db@home", None, "db@home"),
+        ("sqlite:////home/a@b/crm.db", None, "/home/a@b/crm.db"),
+    ],
+)
+def test_an_at_sign_that_is_no_passwords_is_left_where_it_is(url: str, host: str | None, database: str) -> None:
+    parsed = parse_url(url)
+    assert (parsed.host, parsed.database) == (host, database)
 
 
 def test_either_a_query_or_a_table_is_needed(crm: str) -> None:
@@ -195,6 +219,13 @@ def test_a_password_that_a_driver_repeats_is_masked() -> None:
     url = parse_url("postgresql://u:hunter2@h/x?sslpassword=hunter3")
     assert explain(ValueError("cannot use hunter2 or hunter3\nat all"), url) == "cannot use *** or ***"
     assert show_url(url) == "postgresql://u:***@h/x"
+
+
+def test_a_short_option_is_masked_only_if_it_may_be_a_password() -> None:
+    url = parse_url("postgresql://h/x?user=u&sslPassword=pq&options=hunter2&note=hunter2more")
+    assert explain(ValueError("Connection refused: pq, hunter2 or hunter2more"), url) == (
+        "Connection refused: ***, *** or ***"
+    )
 
 
 def test_an_error_in_the_middle_says_how_far_it_came(postgres: str) -> None:

@@ -11,6 +11,7 @@ from connector.states import Event
 
 BY_ID = Base(1, "account", 7, None)
 BY_NAME = Base(1, "account", None, "News")
+WHOLE = Base(1, "account", 7, "News")
 CANDIDATE = Candidate(
     Intent(b"i" * 16, b"f" * 8, b""), "ann@example.com", {"base_id": 7, "email": "Ann@example.com", "first_name": "Ann"}
 )
@@ -24,7 +25,7 @@ def answer(**values: object) -> Created:
 @pytest.mark.parametrize("base", [BY_ID, BY_NAME], ids=["by id", "by name"])
 @pytest.mark.parametrize("email", ["Ann@example.com", "ann@example.com", " ANN@EXAMPLE.COM "])
 def test_success_is_an_id_with_the_base_and_the_identity_that_were_sent(base: Base, email: str) -> None:
-    verdict = judge_answer(answer(email=email), CANDIDATE, base, "email")
+    verdict = judge_answer(answer(email=email), CANDIDATE, base, base.name)
     assert (verdict.event, verdict.subscriber_id) == (Event.ANSWERED, 5)
 
 
@@ -36,11 +37,13 @@ def test_success_is_an_id_with_the_base_and_the_identity_that_were_sent(base: Ba
         (BY_ID, {"base_id": 8}),
         (BY_ID, {"base_id": "7"}),
         (BY_NAME, {"base_name": "news"}),
+        (WHOLE, {"base_name": "Other"}),
+        (WHOLE, {"base_id": 8}),
         (BY_NAME, {"base_name": None}),
     ],
 )
 def test_an_answer_about_somebody_else_leaves_it_unknown(base: Base, values: dict[str, object]) -> None:
-    verdict = judge_answer(answer(**values), CANDIDATE, base, "email")
+    verdict = judge_answer(answer(**values), CANDIDATE, base, base.name)
     assert (verdict.event, verdict.is_misdirected) == (Event.LOST, True)
 
 
@@ -57,9 +60,9 @@ def test_an_answer_about_somebody_else_leaves_it_unknown(base: Base, values: dic
 def test_every_other_answer_is_a_refusal_unknown_or_never_left(
     given: Refused | Ambiguous | NotSent, event: Event
 ) -> None:
-    verdict = judge_answer(given, CANDIDATE, BY_ID, "email")
+    verdict = judge_answer(given, CANDIDATE, BY_ID)
     assert (verdict.event, verdict.message) == (event, given.message)
 
 
 def test_fields_that_came_back_altered_are_named() -> None:
-    assert judge_answer(answer(first_name="ANN"), CANDIDATE, BY_ID, "email").altered == ("first_name",)
+    assert judge_answer(answer(first_name="ANN"), CANDIDATE, BY_ID).altered == ("first_name",)

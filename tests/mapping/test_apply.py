@@ -56,6 +56,14 @@ def test_an_empty_or_missing_cell_can_be_given_a_value() -> None:
     ]  # fmt: skip
 
 
+def test_an_apostrophe_before_a_number_is_dropped_where_the_rule_says_so() -> None:
+    cells: list[str | None] = ["'62", " '+31 6", "'10001-1", "''62", "'s-Gravenhage", "6'2", "'", "", None]
+    dropping = ColumnRule(column="cell", is_apostrophe_dropped=True)
+    kept = ["''62", "'s-Gravenhage", "6'2", "'", None, None]
+    assert apply_one(cells, "phone", dropping) == ["62", "+31 6", "10001-1", *kept]
+    assert apply_one(cells, "phone", ColumnRule(column="cell")) == ["'62", "'+31 6", "'10001-1", *kept]
+
+
 @pytest.mark.parametrize(
     ("cell", "form", "date"),
     [

@@ -6,7 +6,16 @@ import pytest
 
 from connector.fields import FIELDS, NAMES, wire_name
 from connector.mapping import MAPPABLE, Guess, guess_mapping
-from connector.mapping.headers import HEADERS, MAILCHIMP_LEFT, MAILCHIMP_ONLY, OWN_EXTRAS, SPLITS, normalise_header
+from connector.mapping.headers import (
+    HEADERS,
+    MAILCHIMP_LEFT,
+    MAILCHIMP_ONLY,
+    OWN_EXTRAS,
+    SHOPIFY_APOSTROPHES,
+    SHOPIFY_ONLY,
+    SPLITS,
+    normalise_header,
+)
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -209,6 +218,20 @@ def test_googles_labels_are_separated_by_colons() -> None:
     assert guess_mapping(["Tags"]).mapping.rules["tags"].split is None
 
 
+@pytest.mark.parametrize(
+    ("program", "fields"),
+    [
+        ("shopify", {"client_user_id", "phone", "address_zip"}),
+        ("shopify_old", {"phone", "address_zip"}),
+        ("klaviyo", set()),
+        ("woocommerce_export", set()),
+    ],
+)
+def test_only_shopifys_numbers_lose_the_apostrophe_before_them(program: str, fields: set[str]) -> None:
+    rules = guess_mapping(read_header(program)).mapping.rules
+    assert {name for name, rule in rules.items() if rule.is_apostrophe_dropped} == fields
+
+
 def test_a_corrected_rejects_file_is_read_as_the_file_it_was() -> None:
     columns = ["Email", "Plan", *sorted(OWN_EXTRAS)]
     assert guess_mapping(columns).unmapped == ("Plan",)
@@ -223,5 +246,6 @@ def test_no_header_means_two_fields_and_every_field_has_some() -> None:
     keys = [normalise_header(header) for headers in HEADERS.values() for header in headers]
     assert len(keys) == len(set(keys))
     assert tuple(HEADERS) == MAPPABLE
-    assert all(normalise_header(header) for header in (*SPLITS, *MAILCHIMP_ONLY))
+    assert all(normalise_header(header) for header in (*SPLITS, *MAILCHIMP_ONLY, *SHOPIFY_ONLY))
+    assert set(SHOPIFY_APOSTROPHES) <= set(MAPPABLE)
     assert {normalise_header(header) for header in MAILCHIMP_LEFT} <= set(keys)

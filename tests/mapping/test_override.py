@@ -21,6 +21,13 @@ def test_an_override_keeps_what_its_header_tells_of_tags() -> None:
     assert guess.mapping.rules["tags"].split == ":::"
 
 
+def test_an_override_keeps_what_the_headers_tell_of_apostrophes() -> None:
+    columns = ["Email", "Customer ID", "Accepts Email Marketing"]
+    guess = override_mapping(guess_mapping(columns), {"phone": "Customer ID"}, columns)
+    assert guess.mapping.rules["phone"].is_apostrophe_dropped
+    assert not guess.mapping.rules["email"].is_apostrophe_dropped
+
+
 def test_an_empty_column_unmaps_a_field() -> None:
     guess = override_mapping(guess_mapping(COLUMNS), {"phone": ""}, COLUMNS)
     assert "phone" not in guess.mapping.rules

@@ -75,7 +75,7 @@ class Calls:
 
     def raw_create(self, email: str) -> bytes:
         body = json.dumps({"Subscriber": {"Base": {"Id": 1}, "Email": email}}).encode()
-        head = f"POST {CREATE} HTTP/1.1\r\nHost: x\r\nAuthorization: {self.sandbox.token}\r\n"
+        head = f"POST {CREATE} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {self.sandbox.token}\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         return head.encode() + body
 

@@ -66,6 +66,30 @@ def test_what_the_control_cannot_do_it_says(
     assert (reply.status, "error" in reply.json) == (status, True)
 
 
+CONTROLS = [("GET", each) for each in ("truth", "stats", "outbox", "switches", "nothing")]
+CONTROLS += [("POST", each) for each in ("switches", "reset", "seed")]
+
+
+@pytest.mark.parametrize(("method", "action"), CONTROLS)
+@pytest.mark.parametrize("given", ["", "wrong", "Bearer {token}", "{token}x", "{token}, {token}"])
+def test_the_control_demands_the_very_token_and_says_so_in_json(
+    calls: Calls, method: str, action: str, given: str
+) -> None:
+    calls.create("a@example.com")
+    body = b'{"count": 5, "latency_ms": 5}' if method == "POST" else None
+    reply = calls.ask(method, f"/_sandbox/{action}", body, Authorization=given.replace("{token}", calls.sandbox.token))
+    assert (reply.status, list(reply.json)) == (401, ["error"])
+    assert calls.sandbox.token.encode() not in reply.body
+    assert (calls.sandbox.truth()["subscribers"], calls.sandbox.switch()["latency_ms"]) == (1, 0)
+
+
+def test_the_control_takes_the_token_itself_whatever_the_api_wants(calls: Calls) -> None:
+    calls.sandbox.switch(authorization="Bearer {token}", error_shape="html")
+    assert calls.sandbox.stats()["subscribers"] == 0
+    refused = calls.ask("GET", "/_sandbox/stats", Authorization=f"Bearer {calls.sandbox.token}")
+    assert (refused.status, list(refused.json)) == (401, ["error"])
+
+
 def test_control_requests_are_not_counted_and_obey_no_fault(calls: Calls) -> None:
     calls.sandbox.switch(drop_before=1, refuse=1, redirect_to="http://x", latency_ms=1000)
     assert calls.sandbox.stats()["requests"] == {}

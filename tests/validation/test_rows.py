@@ -139,6 +139,13 @@ def test_what_may_not_be_sent(field: str, cell: object, code: str | None) -> Non
     assert codes == ([code] if code else [])
 
 
+def test_words_that_can_be_translated_are_refused_with_the_way_to_do_so_and_not_shown() -> None:
+    faults = validate(email=["a@x.com"], gender=["vrouw"], is_active=["subscribed"]).faults
+    assert [fault.field for fault in faults] == ["is_active", "gender"]
+    assert all("`values:` map" in fault.message for fault in faults)
+    assert not any(word in fault.message for fault in faults for word in ("vrouw", "subscribed"))
+
+
 @pytest.mark.parametrize(
     "zip_code", ["02134", "SW1A 1AA", "12345-6789", "-1", "1.0", "1e3", "９", str(2**53), "9" * 40]
 )

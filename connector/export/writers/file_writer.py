@@ -25,7 +25,11 @@ OpenRows = Callable[[BinaryIO, pa.Schema], Rows]
 
 
 class FileWriter:
-    """A Writer of `path` in the format of `open_rows`; the file is readable by its owner only."""
+    """A Writer of `path` in the format of `open_rows`.
+
+    The file is readable by its owner only (0600), also where the one that it replaces was readable by others (0644):
+    it holds personal data, so who may read it is decided anew, by a chmod, and not inherited.
+    """
 
     def __init__(self, path: Path, open_rows: OpenRows, schema: pa.Schema) -> None:
         self._path = read_target(path)
@@ -63,8 +67,8 @@ class FileWriter:
             rows.close()
             self._file.flush()
             os.fsync(self._file.fileno())
-            self._file.close()
             put_in_place(self._partial, self._path)
+            self._file.close()  # not before: the partial is held only while it is open
         self._file = self._partial = None
 
     def discard(self) -> None:

@@ -3,30 +3,43 @@
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from connector.errors import ConfigurationError, RunAborted
+from connector.export.writers.leftovers import make_partial, make_room, remove_leftovers
 
 
 def open_beside(target: Path) -> tuple[Path, BinaryIO]:
-    """A new empty file in the target's directory, readable by its owner only; raises ConfigurationError."""
+    """A new empty file in the target's directory, readable by its owner only; raises ConfigurationError.
+
+    What a killed export to this target left there is removed. The new file must stay open until it is in place or
+    removed: closed before, it looks like a leftover itself.
+    """
+    remove_leftovers(target)
     with _told_to_allow(target.parent):
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
-        return Path(name), os.fdopen(handle, "w+b")
+        partial, handle = make_partial(target)
+        return partial, os.fdopen(handle, "w+b")
 
 
-def open_nameless(directory: Path) -> BinaryIO:
-    """A file in `directory` that ends with the process, however that ends; raises ConfigurationError."""
-    with _told_to_allow(directory):
-        return cast(BinaryIO, tempfile.TemporaryFile(dir=directory))
+def open_nameless_beside(target: Path) -> BinaryIO:
+    """A file in the target's directory that ends with the process, however that ends; raises ConfigurationError.
 
-
-def make_room_beside(target: Path) -> Path:
-    """A new directory beside the target, for its owner only; raises ConfigurationError."""
+    What a killed export to this target left there is removed.
+    """
+    remove_leftovers(target)
     with _told_to_allow(target.parent):
-        return Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+        return cast(BinaryIO, tempfile.TemporaryFile(dir=target.parent))
+
+
+@contextmanager
+def open_room_beside(target: Path) -> Iterator[Path]:
+    """A new directory beside the target, for its owner only, removed at the end; raises ConfigurationError."""
+    with ExitStack() as stack:
+        with _told_to_allow(target.parent):
+            room = stack.enter_context(make_room(target))
+        yield room
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 So the database is not locked while the list is read, and a reading that fails never touched it.
 """
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 
 from connector.errors import ConfigurationError
-from connector.export.writers.staging import make_room_beside, open_nameless, put_in_place, read_target, told_of
+from connector.export.writers.staging import open_nameless_beside, open_room_beside, put_in_place, read_target, told_of
 
 _BATCH = 16_384
 """Rows of a staged batch: a few MB in memory, and large enough that a batch costs nothing by itself."""
@@ -42,7 +41,7 @@ class Database:
 
 
 class TableWriter:
-    """A Writer of a table; a database that is new is readable by its owner only."""
+    """A Writer of a table; a database that is new is readable by its owner only, one that was there keeps its mode."""
 
     def __init__(self, name: TableName, database: Database, schema: pa.Schema) -> None:
         self._name = TableName(read_target(name.path), name.table, name.schema)
@@ -64,7 +63,7 @@ class TableWriter:
     def start(self) -> None:
         """Begin a new stage."""
         self.discard()
-        self._stage = open_nameless(self._name.path.parent)
+        self._stage = open_nameless_beside(self._name.path)
         with self._told():
             options = ipc.IpcWriteOptions(compression="lz4")
             self._batches = ipc.new_stream(self._stage, self._schema, options=options)
@@ -109,14 +108,11 @@ class TableWriter:
     def _create(self, staged: Iterator[pa.RecordBatch]) -> None:
         """A new database is made in a room of its own, with its journals, and moved out when whole."""
         target = self._name.path
-        room = make_room_beside(target)
-        try:
+        with open_room_beside(target) as room:
             new = room / target.name
             self._database.replace(TableName(new, self._name.table, self._name.schema), self._schema, staged)
             new.chmod(0o600)
             put_in_place(new, target)
-        finally:
-            shutil.rmtree(room)
 
     def _told(self) -> AbstractContextManager[None]:
         return told_of(str(self._name), pa.ArrowException, *self._database.errors)

@@ -1,0 +1,107 @@
+"""Records that are no rows: each is told by number and line, and costs no other."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.extract.csv_files import read, write
+
+
+def test_ragged_rows_are_told_by_number_and_line_and_never_shifted(tmp_path: Path) -> None:
+    path = write(tmp_path, 'a,b\n1,"x\ny"\n\nshort\n3,4\n5,6,7\n8,9\n')
+    (chunk,) = read(path)
+    assert chunk.frame.to_numpy().tolist() == [["1", "x\ny"], ["3", "4"], ["8", "9"]]
+    assert chunk.numbers.tolist() == [1, 3, 5]
+    short, long = chunk.malformed
+    assert (short.number, short.line, short.raw, short.code) == (2, 5, "short", "ragged")
+    assert (long.number, long.line, long.raw, long.code) == (4, 7, "5,6,7", "ragged")
+    assert "1 cells where the header has 2" in short.message
+
+
+def test_an_undecodable_byte_costs_its_row_and_not_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,b\nMüller,1\n".encode() + b"M\xfcller,2\nragged\xff,1,2\n" + "Ω,3\n".encode())
+    (chunk,) = read(path)
+    assert chunk.frame["a"].tolist() == ["Müller", "Ω"]
+    assert chunk.numbers.tolist() == [1, 4]
+    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [(2, 3, "encoding"), (3, 4, "encoding")]
+    assert chunk.malformed[0].raw == r"M\xfcller,2"
+    assert "0xFC" in chunk.malformed[0].message
+    assert "--encoding cp1252, or source.file.encoding in a job" in chunk.malformed[0].message
+
+
+def test_utf8_that_only_looks_right_is_undecodable_too(tmp_path: Path) -> None:
+    surrogate, overlong = b"\xed\xa0\x80", b"\xc0\xaf"
+    (chunk,) = read(write(tmp_path, b"a,b\n" + surrogate + b",1\n" + overlong + b",2\nok,3\n"))
+    assert chunk.numbers.tolist() == [3]
+    assert [row.code for row in chunk.malformed] == ["encoding", "encoding"]
+
+
+def test_a_nul_costs_its_row(tmp_path: Path) -> None:
+    (chunk,) = read(write(tmp_path, b"a,b\n1,2\n3\x00,4\n5,6\n"))
+    assert chunk.frame["a"].tolist() == ["1", "5"]
+    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [(2, 3, "nul")]
+
+
+def test_what_is_shown_of_a_record_can_be_written_to_a_file_and_read_again(tmp_path: Path) -> None:
+    controls = bytes(octet for octet in (*range(32), 127) if octet not in b"\r\n")
+    (chunk,) = read(write(tmp_path, b"a,b\n" + controls + b"\xff," + b"x" * 400 + b"\n"))
+    (row,) = chunk.malformed
+    shown = "".join("\t" if octet == 9 else f"\\x{octet:02x}" for octet in (*controls, 0xFF))
+    assert row.raw == f"{shown},{'x' * 400}"
+    (ragged,) = read(write(tmp_path, b'a,b\n"\x1b\t\r\n",2,3\n'))[0].malformed
+    assert ragged.raw == '"\\x1b\t\r\n",2,3'
+
+
+def test_a_quote_that_never_closes_swallows_nothing_silently(tmp_path: Path) -> None:
+    (chunk,) = read(write(tmp_path, 'a,b\n1,2\n3,"Ann\n5,6\n7,8\n'))
+    assert chunk.frame["a"].tolist() == ["1"]
+    (row,) = chunk.malformed
+    assert (row.number, row.line, row.code) == (2, 3, "unclosed_quote")
+    assert row.raw == '3,"Ann\n5,6\n7,8\n'
+
+
+@pytest.mark.parametrize(
+    "stray",
+    ['"q1@ex.com"garbage,A', 'q2@ex.com,"Jo "the man" Doe"', r'q3@ex.com,"A\"b\""', '"q4@ex.com" ,A', '"a""b"c,A',
+     'q5@ex.com,"a"""b', '"a\nb"c,"d"', '"a"b,ragged,too'],
+)  # fmt: skip
+@pytest.mark.parametrize("chunk_bytes", [None, 20])
+def test_a_cell_that_goes_on_after_its_quote_costs_its_row_and_no_other(
+    tmp_path: Path, stray: str, chunk_bytes: int | None
+) -> None:
+    path = write(tmp_path, f'email,name\n"1@x.com","one\nline"\n{stray}\n2@x.com,"a ""b"""\n{stray}\n3@x.com,c')
+    chunks = read(path, chunk_bytes=chunk_bytes)
+    assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == [
+        ["1@x.com", "one\nline"], ["2@x.com", 'a "b"'], ["3@x.com", "c"],
+    ]  # fmt: skip
+    malformed = [row for chunk in chunks for row in chunk.malformed]
+    later = 6 + stray.count("\n")
+    assert [(row.number, row.line, row.code) for row in malformed] == [(2, 4, "stray_quote"), (4, later, "stray_quote")]
+    assert {row.raw for row in malformed} == {stray}
+    assert "twice" in malformed[0].message
+    assert "@" not in malformed[0].message
+
+
+def test_malformed_rows_come_with_the_rows_around_them(tmp_path: Path) -> None:
+    content = "a,b\n" + "".join("1,\n" if n % 10_000 else "ragged\n" for n in range(1, 120_001))
+    chunks = read(write(tmp_path, content), chunk_bytes=1 << 20)
+    assert max(len(chunk.frame) for chunk in chunks) == 50_000
+    seen = [number for chunk in chunks for number in chunk.numbers.tolist()]
+    assert sorted(seen + [row.number for chunk in chunks for row in chunk.malformed]) == list(range(1, 120_001))
+    for before, after in pairwise(chunks):
+        assert max(row.number for row in before.malformed) < min(after.numbers)
+
+
+def test_a_file_of_malformed_rows_alone_gives_empty_frames(tmp_path: Path) -> None:
+    (chunk,) = read(write(tmp_path, "a,b\n1\n2\n"))
+    assert chunk.frame.shape == (0, 2)
+    assert [str(dtype) for dtype in chunk.frame.dtypes] == ["str", "str"]
+    assert [row.number for row in chunk.malformed] == [1, 2]
+
+
+def test_a_file_in_latin_1_is_told_row_by_row_in_good_time(tmp_path: Path) -> None:
+    path = write(tmp_path, b"a,b\n" + b"M\xfcller,2\n" * 50_000)
+    chunks = read(path)
+    assert sum(len(chunk.malformed) for chunk in chunks) == 50_000
+    assert chunks[-1].malformed[-1].line == 50_001
