@@ -59,9 +59,7 @@ def parse_base_url(text: str) -> str:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError:  # its words may hold a part of the URL, a password among them: not to be chained
-        raise ConfigurationError(
-            f"{_BASE_URL} is no URL; give one like https://host or https://host:8443."
-        ) from None
+        raise ConfigurationError(f"{_BASE_URL} is no URL; give one like https://host or https://host:8443.") from None
     if "@" in parts.netloc:
         raise ConfigurationError(f"{_BASE_URL} carries a user name or password; take them out, the token is set apart.")
     if parts.scheme not in ("http", "https") or not host:

@@ -53,8 +53,7 @@ def parse_destination(text: str, *, table: str = "subscribers", schema: str | No
     """Where `text` points; `table` and `schema` name the table in a database.
 
     Raises ConfigurationError, without any password of a URL, for what cannot be written: an unknown suffix or scheme,
-    a database without a path, an empty name, a schema in SQLite, a `?` in a DuckDB file's name, a place that is a
-    directory or in none.
+    a database without a path, an empty name, a schema in SQLite, a place that is a directory or in none.
     """
     url = _URL.fullmatch(text)
     form = _BY_SCHEME.get(url[1].lower()) if url else _BY_SUFFIX.get(Path(text).suffix.lower())
@@ -63,8 +62,6 @@ def parse_destination(text: str, *, table: str = "subscribers", schema: str | No
     path = Path(_read_database_path(text, url[2])) if url else Path(text)
     if form in _BY_SCHEME.values():
         _check_names(form, table, schema)
-    if form is Format.DUCKDB and "?" in path.name:
-        raise ConfigurationError(f"DuckDB reads what follows a ? as options: give {path.name!r} a name without it.")
     _check_place(path)
     return Destination(form, path, table, schema)
 

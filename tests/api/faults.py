@@ -2,16 +2,15 @@
 
 import asyncio
 import contextlib
+import functools
 import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+
+import trustme
 
 Fault = Callable[["Connection"], Awaitable[None]]
-
-CERTIFICATE = Path(__file__).parent / "samples" / "localhost.pem"
-"""A certificate for `localhost`, signed by itself and valid for a hundred years, with its key: for tests only."""
 
 
 class Connection:
@@ -92,9 +91,17 @@ async def serve(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@functools.cache  # made once for all tests, in memory: no key lies about
+def make_authority() -> trustme.CA:
+    """Signs the certificate of `tls_server`; nobody trusts it, unless a test says so."""
+    return trustme.CA()
+
+
+@functools.cache
 def tls_server() -> ssl.SSLContext:
+    """TLS with a certificate for `localhost`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(CERTIFICATE)
+    make_authority().issue_cert("localhost").configure_cert(context)
     return context
 
 

@@ -57,7 +57,10 @@ ECHOES = {
 @pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES.keys())
 def test_no_answer_keeps_the_token(run: Run, echo: bytes) -> None:
     async def claim() -> None:
-        async with serve(faults.answers(echo)) as server, open_client(Service(server.base_url, Token(SECRET))) as client:
+        async with (
+            serve(faults.answers(echo)) as server,
+            open_client(Service(server.base_url, Token(SECRET))) as client,
+        ):
             refused = Refused(401, f"token {MASKED} is old", None)
             assert await client.create_subscriber(b"{}") == refused
             assert await client.list_subscribers(ListQuery()) == refused
@@ -83,7 +86,10 @@ def test_the_target_of_a_redirect_keeps_no_token(run: Run) -> None:
 def test_a_token_that_is_taken_for_escaped_is_masked_after_all(run: Run, secret: str, page: str) -> None:
     async def claim() -> None:
         echo = response(page.format(secret).encode(), "401 Unauthorized")
-        async with serve(faults.answers(echo)) as server, open_client(Service(server.base_url, Token(secret))) as client:
+        async with (
+            serve(faults.answers(echo)) as server,
+            open_client(Service(server.base_url, Token(secret))) as client,
+        ):
             assert await client.create_subscriber(b"{}") == Refused(401, f"token {MASKED} is old", None)
 
     run(claim())
@@ -109,6 +115,12 @@ def test_other_words_stay_as_they_are() -> None:
 def test_hostile_words_do_not_hold_the_run_up(secret: str) -> None:
     mask = build_mask(secret)
     began_at = time.process_time()
-    for words in ("\\" * 20_000 + "x", "%25" * 7_000, "&amp;" * 4_000, secret[:-1] * (20_000 // len(secret)), "0" * 20_000):
+    for words in (
+        "\\" * 20_000 + "x",
+        "%25" * 7_000,
+        "&amp;" * 4_000,
+        secret[:-1] * (20_000 // len(secret)),
+        "0" * 20_000,
+    ):
         mask(words)
     assert time.process_time() - began_at < 2  # some hundredths; a pattern that tries every division takes for ever

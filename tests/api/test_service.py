@@ -1,5 +1,7 @@
 """Where the service may be: anything that would show the token to a network, or hide something in a URL, is refused."""
 
+import traceback
+
 import pytest
 
 from connector.api import Service, Token, parse_base_url
@@ -60,8 +62,9 @@ def test_https_and_loopback_are_kept_in_one_form(given: str, kept: str) -> None:
     ],
 )
 def test_any_other_url_is_refused_and_says_why(given: str, why: str) -> None:
-    with pytest.raises(ConfigurationError, match=why):
+    with pytest.raises(ConfigurationError, match=why) as caught:
         parse_base_url(given)
+    assert str(caught.value).startswith("The base URL (CONNECTOR_BASE_URL, or service.base_url in the job) ")
 
 
 @pytest.mark.parametrize("given", ["https://user:s3cret@host", "http://s3cret@127.0.0.1", "https://s3cret@"])
@@ -69,6 +72,13 @@ def test_credentials_in_a_url_are_refused_without_being_shown(given: str) -> Non
     with pytest.raises(ConfigurationError, match="user name or password") as caught:
         parse_base_url(given)
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", ["https://user:s3cret", "https://user:s3cret/@host", "http://[s3cret:x@host"])
+def test_no_traceback_shows_the_password_of_a_url_that_cannot_be_read(given: str) -> None:
+    with pytest.raises(ConfigurationError, match="no URL") as caught:
+        parse_base_url(given)
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_the_authorization_is_the_template_with_the_token_in_it() -> None:

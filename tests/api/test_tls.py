@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.api import faults
-from tests.api.faults import CERTIFICATE, response, serve
+from tests.api.faults import response, serve
 
 ROOT = Path(__file__).parents[2]
 CREATED = response(b'{"success": true, "Subscriber": {"Id": 5}}')
@@ -26,7 +26,10 @@ for base_url in sys.argv[1:]:
 """
 
 
-def test_over_tls_a_trusted_certificate_counts_and_only_for_its_own_name() -> None:
+def test_over_tls_a_trusted_certificate_counts_and_only_for_its_own_name(tmp_path: Path) -> None:
+    trusted_by_child = tmp_path / "authority.pem"
+    faults.make_authority().cert_pem.write_to_path(str(trusted_by_child))
+
     async def claim() -> None:
         tls = faults.tls_server()
         async with (
@@ -38,7 +41,7 @@ def test_over_tls_a_trusted_certificate_counts_and_only_for_its_own_name() -> No
                 *(sys.executable, "-W", "error", "-c", CHILD, *urls),
                 stdout=subprocess.PIPE,
                 cwd=ROOT,
-                env={**os.environ, "SSL_CERT_FILE": str(CERTIFICATE)},
+                env={**os.environ, "SSL_CERT_FILE": str(trusted_by_child)},
             )
             printed, _ = await asyncio.wait_for(child.communicate(), 30)
             trusted, misnamed, cut = printed.decode().splitlines()
@@ -48,3 +51,10 @@ def test_over_tls_a_trusted_certificate_counts_and_only_for_its_own_name() -> No
             assert (len(good.requests), len(cutting.requests)) == (1, 1)
 
     asyncio.run(claim())
+
+
+def test_no_private_key_lies_among_the_tests() -> None:
+    marks = tuple(b"-----BEGIN %sPRIVATE KEY" % kind for kind in (b"", b"RSA ", b"EC ", b"OPENSSH ", b"ENCRYPTED "))
+    files = [path for path in (ROOT / "tests").rglob("*") if path.is_file()]
+    assert Path(__file__) in files
+    assert [path for path in files if any(mark in path.read_bytes() for mark in marks)] == []

@@ -50,7 +50,6 @@ def test_a_suffix_or_a_scheme_tells_the_format(text: str, form: Format, path: st
         ("sqlite:///%3Amemory%3A", "names no database file"),
         ("sqlite:///w%00.db", "holds a NUL"),
         ("w\0.csv", "holds a NUL"),
-        ("duckdb:///w%3F.db", "name without it"),
         ("duckdb://w.duckdb", "names no database file"),
         ("sqlite:///w.db?mode=ro", "names no database file"),
         ("room/../nowhere/out.csv", "does not exist"),

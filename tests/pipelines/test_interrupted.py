@@ -72,7 +72,7 @@ def test_a_second_signal_ends_at_once_and_safely(connector: Connector, tmp_path:
     sandbox = connector.sandbox
     path = write_addresses(tmp_path / "people.csv", 100)
     arguments = ("import", path, "--base-name", "News", "--quiet-period", "300ms", "--output", "json")
-    sandbox.switch(hang_after=1)
+    sandbox.switch(hang_after=1, list_lag_ms=3000)  # only the ledger can know of it when the next run begins
     with connector.start(*arguments) as process:
         wait_until(lambda: sandbox.stats()["subscribers"] >= 1)
         process.send_signal(signal.SIGINT)

@@ -25,7 +25,9 @@ def test_pipelined_requests_are_answered_in_their_order(calls: Calls) -> None:
 
 def test_a_thousand_pipelined_requests_that_are_read_late_are_all_answered(calls: Calls) -> None:
     calls.sandbox.seed(1000)
-    request = b"GET /api/subscribers/subscribers-list/?limit=1000 HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\n\r\n"
+    request = (
+        b"GET /api/subscribers/subscribers-list/?limit=1000 HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\n\r\n"
+    )
     with calls.connect() as sock:
         sock.sendall(request % calls.sandbox.token.encode() * 60)  # some 24 MB of answers: more than the buffers hold
         assert [status for status, _ in read_answers(sock, 60)] == [200] * 60
@@ -33,7 +35,9 @@ def test_a_thousand_pipelined_requests_that_are_read_late_are_all_answered(calls
 
 def test_a_client_that_does_not_read_is_not_answered_into_the_void(calls: Calls) -> None:
     calls.sandbox.seed(1000)
-    request = b"GET /api/subscribers/subscribers-list/?limit=1000 HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\n\r\n"
+    request = (
+        b"GET /api/subscribers/subscribers-list/?limit=1000 HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\n\r\n"
+    )
     with calls.connect() as sock:
         sock.sendall(request % calls.sandbox.token.encode() * 200)
         seen = [0] * 20

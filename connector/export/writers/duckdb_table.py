@@ -1,8 +1,6 @@
 """A table of a DuckDB file, by DuckDB's own package and Arrow: tags are VARCHAR[], times TIMESTAMP WITH TIME ZONE."""
 
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -15,9 +13,12 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "1
 
 _STAGED = "_connector_staged"
 
+_FROM_ROWS = "auto_checkpoint_skip_wal_threshold"
+"""The rows from which on a commit may do without the log, in DuckDB 1.5 and later; before, it does at any number."""
+
 
 def _has_table(name: TableName) -> bool:
-    with _reach(name.path) as path, duckdb.connect(path, read_only=True) as connection:
+    with duckdb.connect(str(name.path), read_only=True) as connection:
         found = connection.execute(
             "select 1 from information_schema.tables where lower(table_schema) = ? and lower(table_name) = ?",
             [(name.schema or "main").lower(), name.table.lower()],
@@ -28,7 +29,7 @@ def _has_table(name: TableName) -> bool:
 def _replace(name: TableName, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
     """In one transaction: until it is committed every reader sees the old table, and after a crash so does the next."""
     target = f"{_quote(name.schema or 'main')}.{_quote(name.table)}"
-    with _reach(name.path) as path, duckdb.connect(path, config=_SETTINGS) as connection:
+    with _open(name.path) as connection:
         connection.register(_STAGED, pa.RecordBatchReader.from_batches(schema, batches))
         connection.begin()
         connection.execute(f"create schema if not exists {_quote(name.schema or 'main')}")
@@ -36,17 +37,23 @@ def _replace(name: TableName, schema: pa.Schema, batches: Iterator[pa.RecordBatc
         connection.commit()
 
 
-@contextmanager
-def _reach(path: Path) -> Iterator[str]:
-    """The path as DuckDB can use it: it takes what follows a `?` for options and puts its log's suffix before them, so
-    a folder with one in its name is reached by a link."""
-    if "?" not in str(path.parent):
-        yield str(path)
-        return
-    with tempfile.TemporaryDirectory() as room:
-        link = Path(room) / "folder"
-        link.symlink_to(path.parent, target_is_directory=True)
-        yield str(link / path.name)
+def _open(path: Path) -> duckdb.DuckDBPyConnection:
+    if "?" not in str(path):
+        return duckdb.connect(str(path), config=_SETTINGS)
+    spill = {"temp_directory": f"{path}.tmp"}
+    connection = duckdb.connect(str(path), config=_SETTINGS | spill)
+    _go_without_log(connection)
+    return connection
+
+
+def _go_without_log(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let a commit go straight into the database file, as DuckDB does by itself with large ones.
+
+    It takes what follows a `?` in a path, a folder's too, for options, and seeks its log in a folder that is not there.
+    """
+    connection.execute("set checkpoint_threshold = '0B'")
+    if connection.execute("select 1 from duckdb_settings() where name = ?", [_FROM_ROWS]).fetchone():
+        connection.execute(f"set {_FROM_ROWS} = 0")
 
 
 def _quote(identifier: str) -> str:

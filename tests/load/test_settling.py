@@ -1,0 +1,192 @@
+"""Absence by the rule of design 4.5 and by nothing less: the settler on a virtual clock, with looks made up."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from connector.fields import normalise_email
+from connector.ledger import Base, Intent, Ledger, find_or_add_base, open_ledger, start_run
+from connector.load.candidates import Candidate
+from connector.load.creating import Take
+from connector.load.journal import Journal
+from connector.load.looking import Sighting
+from connector.load.policy import Clock, LoadPolicy
+from connector.load.session import Session
+from connector.load.settling import Doubt, Settled, Settler
+from connector.load.tally import Tally
+from connector.pages import Certificate, Order, Reason, Verdict
+from connector.plan import digest_identity
+from connector.protocol.wire import encode_subscriber
+from connector.states import Event, State
+
+ANN = digest_identity("email", "ann@x.org")
+QUIET_S = 30.0
+WITNESS = 99
+
+
+@dataclass
+class Look:
+    """What one look shows: the people found, whether it is complete, the witnesses seen."""
+
+    found: dict[bytes, int] = field(default_factory=dict)
+    is_complete: bool = True
+    seen_ids: frozenset[int] = frozenset({WITNESS})
+
+
+NOTHING = Look()
+INCOMPLETE = Look(is_complete=False)
+LAGGING = Look(seen_ids=frozenset())
+FOUND = Look({ANN: 5})
+
+
+@dataclass
+class Bench:
+    """A settler whose looks come from a list, and whose creates are only written down."""
+
+    ledger: Ledger
+    base: Base
+    looks: list[Look]
+    now: float = 1000.0
+    looked_at: list[float] = field(default_factory=list)
+    sent_again: list[Candidate] = field(default_factory=list)
+    settled: list[Settled] = field(default_factory=list)
+
+    def settle(self, *, hold: bool = False, confirmed_at: float | None = None, doubt: Doubt | None = None) -> None:
+        asyncio.run(self._settle(hold, confirmed_at, doubt))
+
+    async def _settle(self, hold: bool, confirmed_at: float | None, doubt: Doubt | None) -> None:
+        clock = Clock(lambda: self.now, lambda: datetime.fromtimestamp(self.now, UTC), self._sleep)
+        policy = LoadPolicy(quiet_period_s=QUIET_S, on_unknown="hold" if hold else "resend")
+        session = Session(
+            cast("Any", None),  # no request is sent: looks and creates are passed in
+            cast("Any", None),
+            Journal(self.ledger, self.base, 1, None),
+            policy,
+            clock,
+            Tally(lambda problem: None),
+            asyncio.Event(),
+        )
+        if confirmed_at is not None:
+            session.witnesses.append((confirmed_at, WITNESS))
+        self.session = session
+        settler = Settler(session, self._create, self.settled.append, self._look)
+        if doubt is not None:
+            settler.doubts[ANN] = doubt
+        await settler.settle()
+
+    async def _sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    async def _look(self, session: Session, wanted: frozenset[bytes], fields: Sequence[str]) -> Sighting:
+        if not self.looks:
+            session.end("no more looks were foreseen")
+            return build_sighting(INCOMPLETE, self.now, session)
+        self.looked_at.append(self.now)
+        return build_sighting(self.looks.pop(0), self.now, session)
+
+    async def _create(self, take: Take) -> None:
+        while batch := take(10):
+            self.sent_again += batch
+            with self.ledger.transaction():
+                self.ledger.mark_absent(self.base, 1, [candidate.intent for candidate in batch])
+                self.ledger.mark_answered(self.base, [(candidate.intent.identity, 7) for candidate in batch])
+
+    @property
+    def state(self) -> State:
+        with self.ledger.transaction():
+            return self.ledger.find_entries(self.base, [ANN])[ANN].state
+
+
+def build_sighting(look: Look, now: float, session: Session) -> Sighting:
+    at = datetime.fromtimestamp(now, UTC)
+    verdict = Verdict.COMPLETE if look.is_complete else Verdict.INCOMPLETE
+    certificate = Certificate(verdict, Reason.ID_ORDER, Order.ID, 1, 1, 0, 0, 0, 0, 0, {}, at, at)
+    latest = max((at for at, each in session.witnesses if each in look.seen_ids), default=float("-inf"))
+    return Sighting(look.found, look.seen_ids, latest, now, certificate)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with open_ledger(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+        with ledger.transaction() as connection:
+            start_run(connection, "run", "job", "import", 0.0)
+            base = find_or_add_base(connection, "account", 7, None)
+            body = encode_subscriber({"base_id": 7, "email": "ann@x.org"})
+            ledger.mark_intended(base, 1, [Intent(ANN, b"f" * 8, body)])
+            ledger.mark_lost(base, [ANN])
+        yield Bench(ledger, base, [])
+
+
+def test_presence_settles_at_the_first_look_whatever_its_certificate(bench: Bench) -> None:
+    bench.looks = [Look({ANN: 5}, is_complete=False)]
+    bench.settle()
+    assert (bench.looked_at, bench.state, bench.sent_again) == ([1000.0], State.CONFIRMED, [])
+
+
+def test_absence_takes_two_complete_looks_a_quiet_period_apart_the_first_one_after_the_attempt(bench: Bench) -> None:
+    bench.looks = [NOTHING, NOTHING, NOTHING]
+    bench.settle(confirmed_at=1001.0)
+    assert bench.looked_at == [1000.0, 1030.0, 1060.0]
+    assert [candidate.name for candidate in bench.sent_again] == ["ann@x.org"]
+
+
+def test_the_quiet_period_counts_from_the_end_of_the_attempt(bench: Bench) -> None:
+    bench.looks = [NOTHING, NOTHING]
+    bench.settle(confirmed_at=991.0, doubt=Doubt(since=960.0))
+    assert bench.looked_at == [1000.0, 1030.0]
+    assert len(bench.sent_again) == 1
+
+
+def test_somebody_who_shows_at_the_second_look_is_not_sent_again(bench: Bench) -> None:
+    bench.looks = [NOTHING, NOTHING, FOUND]
+    bench.settle(confirmed_at=1001.0)
+    assert (bench.state, bench.sent_again) == (State.CONFIRMED, [])
+    assert [each.event for each in bench.settled] == [Event.FOUND]
+
+
+def test_an_incomplete_look_proves_nothing_and_breaks_the_row_of_two(bench: Bench) -> None:
+    bench.looks = [NOTHING, NOTHING, INCOMPLETE, NOTHING, NOTHING]
+    bench.settle(confirmed_at=1001.0)
+    assert bench.looked_at == [1000.0, 1030.0, 1060.0, 1090.0, 1120.0]
+    assert len(bench.sent_again) == 1
+
+
+def test_incomplete_looks_alone_leave_it_unknown(bench: Bench) -> None:
+    bench.looks = [INCOMPLETE] * 30
+    bench.settle(confirmed_at=1001.0)
+    assert (bench.state, bench.sent_again) == (State.UNKNOWN, [])
+    assert len(bench.looked_at) == 20
+
+
+def test_nobody_is_absent_while_one_who_came_later_does_not_show(bench: Bench) -> None:
+    bench.looks = [LAGGING, LAGGING, LAGGING, LAGGING, NOTHING]
+    bench.settle(confirmed_at=1001.0)
+    assert bench.looked_at[-1] == 1120.0
+    assert len(bench.sent_again) == 1
+
+
+def test_a_witness_from_before_the_attempt_is_none_and_then_twice_the_lag_must_pass(bench: Bench) -> None:
+    bench.looks = [LAGGING, LAGGING, *[NOTHING] * 10]
+    bench.settle(confirmed_at=950.0)  # it did not show at 1030: a lag of 80 s at least, so nobody is absent before 1160
+    assert bench.looked_at == [1000.0, 1030.0, 1060.0, 1090.0, 1120.0, 1150.0, 1180.0]
+    assert len(bench.sent_again) == 1
+
+
+def test_hold_leaves_it_to_a_person(bench: Bench) -> None:
+    bench.looks = [NOTHING, NOTHING, NOTHING]
+    bench.settle(hold=True, confirmed_at=1001.0)
+    assert (bench.state, bench.sent_again) == (State.HELD, [])
+    assert [each.event for each in bench.settled] == [Event.WITHHELD]
+
+
+def test_what_is_sent_again_is_addressed_to_the_base_as_it_is_known_now(bench: Bench) -> None:
+    bench.looks = [NOTHING, NOTHING, NOTHING]
+    bench.settle(confirmed_at=1001.0)
+    assert Counter(bench.sent_again[0].sent) == Counter({"base_id": 7, "email": "ann@x.org"})
+    assert normalise_email(str(bench.sent_again[0].sent["email"])) == bench.sent_again[0].name
