@@ -31,7 +31,7 @@ def build_mask(secret: str) -> Mask:
 
 
 def _read_as_words(secret: str) -> list[str]:
-    """The secret, and what is read where a service puts it into JSON or HTML as it is, and so it is taken for escaped."""
+    """The secret, and what is read where a service puts it into JSON or HTML unescaped: it is taken for escaped."""
     texts = (secret.encode(), b'"%s"' % secret.encode())
     read = [extract_words(401, headers, text).strip('"') for text in texts for headers in ({}, _IN_HTML)]
     return [form for form in dict.fromkeys([secret, *read]) if len(form) >= _SHORTEST_MASKED]
@@ -42,7 +42,7 @@ def _spell(text: str) -> str:
 
 
 def _spell_character(character: str) -> str:
-    """A pattern of all ways to write one character, some of them escaped once more (`%252B`, `\\\\u002b`, `&amp;quot;`).
+    """A pattern of all ways to write one character, also escaped once more (`%252B`, `\\\\u002b`, `&amp;quot;`).
 
     Each repetition is bounded, and no run of characters can be divided in two ways: hostile words cost linear time.
     """

@@ -81,10 +81,9 @@ class Settler:
                 return
             remaining = await self._look(unknown)
             absent = [entry for entry in remaining if self._is_absent(entry)]
-            if not self._session.stopping.is_set():
-                await self._dispose(absent)
             if self._session.stopping.is_set():
                 return
+            await self._dispose(absent)
             is_first_look = bool(absent)  # what was sent again may be there at once
             fruitless = 0 if absent or len(remaining) < len(unknown) else fruitless + 1
 
@@ -140,7 +139,7 @@ class Settler:
 
     def _is_absent(self, entry: UnknownEntry) -> bool:
         doubt, sighting = self.doubts[entry.identity], self._last
-        if doubt.missed_at is None or not sighting.is_complete:
+        if doubt.missed_at is None:
             return False
         if sighting.started_at < doubt.missed_at + self._session.policy.quiet_period_s:
             return False

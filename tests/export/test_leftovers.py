@@ -117,15 +117,17 @@ def test_only_partials_of_the_same_target_are_removed(tmp_path: Path) -> None:
     assert names_in(tmp_path) == sorted(others)
 
 
-def test_a_link_that_is_named_like_a_partial_and_what_it_leads_to_stay(tmp_path: Path) -> None:
+def test_a_link_that_is_named_like_a_partial_stays_and_so_does_what_it_leads_to(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").touch()
-    (tmp_path / ".a.csv.abcdefgh.partial").symlink_to(precious)
+    links = [tmp_path / ".a.csv.abcdefgh.partial", tmp_path / ".a.csv.bcdefghi.partial"]
+    links[0].symlink_to(precious)
+    links[1].symlink_to(precious / "file")
 
     remove_leftovers(tmp_path / "a.csv")
 
-    assert names_in(tmp_path) == [".a.csv.abcdefgh.partial", "precious"]
+    assert [link.is_symlink() for link in links] == [True, True]
     assert names_in(precious) == ["file"]
 
 
