@@ -121,6 +121,8 @@ def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str
 def _check_report_path(path: Path | None) -> None:
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
         raise ConfigurationError(f"--report {path}: name a file in a folder that exists")
+    if path is not None and path.suffix.lower() in (".html", ".htm"):
+        raise ConfigurationError(f"--report {path}: reports are written as JSON so far; name a file ending in .json")
 
 
 def _write_report(report: dict[str, Any], path: Path) -> None:
