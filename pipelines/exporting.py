@@ -90,9 +90,10 @@ def _end(report: Report, ending: BaseException | None, stop: Stop, clock: Clock)
     if isinstance(ending, asyncio.CancelledError):
         report.signal = stop.signal
         return end_report(report, "stopped", clock.now())
-    if isinstance(ending, ConnectorError):
+    if isinstance(ending, ConnectorError) and not isinstance(ending, ConfigurationError):
         return end_report(report, "aborted", clock.now(), str(ending))
     if ending is not None:
         raise ending
     is_complete = report.certificate is not None and report.certificate["verdict"] == "complete"
-    return end_report(report, "ok" if is_complete else "partial", clock.now())
+    is_kept = bool(report.messages)  # the target was left as it was, and the message says why
+    return end_report(report, "ok" if is_complete and not is_kept else "partial", clock.now())

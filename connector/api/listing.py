@@ -148,7 +148,9 @@ def _explain(answer: Refused | Ambiguous | NotSent) -> ListFailed:
     """The failure in words: what, and what to do next."""
     if isinstance(answer, NotSent):
         return ListFailed(f"The service cannot be reached for its list: {answer.message}. Check the base URL.")
-    words = answer.message or "no words"
+    is_page = answer.status is not None and 200 <= answer.status < 300
+    # A page that cannot be read holds people: none of it is shown.
+    words = "an answer that is no page of the list" if is_page else answer.message or "no words"
     if isinstance(answer, Refused):
         hint = "Check the token." if answer.status in _UNAUTHORISED else "Check the base URL, or run it again later."
         return ListFailed(f"The service refused its list ({answer.status}: {words}). {hint}", status=answer.status)

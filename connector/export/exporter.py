@@ -67,6 +67,10 @@ async def export_subscribers(
         had_target = writer.has_target
         certificate = await read_list(client, retrier, query, staging, now=now, on_progress=on_progress)
         note = _decide_note(certificate, destination, is_allowed=allow_incomplete, has_target=had_target)
+        if certificate.filters and had_target and not staging.rows:
+            note = (
+                note or f"The filter matched nobody: {destination} was left as it was."
+            )  # or is spelt otherwise there
         if not note:
             writer.publish()  # not in a thread: a cancellation must come before it or after it, never within
         return Exported(certificate, 0 if note else staging.rows, note)

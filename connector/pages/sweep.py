@@ -65,6 +65,7 @@ class Sweep:
         self._last: Taken | None = None
         self._end: Taken | None = None
         self._inserted = IdSet()
+        self._came_before = 0  # rows that came in behind the walk: in a list in id order they are new, and at its head
         self._is_head_known = True
         self._ends_missed = 0
         self._widest = 0  # rows of the largest page that joined
@@ -152,6 +153,7 @@ class Sweep:
             self.joints_matched += 1
             if self._phase is not _Phase.HEAD:
                 self.changes.note_joint(joint, total_before, total)
+                self._came_before += max(0, joint.shift - joint.appeared_before)
                 self._is_head_known &= joint.shift == 0 and total_before == total  # inserts may hide behind deletions
         elif joint.bond is Bond.BEHIND:
             self.changes.is_exact = False
@@ -187,7 +189,9 @@ class Sweep:
         was_there = ~fresh & ~self._inserted.holds(page.ids)
         self._inserted.add(page.ids[fresh])
         if was_there.any():
-            self._is_head_known = bool(self.direction) and not self.joints_broken
+            # Fewer at the head than came in behind: some row moved to where it was not looked for, so ids are no order.
+            is_accounted_for = len(self._inserted) >= self._came_before
+            self._is_head_known = bool(self.direction) and not self.joints_broken and is_accounted_for
             self.changes.appeared = max(self.changes.appeared, len(self._inserted))
             self.ending = self.ending or Ending.AT_END
         self.next_offset = self._offset_after(page)

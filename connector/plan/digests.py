@@ -63,7 +63,7 @@ def split_digests(digests: Digests) -> list[bytes]:
 
 
 def _digest(normal: str, field: str) -> bytes:
-    return blake2b(normal.encode(), digest_size=IDENTITY_BYTES, person=field.encode()).digest()
+    return blake2b(normal.encode(errors="surrogatepass"), digest_size=IDENTITY_BYTES, person=field.encode()).digest()
 
 
 def _write_column(name: str, column: pd.Series, kind: Kind) -> pa.ChunkedArray:

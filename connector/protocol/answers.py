@@ -3,6 +3,7 @@
 Pure: bytes in, values out. It knows the shapes of api.md and refuses to guess at any other; no answer makes it raise.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -148,8 +149,20 @@ def _successful_object(body: bytes) -> dict[str, Any] | None:
     try:
         answer = orjson.loads(body.removeprefix(_BOM))
     except orjson.JSONDecodeError:
-        return None
+        answer = _read_leniently(body)
     return answer if isinstance(answer, dict) and answer.get("success") is True else None
+
+
+def _read_leniently(body: bytes) -> object:
+    """What the fast reader refuses and JSON allows: an escaped half of a character, a number beyond a double."""
+    try:
+        return json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _is_2xx(status: int) -> bool:

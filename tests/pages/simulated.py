@@ -50,6 +50,7 @@ class SimulatedList:
     ids: list[int] = field(default_factory=list)
     email: dict[int, float] = field(default_factory=dict)
     touched: dict[int, int] = field(default_factory=dict)
+    raised: set[int] = field(default_factory=set)
     requests: int = 0
     ever: set[int] = field(default_factory=set)
     throughout: set[int] = field(default_factory=set)
@@ -106,6 +107,8 @@ class SimulatedList:
                 return sorted(self.ids, reverse=True)
             case "email" | "page_sorted":
                 return sorted(self.ids, key=self.email.__getitem__)
+            case "grouped":  # as by activity: who is touched moves to the first group, wherever the walk may be
+                return sorted(self.ids, key=lambda each: (each not in self.raised, each))
             case "touched":
                 return sorted(self.ids, key=lambda each: (self.touched[each], each))
             case "touched_desc":
@@ -125,7 +128,9 @@ class SimulatedList:
                 self.throughout.discard(gone)
             if self.ids and self.random.random() < self.touches:
                 self._clock += 1
-                self.touched[self.random.choice(self.ids)] = self._clock
+                touched = self.random.choice(self.ids)
+                self.touched[touched] = self._clock
+                self.raised.add(touched)
 
     def _insert(self, new: int) -> None:
         if new in self.ever:

@@ -37,15 +37,14 @@ def test_no_certificate_is_false_in_large_worlds(part: int) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("order", ["id", "id_desc"])
-def test_a_list_in_id_order_is_certified_by_one_sweep_whatever_the_churn(order: str, seed: int) -> None:
-    simulated = SimulatedList(
-        Random(seed), 700, order, limit=100, inserts=0.6, deletes=0.6, burst=3, late=0.3 * (seed % 2)
-    )
+def test_a_list_in_id_order_is_certified_by_its_order_whatever_the_churn(order: str, seed: int) -> None:
+    simulated = SimulatedList(Random(seed), 700, order, limit=100, inserts=0.6, deletes=0.6, burst=3)
 
     result = read(simulated)
 
     certificate = result.certificate
-    assert (certificate.reason, certificate.sweeps) == (Reason.ID_ORDER, 1)
+    assert certificate.reason is Reason.ID_ORDER
+    assert certificate.sweeps <= 2  # a second where somebody came in at the head and went again unseen
     assert simulated.throughout <= set(result.rows) <= simulated.ever
     assert certificate.order is (Order.ID if order == "id" else Order.ID_DESC)
     assert certificate.appeared + certificate.vanished > 0
@@ -125,3 +124,11 @@ def test_a_capped_total_count_does_not_hide_the_row_behind_it_when_another_goes(
         simulated = SimulatedList(Random(seed), 101, "email", limit=100, deletes=0.5, total="page_cap")
         result = read(simulated)
         assert not result.is_false(simulated), f"seed {seed}"
+
+
+@pytest.mark.parametrize("touches", [0.05, 0.3])
+def test_a_row_that_moves_behind_the_walk_is_missed_by_no_certificate(touches: float) -> None:
+    for seed in range(LISTS // 4):
+        simulated = SimulatedList(Random(seed), 600, "grouped", limit=60, touches=touches)
+        result = read(simulated)
+        assert not result.is_false(simulated), f"seed {seed}: {result.certificate}"

@@ -82,3 +82,22 @@ def test_a_wrong_token_ends_an_export_with_exit_code_3(connector: Connector, tmp
     assert (ended.code, ended.report["status"]) == (3, "aborted")
     assert "401" in ended.stderr
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_filter_that_matches_nobody_replaces_nothing(filled: Connector, tmp_path: Path) -> None:
+    filled.run_json("export", "out.csv")
+    before = (tmp_path / "out.csv").read_bytes()
+    ended = filled.run_json("export", "out.csv", "--email", "nobody@example.com")
+    assert (ended.code, ended.rows) == (1, {})
+    assert (tmp_path / "out.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize(("target", "stray"), [("sqlite:///w.db", "w.db-journal"), ("duckdb:///w.db", "w.db.wal")])
+def test_a_journal_of_a_database_that_is_gone_is_told_before_anything_starts(
+    connector: Connector, tmp_path: Path, target: str, stray: str
+) -> None:
+    (tmp_path / stray).write_bytes(b"left over")
+    ended = connector.run_json("export", target)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert stray in ended.stderr
+    assert connector.sandbox.stats()["requests"] == {}

@@ -176,3 +176,11 @@ def test_no_json_makes_it_raise_and_a_message_has_at_most_500_characters(status:
 def test_nesting_without_end_is_no_trouble() -> None:
     for body in (b"[" * 100_000, b'{"a":' * 900 + b"1" + b"}" * 900, b"<" * 100_000, b"<script" * 10_000):
         assert isinstance(parse_created(500, {"Content-Type": "text/html"}, body, NOW), Ambiguous)
+
+
+def test_half_a_character_does_not_make_a_page_unreadable() -> None:
+    page = rb'{"TotalCount":1,"Offset":0,"Limit":50,"Subscribers":[{"Id":1,"FirstName":"\ud83d cut"}]}'
+    body = b'{"success":true,"SubscribersList":' + page + b"}"
+    answer = parse_listed(200, {}, body, NOW)
+    assert isinstance(answer, Listed)
+    assert answer.subscribers == [{"Id": 1, "FirstName": "\ud83d cut"}]

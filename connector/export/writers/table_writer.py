@@ -12,7 +12,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, RunAborted
 from connector.export.writers.staging import open_nameless_beside, open_room_beside, put_in_place, read_target, told_of
 
 _BATCH = 16_384
@@ -63,6 +63,7 @@ class TableWriter:
     def start(self) -> None:
         """Begin a new stage."""
         self.discard()
+        self._refuse_strays()
         self._stage = open_nameless_beside(self._name.path)
         with self._told():
             options = ipc.IpcWriteOptions(compression="lz4")
@@ -112,7 +113,21 @@ class TableWriter:
             new = room / target.name
             self._database.replace(TableName(new, self._name.table, self._name.schema), self._schema, staged)
             new.chmod(0o600)
+            self._refuse_strays()
+            if target.exists():
+                raise RunAborted(f"{target} was made by another program meanwhile and was left as it is: run it again.")
             put_in_place(new, target)
+
+    def _refuse_strays(self) -> None:
+        """Beside a new database, the journal of one that is gone would be taken for its own, and undo it."""
+        path = self._name.path
+        strays = [path.with_name(path.name + suffix) for suffix in ("-journal", "-wal", ".wal")]
+        found = [stray for stray in strays if stray.exists()]
+        if found and not path.exists():
+            raise ConfigurationError(
+                f"{found[0]} is left of a database that is gone; a new {path.name} beside it would be spoilt: "
+                "move it away, or export elsewhere"
+            )
 
     def _told(self) -> AbstractContextManager[None]:
         return told_of(str(self._name), pa.ArrowException, *self._database.errors)
