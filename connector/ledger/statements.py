@@ -12,7 +12,6 @@ FIND_UNKNOWN = text(
     "SELECT identity, identity_field, fingerprint, body, attempts, run_id FROM entry JOIN run USING (run_key) "
     "WHERE base_key = :base AND state = :state ORDER BY identity"
 )
-COUNT = text("SELECT state, count(*) FROM entry WHERE base_key = :base GROUP BY state")
 INSERT_INTENT = text(
     "INSERT INTO entry (base_key, identity, identity_field, state, fingerprint, body, attempts, run_key) "
     "VALUES (:base, :identity, :field, :to, :fingerprint, :body, 1, :run) ON CONFLICT DO NOTHING"

@@ -89,11 +89,6 @@ class Ledger:
         rows = self.connection.execute(sql.FIND_UNKNOWN, {"base": base.key, "state": State.UNKNOWN})
         return [UnknownEntry(identity, _FIELDS[field], *rest) for identity, field, *rest in rows]
 
-    def count_states(self, base: Base) -> dict[State, int]:
-        """How many entries of the base are in each state."""
-        rows = self.connection.execute(sql.COUNT, {"base": base.key})
-        return {State(state): number for state, number in rows}
-
     # Before a request
 
     def mark_intended(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
