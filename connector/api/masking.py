@@ -26,7 +26,7 @@ def build_mask(secret: str) -> Mask:
     """What puts `MASKED` in the place of `secret` and its spellings; made once, and used on failures only."""
     if len(secret) < _SHORTEST_MASKED:
         return str
-    spellings = [spelling for form in _read_as_words(secret) for spelling in (re.escape(form), _spell(form))]
+    spellings = [spelling for form in _read_as_words(secret) for spelling in (_spell(form), re.escape(form))]
     return partial(re.compile("|".join(spellings), re.IGNORECASE).sub, MASKED)
 
 

@@ -44,7 +44,8 @@ def test_what_the_csv_module_writes_is_read_as_it_was(rows: list[list[str]], end
     parsed = parse_block(block, find_records(block, ",", is_last=True), Format(",", width, "utf-8"))
     given_rows = [list(row.values()) for row in parsed.table.to_pylist()]
     assert parsed.failed == ()
-    assert [row for row in given_rows if any(row)] == [row for row in rows if any(row)]
+    # A line of blanks alone is no record, so rows of blanks are left out on both sides.
+    assert [row for row in given_rows if "".join(row).strip()] == [row for row in rows if "".join(row).strip()]
 
 
 @settings(deadline=None)  # a shared machine keeps none
