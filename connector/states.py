@@ -4,8 +4,10 @@ Theory of operation. An entry speaks of one identity in one base. NONE means tha
 Before a create request leaves, its entry is SENDING, durably; so a crash can never hide a request. From there
 an answer that is understood leads to CONFIRMED (it is in the service, by id) or REJECTED (the service said no);
 a request known not to have left leads back to NONE; everything else, a crash included, to UNKNOWN. Out of
-UNKNOWN lead only proofs: FOUND by a look-up, or ABSENT by the rule of design 4.5, whereupon it is sent again or
-HELD for a person. CONFIRMED is final. An illegal move raises and changes nothing.
+UNKNOWN lead only proofs: FOUND by a look-up, or ABSENT by the rule of design 4.5, whereupon it is sent again, HELD
+for a person, or given up because nobody wants it any more. A refusal whose kind turns out to have created people is
+DOUBTED, and one who is held can be REOPENED: both are UNKNOWN then, and are looked for like any other. CONFIRMED is
+final, unless a person says that somebody is to be FORGOTTEN. An illegal move raises and changes nothing.
 """
 
 from enum import IntEnum, StrEnum
@@ -34,6 +36,11 @@ class Event(StrEnum):
     FOUND = "found"  # seen in the service by a look-up or a listing
     ABSENT = "absent"  # proved not there, and to be sent again
     WITHHELD = "withheld"  # proved not there, and left to a person
+    SUPPRESSED = "suppressed"  # proved not there, and on the job's suppression list by now
+    DOUBTED = "doubted"  # its kind of refusal turned out to have created
+    REOPENED = "reopened"  # a person wants it sent again
+    DROPPED = "dropped"  # a person gives it up
+    FORGOTTEN = "forgotten"  # a person says that the service does not have it any more
 
 
 TRANSITIONS: dict[tuple[State, Event], State] = {
@@ -48,9 +55,15 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.UNKNOWN, Event.ABSENT): State.SENDING,
     (State.UNKNOWN, Event.WITHHELD): State.HELD,
     (State.UNKNOWN, Event.REFUSED): State.REJECTED,
+    (State.UNKNOWN, Event.SUPPRESSED): State.NONE,
     (State.HELD, Event.FOUND): State.CONFIRMED,
+    (State.HELD, Event.REOPENED): State.UNKNOWN,
+    (State.HELD, Event.DROPPED): State.NONE,
     (State.REJECTED, Event.INTENDED): State.SENDING,
     (State.REJECTED, Event.FOUND): State.CONFIRMED,
+    (State.REJECTED, Event.DOUBTED): State.UNKNOWN,
+    (State.REJECTED, Event.FORGOTTEN): State.NONE,
+    (State.CONFIRMED, Event.FORGOTTEN): State.NONE,
 }
 
 

@@ -1,5 +1,6 @@
 """The command line: `connector COMMAND`. It parses, calls a flow, shows its report and ends with its exit code."""
 
+import os
 import signal
 import sys
 from importlib import import_module
@@ -14,6 +15,9 @@ COMMANDS = {
     "import": "imports:import_command",
     "sync": "sync:sync_command",
     "export": "export:export_command",
+    "retry": "retry:retry_command",
+    "forget": "forget:forget_command",
+    "ledger": "ledger:ledger_group",
     "sandbox": "sandbox:sandbox_command",
     "demo": "demo:demo_command",
 }
@@ -26,6 +30,9 @@ _EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
     (LedgerError, 3),
     (RunAborted, 3),
 )
+
+
+_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
 class Commands(click.Group):
@@ -57,6 +64,12 @@ def main() -> None:
     """The entry point: foreseen errors become one line on stderr and an exit code, never a traceback."""
     try:
         cli.main(prog_name="connector", standalone_mode=False)
+    except SystemExit as end:
+        if end.code in _STOPPED:  # all is recorded and said; a thread that still waits for its source is not waited for
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(end.code)
+        raise
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -1,11 +1,13 @@
 """What a load needs to know, put together from a job or from a file and options; all that is wrong is said here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from connector.errors import ConfigurationError, SourceError
 from connector.extract import Source, open_csv
+from connector.fields import NAMES
 from connector.load import LoadPolicy
 from connector.mapping import ColumnRule, FieldMapping, guess_mapping, override_mapping
 from connector.validation import Rules
@@ -15,6 +17,7 @@ from pipelines.jobs.opening import open_source
 from pipelines.loading import LoadPlan
 from pipelines.rejects import is_rejects, own_columns
 from pipelines.settings import Settings
+from pipelines.suppressing import plan_suppression
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +61,25 @@ def plan_import(
     """The load of a file by its headers. Raises ConfigurationError and SourceError."""
     base_name = _check_base(options)
     source = open_csv(path, delimiter=reading.delimiter, encoding=reading.encoding)
-    guess = override_mapping(guess_mapping(own_columns(source.columns)), options.mapped, source.columns)
-    mapping = guess.mapping if options.is_active is None else _set_active(guess.mapping, is_active=options.is_active)
-    plan = LoadPlan(
-        command="import",
-        job=path.stem,
-        source=source,
-        is_empty_refused=True,
-        mapping=mapping,
-        rules=rules,
-        base_id=options.base_id,
-        base_name=base_name,
-        policy=policy,
-        settings=settings,
-        limit=reading.limit,
-        wait_s=wait_s,
-    )
-    return _checked(plan)
+    with _closed_on_error(source):
+        guess = override_mapping(guess_mapping(own_columns(source.columns)), options.mapped, source.columns)
+        is_set = options.is_active is not None
+        mapping = _set_active(guess.mapping, is_active=bool(options.is_active)) if is_set else guess.mapping
+        plan = LoadPlan(
+            command="import",
+            job=path.stem,
+            source=source,
+            is_empty_refused=True,
+            mapping=mapping,
+            rules=rules,
+            base_id=options.base_id,
+            base_name=base_name,
+            policy=policy,
+            settings=settings,
+            limit=reading.limit,
+            wait_s=wait_s,
+        )
+        return _checked(plan)
 
 
 def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: Reading, wait_s: float) -> LoadPlan:
@@ -96,32 +101,48 @@ def _plan_by_job(
     *,
     is_empty_refused: bool,
 ) -> LoadPlan:
-    rules = build_rules(subscriber)
-    plan = LoadPlan(
-        command=command,
-        job=job.name,
-        source=source,
-        is_empty_refused=is_empty_refused,
-        mapping=build_mapping(subscriber) or guess_mapping(own_columns(source.columns)).mapping,
-        rules=rules,
-        base_id=subscriber.base.id,
-        base_name=subscriber.base.name,
-        policy=build_policy(job.load, rules),
-        settings=settings,
-        limit=limit,
-        wait_s=wait_s,
-    )
-    return _checked(plan)
+    with _closed_on_error(source):
+        rules = build_rules(subscriber)
+        plan = LoadPlan(
+            command=command,
+            job=job.name,
+            source=source,
+            is_empty_refused=is_empty_refused,
+            mapping=_choose_mapping(subscriber, source),
+            rules=rules,
+            base_id=subscriber.base.id,
+            base_name=subscriber.base.name,
+            policy=build_policy(job.load, rules),
+            settings=settings,
+            by_job=job.name,
+            suppression=plan_suppression(job),
+            limit=limit,
+            wait_s=wait_s,
+        )
+        return _checked(plan)
+
+
+def _choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
+    """The job's own, unless it has none or the source names the fields themselves, as the rejects of a retry do."""
+    own = own_columns(source.columns)
+    mapping = None if is_rejects(source.columns) and own == NAMES else build_mapping(subscriber)
+    return mapping or guess_mapping(own).mapping
 
 
 def _checked(plan: LoadPlan) -> LoadPlan:
-    """The plan, if its mapping can serve; its source is closed if not."""
-    try:
-        check_mapping(plan.mapping, plan.rules, plan.source.columns, where=plan.source.name)
-    except ConfigurationError:
-        plan.source.close()
-        raise
+    """The plan, if its mapping can serve."""
+    check_mapping(plan.mapping, plan.rules, plan.source.columns, where=plan.source.name)
     return plan
+
+
+@contextmanager
+def _closed_on_error(source: Source) -> Iterator[None]:
+    """Let go of the source when what is done here raises."""
+    try:
+        yield
+    except BaseException:
+        source.close()
+        raise
 
 
 def _check_base(options: FileOptions) -> str | None:

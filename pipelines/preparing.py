@@ -5,24 +5,30 @@ from dataclasses import dataclass
 from datetime import date
 
 import numpy as np
+import pandas as pd
 
 from connector.extract import Chunk, Source
 from connector.load import Planned
 from connector.mapping import FieldMapping, apply_mapping
 from connector.outcomes import Fault
 from connector.plan import SeenIdentities, compute_fingerprints, compute_identities
+from connector.plan.digests import Digests
+from connector.plan.seen import Mask
+from connector.plan.suppression import Suppression
 from connector.validation import Rules, validate_rows
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One chunk, sorted: rows to load, faults of invalid ones, repeats (and those that differ, by position)."""
+    """One chunk, sorted: rows to load, faults of invalid ones, repeats (and those that differ, by position), and how
+    many were on the suppression list."""
 
     chunk: Chunk
     planned: Planned
     faults: tuple[Fault, ...]
     repeated: int
     different: tuple[int, ...]
+    suppressed: int
     omitted_zips: int
 
     @property
@@ -32,7 +38,13 @@ class Prepared:
 
 
 def prepare_chunks(
-    source: Source, mapping: FieldMapping, rules: Rules, *, today: date, limit: int | None
+    source: Source,
+    mapping: FieldMapping,
+    rules: Rules,
+    *,
+    today: date,
+    limit: int | None,
+    suppression: Suppression | None = None,
 ) -> Iterator[Prepared]:
     """Read the source to its end, or to `limit` records, chunk by chunk. Raises SourceError."""
     seen = SeenIdentities()
@@ -42,11 +54,19 @@ def prepare_chunks(
         identities = compute_identities(valid[rules.identity], rules.identity)
         fingerprints = compute_fingerprints(valid, rules.identity)
         repeats = seen.add(identities, fingerprints)
-        first = ~repeats.is_duplicate
-        planned = Planned(chunk, valid[first], identities[first], fingerprints[first])
+        is_suppressed = _find_suppressed(suppression, valid, identities, rules.identity) & ~repeats.is_duplicate
+        left = ~repeats.is_duplicate & ~is_suppressed
+        planned = Planned(chunk, valid[left], identities[left], fingerprints[left])
         different = tuple(int(each) for each in valid.index[repeats.is_different])
-        repeated = int(np.count_nonzero(repeats.is_duplicate))
-        yield Prepared(chunk, planned, validated.faults, repeated, different, len(validated.omitted_zips))
+        repeated, suppressed = int(np.count_nonzero(repeats.is_duplicate)), int(np.count_nonzero(is_suppressed))
+        omitted_zips = len(validated.omitted_zips)
+        yield Prepared(chunk, planned, validated.faults, repeated, different, suppressed, omitted_zips)
+
+
+def _find_suppressed(suppression: Suppression | None, valid: pd.DataFrame, identities: Digests, identity: str) -> Mask:
+    if suppression is None:
+        return np.zeros(len(valid), dtype=bool)
+    return suppression.find(identities) if suppression.field == identity else suppression.build_mask(valid)
 
 
 def _read_at_most(source: Source, limit: int | None) -> Iterator[Chunk]:

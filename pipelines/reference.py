@@ -5,6 +5,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from inspect import cleandoc
 from pathlib import Path
 
 import click
@@ -20,9 +21,7 @@ BEGINNING = "<!-- reference: written by `python -m pipelines.reference README.md
 def build_reference() -> str:
     """All of it, as Markdown."""
     parts = [BEGINNING, "## Reference\n", "### Commands\n"]
-    context = click.Context(cli, info_name="connector")
-    commands = (cli.get_command(context, name) for name in cli.list_commands(context))
-    parts += [_describe_command(context, command) for command in commands if command is not None]
+    parts += _describe_commands(click.Context(cli, info_name="connector"), cli)
     keys = [
         (f"`{key.key}`" + (" (required)" if key.is_required else ""), _sentence(key.description)) for key in list_keys()
     ]
@@ -40,6 +39,16 @@ def replace_reference(readme: str) -> str:
     return readme.partition(BEGINNING)[0] + build_reference()
 
 
+def _describe_commands(context: click.Context, group: click.Group) -> Iterator[str]:
+    """Each command of a group; of a group within it, its commands."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from _describe_commands(click.Context(command, info_name=name, parent=context), command)
+        elif command is not None:
+            yield _describe_command(context, command)
+
+
 def _describe_command(parent: click.Context, command: click.Command) -> str:
     context = click.Context(command, info_name=command.name, parent=parent)
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
@@ -48,7 +57,7 @@ def _describe_command(parent: click.Context, command: click.Command) -> str:
         for parameter in command.get_params(context)
         if isinstance(parameter, click.Option) and (record := parameter.get_help_record(context)) is not None
     ]
-    return f"#### `{usage}`\n\n{command.help}\n\n{_build_table(('option', 'what it does'), rows)}"
+    return f"#### `{usage}`\n\n{cleandoc(command.help or '')}\n\n{_build_table(('option', 'what it does'), rows)}"
 
 
 def _build_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

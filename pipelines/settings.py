@@ -60,10 +60,7 @@ def read_settings(environ: Mapping[str, str], job: Job | None, options: SettingO
     or empty token file, a state folder that cannot be used.
     """
     service = job.service if job else None
-    base_url = options.base_url or environ.get("CONNECTOR_BASE_URL") or (service.base_url if service else None)
-    if not base_url:
-        raise ConfigurationError("no base URL: set CONNECTOR_BASE_URL, or service.base_url in the job")
-    base_url = parse_base_url(base_url)
+    base_url = _read_base_url(environ, job, options)
     token = read_token(environ)
     state = read_state(environ, options)
     return Settings(
@@ -71,10 +68,27 @@ def read_settings(environ: Mapping[str, str], job: Job | None, options: SettingO
         token=token,
         authorization=(service.authorization if service else None) or "{token}",
         timeout_s=(service.timeout_s if service else None) or _TIMEOUT_S,
-        account=options.account or (service.account if service else None) or base_url,
+        account=read_account(environ, job, options),
         state_dir=state.state_dir,
         ledger_url=state.ledger_url,
     )
+
+
+def read_account(environ: Mapping[str, str], job: Job | None, options: SettingOptions) -> str:
+    """The account that the ledger's entries are of: by option or job, else the base URL, for commands without a token.
+
+    Raises ConfigurationError when neither is given, or the base URL is none.
+    """
+    named = options.account or (job.service.account if job else None)
+    return named or _read_base_url(environ, job, options)
+
+
+def _read_base_url(environ: Mapping[str, str], job: Job | None, options: SettingOptions) -> str:
+    of_job = job.service.base_url if job else None
+    base_url = options.base_url or environ.get("CONNECTOR_BASE_URL") or of_job
+    if not base_url:
+        raise ConfigurationError("no base URL: set CONNECTOR_BASE_URL, or service.base_url in the job")
+    return parse_base_url(base_url)
 
 
 def build_service(settings: Settings, max_concurrency: int) -> Service:

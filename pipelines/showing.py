@@ -10,9 +10,8 @@ _STATUS_STYLE = {"ok": "green", "partial": "yellow", "aborted": "red", "stopped"
 
 def show_report(report: Report, console: Console, *, title: str | None = None) -> None:
     """Print the outcomes of a run, and where to look further."""
-    console.print(
-        title or f"{report.command} {report.job}", style="bold", soft_wrap=True, markup=False, highlight=False
-    )
+    head = title or f"{report.command} {report.job}".rstrip()  # a retry may follow no job
+    console.print(head, style="bold", soft_wrap=True, markup=False, highlight=False)
     table = Table(show_header=False)
     table.add_column("what")
     table.add_column("how many", justify="right")

@@ -13,6 +13,7 @@ class Stop:
 
     event: asyncio.Event = field(default_factory=asyncio.Event)
     signal: int | None = None
+    is_recording: bool = False  # what was done is being recorded: nothing is left that could be ended
 
 
 @contextmanager
@@ -24,7 +25,7 @@ def stop_on_signals() -> Iterator[Stop]:
 
     def receive(number: int) -> None:
         received.append(number)
-        if len(received) == 2 and task is not None:  # a third changes nothing: what is under way is being recorded
+        if len(received) == 2 and task is not None and not stop.is_recording:  # a third changes nothing
             task.cancel()
         stop.signal = stop.signal or number
         stop.event.set()

@@ -16,9 +16,15 @@ LEGAL = {
     (State.UNKNOWN, Event.ABSENT): State.SENDING,
     (State.UNKNOWN, Event.WITHHELD): State.HELD,
     (State.UNKNOWN, Event.REFUSED): State.REJECTED,
+    (State.UNKNOWN, Event.SUPPRESSED): State.NONE,
     (State.HELD, Event.FOUND): State.CONFIRMED,
+    (State.HELD, Event.REOPENED): State.UNKNOWN,
+    (State.HELD, Event.DROPPED): State.NONE,
     (State.REJECTED, Event.INTENDED): State.SENDING,
     (State.REJECTED, Event.FOUND): State.CONFIRMED,
+    (State.REJECTED, Event.DOUBTED): State.UNKNOWN,
+    (State.REJECTED, Event.FORGOTTEN): State.NONE,
+    (State.CONFIRMED, Event.FORGOTTEN): State.NONE,
 }
 
 

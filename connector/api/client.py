@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
 from connector.api.masking import build_mask
 from connector.api.service import Service
-from connector.api.transport import RawAnswer, Transport, open_transport
+from connector.api.transport import RawAnswer, open_transport
 from connector.protocol import (
     OPERATIONS,
     Accepted,
@@ -23,6 +24,7 @@ from connector.protocol import (
     NotSent,
     Operation,
     Refused,
+    Request,
     build_create,
     build_list,
     build_send,
@@ -30,6 +32,13 @@ from connector.protocol import (
     parse_listed,
     parse_sent,
 )
+
+
+class Sender(Protocol):
+    """What a client needs of a transport; simulations bring one of their own."""
+
+    async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
+        """Make one attempt; raises nothing but the cancellation that it is given."""
 
 
 @dataclass(slots=True)
@@ -50,7 +59,7 @@ class Client:
 
     __slots__ = ("_mask", "_now", "_transport", "counts")
 
-    def __init__(self, transport: Transport, mask: Mask, now: Callable[[], datetime]) -> None:
+    def __init__(self, transport: Sender, mask: Mask, now: Callable[[], datetime]) -> None:
         self._transport = transport
         self._mask = mask
         self._now = now

@@ -99,7 +99,7 @@ def _begin(client: Client, retrier: Retrier, query: ListQuery, reading: Reading)
     if page is None:
         return None
     asked = replace(query, offset=page.offset, limit=page.limit)
-    return _Upcoming(page.sweep, asyncio.create_task(_fetch(client, retrier, asked)))
+    return _Upcoming(page.sweep, asyncio.create_task(fetch_page(client, retrier, asked)))
 
 
 async def _drop(answer: "asyncio.Task[Listed]") -> None:
@@ -137,7 +137,8 @@ class _Handing:
             self.on_progress(Progress(sweep, self.rows, listed.total_count))
 
 
-async def _fetch(client: Client, retrier: Retrier, query: ListQuery) -> Listed:
+async def fetch_page(client: Client, retrier: Retrier, query: ListQuery) -> Listed:
+    """One page of the list (api.md, section 4.3), tried again where that may help; raises ListFailed."""
     answer = await retrier.read(client, query)
     if isinstance(answer, Listed):
         return answer

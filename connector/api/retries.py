@@ -19,6 +19,8 @@ _LONGEST_WAIT_S = 10.0
 
 _Answer = TypeVar("_Answer")
 
+Rest = Callable[[float], Awaitable[bool]]
+
 
 class Retrier:
     """Sends again what is known to have had no effect, and reads; gives the last answer and raises for none.
@@ -43,12 +45,18 @@ class Retrier:
         self._sleep = sleep
         self._random = rng or random.Random()  # noqa: S311 - it spreads waits, it guards nothing
 
-    async def create(self, client: Client, body: bytes) -> Created | Refused | Ambiguous | NotSent:
-        """Create one subscriber; sent again only while it was NotSent."""
+    async def create(
+        self, client: Client, body: bytes, rest: Rest | None = None
+    ) -> Created | Refused | Ambiguous | NotSent:
+        """Create one subscriber; sent again only while it was NotSent.
+
+        `rest` waits in place of the retrier's own sleep, and says whether to go on: not once the run is to stop.
+        """
         answer = await client.create_subscriber(body)
         if type(answer) is not NotSent:
             return answer
-        return await self._again(answer, lambda: client.create_subscriber(body), is_unsent, client.counts["create"])
+        counts = client.counts["create"]
+        return await self._again(answer, lambda: client.create_subscriber(body), is_unsent, counts, rest)
 
     async def read(self, client: Client, query: ListQuery) -> Listed | Refused | Ambiguous | NotSent:
         """Read one page; read again while there is none, save after a definite refusal or a redirect.
@@ -61,22 +69,36 @@ class Retrier:
         return await self._again(answer, lambda: client.list_subscribers(query), is_unread, client.counts["list"])
 
     async def _again(
-        self, first: _Answer, call: Callable[[], Awaitable[_Answer]], is_worth: Callable[[object], bool], counts: Counts
+        self,
+        first: _Answer,
+        call: Callable[[], Awaitable[_Answer]],
+        is_worth: Callable[[object], bool],
+        counts: Counts,
+        rest: Rest | None = None,
     ) -> _Answer:
-        """Begin tenacity with the answer that is already there, then call on."""
-        answers = [first]
+        """Begin tenacity with the answer that is already there, then call on, until it is to stop."""
+        last, is_begun, is_stopped = first, False, False
 
         async def attempt() -> _Answer:
-            if answers:
-                return answers.pop()
-            counts.retried += 1
-            return await call()
+            nonlocal last, is_begun
+            if is_begun and not is_stopped:
+                counts.retried += 1
+                last = await call()
+            is_begun = True
+            return last
+
+        async def wait(seconds: float) -> None:
+            nonlocal is_stopped
+            if rest is None:
+                await self._sleep(seconds)
+            else:
+                is_stopped = not await rest(seconds)
 
         retrying = AsyncRetrying(
-            retry=retry_if_result(is_worth),
+            retry=retry_if_result(lambda answer: is_worth(answer) and not is_stopped),
             stop=self._stop,
             wait=self._wait,
-            sleep=self._sleep,
+            sleep=wait,
             retry_error_callback=_last_answer,
         )
         answer: _Answer = await retrying(attempt)

@@ -1,21 +1,38 @@
 """What is known of every identity in every base: the memory that survives the process (design, section 4)."""
 
-from connector.ledger.bases import Base, count_doubts_elsewhere, find_or_add_base, learn_base
-from connector.ledger.opening import open_ledger
+from connector.ledger.backup import back_up_ledger
+from connector.ledger.bases import Base, count_doubts_elsewhere, find_or_add_base, learn_base, list_bases
+from connector.ledger.opening import open_ledger, wrap_connection
+from connector.ledger.refusals import (
+    RefusalKind,
+    mark_refusal_checked,
+    mark_refusal_created,
+    read_refusal_kinds,
+    record_refusal,
+)
 from connector.ledger.runs import finish_run, start_run
-from connector.ledger.store import Entry, Intent, Ledger, StaleMoveError, UnknownEntry
+from connector.ledger.store import Entry, Intent, Known, Ledger, StaleMoveError, Unfinished
 
 __all__ = [
     "Base",
     "Entry",
     "Intent",
+    "Known",
     "Ledger",
+    "RefusalKind",
     "StaleMoveError",
-    "UnknownEntry",
+    "Unfinished",
+    "back_up_ledger",
     "count_doubts_elsewhere",
     "find_or_add_base",
     "finish_run",
     "learn_base",
+    "list_bases",
+    "mark_refusal_checked",
+    "mark_refusal_created",
     "open_ledger",
+    "read_refusal_kinds",
+    "record_refusal",
     "start_run",
+    "wrap_connection",
 ]

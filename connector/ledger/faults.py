@@ -2,22 +2,32 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from connector.errors import LedgerError
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Raise LedgerError in place of what the database or the file system raised."""
+def translated(name: str) -> Iterator[None]:
+    """Raise LedgerError in place of what the database raised; `name` says which ledger, without a password."""
     try:
         yield
-    except DBAPIError as error:
-        raise LedgerError(
-            f"the ledger {path} cannot be used: {error.orig}. Nothing more was sent; "
-            "look at the file, its disk and its permissions before you run again"
-        ) from None
-    except OSError as error:
-        raise LedgerError(f"the ledger {path} cannot be used: {error.strerror}: {error.filename}") from error
+    except SQLAlchemyError as error:
+        raise build_error(name, say_first_line(error)) from None
+    except (OverflowError, UnicodeEncodeError):  # the driver's own, before the database sees the value
+        raise build_error(name, "it was to keep a number or a text that no database can") from None
+
+
+def build_error(name: str, reason: str) -> LedgerError:
+    """The error for a ledger that cannot be read or written."""
+    return LedgerError(
+        f"the ledger {name} cannot be used: {reason}. Nothing more was sent; "
+        "look at the file or the server, its disk and its permissions before you run again"
+    )
+
+
+def say_first_line(error: BaseException) -> str:
+    """What the driver said first: PostgreSQL's next line may be the row that it refuses, with a person's data."""
+    said = str(getattr(error, "orig", None) or error).strip()
+    return said.splitlines()[0] if said else type(error).__name__

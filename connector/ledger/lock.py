@@ -34,29 +34,67 @@ def hold_lock(
     except OSError as error:
         raise LedgerError(f"the ledger's lock {path} cannot be opened: {error.strerror}") from None
     try:
-        deadline = monotonic() + wait_s
-        while not _try_lock(descriptor):
-            if monotonic() >= deadline or is_stopped():
-                raise LockedError(f"{path} is held by {_read_holder(descriptor)}: wait for that run, or use --wait")
-            sleep(_POLL_S)
+        wait_for_lock(
+            str(path),
+            lambda: _try_lock(path, descriptor),
+            lambda: _read_holder(descriptor),
+            wait_s,
+            monotonic=monotonic,
+            sleep=sleep,
+            is_stopped=is_stopped,
+        )
         _tell_holder(path, descriptor)
         yield
     finally:
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
+def wait_for_lock(
+    name: str,
+    try_lock: Callable[[], bool],
+    read_holder: Callable[[], str],
+    wait_s: float,
+    *,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> None:
+    """Try until `try_lock` succeeds, for `wait_s` seconds or until `is_stopped`. Raises LockedError with the holder."""
+    deadline = monotonic() + wait_s
+    while not try_lock():
+        if monotonic() >= deadline or is_stopped():
+            raise LockedError(f"{name} is held by {read_holder()}: wait for that run, or use --wait")
+        sleep(_POLL_S)
+
+
+def describe_holder() -> str:
+    """This process, as those who wait for it are told of it."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def _try_lock(path: Path, descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise LedgerError(f"the ledger's lock {path} cannot be taken: {error.strerror}") from None
+    if not _is_still_there(path, descriptor):  # its holder took it away, or somebody did: another may hold the new one
+        raise LedgerError(f"the ledger's lock {path} was removed or replaced meanwhile: leave it alone, and run again")
     return True
+
+
+def _is_still_there(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except OSError:
+        return False
 
 
 def _tell_holder(path: Path, descriptor: int) -> None:
     try:
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        os.pwrite(descriptor, describe_holder().encode(), 0)
     except OSError as error:
         raise LedgerError(f"the ledger's lock {path} cannot be written: {error.strerror}") from None
 

@@ -2,6 +2,7 @@
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     Float,
@@ -19,7 +20,7 @@ from sqlalchemy import (
 from connector.plan.digests import FINGERPRINT_BYTES, IDENTITY_BYTES
 from connector.states import State
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 metadata = MetaData()
 
@@ -35,6 +36,8 @@ run = Table(
     Column("started_at", Float, nullable=False),  # Unix seconds
     Column("finished_at", Float),
     Column("status", String(10)),
+    Column("suppressed_by", Text),  # the job whose suppression list must be read before its creates are sent again
+    Column("is_holding", Boolean),  # whether what it left and is proved absent is left to a person (null: it is not)
 )
 
 base = Table(
@@ -67,12 +70,27 @@ entry = Table(
     CheckConstraint(f"state BETWEEN {State.SENDING} AND {State.REJECTED}", name="state_is_known"),
     CheckConstraint(f"(state = {State.CONFIRMED}) = (subscriber_id IS NOT NULL)", name="confirmed_means_an_id"),
     CheckConstraint(
-        f"(state IN ({State.SENDING}, {State.UNKNOWN}, {State.HELD})) = (body IS NOT NULL)",
+        f"state NOT IN ({State.SENDING}, {State.UNKNOWN}, {State.HELD}) OR body IS NOT NULL",
         name="a_body_until_final",
+    ),
+    CheckConstraint(
+        f"state <> {State.CONFIRMED} OR body IS NULL",
+        name="no_body_once_confirmed",
     ),
     CheckConstraint(f"(state = {State.REJECTED}) = (status IS NOT NULL)", name="rejected_means_a_status"),
     CheckConstraint(f"(state = {State.CONFIRMED}) = (how IS NOT NULL)", name="confirmed_says_how"),
     sqlite_with_rowid=False,
+)
+
+refusal = Table(
+    "refusal",
+    metadata,
+    Column("account", Text, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("base_key", Integer, ForeignKey(base.c.base_key), nullable=False),
+    Column("identity", LargeBinary(IDENTITY_BYTES), nullable=False),  # whom the last run met it with first
+    Column("has_created", Boolean, nullable=False),  # ever: then it is never again taken for a refusal
+    Column("is_checked", Boolean, nullable=False),  # by a run after the one that met it
 )
 
 IDENTITY_FIELDS = {"email": 1, "client_user_id": 2}

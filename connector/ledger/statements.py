@@ -1,36 +1,75 @@
-"""The SQL of the ledger's moves, put together from constants; every UPDATE and DELETE names the state it leaves."""
+"""The SQL of the ledger's moves, put together from constants; every UPDATE and DELETE names the state it leaves.
 
-from sqlalchemy import bindparam, text
+A `Batch` speaks of many rows at once: `{told}` is what the caller tells of them, with columns column1, column2…
+"""
 
-_AT = "WHERE base_key = :base AND identity = :identity AND state = :left"
+from dataclasses import dataclass
 
-FIND = text(
-    "SELECT identity, state, subscriber_id, fingerprint, status, message, attempts FROM entry "
-    "WHERE base_key = :base AND identity IN :identities"
-).bindparams(bindparam("identities", expanding=True))
-FIND_UNKNOWN = text(
-    "SELECT identity, identity_field, fingerprint, body, attempts, run_id FROM entry JOIN run USING (run_key) "
-    "WHERE base_key = :base AND state = :state ORDER BY identity"
+from sqlalchemy import text
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """SQL over rows of `width` values each, in both dialects; `:name` is a value that all of them share."""
+
+    sql: str
+    width: int
+
+
+# The base is told in every row. As a shared value it would lead PostgreSQL, before the table is first analysed, to read
+# the whole base for each batch: 54 ms in place of 3 among 300,000 entries, measured.
+_ENTRY = "entry.base_key = told.column1 AND entry.identity = told.column2"
+_AT = f"WHERE {_ENTRY} AND state = :left"
+
+FIND = Batch(
+    "SELECT identity, state, subscriber_id, fingerprint, status, message, attempts "
+    f"FROM {{told}} JOIN entry ON {_ENTRY}",
+    2,
 )
-INSERT_INTENT = text(
+INSERT_INTENT = Batch(
     "INSERT INTO entry (base_key, identity, identity_field, state, fingerprint, body, attempts, run_key) "
-    "VALUES (:base, :identity, :field, :to, :fingerprint, :body, 1, :run) ON CONFLICT DO NOTHING"
+    "SELECT told.column1, told.column2, told.column3, :to, told.column4, told.column5, 1, :run FROM {told} WHERE true "
+    "ON CONFLICT DO NOTHING",  # WHERE true: without it SQLite reads ON as a condition of a join
+    5,
 )
-INSERT_LISTED = text(
+INSERT_LISTED = Batch(
     "INSERT INTO entry (base_key, identity, identity_field, state, how, subscriber_id) "
-    "VALUES (:base, :identity, :field, :to, :how, :id) "
-    "ON CONFLICT (base_key, identity) DO UPDATE SET state = :to, how = :how, subscriber_id = :id, body = NULL, "
-    "status = NULL, message = NULL WHERE entry.state IN (:rejected, :held)"
+    "SELECT told.column1, told.column2, :field, :to, :how, told.column3 FROM {told} WHERE true "
+    "ON CONFLICT (base_key, identity) DO UPDATE SET state = excluded.state, how = excluded.how, "
+    "subscriber_id = excluded.subscriber_id, body = NULL, status = NULL, message = NULL "
+    "WHERE entry.state IN (:rejected, :held)",
+    3,
 )
-SEND_AGAIN = text(
-    "UPDATE entry SET state = :to, fingerprint = :fingerprint, body = :body, status = NULL, message = NULL, "
-    f"attempts = attempts + 1, run_key = :run {_AT}"
+SEND_AGAIN = Batch(
+    "UPDATE entry SET state = :to, fingerprint = told.column3, body = told.column4, status = NULL, message = NULL, "
+    f"attempts = attempts + 1, run_key = :run FROM {{told}} {_AT}",
+    4,
 )
-CONFIRM = text(
-    "UPDATE entry SET state = :to, subscriber_id = :id, how = :how, body = NULL, status = NULL, message = NULL " + _AT
+CONFIRM = Batch(
+    "UPDATE entry SET state = :to, how = :how, subscriber_id = told.column3, body = NULL, status = NULL, "
+    f"message = NULL FROM {{told}} {_AT}",
+    3,
 )
-REJECT = text(f"UPDATE entry SET state = :to, status = :status, message = :message, body = NULL {_AT}")
-DELETE = text(f"DELETE FROM entry {_AT}")
-SET_STATE = text(f"UPDATE entry SET state = :to {_AT}")
+REJECT = Batch(f"UPDATE entry SET state = :to, status = told.column3, message = told.column4 FROM {{told}} {_AT}", 4)
+DOUBT = Batch(
+    f"UPDATE entry SET state = :to, status = NULL, message = NULL FROM {{told}} {_AT} AND body IS NOT NULL", 2
+)
+SET_STATE = Batch(f"UPDATE entry SET state = :to FROM {{told}} {_AT}", 2)
+SET_FINGERPRINT = Batch(f"UPDATE entry SET fingerprint = told.column3 FROM {{told}} {_AT} AND fingerprint IS NULL", 3)
+DELETE = Batch(
+    "DELETE FROM entry WHERE state = :left AND (base_key, identity) IN (SELECT told.column1, told.column2 FROM {told})",
+    2,
+)
+
 SET_ALL = text("UPDATE entry SET state = :to WHERE state = :left")
-SET_FINGERPRINT = text(f"UPDATE entry SET fingerprint = :fingerprint {_AT} AND fingerprint IS NULL")
+FIND_UNFINISHED = text(
+    "SELECT identity, identity_field, fingerprint, body, attempts, run_id, suppressed_by, entry.status, message, "
+    "is_holding FROM entry JOIN run USING (run_key) "
+    "WHERE base_key = :base AND state = :state AND body IS NOT NULL ORDER BY identity"
+)
+FIND_CONFIRMED = text(
+    "SELECT identity, subscriber_id, coalesce(run.finished_at, "
+    "(SELECT min(later.started_at) FROM run AS later WHERE later.run_key > run.run_key)) "
+    "FROM entry LEFT JOIN run USING (run_key) "
+    "WHERE base_key = :base AND state = :state AND identity >= :start ORDER BY identity LIMIT :number"
+)

@@ -3,22 +3,21 @@
 Every function runs inside a transaction that its caller opened by `Ledger.transaction`; nothing here commits.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, TextClause
+from sqlalchemy import Connection
 
 from connector.errors import LedgerError
 from connector.ledger import statements as sql
 from connector.ledger.bases import Base
-from connector.ledger.faults import translated
+from connector.ledger.batches import Rows, change, select
+from connector.ledger.faults import build_error, translated
 from connector.ledger.schema import HOW, IDENTITY_FIELDS
+from connector.ledger.texts import keep_text
 from connector.states import Event, State, decide_state
-
-_LOOKUP_ROWS = 900  # below the 999 variables that every SQLite allows in one statement
 
 
 class StaleMoveError(LedgerError):
@@ -49,8 +48,12 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class UnknownEntry:
-    """A create of which it is not known whether it took effect; `run_id` is the run that sent it last."""
+class Unfinished:
+    """An entry whose body is kept, since it may be sent again: UNKNOWN, HELD or REJECTED.
+
+    `run_id` is the run that sent it last, `suppressed_by` the job whose suppression list that run had (None: none),
+    `is_holding` whether that run left what is proved absent to a person, `status` and `message` those of a refusal.
+    """
 
     identity: bytes
     field: str
@@ -58,43 +61,71 @@ class UnknownEntry:
     body: bytes
     attempts: int
     run_id: str
+    suppressed_by: str | None = None
+    status: int | None = None
+    message: str | None = None
+    is_holding: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A CONFIRMED entry; `known_since` is when the run that confirmed it had ended, at the latest (Unix seconds; None:
+    a listing showed it)."""
+
+    identity: bytes
+    subscriber_id: int
+    known_since: float | None
 
 
 class Ledger:
-    """The store, over one connection; use it from one thread at a time, inside `transaction`."""
+    """The store, over one connection; use it from one thread at a time, inside `transaction`.
 
-    def __init__(self, connection: Connection, path: Path) -> None:
+    `name` says in messages which ledger it is; it holds no password.
+    """
+
+    def __init__(self, connection: Connection, name: str) -> None:
         self.connection = connection
-        self._path = path
+        self._name = name
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """One durable unit: all that is done inside is on the disk when it ends, or none of it."""
-        with translated(self._path), self.connection.begin():
+        """One durable unit: all that is done inside is on the disk when it ends, or none of it.
+
+        Raises LedgerError when the database fails, and from then on if the connection is lost: it is never made anew,
+        since the lock went with it.
+        """
+        if self.connection.invalidated:
+            raise build_error(self._name, "the connection to it was lost")
+        with translated(self._name), self.connection.begin():
             yield self.connection
 
     # Reading
 
     def find_entries(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, Entry]:
         """The entries of these identities (digests); those that have none are left out."""
-        found: dict[bytes, Entry] = {}
-        for start in range(0, len(identities), _LOOKUP_ROWS):
-            part = list(identities[start : start + _LOOKUP_ROWS])
-            for identity, state, *rest in self.connection.execute(sql.FIND, {"base": base.key, "identities": part}):
-                found[bytes(identity)] = Entry(State(state), *rest)
-        return found
+        rows = select(self.connection, sql.FIND, {}, _each(base, identities))
+        return {identity: Entry(_STATES[state], *rest) for identity, state, *rest in rows}
 
-    def find_unknown(self, base: Base) -> list[UnknownEntry]:
-        """All entries of the base that are UNKNOWN, whichever run and job left them."""
-        rows = self.connection.execute(sql.FIND_UNKNOWN, {"base": base.key, "state": State.UNKNOWN})
-        return [UnknownEntry(identity, _FIELDS[field], *rest) for identity, field, *rest in rows]
+    def find_unfinished(self, base: Base, state: State) -> list[Unfinished]:
+        """All entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, whoever left them."""
+        rows = self.connection.execute(sql.FIND_UNFINISHED, {"base": base.key, "state": state})
+        return [Unfinished(identity, _FIELDS[field], *rest) for identity, field, *rest in rows]
+
+    def find_confirmed(self, base: Base, start: bytes, number: int) -> list[Known]:
+        """At most `number` CONFIRMED entries of the base, from the identity (a digest) `start` on, and round."""
+        values = {"base": base.key, "state": State.CONFIRMED, "number": number}
+        found = [Known(*row) for row in self.connection.execute(sql.FIND_CONFIRMED, {**values, "start": start})]
+        if len(found) < number and start:
+            found += [Known(*row) for row in self.connection.execute(sql.FIND_CONFIRMED, {**values, "start": b""})]
+        return list(dict.fromkeys(found))[:number]
 
     # Before a request
 
     def mark_intended(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
         """NONE to SENDING."""
-        values = [_write_intent(each) | {"field": IDENTITY_FIELDS[each.field]} for each in intents]
-        self._move(sql.INSERT_INTENT, values, State.NONE, Event.INTENDED, base=base.key, run=run_key)
+        key = base.key
+        rows = [(key, each.identity, IDENTITY_FIELDS[each.field], each.fingerprint, each.body) for each in intents]
+        self._move(sql.INSERT_INTENT, rows, State.NONE, Event.INTENDED, run=run_key)
 
     def mark_intended_again(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
         """REJECTED to SENDING: another fingerprint, looked up before."""
@@ -108,21 +139,21 @@ class Ledger:
 
     def mark_answered(self, base: Base, answered: Sequence[tuple[bytes, int]]) -> None:
         """SENDING to CONFIRMED: (identity, subscriber id)."""
-        values = [{"identity": identity, "id": subscriber_id} for identity, subscriber_id in answered]
-        self._move(sql.CONFIRM, values, State.SENDING, Event.ANSWERED, base=base.key, how=HOW["created"])
+        rows = [(base.key, *each) for each in answered]
+        self._move(sql.CONFIRM, rows, State.SENDING, Event.ANSWERED, how=HOW["created"])
 
     def mark_refused(self, base: Base, left: State, refused: Sequence[tuple[bytes, int, str]]) -> None:
         """SENDING, or UNKNOWN and proved absent (`left`), to REJECTED: (identity, HTTP status, the service's words)."""
-        values = [{"identity": identity, "status": status, "message": words} for identity, status, words in refused]
-        self._move(sql.REJECT, values, left, Event.REFUSED, base=base.key)
+        rows = [(base.key, identity, status, keep_text(words)) for identity, status, words in refused]
+        self._move(sql.REJECT, rows, left, Event.REFUSED)
 
     def mark_not_sent(self, base: Base, identities: Sequence[bytes]) -> None:
         """SENDING to NONE: known to have had no effect."""
-        self._move(sql.DELETE, _each(identities), State.SENDING, Event.NOT_SENT, base=base.key)
+        self._move(sql.DELETE, _each(base, identities), State.SENDING, Event.NOT_SENT)
 
     def mark_lost(self, base: Base, identities: Sequence[bytes]) -> None:
         """SENDING to UNKNOWN."""
-        self._move(sql.SET_STATE, _each(identities), State.SENDING, Event.LOST, base=base.key)
+        self._move(sql.SET_STATE, _each(base, identities), State.SENDING, Event.LOST)
 
     def mark_died(self) -> int:
         """Every SENDING to UNKNOWN, in every base: only a run that holds the lock may say so. Returns how many."""
@@ -133,66 +164,80 @@ class Ledger:
 
     def mark_found(self, base: Base, left: State, found: Sequence[tuple[bytes, int]]) -> None:
         """UNKNOWN, HELD or REJECTED (`left`) to CONFIRMED: (identity, subscriber id), seen in the service."""
-        values = [{"identity": identity, "id": subscriber_id} for identity, subscriber_id in found]
         how = HOW["found"] if left is State.REJECTED else HOW["settled"]
-        self._move(sql.CONFIRM, values, left, Event.FOUND, base=base.key, how=how)
+        self._move(sql.CONFIRM, [(base.key, *each) for each in found], left, Event.FOUND, how=how)
 
     def mark_withheld(self, base: Base, identities: Sequence[bytes]) -> None:
         """UNKNOWN to HELD: proved absent, and left to a person."""
-        self._move(sql.SET_STATE, _each(identities), State.UNKNOWN, Event.WITHHELD, base=base.key)
+        self._move(sql.SET_STATE, _each(base, identities), State.UNKNOWN, Event.WITHHELD)
+
+    def mark_suppressed(self, base: Base, identities: Sequence[bytes]) -> None:
+        """UNKNOWN to NONE: proved absent, and on the suppression list by now."""
+        self._move(sql.DELETE, _each(base, identities), State.UNKNOWN, Event.SUPPRESSED)
+
+    def mark_doubted(self, base: Base, identities: Sequence[bytes]) -> None:
+        """REJECTED to UNKNOWN: its kind of refusal turned out to have created. Only what has a body can be."""
+        self._move(sql.DOUBT, _each(base, identities), State.REJECTED, Event.DOUBTED)
+
+    # What a person decides
+
+    def mark_reopened(self, base: Base, identities: Sequence[bytes]) -> None:
+        """HELD to UNKNOWN: to be looked for anew, and sent again if it is absent."""
+        self._move(sql.SET_STATE, _each(base, identities), State.HELD, Event.REOPENED)
+
+    def mark_dropped(self, base: Base, identities: Sequence[bytes]) -> None:
+        """HELD to NONE: given up."""
+        self._move(sql.DELETE, _each(base, identities), State.HELD, Event.DROPPED)
+
+    def mark_forgotten(self, base: Base, left: State, identities: Sequence[bytes]) -> None:
+        """CONFIRMED or REJECTED (`left`) to NONE: the next row of it is new."""
+        self._move(sql.DELETE, _each(base, identities), left, Event.FORGOTTEN)
+
+    # What a listing shows
 
     def record_listed(self, base: Base, field: str, listed: Sequence[tuple[bytes, int]]) -> None:
         """NONE, REJECTED and HELD to CONFIRMED for all that a listing shows: (identity, subscriber id).
 
-        Entries in other states stay as they are. `field` is what the identities are of.
+        Entries in other states stay as they are, and of an identity that is listed twice the first id counts.
+        `field` is what the identities are of.
         """
-        fixed = {
-            "base": base.key,
+        shared = {
             "field": IDENTITY_FIELDS[field],
             "to": decide_state(State.NONE, Event.FOUND),
             "how": HOW["found"],
             "rejected": State.REJECTED,
             "held": State.HELD,
         }
-        if listed:
-            values = [{"identity": identity, "id": subscriber_id} | fixed for identity, subscriber_id in listed]
-            self.connection.execute(sql.INSERT_LISTED, values)
+        first = dict(reversed(listed))  # PostgreSQL refuses to touch one entry twice in one statement
+        change(self.connection, sql.INSERT_LISTED, shared, [(base.key, *each) for each in first.items()])
 
     # What a row says now
 
     def record_fingerprints(self, base: Base, told: Sequence[tuple[bytes, bytes]]) -> None:
         """CONFIRMED entries that a listing brought get their fingerprint from the first row that tells it."""
-        values = [{"identity": identity, "fingerprint": fingerprint} for identity, fingerprint in told]
-        self._change(sql.SET_FINGERPRINT, [value | {"base": base.key, "left": State.CONFIRMED} for value in values])
+        self._change(sql.SET_FINGERPRINT, {"left": State.CONFIRMED}, [(base.key, *each) for each in told])
 
     def _send_again(self, base: Base, run_key: int, intents: Sequence[Intent], left: State, event: Event) -> None:
-        self._move(sql.SEND_AGAIN, [_write_intent(each) for each in intents], left, event, base=base.key, run=run_key)
+        rows = [(base.key, each.identity, each.fingerprint, each.body) for each in intents]
+        self._move(sql.SEND_AGAIN, rows, left, event, run=run_key)
 
-    def _move(
-        self, statement: TextClause, values: Sequence[Mapping[str, Any]], left: State, event: Event, **fixed: Any
-    ) -> None:
-        """Execute for each of `values`: from the state `left` to where the table of transitions says."""
-        moved = {"left": left, "to": decide_state(left, event), **fixed}
-        self._change(statement, [{**value, **moved} for value in values])
+    def _move(self, batch: sql.Batch, rows: Rows, left: State, event: Event, **shared: int) -> None:
+        """Carry out for each of `rows`: from the state `left` to where the table of transitions says."""
+        self._change(batch, {"left": left, "to": decide_state(left, event), **shared}, rows)
 
-    def _change(self, statement: TextClause, values: Sequence[Mapping[str, Any]]) -> None:
-        """Execute for each of `values`; anything but one row changed by each is an error, and undoes all."""
-        if not values:
-            return
-        changed = self.connection.execute(statement, values).rowcount
-        if changed != len(values):
+    def _change(self, batch: sql.Batch, shared: dict[str, Any], rows: Rows) -> None:
+        """Carry out for each of `rows`; anything but one entry changed by each is an error, and undoes all."""
+        changed = change(self.connection, batch, shared, rows)
+        if changed != len(rows):
             raise StaleMoveError(
-                f"the ledger has changed under this run: {len(values) - changed} of {len(values)} entries were not in "
+                f"the ledger has changed under this run: {len(rows) - changed} of {len(rows)} entries were not in "
                 "the state they were left in. Nothing of this step was recorded; run again, and report it if it recurs"
             )
 
 
 _FIELDS = {number: field for field, number in IDENTITY_FIELDS.items()}
+_STATES = tuple(State)  # by their numbers; half the cost of a look-up by `State(number)`
 
 
-def _each(identities: Sequence[bytes]) -> list[dict[str, Any]]:
-    return [{"identity": identity} for identity in identities]
-
-
-def _write_intent(intent: Intent) -> dict[str, Any]:
-    return {"identity": intent.identity, "fingerprint": intent.fingerprint, "body": intent.body}
+def _each(base: Base, identities: Sequence[bytes]) -> list[tuple[int, bytes]]:
+    return [(base.key, identity) for identity in identities]

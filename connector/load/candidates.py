@@ -51,6 +51,7 @@ class Candidate:
     sent: dict[str, object]
     take_row: Callable[[], Row] | None = None  # None: no row of this run, but an unknown that an earlier one left
     left: State = State.NONE  # what its entry is before it is sent: NONE, REJECTED, or UNKNOWN and proved absent
+    refused: tuple[int, str] | None = None  # status and words of a refusal that stands again if this is never sent
 
 
 def take_row(chunk: Chunk, position: int) -> Row:

@@ -1,7 +1,7 @@
 """Sends creates: one alone until one is answered (the canary, design 4.9), then several at a time.
 
-A candidate's intent is durable before its request leaves. Whatever was intended gets an event; what never left is
-put back. A request that is cancelled from outside stays SENDING: the next run takes it for unknown.
+A candidate's intent is durable before its request leaves. Whatever was intended gets an event: what never left is put
+back, and a request that is cancelled is lost, since it may have been executed.
 """
 
 import asyncio
@@ -11,7 +11,9 @@ from dataclasses import replace
 from itertools import islice
 
 from connector.load.candidates import Candidate
-from connector.load.judging import ENDS_A_RUN, Verdict, judge_answer
+from connector.load.judging import ENDS_A_RUN, TOO_MANY_REQUESTS, Verdict, judge_answer
+from connector.load.looks.witness import Witness
+from connector.load.refusing import Refusals
 from connector.load.session import Session
 from connector.load.throttle import Throttle
 from connector.protocol.answers import Ambiguous, Created, NotSent, Refused
@@ -22,7 +24,8 @@ INTENDED_AT_ONCE = 64  # intents that share a commit (design 4.1): the disk is w
 _UNKNOWN_CANARIES = 3
 _REFUSED_CANARIES = 20
 _FAILURES_IN_A_ROW = 100  # at least; and more than are under way at once, so that one hiccup of a server is not the end
-_TOO_MANY_REQUESTS = 429
+_CUT_OFF = Verdict(Event.LOST, message="the run was cut off while this was under way")
+_STOPPED = Verdict(Event.NOT_SENT, message="the run was stopped before it was sent")
 
 Take = Callable[[int], list[Candidate]]
 Settle = Callable[[Candidate, Verdict], None]
@@ -31,27 +34,35 @@ Settle = Callable[[Candidate, Verdict], None]
 class Creator:
     """Sends candidates and tells each one's verdict; it keeps the canary's and the pause's state for a whole run."""
 
-    def __init__(self, session: Session, on_verdict: Settle) -> None:
+    def __init__(self, session: Session, refusals: Refusals, on_verdict: Settle) -> None:
         self._session = session
+        self._refusals = refusals
         self._on_verdict = on_verdict
         self._is_proved = False
-        self._unknown_canaries = 0
+        self._unknown_canaries: set[bytes] = set()  # different ones: one alone is sent again as often as anybody
         self._refused: Counter[str] = Counter()
         self._failures = 0
         self._throttle = Throttle(session)
 
     async def create(self, take: Take) -> None:
-        """Send all that `take(n)` gives, n at a time at most, until it gives nothing or the run is to stop."""
+        """Send all that `take(n)` gives, n at a time at most, until it gives nothing or the run is to stop.
+
+        What is under way when the run is to stop is finished within the grace period, or lost.
+        """
         self._session.activity = "creating"
+        await self._session.within_grace(self._create(take))
+        await self._session.journal.flush()
+
+    async def _create(self, take: Take) -> None:
         while not self._is_proved and not self._session.stopping.is_set():
             canary = take(1)
             if not canary:
                 return
             await self._session.journal.intend(canary)
             await self._send_canary(canary[0])
+            await self._session.journal.flush()
         if not self._session.stopping.is_set():
             await self._create_together(take)
-        await self._session.journal.flush()
 
     async def _send_canary(self, candidate: Candidate) -> None:
         answer, verdict = await self._attempt(candidate)
@@ -66,14 +77,13 @@ class Creator:
         elif verdict.event is Event.REFUSED:
             self._count_refused_canary(verdict)
         elif verdict.event is Event.LOST:
-            self._unknown_canaries += 1
-            if verdict.is_misdirected or self._unknown_canaries >= _UNKNOWN_CANARIES:
+            self._unknown_canaries.add(candidate.intent.identity)
+            if verdict.is_misdirected or len(self._unknown_canaries) >= _UNKNOWN_CANARIES:
                 self._session.end(
                     f"the run's first creates could not be told to have worked ({verdict.message}): "
                     "nothing more was sent; run again once the service answers as its document says"
                 )
         self._tell(candidate, verdict)
-        await self._session.journal.flush()
         if isinstance(answer, Created) and self._is_proved:
             await self._learn_base(answer)
 
@@ -96,49 +106,67 @@ class Creator:
         """Workers send while the next intents are being committed; the queue holds those that may be sent already."""
         limit = self._session.policy.max_concurrency
         ready: asyncio.Queue[Candidate | None] = asyncio.Queue(limit)
+        waiting: dict[bytes, Candidate] = {}  # intended, and not begun
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(limit):
-                    group.create_task(self._work(ready))
+                    group.create_task(self._work(ready, waiting))
                 while not self._session.stopping.is_set() and (batch := take(INTENDED_AT_ONCE)):
                     await self._session.journal.intend(batch)
+                    waiting.update((candidate.intent.identity, candidate) for candidate in batch)
                     for candidate in batch:
                         await ready.put(candidate)
                 for _ in range(limit):
                     await ready.put(None)
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
+        finally:
+            for candidate in waiting.values():
+                self._tell(candidate, _STOPPED)
 
-    async def _work(self, ready: asyncio.Queue[Candidate | None]) -> None:
+    async def _work(self, ready: asyncio.Queue[Candidate | None], waiting: dict[bytes, Candidate]) -> None:
         while (candidate := await ready.get()) is not None:
-            if self._session.stopping.is_set():
-                verdict = Verdict(Event.NOT_SENT, message="the run was stopped before it was sent")
-            else:
+            if not self._session.stopping.is_set():
+                del waiting[candidate.intent.identity]
                 _, verdict = await self._attempt(candidate)
-            self._tell(candidate, verdict)
+                self._tell(candidate, verdict)
 
     async def _attempt(self, candidate: Candidate) -> tuple[object, Verdict]:
         """Send one create until it is answered with anything but a refusal for its rate."""
-        while await self._throttle.enter():
-            answer = await self._send(candidate)
-            if isinstance(answer, Refused) and answer.status == _TOO_MANY_REQUESTS:
-                self._throttle.note_refused(answer.retry_after_s)
-                continue
-            self._throttle.note_taken()
-            session = self._session
-            verdict = judge_answer(answer, candidate, session.journal.base, session.asked_name)
-            self._watch(verdict)
-            return answer, verdict
-        return None, Verdict(Event.NOT_SENT, message="the run was stopped before it was sent")
+        if_cancelled = _STOPPED
+        try:
+            while await self._throttle.enter():
+                if_cancelled = _CUT_OFF
+                answer = await self._send(candidate)
+                verdict = judge_answer(answer, candidate, self._session.journal.base, self._session.asked_name)
+                if isinstance(answer, Refused):
+                    verdict = await self._judge_refusal(candidate, verdict)
+                if verdict.event is not Event.REFUSED or verdict.status != TOO_MANY_REQUESTS:
+                    self._watch(verdict)
+                    return answer, verdict
+                if_cancelled = _STOPPED
+        except asyncio.CancelledError:  # what is cut off while it is under way may have been executed
+            self._tell(candidate, if_cancelled)
+            raise
+        return None, _STOPPED
+
+    async def _judge_refusal(self, candidate: Candidate, verdict: Verdict) -> Verdict:
+        """A refusal is believed once the first of its kind has been looked up (design 4.8)."""
+        if not self._is_proved and verdict.status in ENDS_A_RUN:
+            return verdict  # it says nothing of a row: the run ends, and the next one looks for everybody anew
+        await self._throttle.wait_for_pause()  # no look-up, either, leaves before the service wants to hear from us
+        return replace(verdict, event=await self._refusals.judge(candidate, verdict))
 
     async def _send(self, candidate: Candidate) -> Created | Refused | Ambiguous | NotSent:
         try:
-            return await self._session.retrier.create(self._session.client, candidate.intent.body)
-        except asyncio.CancelledError:
-            self._tell(candidate, Verdict(Event.LOST, message="the run was cut off while this was under way"))
-            raise
+            answer = await self._session.retrier.create(self._session.client, candidate.intent.body, self._session.rest)
         finally:
             self._throttle.leave()
+        if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS:
+            self._throttle.note_refused(answer.retry_after_s)
+        else:
+            self._throttle.note_taken()
+        return answer
 
     def _watch(self, verdict: Verdict) -> None:
         """End the run when nothing works any more, or when the service sends us elsewhere."""
@@ -158,11 +186,22 @@ class Creator:
 
     def _tell(self, candidate: Candidate, verdict: Verdict) -> None:
         if verdict.event is Event.ANSWERED and verdict.subscriber_id is not None:
-            self._session.witnesses.append((self._session.clock.monotonic(), verdict.subscriber_id))
-        is_unknown_still = verdict.event is Event.NOT_SENT and candidate.left is State.UNKNOWN
-        # Then its entry may be all that is known of it: that stays, with its body, for a run to settle (design 4.4).
-        self._session.journal.note(candidate, replace(verdict, event=Event.LOST) if is_unknown_still else verdict)
+            field = candidate.intent.field
+            now, value = self._session.clock.monotonic(), str(candidate.sent[field])
+            self._session.witnesses.append(Witness(now, verdict.subscriber_id, field, value))
+        self._session.journal.note(candidate, _keep_entry(candidate, verdict))
         self._on_verdict(candidate, verdict)
+
+
+def _keep_entry(candidate: Candidate, verdict: Verdict) -> Verdict:
+    """What never left has no entry, unless that may be all that is known of somebody: then it stays, with its body, as
+    what it was, for a later run (design 4.4)."""
+    if verdict.event is Event.NOT_SENT and candidate.left is State.UNKNOWN:
+        return replace(verdict, event=Event.LOST)
+    if verdict.event is Event.NOT_SENT and candidate.refused is not None:
+        status, words = candidate.refused
+        return Verdict(Event.REFUSED, status=status, message=words)
+    return verdict
 
 
 def take_from(candidates: Iterable[Candidate]) -> Take:

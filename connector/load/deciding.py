@@ -3,6 +3,7 @@
 from enum import Enum
 
 from connector.ledger import Entry
+from connector.outcomes import Outcome
 from connector.states import State
 
 
@@ -30,3 +31,9 @@ def decide_row(entry: Entry | None, fingerprint: bytes) -> Decision:
     if entry.state is State.REJECTED:
         return Decision.REJECTED if entry.fingerprint == fingerprint else Decision.AGAIN
     return Decision.HELD if entry.state is State.HELD else Decision.PENDING
+
+
+def decide_found(entry: Entry, fingerprint: bytes | None) -> Outcome:
+    """The outcome of a row whose identity turned out to be there, by a CONFIRMED entry (None: no row has told)."""
+    is_known = entry.fingerprint is not None and fingerprint is not None
+    return Outcome.CHANGED if is_known and entry.fingerprint != fingerprint else Outcome.EXISTS

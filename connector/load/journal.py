@@ -32,7 +32,8 @@ class Journal:
         verdicts = self._take_verdicts()
         if self._executor is None:
             return self._commit(verdicts, step)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._commit, verdicts, step)
+        commit = asyncio.get_running_loop().run_in_executor(self._executor, self._commit, verdicts, step)
+        return await asyncio.shield(commit)  # once begun it is made, whoever gives up waiting for it
 
     def do(self, step: Callable[[Ledger], T]) -> T:
         """The same, at once, on the caller's own thread; only while no other step is under way."""

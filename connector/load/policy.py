@@ -17,6 +17,7 @@ class LoadPolicy:
     on_unknown: Literal["resend", "hold"] = "resend"
     quiet_period_s: float = 30.0
     fresh_s: float = 900.0
+    grace_s: float = 8.0  # for what is under way when a run is stopped; `docker stop` kills after 10 s
     is_looking: bool = True  # look before creating (design 4.7); `load.look: none` turns it off
 
 

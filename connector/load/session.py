@@ -1,8 +1,9 @@
 """What the parts of one load share: service, journal, policy, clock, sums, and the way to stop."""
 
 import asyncio
+import os
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -10,8 +11,11 @@ from connector.api.client import Client
 from connector.api.retries import Retrier
 from connector.errors import RunAborted
 from connector.load.journal import Journal
+from connector.load.looks.lookout import Lookout
+from connector.load.looks.witness import Witness
 from connector.load.policy import Clock, LoadPolicy
 from connector.load.tally import Tally
+from connector.plan.suppression import Suppression
 
 T = TypeVar("T")
 
@@ -30,9 +34,17 @@ class Session:
     tally: Tally
     stopping: asyncio.Event
     asked_name: str | None = None  # the base's name, where the job gave that and no id: answers must agree with it
+    job: str = ""  # the job's name: what an earlier run of it left may be sent again by this one
+    suppression: Suppression | None = None  # the job's list, read anew by this run: none of it is sent again
+    draw: Callable[[int], bytes] = os.urandom  # so many random bytes; simulations pass their own
     ending: str | None = None
     activity: str = "reading"  # what a person should know of it now
-    witnesses: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_WITNESSES))
+    witnesses: deque[Witness] = field(default_factory=lambda: deque(maxlen=_WITNESSES))
+    lookout: Lookout = field(default_factory=Lookout)  # what its looks have learnt of how to look
+
+    def has_confirmed_since(self, at: float) -> bool:
+        """Whether this run has confirmed somebody after `at` (monotonic)."""
+        return bool(self.witnesses) and self.witnesses[-1].at > at
 
     def end(self, reason: str) -> None:
         """End the run for this reason (the first given counts), once what is in flight has come back."""
@@ -57,6 +69,24 @@ class Session:
             for each in (task, stopped):
                 each.cancel()
             await asyncio.gather(task, stopped, return_exceptions=True)
+
+    async def within_grace(self, sending: Coroutine[Any, Any, None]) -> None:
+        """See `sending` to its end; once the run is to stop, for no longer than the grace period: then it is cancelled,
+        and what was under way is unknown."""
+        task = asyncio.ensure_future(sending)
+        over = asyncio.ensure_future(self._wait_for_grace())
+        try:
+            await asyncio.wait((task, over), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+        finally:
+            for each in (task, over):
+                each.cancel()
+            await asyncio.gather(task, over, return_exceptions=True)
+
+    async def _wait_for_grace(self) -> None:
+        await self.stopping.wait()
+        await self.clock.sleep(self.policy.grace_s)
 
     async def rest(self, seconds: float) -> bool:
         """Wait so long, or until the run is to stop; True when the time has passed."""

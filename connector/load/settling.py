@@ -1,32 +1,34 @@
 """Settles unknowns, all of a base together: presence at once, absence only by the rule of design 4.5.
 
-Theory of operation. A look is a reading of the whole list. Somebody it shows is there, whatever its certificate.
-Somebody is absent when two complete looks in a row did not show them, the first begun a quiet period after the
-attempt ended (or was found), the second a quiet period later, and the second showed a subscriber who was confirmed
-after that attempt: so a create that had taken effect would have shown, too. Where nobody was confirmed since, twice
-the largest lag that this run has seen must have passed instead. The absent are sent again, or held; what that leaves
-unknown is settled in the next round.
+Theory of operation. Somebody whom a look shows is there. Somebody is absent when two looks in a row told that they were
+not there, the first begun a quiet period after the attempt ended (or was found), the second a quiet period later, and
+the second showed a subscriber who was confirmed after that attempt: so a create that had taken effect would have shown,
+too. Where nobody was confirmed since, twice the largest lag that this run has seen must have passed instead. Whoever
+may have come by another way since they were known not to be there is looked for in any spelling (design 4.7). The
+absent are sent again, held, or given up when they are on the suppression list by now; what that leaves unknown is
+settled in the next round.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-import orjson
-
 from connector.fields import normalise_identity
-from connector.ledger import Base, Intent, Ledger, UnknownEntry
+from connector.ledger import Base, Intent, Ledger, Unfinished
 from connector.load.candidates import Candidate, Row
 from connector.load.creating import Take, take_from
 from connector.load.judging import Verdict
-from connector.load.looking import Sighting, search_base
+from connector.load.looks.looking import look_as_well_as_can_be
+from connector.load.looks.sighting import Sighting, Wanted
 from connector.load.session import Session
-from connector.protocol.wire import decode_subscriber, encode_subscriber
+from connector.load.wanting import read_body, want_unfinished
+from connector.protocol.wire import encode_subscriber
 from connector.states import Event, State
 
 _ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
 _LOOKS = 20  # looks in which nothing could be proved absent, before the rest is left unknown
+_BLIND_LOOKS = 5  # looks in a row that could tell of nobody: a list that cannot be read, and filters that tell nothing
 
-Look = Callable[[Session, frozenset[bytes], Sequence[str]], Awaitable[Sighting]]
+Look = Callable[[Session, Sequence[Wanted]], Awaitable[Sighting]]
 
 
 @dataclass(slots=True)
@@ -38,17 +40,20 @@ class Doubt:
     status: int | None = None
     message: str = ""
     is_of_this_run: bool = False  # sent by this run, and known absent before
-    missed_at: float | None = None  # when the first complete look that did not show it began
+    is_misdirected: bool = False  # the answer spoke of another subscriber: perhaps that is what was made of this one
+    missed_at: float | None = None  # when the first look that told it was not there began
     newer: Candidate | None = None  # what the source says now, where that is not what was sent
+    told: bytes | None = None  # the fingerprint of the row
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How one unknown ended: FOUND, WITHHELD or REFUSED."""
+    """How one unknown ended: FOUND, WITHHELD, SUPPRESSED or REFUSED; `ids` are those it was found under."""
 
     event: Event
     doubt: Doubt
     attempts: int
+    ids: tuple[int, ...] = ()
 
 
 class Settler:
@@ -59,24 +64,27 @@ class Settler:
         session: Session,
         create: Callable[[Take], Awaitable[None]],
         on_settled: Callable[[Settled], None],
-        look: Look = search_base,
+        look: Look = look_as_well_as_can_be,
     ) -> None:
         self._session = session
         self._create = create
         self._on_settled = on_settled
-        self._search = look
+        self._look_for = look
         self._largest_lag_s = 0.0
         self._last: Sighting
         self.doubts: dict[bytes, Doubt] = {}
+        self.left_to: dict[bytes, str] = {}  # absent, and not this run's to send again: the job whose list it lacks
+        self.is_resending_held = False
+        self.only: set[bytes] | None = None  # those who are settled, and nobody else (`connector retry RUN`)
 
     async def settle(self) -> None:
         """Settle all that can be; what is left in the ledger as UNKNOWN afterwards could not be told.
 
         Raises ListFailed when the service does not give its list, RunAborted when the run ends itself.
         """
-        fruitless = 0
+        fruitless = blind = 0
         is_first_look = True
-        while (unknown := await self._read_unknown()) and fruitless < _LOOKS:
+        while (unknown := await self._read_unknown()) and fruitless < _LOOKS and blind < _BLIND_LOOKS:
             if not is_first_look and not await self._wait_for_next_look(unknown):
                 return
             remaining = await self._look(unknown)
@@ -84,6 +92,7 @@ class Settler:
             if self._session.stopping.is_set():
                 return
             await self._dispose(absent)
+            blind = 0 if self._last.found or self._last.missed else blind + 1
             is_first_look = bool(absent)  # what was sent again may be there at once
             fruitless = 0 if absent or len(remaining) < len(unknown) else fruitless + 1
 
@@ -92,105 +101,133 @@ class Settler:
         doubt = self.doubts[identity]
         doubt.since, doubt.missed_at = self._session.clock.monotonic(), None
         doubt.status, doubt.message, doubt.newer = verdict.status, verdict.message, None
+        doubt.is_misdirected = verdict.is_misdirected
 
-    async def _read_unknown(self) -> list[UnknownEntry]:
+    async def _read_unknown(self) -> list[Unfinished]:
         base = self._session.journal.base
-        unknown = await self._session.journal.ask(lambda ledger: ledger.find_unknown(base))
+        entries = await self._session.journal.ask(lambda ledger: ledger.find_unfinished(base, State.UNKNOWN))
+        unknown = [entry for entry in entries if self._is_to_be_settled(entry)]
         found_at = self._session.clock.monotonic()
         for entry in unknown:
             self.doubts.setdefault(entry.identity, Doubt(found_at))
         return unknown
 
-    def _time_to_next_look(self, unknown: list[UnknownEntry]) -> float:
+    def _is_to_be_settled(self, entry: Unfinished) -> bool:
+        return entry.identity not in self.left_to and (self.only is None or entry.identity in self.only)
+
+    def _time_to_next_look(self, unknown: list[Unfinished]) -> float:
         """Until a quiet period has passed for all: since the attempt, or since the look that first missed it."""
         quiet_s = self._session.policy.quiet_period_s
         doubts = [self.doubts[entry.identity] for entry in unknown]
         latest = max(doubt.since if doubt.missed_at is None else doubt.missed_at for doubt in doubts)
         return max(latest, self._last.started_at) + quiet_s - self._session.clock.monotonic()
 
-    async def _wait_for_next_look(self, unknown: list[UnknownEntry]) -> bool:
+    async def _wait_for_next_look(self, unknown: list[Unfinished]) -> bool:
         wait_s = self._time_to_next_look(unknown)
         self._session.activity = f"waiting {max(wait_s, 0):.0f} s before looking for {len(unknown):,} unknown again"
         return await self._session.rest(wait_s)
 
-    async def _look(self, unknown: list[UnknownEntry]) -> list[UnknownEntry]:
-        """Settle those that a look at the list shows; note on the others what the look says of them."""
-        fields = sorted({entry.field for entry in unknown})
-        wanted = frozenset(entry.identity for entry in unknown)
-        self._last = sighting = await self._search(self._session, wanted, fields)
-        self._measure_lag(sighting)
+    async def _look(self, unknown: list[Unfinished]) -> list[Unfinished]:
+        """Settle those that a look shows; note on the others what the look says of them."""
+        self._last = sighting = await self._look_for(self._session, [self._want(entry) for entry in unknown])
+        self._largest_lag_s = max(self._largest_lag_s, sighting.lag_s)
         base = self._session.journal.base
-        found = list(sighting.found.items())
+        found = [(identity, ids[0]) for identity, ids in sighting.found.items()]
         await self._session.journal.ask(lambda ledger: ledger.mark_found(base, State.UNKNOWN, found))
         remaining = []
         for entry in unknown:
             if entry.identity in sighting.found:
-                self._end(entry, Event.FOUND)
+                self._end(entry, Event.FOUND, sighting.found[entry.identity])
             else:
-                self._note_absence(self.doubts[entry.identity], sighting)
+                self._note_absence(self.doubts[entry.identity], sighting, is_missed=entry.identity in sighting.missed)
                 remaining.append(entry)
         return remaining
 
-    def _note_absence(self, doubt: Doubt, sighting: Sighting) -> None:
-        if not sighting.is_complete:
-            doubt.missed_at = None  # two complete looks in a row are asked for
+    def _want(self, entry: Unfinished) -> Wanted:
+        """In any spelling whoever may have come by another way since it was known that they were not there."""
+        policy, doubt = self._session.policy, self.doubts[entry.identity]
+        is_fresh = doubt.is_of_this_run and self._session.clock.monotonic() <= doubt.since + policy.fresh_s
+        return want_unfinished(entry, in_any_spelling=policy.is_looking and not is_fresh)
+
+    def _note_absence(self, doubt: Doubt, sighting: Sighting, *, is_missed: bool) -> None:
+        if not is_missed:
+            doubt.missed_at = None  # two looks in a row that can tell are asked for
         elif doubt.missed_at is None and sighting.started_at >= doubt.since + self._session.policy.quiet_period_s:
             doubt.missed_at = sighting.started_at
 
-    def _is_absent(self, entry: UnknownEntry) -> bool:
+    def _is_absent(self, entry: Unfinished) -> bool:
         doubt, sighting = self.doubts[entry.identity], self._last
         if doubt.missed_at is None:
             return False
         if sighting.started_at < doubt.missed_at + self._session.policy.quiet_period_s:
             return False
-        if self._session.witnesses and self._session.witnesses[-1][0] > doubt.since:
+        if self._session.has_confirmed_since(doubt.since):
             return sighting.latest_seen_at > doubt.since
         return sighting.started_at >= doubt.since + 2 * self._largest_lag_s
 
-    def _measure_lag(self, sighting: Sighting) -> None:
-        """A confirmed subscriber that a look does not show lags at least by the time since its answer."""
-        for confirmed_at, subscriber_id in self._session.witnesses:
-            if subscriber_id not in sighting.seen_ids and confirmed_at < sighting.started_at:
-                self._largest_lag_s = max(self._largest_lag_s, sighting.started_at - confirmed_at)
+    async def _dispose(self, absent: list[Unfinished]) -> None:
+        """Send the absent again or, as the lists, the job or their history say, give them up, hold or refuse them."""
+        fates = [(entry, self._decide_fate(entry)) for entry in absent]
+        base = self._session.journal.base
 
-    async def _dispose(self, absent: list[UnknownEntry]) -> None:
-        """Send the absent again or, as the job or their history says, hold them or take them as refused."""
-        session, base = self._session, self._session.journal.base
-        worn = [entry for entry in absent if entry.attempts >= _ATTEMPTS and self.doubts[entry.identity].message]
-        refused = [entry for entry in worn if self.doubts[entry.identity].status is not None]
-        held = [entry for entry in absent if session.policy.on_unknown == "hold" or entry in worn]
-        held = [entry for entry in held if entry not in refused]
-        settled = {entry.identity for entry in (*held, *refused)}
-        again = [self._build_again(entry, base) for entry in absent if entry.identity not in settled]
+        def chosen(event: Event) -> list[Unfinished]:
+            return [entry for entry, fate in fates if fate is event]
 
         def write(ledger: Ledger) -> None:
-            ledger.mark_withheld(base, [entry.identity for entry in held])
-            ledger.mark_refused(base, State.UNKNOWN, [self._words(entry) for entry in refused])
+            ledger.mark_suppressed(base, [entry.identity for entry in chosen(Event.SUPPRESSED)])
+            ledger.mark_withheld(base, [entry.identity for entry in chosen(Event.WITHHELD)])
+            ledger.mark_refused(base, State.UNKNOWN, [self._words(entry) for entry in chosen(Event.REFUSED)])
 
-        await session.journal.ask(write)
-        for event, entries in ((Event.WITHHELD, held), (Event.REFUSED, refused)):
-            for entry in entries:
-                self._end(entry, event)
-        for candidate in again:
-            self.doubts[candidate.intent.identity].is_of_this_run = True
-        await self._create(take_from(again))
+        await self._session.journal.ask(write)
+        for entry, fate in fates:
+            if fate is None:
+                self.left_to[entry.identity] = entry.suppressed_by or ""
+            elif fate is Event.ABSENT:
+                self.doubts[entry.identity].is_of_this_run = True
+            else:
+                self._end(entry, fate)
+        await self._create(take_from([self._build_again(entry, base) for entry in chosen(Event.ABSENT)]))
 
-    def _words(self, entry: UnknownEntry) -> tuple[bytes, int, str]:
+    def _decide_fate(self, entry: Unfinished) -> Event | None:
+        """What becomes of somebody who is absent; None when another job's suppression list would have to be asked."""
+        session, doubt = self._session, self.doubts[entry.identity]
+        if entry.suppressed_by not in (None, session.job):
+            return None
+        if session.suppression is not None and session.suppression.holds(self._newest(entry)):
+            return Event.SUPPRESSED
+        if self._is_to_be_held(entry) or doubt.is_misdirected:
+            return Event.WITHHELD
+        if entry.attempts >= _ATTEMPTS and doubt.is_of_this_run:
+            return Event.WITHHELD if doubt.status is None else Event.REFUSED
+        return Event.ABSENT
+
+    def _is_to_be_held(self, entry: Unfinished) -> bool:
+        """By this run's policy, or by that of the run that left it: only a person may say otherwise."""
+        return self._session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self.is_resending_held)
+
+    def _words(self, entry: Unfinished) -> tuple[bytes, int, str]:
         doubt = self.doubts[entry.identity]
         return entry.identity, doubt.status or 0, doubt.message
 
-    def _end(self, entry: UnknownEntry, event: Event) -> None:
-        self._on_settled(Settled(event, self.doubts.pop(entry.identity), entry.attempts))
+    def _end(self, entry: Unfinished, event: Event, ids: tuple[int, ...] = ()) -> None:
+        self._on_settled(Settled(event, self.doubts.pop(entry.identity), entry.attempts, ids))
 
-    def _build_again(self, entry: UnknownEntry, base: Base) -> Candidate:
-        """The create as the source has it now, or else as it was kept, addressed to the base as it is known now."""
+    def _newest(self, entry: Unfinished) -> dict[str, object]:
+        """The subscriber as the source has it now, or else as it was kept."""
         newer = self.doubts[entry.identity].newer
-        kept = newer.sent if newer is not None else decode_subscriber(orjson.loads(entry.body)["Subscriber"])
+        kept = newer.sent if newer is not None else read_body(entry)
+        return {name: value for name, value in kept.items() if value is not None}
+
+    def _build_again(self, entry: Unfinished, base: Base) -> Candidate:
+        """The create once more, addressed to the base as it is known now."""
+        newer, sent = self.doubts[entry.identity].newer, self._newest(entry)
         fingerprint = newer.intent.fingerprint if newer is not None else entry.fingerprint
-        sent = {name: value for name, value in kept.items() if value is not None}
-        if base.service_id is not None:  # from the first answer on only Base.Id is sent (design 4.9)
-            sent.pop("base_name", None)
-            sent["base_id"] = base.service_id
-        intent = Intent(entry.identity, fingerprint, encode_subscriber(sent), entry.field)
-        name = normalise_identity(entry.field, str(sent[entry.field]))
-        return Candidate(intent, name, sent, left=State.UNKNOWN)
+        return build_again(entry, sent, fingerprint, base, State.UNKNOWN)
+
+
+def build_again(entry: Unfinished, sent: dict[str, object], fingerprint: bytes, base: Base, left: State) -> Candidate:
+    """A create of somebody whose entry is kept; from the first answer on only Base.Id is sent (design 4.9)."""
+    if base.service_id is not None:
+        sent = {name: value for name, value in sent.items() if name != "base_name"} | {"base_id": base.service_id}
+    intent = Intent(entry.identity, fingerprint, encode_subscriber(sent), entry.field)
+    return Candidate(intent, normalise_identity(entry.field, str(sent[entry.field])), sent, left=left)

@@ -26,6 +26,7 @@ class Tally:
     """The sums of a run; `settled` counts unknowns by what they turned out to be."""
 
     on_problem: Callable[[Problem], None]
+    read: int = 0  # rows of a source, or entries taken up by a retry
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     settled_found: int = 0
     settled_absent: int = 0

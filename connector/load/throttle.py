@@ -28,17 +28,20 @@ class Throttle:
 
     async def enter(self) -> bool:
         """Wait for a place; False, and no place is taken, when the run is to stop."""
-        while not self._session.stopping.is_set():
-            wait_s = self._pause_until - self._session.clock.monotonic()
-            if wait_s > 0:
-                await self._session.rest(wait_s)
-            elif self._under_way < max(1, int(self._allowed)):
+        while await self.wait_for_pause():
+            if self._under_way < max(1, int(self._allowed)):
                 self._under_way += 1
                 return True
-            else:
-                self._left.clear()
-                await self._left.wait()
+            self._left.clear()
+            await self._left.wait()
         return False
+
+    async def wait_for_pause(self) -> bool:
+        """Wait until the service may be asked again; False when the run is to stop."""
+        is_going_on = not self._session.stopping.is_set()
+        while is_going_on and (wait_s := self._pause_until - self._session.clock.monotonic()) > 0:
+            is_going_on = await self._session.rest(wait_s)
+        return is_going_on
 
     def leave(self) -> None:
         """Give the place back."""

@@ -121,8 +121,18 @@ def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str
 def _check_report_path(path: Path | None) -> None:
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
         raise ConfigurationError(f"--report {path}: name a file in a folder that exists")
+    if path is not None and _is_database(path):
+        raise ConfigurationError(f"--report {path}: that is a database, a ledger perhaps; name another file")
     if path is not None and path.suffix.lower() in (".html", ".htm"):
         raise ConfigurationError(f"--report {path}: reports are written as JSON so far; name a file ending in .json")
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(16) == b"SQLite format 3\0"
+    except OSError:
+        return False  # it is not there; or cannot be read, and then not be taken for a report either
 
 
 def _write_report(report: dict[str, Any], path: Path) -> None:

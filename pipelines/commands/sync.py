@@ -1,12 +1,13 @@
 """`connector sync JOB…`: what cron runs."""
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
 from pipelines.commands.options import Duration, Output, end, finish, output_options, run_flow, show
-from pipelines.jobs import load_job
+from pipelines.jobs import Job, load_job
 from pipelines.loading import LoadPlan, run_load
 from pipelines.planning import plan_sync
 from pipelines.report import Report, pick_worst
@@ -20,10 +21,7 @@ from pipelines.settings import SettingOptions, read_settings
 @output_options
 def sync_command(jobs: tuple[Path, ...], limit: int | None, wait_s: float, output: Output) -> None:
     """Load what the sources of these job files give, one after another."""
-    loaded = [load_job(path, os.environ) for path in jobs]
-    plans = [
-        plan_sync(job, read_settings(os.environ, job, SettingOptions()), limit=limit, wait_s=wait_s) for job in loaded
-    ]  # all of them, so that what is wrong with the last is said before the first begins
+    plans = _plan_all([load_job(path, os.environ) for path in jobs], limit, wait_s)
     reports: list[Report] = []
     for plan in plans:
         reports.append(_run(plan, output))
@@ -33,6 +31,17 @@ def sync_command(jobs: tuple[Path, ...], limit: int | None, wait_s: float, outpu
         if reports[-1].status == "stopped":
             break
     _finish_all(reports, output)
+
+
+def _plan_all(jobs: list[Job], limit: int | None, wait_s: float) -> list[LoadPlan]:
+    """The plan of each, so that what is wrong with the last is said before the first begins."""
+    plans: list[LoadPlan] = []
+    with ExitStack() as opened:
+        for job in jobs:
+            plans.append(plan_sync(job, read_settings(os.environ, job, SettingOptions()), limit=limit, wait_s=wait_s))
+            opened.callback(plans[-1].source.close)
+        opened.pop_all()  # each run closes its own
+    return plans
 
 
 def _run(plan: LoadPlan, output: Output) -> Report:

@@ -2,18 +2,8 @@
 
 from pipelines.jobs.durations import parse_duration
 from pipelines.jobs.loading import check_format, load_job, override_load
-from pipelines.jobs.models import (
-    Base,
-    Export,
-    FileSource,
-    Filters,
-    Job,
-    JobService,
-    JobSource,
-    JobSubscriber,
-    Load,
-    SqlSource,
-)
+from pipelines.jobs.models import Base, Export, Filters, Job, JobService, JobSubscriber, Load
+from pipelines.jobs.sources import FileSource, JobSource, SqlSource, Suppress
 
 __all__ = [
     "Base",
@@ -26,6 +16,7 @@ __all__ = [
     "JobSubscriber",
     "Load",
     "SqlSource",
+    "Suppress",
     "check_format",
     "load_job",
     "override_load",

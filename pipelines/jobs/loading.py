@@ -10,7 +10,8 @@ from connector.errors import ConfigurationError
 from pipelines.jobs.document import JobFault, Keys, parse_document
 from pipelines.jobs.environment import fill_in
 from pipelines.jobs.faults import describe_faults, explain_error
-from pipelines.jobs.models import FileSource, Job, Load
+from pipelines.jobs.models import Job, Load
+from pipelines.jobs.sources import FileSource
 
 _LARGEST = 1 << 20  # bytes; a job of every key is 2 kB
 

@@ -1,11 +1,11 @@
-"""The source that a job names, opened; it knows nothing of what the rows are for."""
+"""A source or list that a job names, opened; it knows nothing of what the rows are for."""
 
 from connector.extract import Source, open_csv, open_sql
-from pipelines.jobs.models import JobSource
+from pipelines.jobs.sources import JobSource, Suppress
 
 
-def open_source(source: JobSource) -> Source:
-    """The job's file or query as rows of text. Raises SourceError or ConfigurationError, as the opener does."""
+def open_source(source: JobSource | Suppress) -> Source:
+    """The file or query as rows of text. Raises SourceError or ConfigurationError, as the opener does."""
     if source.file is not None:
         return open_csv(source.file.path, delimiter=source.file.delimiter, encoding=source.file.encoding)
     if source.sql is None:  # the model lets no such source through

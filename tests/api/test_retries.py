@@ -135,6 +135,22 @@ def test_a_create_that_cannot_be_sent_is_given_up_after_the_attempts_with_growin
     asyncio.run(claim())
 
 
+def test_a_create_that_cannot_be_sent_is_not_tried_again_once_the_run_is_to_stop() -> None:
+    async def claim() -> None:
+        waits: list[float] = []
+
+        async def rest(seconds: float) -> bool:
+            waits.append(seconds)
+            return len(waits) < 2
+
+        async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
+            assert isinstance(await retrier(Waits()).create(client, b"{}", rest), NotSent)
+            assert len(waits) == 2
+            assert client.counts["create"].retried == 1
+
+    asyncio.run(claim())
+
+
 def test_one_attempt_is_one_attempt() -> None:
     async def claim() -> None:
         waits = Waits()

@@ -51,7 +51,7 @@ def test_rules_are_the_jobs() -> None:
 def test_a_load_becomes_a_policy() -> None:
     load = Load.model_validate({"max_concurrency": "8", "on_unknown": "hold", "quiet_period": "1s", "look": "none"})
     assert build_policy(load, Rules(identity="client_user_id")) == LoadPolicy(
-        "client_user_id", 8, "hold", 1.0, 900.0, False
+        "client_user_id", max_concurrency=8, on_unknown="hold", quiet_period_s=1.0, fresh_s=900.0, is_looking=False
     )
     assert build_policy(Load(), Rules()).is_looking
 

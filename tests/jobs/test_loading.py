@@ -79,6 +79,21 @@ def test_what_is_not_said_has_its_default(tmp_path: Path) -> None:
     assert job.service.base_url is None
 
 
+def test_a_suppression_list_is_read_like_a_source_and_has_a_column(tmp_path: Path) -> None:
+    given = "suppress: {file: {path: gone.csv, column: mail, delimiter: tab}, field: client_user_id}\n"
+    suppress = read(tmp_path, SMALL + given).suppress
+    assert suppress is not None
+    assert suppress.file is not None
+    assert (suppress.file.path, suppress.file.delimiter) == (tmp_path / "gone.csv", "\t")
+    assert (suppress.file.column, suppress.field) == ("mail", "client_user_id")
+    by_query = read(tmp_path, SMALL + 'suppress: {sql: {url: "${CRM_URL}", table: gone, column: mail}}\n').suppress
+    assert by_query is not None
+    assert by_query.sql is not None
+    assert (by_query.sql.url, by_query.sql.table, by_query.sql.column) == (ENVIRON["CRM_URL"], "gone", "mail")
+    assert by_query.field is None
+    assert "hunter2" not in repr(by_query)
+
+
 def test_an_export_has_a_place_a_table_and_filters(tmp_path: Path) -> None:
     job = read(tmp_path, EXPORT.replace("parquet}", "parquet, table: people, schema: esp, filters: {is_active: no}}"))
     assert job.is_export
@@ -161,6 +176,9 @@ ONE_FAULT: list[tuple[str, str, str]] = [
     ("job: crm-nightly\n", "", "job: is missing"),
     ("job: crm-nightly", "job:", "line 1: job: must be text; it is empty"),
     ("job: crm-nightly", "job: [a]", "line 1: job: must be text, not a list"),
+    ("load:", "suppress: {file: {path: a.csv}}\nload:", "line 17: suppress.file.column: is missing"),
+    ("load:", "suppress: {}\nload:", "line 17: suppress: needs either file or sql, and not both"),
+    ("load:", "suppress: {file: {path: a, colunm: b, column: c}}\nload:", "did you mean column? Allowed here: path,"),
     ("load:", "export: {to: a.csv}\nload:", "a job has either source and subscriber or export, and not both"),
 ]  # fmt: skip
 
@@ -219,6 +237,10 @@ EXPORT_FAULTS = [
 @pytest.mark.parametrize(("extra", "words"), EXPORT_FAULTS)
 def test_an_export_is_checked_key_by_key(tmp_path: Path, extra: str, words: str) -> None:
     assert f"line 2: {words}" in refuse(tmp_path, EXPORT.replace("}", f", {extra}}}"))
+
+
+def test_an_export_has_no_suppression_list(tmp_path: Path) -> None:
+    assert "and not both" in refuse(tmp_path, EXPORT + "suppress: {file: {path: a.csv, column: b}}\n")
 
 
 def test_all_faults_come_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:

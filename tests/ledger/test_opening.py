@@ -1,53 +1,105 @@
-"""Opening a ledger: whatever is wrong with it is said before anything is sent."""
+"""Opening a ledger: one run at a time, and on either store nothing that goes wrong inside is taken for its fault."""
 
 import os
-import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger import open_ledger
+from connector.ledger import Intent, StaleMoveError, find_or_add_base, open_ledger, wrap_connection
 from connector.ledger.lock import hold_lock
+from connector.states import State
+from tests.ledger.moves import IDENTITY, INTENT, RUN, add_base, begin_run, bring_to, read_state
 
 
-def url_of(path: Path) -> str:
-    return f"sqlite:///{path}"
-
-
-def test_a_new_ledger_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "ledger.db"
-    with open_ledger(url_of(path)) as ledger, ledger.transaction():
+def test_a_second_run_is_told_who_holds_it(ledger_url: str) -> None:
+    holder = f"held by process {os.getpid()} on .*: wait for that run, or use --wait"
+    with open_ledger(ledger_url), pytest.raises(LockedError, match=holder) as raised, open_ledger(ledger_url):
         pass
-    assert {file.name: oct(file.stat().st_mode & 0o777) for file in path.parent.iterdir()} == {
-        "ledger.db": "0o600",
-        "ledger.db.lock": "0o600",
-    }
-    assert path.parent.stat().st_mode & 0o077 == 0
+    assert "connector:" not in str(raised.value)
 
 
-def test_a_second_run_is_told_who_holds_it(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    holder = f"process {os.getpid()} on"
-    with open_ledger(url_of(path)), pytest.raises(LockedError, match=holder), open_ledger(url_of(path)):
+def test_a_ledger_can_be_opened_again_once_it_is_closed(ledger_url: str) -> None:
+    for _ in range(3):
+        with open_ledger(ledger_url), pytest.raises(LockedError), open_ledger(ledger_url):
+            pass
+
+
+def after_asking(number: int, act: Callable[[], object]) -> Callable[[], bool]:
+    """An `is_stopped` that acts when it is asked for the `number`th time, and never says yes."""
+    asked: list[bool] = []
+
+    def is_stopped() -> bool:
+        asked.append(False)
+        if len(asked) == number:
+            act()
+        return False
+
+    return is_stopped
+
+
+def test_a_run_that_waits_gets_the_ledger_when_it_is_free(ledger_url: str) -> None:
+    with ExitStack() as first:
+        first.enter_context(open_ledger(ledger_url))
+        with open_ledger(ledger_url, wait_s=60.0, is_stopped=after_asking(2, first.close)) as ledger:
+            begin_run(ledger)
+
+
+def test_a_run_that_is_stopped_waits_no_longer(ledger_url: str) -> None:
+    asked: list[int] = []
+
+    def is_stopped() -> bool:
+        asked.append(1)
+        return True
+
+    with (
+        open_ledger(ledger_url),
+        pytest.raises(LockedError),
+        open_ledger(ledger_url, wait_s=3600.0, is_stopped=is_stopped),
+    ):
+        pass
+    assert asked == [1]
+
+
+def test_the_lock_goes_with_a_process_that_is_killed(ledger_url: str) -> None:
+    code = (
+        "import os, sys\nfrom connector.ledger import open_ledger\n"
+        "with open_ledger(sys.argv[1]):\n    os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, ledger_url], check=False).returncode == -9
+    with open_ledger(ledger_url, wait_s=60.0):  # PostgreSQL sees the end of the session a moment later
         pass
 
 
-def test_a_run_that_waits_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
+def test_what_goes_wrong_inside_is_not_taken_for_the_ledgers_fault(ledger_url: str) -> None:
+    with pytest.raises(FileNotFoundError), open_ledger(ledger_url):
+        raise FileNotFoundError
+    with (
+        open_ledger(ledger_url) as ledger,
+        pytest.raises(FileNotFoundError),
+        ledger.transaction(),
+    ):
+        raise FileNotFoundError
+
+
+def test_a_file_lock_is_waited_for_as_long_as_it_takes(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     slept: list[float] = []
-    first = hold_lock(path)
-    first.__enter__()
+    with ExitStack() as first:
+        first.enter_context(hold_lock(path))
 
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 3:
-            first.__exit__(None, None, None)
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) == 3:
+                first.close()
 
-    with hold_lock(path, 10.0, monotonic=lambda: sum(slept), sleep=sleep):
-        assert len(slept) == 3
+        with hold_lock(path, 10.0, monotonic=lambda: sum(slept), sleep=sleep):
+            assert len(slept) == 3
 
 
 def test_waiting_ends(tmp_path: Path) -> None:
@@ -62,43 +114,51 @@ def test_waiting_ends(tmp_path: Path) -> None:
     assert 0.9 <= sum(slept) <= 1.3
 
 
-def test_the_lock_goes_with_a_process_that_is_killed(tmp_path: Path) -> None:
-    url = url_of(tmp_path / "ledger.db")
-    code = (
-        "import os, sys\nfrom connector.ledger import open_ledger\n"
-        "with open_ledger(sys.argv[1]):\n    os.kill(os.getpid(), 9)"
-    )
-    assert subprocess.run([sys.executable, "-c", code, url], check=False).returncode == -9
-    with open_ledger(url):
+def test_a_ledger_can_be_kept_over_any_connection_of_the_callers() -> None:
+    engine = create_engine("sqlite://")
+    with engine.connect() as connection:
+        first = wrap_connection(connection, "memory")
+        begin_run(first)
+        base = add_base(first)
+        bring_to(first, base, State.SENDING)
+        with pytest.raises(StaleMoveError), first.transaction():
+            first.mark_intended(base, RUN, [Intent(b"j" * 16, b"f" * 8, b"{}"), INTENT])
+        second = wrap_connection(connection, "memory")  # as the next process would
+        assert read_state(second, base, b"j" * 16) is State.NONE
+        with second.transaction():
+            assert second.mark_died() == 1
+        assert read_state(second, base, IDENTITY) is State.UNKNOWN
+    engine.dispose()
+
+
+def test_a_lock_that_was_replaced_while_it_was_waited_for_is_not_taken_for_the_ledgers(tmp_path: Path) -> None:
+    """Its file is gone from its place: whoever comes next would lock another one."""
+    path, holder = tmp_path / "ledger.db.lock", ExitStack()
+
+    def replace(_seconds: float) -> None:
+        path.unlink()
+        path.touch()
+        holder.close()
+
+    holder.enter_context(hold_lock(path))
+    with pytest.raises(LedgerError, match="removed or replaced"), hold_lock(path, 60.0, sleep=replace):
         pass
 
 
-def test_a_ledger_of_another_version_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    with open_ledger(url_of(path)):
-        pass
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE meta SET value = '99' WHERE name = 'schema_version'")
-    connection.close()
-    with pytest.raises(LedgerError, match="schema_version 99"), open_ledger(url_of(path)):
-        pass
+def test_an_id_that_no_base_can_have_is_refused(ledger_url: str) -> None:
+    with (
+        open_ledger(ledger_url) as ledger,
+        ledger.transaction() as connection,
+        pytest.raises(ConfigurationError, match="beyond 64 bits"),
+    ):
+        find_or_add_base(connection, "account", 2**63, None)
 
 
-def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    path.write_bytes(b"email,first_name\n" * 100)
-    with pytest.raises(LedgerError, match="not a database"), open_ledger(url_of(path)):
-        pass
-    assert path.read_bytes() == b"email,first_name\n" * 100
-
-
-@pytest.mark.parametrize("url", ["nonsense", "sqlite://", "sqlite:///:memory:", "mysql://u:secret@127.0.0.1/x"])
-def test_a_place_that_cannot_hold_a_ledger_is_refused_without_its_password(url: str) -> None:
-    with pytest.raises(ConfigurationError) as raised, open_ledger(url):
-        pass
-    assert "secret" not in str(raised.value)
-
-
-def test_what_goes_wrong_inside_is_not_taken_for_the_ledgers_fault(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), open_ledger(url_of(tmp_path / "ledger.db")):
-        raise FileNotFoundError
+def test_a_number_that_no_database_can_keep_is_the_ledgers_error(ledger_url: str) -> None:
+    with open_ledger(ledger_url) as ledger:
+        begin_run(ledger)
+        base = add_base(ledger)
+        bring_to(ledger, base, State.SENDING)
+        with pytest.raises(LedgerError), ledger.transaction():
+            ledger.mark_answered(base, [(IDENTITY, 2**63)])
+        assert read_state(ledger, base) is State.SENDING

@@ -1,11 +1,12 @@
-"""A sandbox for the whole session, emptied before each test, and the command line as a process of its own."""
+"""The command line as a process of its own, which speaks to the sandbox."""
 
 import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from connector.fields import normalise_email
 from connector.sandbox import SandboxProcess
+from tests.pipelines.forked import Forked
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,9 +54,12 @@ class Connector:
             "CONNECTOR_STATE_DIR": str(self.folder / "state"),
         }
 
-    def start(self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None) -> subprocess.Popen[str]:
+    def start(self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None, stdin: str = "") -> Forked:
         """Begin a command; None takes a setting out of the environment."""
-        given = os.environ | self.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | dict(environ or {})
+        return Forked([str(each) for each in arguments], self._build_environ(environ), self.folder, stdin)
+
+    def start_anew(self, *arguments: str | Path) -> subprocess.Popen[str]:
+        """The same as a user does it: whoever reads its output reads pipes."""
         return subprocess.Popen(
             [sys.executable, "-W", "error", "-m", "pipelines", *map(str, arguments)],
             stdout=subprocess.PIPE,
@@ -62,13 +67,13 @@ class Connector:
             stdin=subprocess.DEVNULL,
             text=True,
             cwd=self.folder,
-            env={name: value for name, value in given.items() if value is not None},
+            env=self._build_environ({}),
         )
 
-    def run(self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None) -> Ended:
+    def run(self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None, stdin: str = "") -> Ended:
         """Run a command to its end."""
-        with self.start(*arguments, environ=environ) as process:
-            stdout, stderr = process.communicate(timeout=120)
+        with self.start(*arguments, environ=environ, stdin=stdin) as process:
+            stdout, stderr = process.communicate()
         assert "Traceback" not in stderr, stderr
         return Ended(process.returncode, stdout, stderr)
 
@@ -76,21 +81,13 @@ class Connector:
         """The same with `--output json`."""
         return self.run(*arguments, "--output", "json", environ=environ)
 
+    def _build_environ(self, environ: Mapping[str, str | None] | None) -> dict[str, str]:
+        given = os.environ | self.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | dict(environ or {})
+        return {name: value for name, value in given.items() if value is not None}
+
     def import_file(self, path: Path, *options: str) -> Ended:
         """Import into the base News, with a short quiet period."""
         return self.run_json("import", path, "--base-name", "News", "--quiet-period", "200ms", *options)
-
-
-@pytest.fixture(scope="session")
-def session_sandbox() -> Iterator[SandboxProcess]:
-    with SandboxProcess() as sandbox:
-        yield sandbox
-
-
-@pytest.fixture
-def sandbox(session_sandbox: SandboxProcess) -> SandboxProcess:
-    session_sandbox.reset()
-    return session_sandbox
 
 
 @pytest.fixture
@@ -116,3 +113,11 @@ def count_stored(sandbox: SandboxProcess) -> Counter[str]:
         for event in sandbox.truth()["events"]
         if event["kind"] == "created"
     )
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    """Return as soon as it is so; fail after half a minute."""
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -80,13 +80,15 @@ def test_people_are_told_on_stderr_what_they_should_know(connector: Connector, t
         assert any(words in message for message in ended.report["messages"])
 
 
-def test_the_same_file_again_creates_nobody_and_lists_nothing(connector: Connector, tmp_path: Path) -> None:
+def test_the_same_file_again_creates_nobody_and_asks_for_one_who_is_known_alone(
+    connector: Connector, tmp_path: Path
+) -> None:
     path = write_addresses(tmp_path / "people.csv", 50)
     connector.import_file(path)
     again = connector.import_file(path)
     assert again.code == 0
     assert again.rows == {"read": 50, "exists": 50}
-    assert again.report["requests"]["list"]["sent"] == 0
+    assert again.report["requests"]["list"]["sent"] == 1
     assert sum(count_stored(connector.sandbox).values()) == 50
 
 
@@ -334,7 +336,7 @@ def test_the_report_file_is_its_owners_even_where_one_was_readable_by_all(connec
 
 def test_a_stdout_that_nobody_reads_changes_nothing_but_the_exit_code(connector: Connector, tmp_path: Path) -> None:
     path = write_addresses(tmp_path / "people.csv", 3)
-    with connector.start("import", path, "--base-id", "7", "--output", "json") as process:
+    with connector.start_anew("import", path, "--base-id", "7", "--output", "json") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()

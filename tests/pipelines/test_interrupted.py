@@ -3,24 +3,23 @@
 import os
 import random
 import signal
+import sqlite3
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses
+from connector.sandbox import SandboxProcess
+from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_addresses
 
-KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
+KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "10"))
 LOSSES = {"drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_after": 0.01, "garbage_after": 0.01}
 PEOPLE = 100 * (KILLS + 1)
 
 
-def wait_until(is_so: object, *, at_most_s: float = 30.0) -> None:
-    assert callable(is_so)
-    deadline = time.monotonic() + at_most_s
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def has_stored(sandbox: SandboxProcess, number: int) -> bool:
+    return bool(sandbox.stats()["subscribers"] >= number)
 
 
 def test_killed_at_random_moments_nobody_is_lost_or_there_twice(connector: Connector, tmp_path: Path) -> None:
@@ -31,7 +30,7 @@ def test_killed_at_random_moments_nobody_is_lost_or_there_twice(connector: Conne
     for kill in range(KILLS):
         with connector.start(*arguments) as process:
             target = sandbox.stats()["subscribers"] + chance.randrange(1, 100)
-            wait_until(lambda target=target: sandbox.stats()["subscribers"] >= target)
+            wait_for(partial(has_stored, sandbox, target))
             process.kill()
             process.communicate()
         assert max(count_stored(sandbox).values(), default=0) <= 1, f"after kill {kill}"
@@ -53,7 +52,7 @@ def test_a_signal_ends_the_run_in_order_and_the_next_one_finishes(
     path = write_addresses(tmp_path / "people.csv", 300)
     arguments = ("import", path, "--base-name", "News", "--max-concurrency", "4", "--output", "json")
     with connector.start(*arguments) as process:
-        wait_until(lambda: sandbox.stats()["subscribers"] >= 20)
+        wait_for(lambda: sandbox.stats()["subscribers"] >= 20)
         process.send_signal(number)
         stdout, stderr = process.communicate(timeout=30)
     assert process.returncode == code
@@ -74,7 +73,7 @@ def test_a_second_signal_ends_at_once_and_safely(connector: Connector, tmp_path:
     arguments = ("import", path, "--base-name", "News", "--quiet-period", "300ms", "--output", "json")
     sandbox.switch(hang_after=1, list_lag_ms=3000)  # only the ledger can know of it when the next run begins
     with connector.start(*arguments) as process:
-        wait_until(lambda: sandbox.stats()["subscribers"] >= 1)
+        wait_for(lambda: sandbox.stats()["subscribers"] >= 1)
         process.send_signal(signal.SIGINT)
         time.sleep(0.2)  # two signals at once would be one to the process
         process.send_signal(signal.SIGINT)
@@ -85,3 +84,52 @@ def test_a_second_signal_ends_at_once_and_safely(connector: Connector, tmp_path:
     sandbox.switch(hang_after=0)
     assert connector.run_json(*arguments).rows == {"read": 100, "exists": 1, "created": 99}
     assert set(count_stored(sandbox).values()) == {1}
+
+
+def test_what_hangs_when_a_run_is_stopped_is_unknown_once_the_grace_period_is_over(
+    connector: Connector, tmp_path: Path
+) -> None:
+    """The request's own time-out is 30 s; nobody who stops a run waits for that."""
+    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 50)
+    assert connector.import_file(write_addresses(tmp_path / "first.csv", 1)).code == 0
+    arguments = ("import", path, "--base-name", "News", "--max-concurrency", "4", "--quiet-period", "200ms")
+    sandbox.switch(latency_ms=100)
+    with connector.start(*arguments, "--output", "json") as process:
+        wait_for(lambda: len(count_stored(sandbox)) >= 5)
+        sandbox.switch(hang_after=1)
+        wait_for(lambda: sandbox.stats()["faults"].get("hang_after", 0) >= 4)
+        process.send_signal(signal.SIGINT)
+        began_at = time.monotonic()
+        stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130, stderr
+    assert 5 < time.monotonic() - began_at < 20
+    stopped = Ended(130, stdout, stderr)
+    stored = len(count_stored(sandbox))
+    assert stopped.rows == {"read": 50, "exists": 1, "created": stored - 5, "unknown": 4, "unsent": 50 - stored}
+    sandbox.switch(hang_after=0, latency_ms=0)
+    ended = connector.run_json(*arguments)
+    assert ended.rows == {"read": 50, "exists": stored, "created": 50 - stored}
+    assert set(count_stored(sandbox).values()) == {1}
+
+
+def test_a_run_whose_source_thinks_for_ever_ends_when_it_is_told_to(connector: Connector, tmp_path: Path) -> None:
+    """The database counts to a hundred thousand million before it gives its first chunk."""
+    job = tmp_path / "job.yaml"
+    query = (
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100000000000) "
+        "SELECT 'p' || x || '@example.com' AS email FROM n WHERE x <= 30"
+    )
+    job.write_text(
+        f"job: slow\nsource: {{sql: {{url: 'sqlite:///{tmp_path}/crm.db', query: \"{query}\"}}}}\n"
+        "subscriber: {base: {name: News}}\n",
+        encoding="utf-8",
+    )
+    sqlite3.connect(tmp_path / "crm.db").close()
+    with connector.start("sync", job, "--output", "json") as process:
+        time.sleep(4)  # whatever it does by then, it reads, and nothing else
+        process.send_signal(signal.SIGINT)
+        began_at = time.monotonic()
+        stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130, stderr
+    assert time.monotonic() - began_at < 10
+    assert Ended(130, stdout, stderr).report["status"] == "stopped"

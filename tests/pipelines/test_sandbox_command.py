@@ -13,7 +13,7 @@ def test_it_says_where_it_listens_serves_and_ends_with_a_signal(
     connector: Connector, tmp_path: Path, number: signal.Signals
 ) -> None:
     arguments = ("sandbox", "--port", "0", "--token", "try-me", "--data", "data", "--set", "order=id_desc")
-    with connector.start(*arguments) as process:
+    with connector.start_anew(*arguments) as process:
         assert process.stdout is not None
         base_url = process.stdout.readline().split()[-1]
         environ = {"CONNECTOR_BASE_URL": base_url, "CONNECTOR_TOKEN": "try-me"}

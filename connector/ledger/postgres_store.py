@@ -1,0 +1,115 @@
+"""A ledger in PostgreSQL: one session, one writer by an advisory lock, and commits that are on the server's disk.
+
+A session that is lost is not made anew, since the lock went with it. It must be a session of its own: a pooler that
+shares sessions between transactions would share the lock too. A body that has served its time goes with the next
+vacuum.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from hashlib import blake2b
+
+from sqlalchemy import URL, Connection, Engine, create_engine, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from connector.errors import ConfigurationError, LedgerError
+from connector.ledger.faults import build_error, say_first_line, translated
+from connector.ledger.lock import describe_holder, wait_for_lock
+from connector.ledger.place import mask_secrets, show_place
+
+_CONNECT_TIMEOUT_S = 10  # libpq's own is the kernel's, two minutes and more
+_PREPARE_THRESHOLD = None  # never: a plan made when the tables were empty would be kept when they are large
+_APPLICATION = "connector: "
+
+# The schema in which the search path finds the ledger's tables; where there are none, the one they will be made in.
+_ABOUT = text(
+    "SELECT coalesce((SELECT nspname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+    "WHERE pg_class.oid = to_regclass('meta')), current_schema()), current_setting('server_encoding')"
+)
+# From there on it is the only one: the lock is the schema's, and no statement may reach past it.
+_STAY = text("SELECT set_config('search_path', quote_ident(:schema), false)")
+_SETTINGS = (
+    "SET SESSION synchronous_commit = on",  # an intent is on the disk before its request leaves
+)
+_TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
+_HOLDER = text(
+    "SELECT application_name, pid FROM pg_locks JOIN pg_stat_activity USING (pid) "
+    "WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    "AND CAST(classid AS bigint) = :high AND CAST(objid AS bigint) = :low"  # the key's halves, as PostgreSQL shows it
+)
+
+
+@contextmanager
+def open_server(url: URL, wait_s: float, is_stopped: Callable[[], bool]) -> Iterator[Connection]:
+    """The one connection to the ledger at `url`, alone, for as long as the context lasts.
+
+    Raises LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`), LedgerError
+    when it cannot be used, ConfigurationError when there is no driver.
+    """
+    name = show_place(url)
+    with closing(_connect(_build_engine(url), url, name)) as connection:
+        with translated(name):
+            _lock(connection, name, wait_s, is_stopped)
+        yield connection
+
+
+def _build_engine(url: URL) -> Engine:
+    given = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_TIMEOUT_S}
+    options = {
+        "application_name": _APPLICATION + describe_holder(),
+        "client_encoding": "utf8",  # of a server without one SQLAlchemy could not even read the version
+        "prepare_threshold": _PREPARE_THRESHOLD,
+    }
+    try:
+        return create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=options | given)
+    except ImportError:
+        raise ConfigurationError(
+            "a ledger in PostgreSQL needs a driver that is not installed: pip install 'subscriber-connector[postgres]'"
+        ) from None
+
+
+def _connect(engine: Engine, url: URL, name: str) -> Connection:
+    try:
+        return engine.connect()
+    except SQLAlchemyError as error:
+        raise build_error(name, mask_secrets(say_first_line(error), url)) from None
+
+
+def _lock(connection: Connection, name: str, wait_s: float, is_stopped: Callable[[], bool]) -> None:
+    with connection.begin():
+        schema, encoding = connection.execute(_ABOUT).one()
+        for setting in _SETTINGS:
+            connection.exec_driver_sql(setting)
+    if schema is None:
+        raise LedgerError(f"the ledger {name} has no schema: create one that the user's search_path names")
+    with connection.begin():
+        connection.execute(_STAY, {"schema": schema})
+    if encoding != "UTF8":
+        raise LedgerError(f"the ledger {name} is in a database whose encoding is {encoding}: use one in UTF8")
+    key = _compute_key(schema)
+
+    def try_lock() -> bool:
+        with connection.begin():
+            return bool(connection.execute(_TRY_LOCK, {"key": key}).scalar_one())
+
+    def read_holder() -> str:
+        with connection.begin():
+            high, low = divmod(key % 2**64, 2**32)
+            return _describe(connection.execute(_HOLDER, {"high": high, "low": low}).first())
+
+    wait_for_lock(f"the ledger {name} (schema {schema})", try_lock, read_holder, wait_s, is_stopped=is_stopped)
+
+
+def _compute_key(schema: str) -> int:
+    """The lock's number: PostgreSQL keeps them by database, and here by schema. Locks of others are no ledger's."""
+    digest = blake2b(schema.encode(), digest_size=8, person=b"connector ledger").digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def _describe(holder: tuple[str, int] | None) -> str:
+    if holder is None:  # it has ended in this very moment
+        return "another run"
+    application, pid = holder
+    return f"{application.removeprefix(_APPLICATION) or 'another session'} (PostgreSQL's process {pid})"

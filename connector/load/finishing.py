@@ -1,0 +1,250 @@
+"""What becomes of everybody who is sent: verdicts turned into outcomes, and what stays unknown settled.
+
+The rows of a source and the entries that earlier runs left end here alike.
+"""
+
+from dataclasses import dataclass, replace
+
+from connector.errors import LedgerError
+from connector.ledger import Entry, Unfinished
+from connector.load.candidates import Candidate, Row
+from connector.load.creating import Creator, Take
+from connector.load.deciding import decide_found
+from connector.load.judging import Verdict
+from connector.load.refusing import Refusals
+from connector.load.session import Session
+from connector.load.settling import Doubt, Settled, Settler
+from connector.load.tally import Problem
+from connector.outcomes import Outcome
+from connector.states import Event, State
+
+_ROWS_KEPT = 10_000  # about 10 MB; what goes beyond is told at once
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptRow:
+    """A row that ends as `problem` says, unless a later look shows its identity; `is_of_this_run`: sent by this run,
+    and known absent before."""
+
+    identity: bytes
+    problem: Problem
+    fingerprint: bytes
+    is_of_this_run: bool
+
+
+class Finisher:
+    """Sends, settles and tells each one's end; `close` it however the run ends, so that the outcomes sum up."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._refusals = Refusals(session)
+        self._creator = Creator(session, self._refusals, self._on_verdict)
+        self.settler = Settler(session, self._creator.create, self._on_settled)
+        self._kept: list[_KeptRow] = []
+        self.open = 0  # rows taken that have neither an outcome nor a doubt yet
+
+    @property
+    def doubts(self) -> dict[bytes, Doubt]:
+        """Those who are unknown, by identity."""
+        return self.settler.doubts
+
+    async def begin(self) -> None:
+        """Look once more for those whom earlier runs saw refused. Raises RunAborted, ListFailed among them."""
+        await self._refusals.begin()
+
+    def is_unproved(self, entry: Entry | Unfinished) -> bool:
+        """Whether a REJECTED entry may be of somebody who is there, and does not show yet."""
+        return self._refusals.is_unproved(entry)
+
+    async def create(self, take: Take) -> None:
+        """Send all that `take(n)` gives, as `Creator.create` does."""
+        await self._creator.create(take)
+
+    async def settle(self) -> None:
+        """Settle what is unknown in the base, whichever run left it; then see whether refusals were what they seemed.
+
+        Raises RunAborted (ListFailed among them) when the run cannot go on.
+        """
+        session = self._session
+        if not session.stopping.is_set():
+            await self.settler.settle()
+        if not session.stopping.is_set():
+            await self._refusals.check_again()
+        if await self._reconsider() and not session.stopping.is_set():
+            await self.settler.settle()
+        await self._end_doubts()
+        session.check()
+
+    async def close(self) -> None:
+        """Count what has no outcome yet: unknown if it was sent, unsent if not. Raises LedgerError."""
+        await self._refusals.close()
+        failure = await self._learn_last_words()
+        for each in self._kept:
+            self._session.tally.report(each.problem)
+        self._kept.clear()
+        self._session.tally.count(Outcome.UNSENT, self.open)
+        self.open = 0
+        entries = await self._find_entries(list(self.doubts)) if failure is None else {}
+        for identity, doubt in self.doubts.items():
+            attempts = entries[identity].attempts if identity in entries else 1
+            self.report_doubt(doubt, Outcome.UNKNOWN, "unknown", self._explain(identity, doubt), doubt.status, attempts)
+        self.doubts.clear()
+        if failure is not None:
+            raise failure
+        await self._session.journal.flush()
+
+    async def _learn_last_words(self) -> LedgerError | None:
+        """Take from the ledger what it has learned of rows without an outcome; a failure is for the caller to raise."""
+        try:
+            await self._reconsider()
+            await self._end_doubts()
+        except LedgerError as failure:
+            return failure
+        return None
+
+    def report(self, row: Row, outcome: Outcome, code: str, message: str, status: int | None, attempts: int) -> None:
+        """One row ended so, and a person must see it."""
+        self._session.tally.report(Problem(row, outcome, "", code, message, status, attempts))
+
+    def keep(self, identity: bytes, problem: Problem, fingerprint: bytes, *, is_of_this_run: bool = False) -> None:
+        """One row will have ended so, unless the run's last look has shown by then that it is otherwise.
+
+        `fingerprint` is the row's; `is_of_this_run`: sent by this run, and known absent before.
+        """
+        if len(self._kept) < _ROWS_KEPT:
+            self._kept.append(_KeptRow(identity, problem, fingerprint, is_of_this_run))
+        else:
+            self._session.tally.report(problem)
+            self._session.tally.say(
+                f"more than {_ROWS_KEPT:,} rows were refused or held: the others are reported as they seemed at first, "
+                "and the next run tells whether the service has them all the same"
+            )
+
+    def report_doubt(
+        self, doubt: Doubt, outcome: Outcome, code: str, message: str, status: int | None, attempts: int
+    ) -> None:
+        """The same of a row of this run, or of an entry that an earlier one left, which has no row here."""
+        if doubt.row is None:
+            self._session.tally.leftovers[code] += 1
+        else:
+            self.report(doubt.row, outcome, code, message, status, attempts)
+
+    def _explain(self, identity: bytes, doubt: Doubt) -> str:
+        """Why somebody is unknown still."""
+        job = self.settler.left_to.get(identity)
+        if job is None:
+            return doubt.message or "it was sent, and it could not be told whether it took effect"
+        return f"it is not there, and only the job {job}, which has a suppression list, may send it again"
+
+    # Verdicts of creates
+
+    def _on_verdict(self, candidate: Candidate, verdict: Verdict) -> None:
+        self._session.tally.altered.update(verdict.altered)
+        if candidate.left is State.UNKNOWN:
+            self._on_second_verdict(candidate, verdict)
+        elif verdict.event is Event.ANSWERED:
+            self._session.tally.count(Outcome.CREATED)
+            self.open -= 1
+        elif verdict.event is Event.REFUSED and candidate.take_row is not None:
+            self._keep_refused(candidate, candidate.take_row(), verdict)
+            self.open -= 1
+        elif verdict.event is Event.LOST and candidate.take_row is not None:
+            self.doubts[candidate.intent.identity] = self._build_doubt(candidate.take_row(), verdict)
+            self.open -= 1
+
+    def _build_doubt(self, row: Row, verdict: Verdict) -> Doubt:
+        return Doubt(
+            self._session.clock.monotonic(),
+            row,
+            verdict.status,
+            verdict.message,
+            is_of_this_run=self._session.policy.is_looking,
+            is_misdirected=verdict.is_misdirected,
+        )
+
+    def _on_second_verdict(self, candidate: Candidate, verdict: Verdict) -> None:
+        """A create that was sent again, after its first was proved to have had no effect."""
+        self._session.tally.settled_absent += verdict.event is not Event.NOT_SENT
+        if verdict.event in (Event.LOST, Event.NOT_SENT):
+            self.settler.renew(candidate.intent.identity, verdict)
+            return
+        doubt = self.doubts.pop(candidate.intent.identity)
+        if verdict.event is Event.ANSWERED and doubt.row is not None:
+            self._session.tally.count(Outcome.CREATED)
+        elif verdict.event is Event.REFUSED and doubt.row is not None:
+            self._keep_refused(candidate, doubt.row, verdict)
+        elif verdict.event is Event.REFUSED:
+            self._session.tally.leftovers["rejected"] += 1
+
+    # Rows whose end is told when the run's last look has been made
+
+    def _keep_refused(self, candidate: Candidate, row: Row, verdict: Verdict) -> None:
+        problem = Problem(row, Outcome.REJECTED, "", "rejected", verdict.message, verdict.status, 1)
+        intent, is_of_this_run = candidate.intent, self._session.policy.is_looking
+        self.keep(intent.identity, problem, intent.fingerprint, is_of_this_run=is_of_this_run)
+
+    async def _reconsider(self) -> bool:
+        """Give the rows that were kept their outcome, by what the ledger has learned of them since; whether some are
+        unknown now."""
+        known = len(self.doubts)
+        entries = await self._find_entries([each.identity for each in self._kept])
+        kept, self._kept = self._kept, []
+        for each in kept:
+            entry, problem = entries.get(each.identity), each.problem
+            if entry is not None and entry.state is State.UNKNOWN:  # its kind of refusal is in doubt now
+                doubt = Doubt(self._session.clock.monotonic(), problem.row, problem.http_status, problem.message)
+                doubt.is_of_this_run, doubt.told = each.is_of_this_run, each.fingerprint
+                self.doubts[each.identity] = doubt
+            elif entry is not None and entry.state is State.CONFIRMED:  # a listing has shown them
+                outcome = Outcome.CREATED if each.is_of_this_run else decide_found(entry, each.fingerprint)
+                self._session.tally.count(outcome)
+            else:
+                attempts = entry.attempts if entry is not None else problem.attempts
+                self._session.tally.report(replace(problem, attempts=attempts))
+        return len(self.doubts) > known
+
+    async def _end_doubts(self) -> None:
+        """Doubts whose entries are in doubt no more: two lines of one base became one, and a listing has shown them."""
+        entries = await self._find_entries(list(self.doubts))
+        for identity, entry in entries.items():
+            if entry.state is State.CONFIRMED:
+                doubt = self.doubts.pop(identity)
+                if doubt.row is not None:
+                    self._session.tally.count(decide_found(entry, doubt.told))
+
+    async def _find_entries(self, identities: list[bytes]) -> dict[bytes, Entry]:
+        base = self._session.journal.base
+        return await self._session.journal.ask(lambda ledger: ledger.find_entries(base, identities))
+
+    # Ends of unknowns
+
+    def _on_settled(self, settled: Settled) -> None:
+        doubt, tally = settled.doubt, self._session.tally
+        if len(settled.ids) > 1:
+            tally.say(f"somebody who was unknown is in the base {len(settled.ids)} times: ids {_write(settled.ids)}")
+        if settled.event is Event.FOUND:
+            tally.settled_found += 1
+            if doubt.row is not None:
+                tally.count(_found_outcome(doubt))
+            return
+        tally.settled_absent += 1
+        if settled.event is Event.SUPPRESSED and doubt.row is not None:
+            tally.count(Outcome.SUPPRESSED)
+        elif settled.event is Event.SUPPRESSED:
+            tally.leftovers["given up, since the suppression list has them"] += 1
+        elif settled.event is Event.WITHHELD:
+            message = f"held after it was proved absent: {doubt.message or 'it was sent, and no answer came'}"
+            self.report_doubt(doubt, Outcome.UNKNOWN, "held", message, doubt.status, settled.attempts)
+        else:
+            self.report_doubt(doubt, Outcome.REJECTED, "rejected", doubt.message, doubt.status, settled.attempts)
+
+
+def _write(ids: tuple[int, ...]) -> str:
+    return ", ".join(map(str, ids))
+
+
+def _found_outcome(doubt: Doubt) -> Outcome:
+    """What somebody found is to the run: created if it was this run's create and nobody was there before."""
+    if doubt.is_of_this_run:
+        return Outcome.CREATED
+    return Outcome.EXISTS if doubt.newer is None else Outcome.CHANGED

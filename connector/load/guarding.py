@@ -1,0 +1,90 @@
+"""Same account, same base (design 4.10): some whom the ledger has long known must still be there.
+
+What cannot be told is not gone. Only when all who are asked for are gone is the account another one, or the base empty.
+"""
+
+from collections.abc import Sequence
+
+from connector.api.listing import fetch_page
+from connector.errors import RunAborted
+from connector.ledger import Known
+from connector.load.looks.listed import bears_identity
+from connector.load.session import Session
+from connector.plan.digests import IDENTITY_BYTES
+from connector.protocol import Listed, ListQuery
+
+_ASKED_FOR = 4  # one and, if that one is gone, three more
+
+
+class EmptiedError(RunAborted):
+    """Everybody who was asked for is gone."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"{number} of the subscribers whom the ledger knows to be in the base were asked for, and none is there: "
+            "this token sees another account, or the base was emptied. Nothing was sent. Look at the token and at the "
+            "base; if people were erased on purpose, forget them (connector forget) or begin a new ledger "
+            "(CONNECTOR_LEDGER)"
+        )
+
+
+async def guard_account(session: Session) -> tuple[Known, ...]:
+    """Ask by Id for one who is known and, if that one is gone, for three more.
+
+    Returns those of whom it could not be told, and who should show by now, for the run's own sweep of the list to show;
+    nobody when all is well. Raises EmptiedError when all are gone, and ListFailed when the service does not answer.
+    """
+    base, start = session.journal.base, session.draw(IDENTITY_BYTES)
+    known = await session.journal.ask(lambda ledger: ledger.find_confirmed(base, start, _ASKED_FOR))
+    session.activity = "asking for somebody who is known"
+    is_there = await _ask_for_any(session, known)
+    if is_there is False and await _does_answer_by_id(session):
+        await _give_time_to_show(session, known)
+        is_there = await _ask_for_any(session, known)
+        if is_there is False:
+            raise EmptiedError(len(known))
+    return () if is_there else tuple(each for each in known if _count_missing_s(session, each) <= 0)
+
+
+async def _ask_for_any(session: Session, known: Sequence[Known]) -> bool | None:
+    """Whether one of them is there (True also of nobody); None when the service's filter by Id tells nothing."""
+    for each in known:
+        is_there = await _is_there(session, each.subscriber_id, each.identity)
+        if is_there is not False:
+            return is_there
+    return not known
+
+
+async def _is_there(session: Session, subscriber_id: int, identity: bytes | None) -> bool | None:
+    """By the filter Id (api.md 4.3): there with this identity (None: any), not there, or None: it cannot be told."""
+    rows = (await _fetch(session, ListQuery(id=subscriber_id))).subscribers
+    mine = [row for row in rows if row.get("Id") == subscriber_id]
+    if not mine:
+        return None if rows else False
+    return identity is None or any(bears_identity(row, identity) for row in mine)
+
+
+async def _does_answer_by_id(session: Session) -> bool:
+    """Whether the filter Id finds somebody who is on the list; or whether nobody is, which makes it no question."""
+    page = await _fetch(session, ListQuery(limit=1))
+    if not page.subscribers:
+        return page.total_count == 0
+    subscriber_id = page.subscribers[0].get("Id")
+    return type(subscriber_id) is int and await _is_there(session, subscriber_id, None) is True
+
+
+async def _give_time_to_show(session: Session, known: Sequence[Known]) -> None:
+    """Whoever a run confirmed less than a quiet period ago may not show yet."""
+    missing_s = max((_count_missing_s(session, each) for each in known), default=0.0)
+    await session.rest(min(missing_s, session.policy.quiet_period_s))
+
+
+def _count_missing_s(session: Session, known: Known) -> float:
+    """The seconds until a quiet period has passed since then, by the wall clock: it was another process that saw it."""
+    if known.known_since is None:
+        return 0.0
+    return known.known_since + session.policy.quiet_period_s - session.clock.now().timestamp()
+
+
+async def _fetch(session: Session, query: ListQuery) -> Listed:
+    return await session.until_stopped(fetch_page(session.client, session.retrier, query))

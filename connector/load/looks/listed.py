@@ -1,0 +1,60 @@
+"""Those of one base among listed subscribers, whoever else the service lists: compared by base and by identity."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from connector.errors import RunAborted
+from connector.fields import BY_NAME
+from connector.ledger import Base
+from connector.plan import digest_identity
+
+_IDENTITIES = tuple((name, BY_NAME[name].path[0]) for name in ("email", "client_user_id"))
+
+
+def bears_identity(wire: Mapping[str, Any], identity: bytes) -> bool:
+    """Whether a listed subscriber bears this identity (a digest), by whichever field."""
+    values = ((name, wire.get(path)) for name, path in _IDENTITIES)
+    return any(isinstance(value, str) and digest_identity(name, value) == identity for name, value in values)
+
+
+class BaseReader:
+    """Takes from pages of the list those of one base: the digests of the identities and the id of each.
+
+    `fields` are the identities to read (email, client_user_id). Raises RunAborted when the name that the job gave is
+    borne by several bases, or by another than it was: then nobody can say which base is meant.
+    """
+
+    def __init__(self, base: Base, asked_name: str | None, fields: Sequence[str]) -> None:
+        self._asked_name = asked_name
+        self._paths = [(name, BY_NAME[name].path[0]) for name in fields]
+        self.service_id = base.service_id
+
+    def read(self, wire_objects: Sequence[dict[str, Any]]) -> list[tuple[bytes, int]]:
+        """(identity, subscriber id) of those that are of the base and have an identity."""
+        return [each for wire in wire_objects if self._is_of_base(wire.get("Base")) for each in self._read_one(wire)]
+
+    def _read_one(self, wire: dict[str, Any]) -> Iterator[tuple[bytes, int]]:
+        for name, path in self._paths:
+            value = wire.get(path)
+            if isinstance(value, str) and value.strip():
+                yield digest_identity(name, value), int(wire["Id"])
+
+    def _is_of_base(self, base: object) -> bool:
+        if not isinstance(base, dict):
+            return False
+        service_id, name = base.get("Id"), base.get("Name")
+        if self._asked_name is None:
+            return bool(service_id == self.service_id)
+        if name == self._asked_name and isinstance(service_id, int):
+            self._learn(service_id)
+            return True
+        if self.service_id is not None and service_id == self.service_id:
+            raise RunAborted(f"the base {service_id} is no longer called {self._asked_name}: give the base by its id")
+        return False
+
+    def _learn(self, service_id: int) -> None:
+        if self.service_id not in (None, service_id):
+            raise RunAborted(
+                f"several bases are called {self._asked_name} (ids {self.service_id}, {service_id}): give it by its id"
+            )
+        self.service_id = service_id

@@ -1,0 +1,13 @@
+"""A subscriber whose create was answered: whether a look shows them tells what the look could have shown."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Witness:
+    """Somebody confirmed by this run at `at` (monotonic), with the identity's field and its text as it was sent."""
+
+    at: float
+    subscriber_id: int
+    field: str
+    value: str = dataclasses.field(repr=False)

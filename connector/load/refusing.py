@@ -1,0 +1,213 @@
+"""Whether a refusal had no effect (design 4.8): the first of each kind is looked up, at once and at the end of the run.
+
+A kind that turns out to have created somebody is never believed again, in this run or a later one: what is refused like
+that is unknown, and settled like any other.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from connector.api.listing import ListFailed, fetch_page
+from connector.errors import RunAborted
+from connector.ledger import (
+    Entry,
+    Ledger,
+    RefusalKind,
+    Unfinished,
+    mark_refusal_checked,
+    mark_refusal_created,
+    read_refusal_kinds,
+    record_refusal,
+)
+from connector.load.candidates import Candidate
+from connector.load.judging import ENDS_A_RUN, TOO_MANY_REQUESTS, Verdict
+from connector.load.looks.looking import look_for
+from connector.load.looks.sighting import Wanted
+from connector.load.session import Session
+from connector.load.wanting import want_candidate, want_unfinished
+from connector.protocol import ListQuery
+from connector.protocol.words import refusal_kind
+from connector.states import Event, State
+
+_KINDS_LOOKED_UP_AT_ONCE = 20  # a service that words each refusal differently would have the list read for each
+
+
+class Refusals:
+    """What this run knows of the service's refusals."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._first: dict[str, Wanted] = {}  # of each kind that this run has met
+        self._checks: dict[str, asyncio.Task[bool]] = {}
+        self._creating: set[str] = set()  # kinds that have created, ever
+        self._unproved: set[str] = set()  # kinds of earlier runs so recent that whoever they created may not show yet
+
+    async def begin(self) -> None:
+        """Learn what earlier runs knew, and look once more for those whom they were refused first.
+
+        Raises ListFailed and RunAborted as a look does.
+        """
+        base = self._session.journal.base
+        kinds = await self._session.journal.ask(lambda ledger: read_refusal_kinds(ledger.connection, base.account))
+        self._creating.update(kind.kind for kind in kinds if kind.has_created)
+        to_check = [kind for kind in kinds if not kind.is_checked and kind.base_key == base.key]
+        if to_check:
+            await self._check_earlier(to_check)
+
+    def is_unproved(self, entry: Entry | Unfinished) -> bool:
+        """Whether somebody whom an earlier run saw refused may have been created all the same, and not show yet."""
+        return refusal_kind(entry.status or 0, entry.message or "") in self._unproved
+
+    async def judge(self, candidate: Candidate, verdict: Verdict) -> Event:
+        """What a refusal is to the ledger: REFUSED, LOST if its kind is known to create, NOT_SENT if it ended the run.
+
+        Waits until the first of its kind has been looked up. A 429 that could not be is LOST, too: it would be sent
+        again, or forgotten.
+        """
+        kind = refusal_kind(verdict.status or 0, verdict.message)
+        if not self._session.policy.is_looking and kind not in self._creating:
+            return Event.REFUSED  # whoever is found may have been there before: it would say nothing of the refusal
+        is_checked = kind in self._creating or await self._check_at_once(kind, candidate)
+        if kind in self._creating or (verdict.status == TOO_MANY_REQUESTS and not is_checked):
+            return Event.LOST
+        if verdict.status in ENDS_A_RUN and is_checked:
+            await self._probe_list()
+        is_of_the_token = self._session.ending is not None and verdict.status in ENDS_A_RUN
+        return Event.NOT_SENT if is_of_the_token else Event.REFUSED
+
+    async def check_again(self) -> None:
+        """Look once more for the first of each kind that this run has met.
+
+        Entries of a kind that is now found to create are UNKNOWN afterwards. Raises ListFailed and RunAborted as a look
+        does.
+        """
+        base = self._session.journal.base
+        believed = {kind: wanted for kind, wanted in self._first.items() if kind not in self._creating}
+        if not believed:
+            return
+        sighting = await look_for(self._session, list(believed.values()))
+        identities = [wanted.identity for wanted in believed.values()]
+        entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, identities))
+        found = {
+            kind
+            for kind, wanted in believed.items()
+            if self._has_created(kind, entries.get(wanted.identity), sighting.found.get(wanted.identity, ()))
+        }
+        await self._doubt(found)
+
+    async def close(self) -> None:
+        """End what is still being looked up; nobody waits for it any more."""
+        for check in self._checks.values():
+            check.cancel()
+        await asyncio.gather(*self._checks.values(), return_exceptions=True)
+
+    def _has_created(self, kind: str, entry: Entry | None, ids: Sequence[int]) -> bool:
+        """Whether somebody is there whom no answer has told of, though nobody was there before."""
+        if entry is None or entry.state is State.REJECTED:
+            return bool(ids)
+        if entry.state is not State.CONFIRMED:
+            return False
+        if not _is_of_the_rate(kind):  # not sent again in this run: a listing has shown them
+            return True
+        return bool(set(ids) - {entry.subscriber_id})
+
+    async def _probe_list(self) -> None:
+        """End the run if the list is refused as well: what one row met before may now be the token's fault."""
+        try:
+            await fetch_page(self._session.client, self._session.retrier, ListQuery(limit=1))
+        except ListFailed as failure:
+            self._end_if_refused(failure)
+
+    def _end_if_refused(self, failure: ListFailed) -> None:
+        if failure.status in ENDS_A_RUN:
+            self._session.end(f"the service refuses creates and its list alike: {failure}")
+
+    async def _check_at_once(self, kind: str, candidate: Candidate) -> bool:
+        """Whether the first of the kind could be looked up; it is now, if it was not before."""
+        self._first.setdefault(kind, want_candidate(candidate))
+        if kind not in self._checks and len(self._checks) < _KINDS_LOOKED_UP_AT_ONCE:
+            self._checks[kind] = asyncio.ensure_future(self._check_first(kind, want_candidate(candidate)))
+        if kind not in self._checks:
+            return False
+        is_told = await asyncio.shield(check := self._checks[kind])
+        if not is_told and self._checks.get(kind) is check:
+            del self._checks[kind]  # the next of the kind is looked up in its place
+        return is_told
+
+    async def _check_first(self, kind: str, wanted: Wanted) -> bool:
+        journal = self._session.journal
+        await journal.ask(lambda ledger: record_refusal(ledger.connection, journal.base, kind, wanted.identity))
+        try:
+            sighting = await look_for(self._session, [wanted])
+        except ListFailed as failure:
+            self._end_if_refused(failure)
+            return False  # it cannot be told now, but at the end of the run
+        except RunAborted:
+            return False
+        if wanted.identity in sighting.found:
+            await self._note_creating({kind})
+        return True
+
+    async def _check_earlier(self, kinds: list[RefusalKind]) -> None:
+        """The next run's check: of those who are still REJECTED, since only their address is still known.
+
+        It is the last one if two quiet periods have passed since: then whoever was created would show.
+        """
+        session, base = self._session, self._session.journal.base
+        late_enough = session.clock.now().timestamp() - 2 * session.policy.quiet_period_s
+        refused = await session.journal.ask(lambda ledger: ledger.find_unfinished(base, State.REJECTED))
+        known = {entry.identity: want_unfinished(entry) for entry in refused}
+        asked = [known[kind.identity] for kind in kinds if kind.identity in known]
+        sighting = await look_for(session, asked) if asked else None
+        found = {kind.kind for kind in kinds if sighting and kind.identity in sighting.found}
+        found |= {kind.kind for kind in kinds if kind.is_found and not _is_of_the_rate(kind.kind)}
+        told = found | {
+            kind.kind
+            for kind in kinds
+            if kind.identity not in known
+            or (sighting and kind.identity in sighting.missed and (kind.ended_at or late_enough + 1) <= late_enough)
+        }
+
+        self._unproved = {kind.kind for kind in kinds} - told
+
+        def write(ledger: Ledger) -> None:
+            for kind in told:
+                mark_refusal_checked(ledger.connection, base.account, kind)
+
+        await session.journal.ask(write)
+        await self._doubt(found)
+
+    async def _doubt(self, kinds: set[str]) -> None:
+        """Whoever was refused in one of these ways may be there: their entries become UNKNOWN."""
+        if not kinds:
+            return
+        await self._note_creating(kinds)
+        base = self._session.journal.base
+
+        def write(ledger: Ledger) -> None:
+            refused = ledger.find_unfinished(base, State.REJECTED)
+            ledger.mark_doubted(base, [entry.identity for entry in refused if _kind_of(entry) in kinds])
+
+        await self._session.journal.ask(write)
+
+    async def _note_creating(self, kinds: set[str]) -> None:
+        self._creating |= kinds
+        account = self._session.journal.base.account
+
+        def write(ledger: Ledger) -> None:
+            for kind in kinds:
+                mark_refusal_created(ledger.connection, account, kind)
+
+        await self._session.journal.ask(write)
+        for kind in sorted(kinds):
+            self._session.tally.say(
+                f"the service creates people although it refuses them ({kind}): what it refuses like that is looked for"
+            )
+
+
+def _is_of_the_rate(kind: str) -> bool:
+    return kind.startswith(str(TOO_MANY_REQUESTS))
+
+
+def _kind_of(entry: Unfinished) -> str:
+    return refusal_kind(entry.status or 0, entry.message or "")

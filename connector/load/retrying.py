@@ -1,0 +1,178 @@
+"""`connector retry`: what earlier runs left is settled and finished, from the bodies that the ledger kept."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Literal
+
+import orjson
+
+from connector.fields import NAMES
+from connector.ledger import Unfinished
+from connector.load.candidates import Candidate, Row
+from connector.load.creating import take_from
+from connector.load.finishing import Finisher
+from connector.load.looks.looking import look_as_well_as_can_be
+from connector.load.session import Session
+from connector.load.settling import Doubt, build_again
+from connector.load.wanting import read_body, want_unfinished
+from connector.outcomes import Outcome
+from connector.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPlan:
+    """What to take up: the unknown, the held, the rejected if asked for; of any run, or of one that sent them last."""
+
+    run_id: str | None = None
+    is_rejected: bool = False
+    held: Literal["leave", "resend", "drop"] = "leave"
+
+    def concerns(self, entry: Unfinished) -> bool:
+        """Whether the entry is of the run that was asked for."""
+        return self.run_id in (None, entry.run_id)
+
+
+async def retry_entries(session: Session, finisher: Finisher, plan: RetryPlan) -> None:
+    """Take up what the plan says of the run's base, each entry counted as a row read, and settle it.
+
+    Raises RunAborted (ListFailed among them) when the run cannot go on.
+    """
+    retry = _Retry(session, finisher, plan)
+    if plan.run_id is not None and not plan.is_rejected:  # else: no new create while anybody is in doubt
+        finisher.settler.only = set()
+    finisher.settler.is_resending_held = plan.held == "resend"
+    await retry.take_up_unknown()
+    await retry.take_up_held()
+    await finisher.settle()
+    if plan.is_rejected and not session.stopping.is_set():
+        await retry.take_up_rejected()
+        await finisher.settle()
+
+
+class _Retry:
+    """One base's entries, taken up state by state."""
+
+    def __init__(self, session: Session, finisher: Finisher, plan: RetryPlan) -> None:
+        self._session, self._finisher, self._plan = session, finisher, plan
+        self._numbers: Iterator[int] = count(1)
+
+    async def take_up_unknown(self) -> None:
+        """To be settled."""
+        for entry in await self._find(State.UNKNOWN):
+            self._doubt(entry)
+
+    async def take_up_held(self) -> None:
+        """Sent again (once more looked for before), dropped, or found if they can be."""
+        held, journal = await self._find(State.HELD), self._session.journal
+        identities = [entry.identity for entry in held]
+        if self._plan.held == "resend":
+            await self._reopen(held)
+        elif self._plan.held == "drop":
+            await journal.ask(lambda ledger: ledger.mark_dropped(journal.base, identities))
+            self._count(Outcome.UNSENT, len(held))
+            if held:
+                self._session.tally.say(f"{len(held)} held were dropped: a row that has one of them again is new")
+        else:
+            for entry in await self._find_out(held, State.HELD):
+                message = "held: it was proved absent, and is left to a person (--resend-held or --drop-held)"
+                self._report(entry, Outcome.UNKNOWN, "held", message, None)
+
+    async def _reopen(self, held: list[Unfinished]) -> None:
+        """Those whom this run may send again; the others stay held, or nobody could drop them either."""
+        session, journal = self._session, self._session.journal
+        ours = [entry for entry in held if entry.suppressed_by in (None, session.job)]
+        await journal.ask(lambda ledger: ledger.mark_reopened(journal.base, [entry.identity for entry in ours]))
+        for entry in ours:
+            self._doubt(entry)
+        for entry in held:
+            if entry not in ours:
+                words = f"held: only the job {entry.suppressed_by}, which has a suppression list, may send it again"
+                self._report(entry, Outcome.UNKNOWN, "held", words, None)
+
+    async def take_up_rejected(self) -> None:
+        """Looked up, and sent again if they are not there; who may not show yet is unknown, and settled first."""
+        rejected, journal = await self._find(State.REJECTED), self._session.journal
+        doubted = [entry for entry in rejected if self._finisher.is_unproved(entry)]
+        identities = [entry.identity for entry in doubted]
+        await journal.ask(lambda ledger: ledger.mark_doubted(journal.base, identities))
+        for entry in doubted:
+            self._doubt(entry)
+        others = [entry for entry in rejected if entry not in doubted]
+        absent = await self._find_out(others, State.REJECTED, is_told=True)
+        candidates = [candidate for entry in absent if (candidate := self._build(entry)) is not None]
+        await self._finisher.create(take_from(candidates))
+
+    async def _find(self, state: State) -> list[Unfinished]:
+        base = self._session.journal.base
+        entries = await self._session.journal.ask(lambda ledger: ledger.find_unfinished(base, state))
+        concerned = [entry for entry in entries if self._plan.concerns(entry)]
+        self._session.tally.read += len(concerned)
+        self._finisher.open += len(concerned)
+        return concerned
+
+    async def _find_out(self, entries: list[Unfinished], left: State, *, is_told: bool = False) -> list[Unfinished]:
+        """Confirm those whom a look shows; the others, or with `is_told` those of them known not to be there."""
+        if not entries:
+            return []
+        wanted = [want_unfinished(entry, in_any_spelling=left is State.REJECTED) for entry in entries]
+        sighting = await look_as_well_as_can_be(self._session, wanted)
+        base, tally = self._session.journal.base, self._session.tally
+        found = [(identity, ids[0]) for identity, ids in sighting.found.items()]
+        await self._session.journal.ask(lambda ledger: ledger.mark_found(base, left, found))
+        tally.settled_found += len(found)
+        self._count(Outcome.EXISTS, len(found))
+        others = [entry for entry in entries if entry.identity not in sighting.found]
+        if not is_told:
+            return others
+        for entry in others:
+            if entry.identity not in sighting.missed:
+                self._reject(entry, "it could not be told whether it is there, so it was not sent again")
+        return [entry for entry in others if entry.identity in sighting.missed]
+
+    def _build(self, entry: Unfinished) -> Candidate | None:
+        """A create of somebody who was rejected; None, and its outcome told, if the lists forbid it."""
+        session = self._session
+        sent = {name: value for name, value in read_body(entry).items() if value is not None}
+        if entry.suppressed_by not in (None, session.job):
+            self._reject(entry, f"only the job {entry.suppressed_by}, which has a suppression list, may send it again")
+            return None
+        if session.suppression is not None and session.suppression.holds(sent):
+            self._count(Outcome.SUPPRESSED, 1)
+            return None
+        again = build_again(entry, sent, entry.fingerprint, session.journal.base, State.REJECTED)
+        refused = entry.status or 0, entry.message or ""
+        return Candidate(again.intent, again.name, again.sent, partial(self._write, entry), State.REJECTED, refused)
+
+    def _doubt(self, entry: Unfinished) -> None:
+        self._finisher.open -= 1
+        if self._finisher.settler.only is not None:
+            self._finisher.settler.only.add(entry.identity)
+        self._finisher.doubts[entry.identity] = Doubt(self._session.clock.monotonic(), self._write(entry))
+
+    def _reject(self, entry: Unfinished, why: str) -> None:
+        words = f"{entry.message or 'rejected'}; {why}"
+        self._report(entry, Outcome.REJECTED, "rejected", words, entry.status)
+
+    def _report(self, entry: Unfinished, outcome: Outcome, code: str, message: str, status: int | None) -> None:
+        self._finisher.open -= 1
+        self._finisher.report(self._write(entry), outcome, code, message, status, entry.attempts)
+
+    def _count(self, outcome: Outcome, number: int) -> None:
+        self._finisher.open -= number
+        self._session.tally.count(outcome, number)
+
+    def _write(self, entry: Unfinished) -> Row:
+        """The kept body as a row for a person: a column for each field, so that it can be imported again."""
+        values = read_body(entry)
+        cells = tuple(_write_cell(values[name]) for name in NAMES)
+        return Row(next(self._numbers), f"run {entry.run_id}", NAMES, cells)
+
+
+def _write_cell(value: object) -> str | None:
+    if isinstance(value, list):
+        return orjson.dumps(value).decode()  # a tag may hold whatever else could separate it from the next
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None else str(value)

@@ -1,0 +1,54 @@
+"""Whom a job must not create: a list of identities as digests, 16 bytes each. Where it was read from, it does not know.
+
+People are compared under the normal form of the list's own field; who has no value of that field is not on it.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pandas as pd
+
+from connector.plan.digests import IDENTITY_BYTES, Digests, compute_identities, digest_identity, join_digests
+from connector.plan.seen import Mask
+
+
+class Suppression:
+    """The suppression list of `job`; `field` (email or client_user_id) is what its entries are."""
+
+    __slots__ = ("_digests", "field", "job")
+
+    def __init__(self, job: str, field: str, digests: Digests | Iterable[bytes]) -> None:
+        """`digests` of the entries in any order, repeats allowed: S16 arrays joined into one, or single ones."""
+        if not isinstance(digests, np.ndarray):
+            digests = join_digests(digests, IDENTITY_BYTES)
+        self.job = job
+        self.field = field
+        self._digests: Digests = np.unique(digests)  # sorted, each once
+
+    @property
+    def size(self) -> int:
+        """How many people are on it."""
+        return len(self._digests)
+
+    def holds(self, values: Mapping[str, object]) -> bool:
+        """Whether somebody with these values (by field name) is on the list."""
+        value = values.get(self.field)
+        if not isinstance(value, str):
+            return False
+        return bool(self.find(join_digests([digest_identity(self.field, value)], IDENTITY_BYTES))[0])
+
+    def build_mask(self, subscribers: pd.DataFrame) -> Mask:
+        """Which rows of a frame of typed columns are on the list, in the frame's order."""
+        mask = np.zeros(len(subscribers), dtype=bool)
+        if self.field in subscribers:
+            is_given = subscribers[self.field].notna().to_numpy(dtype=bool)
+            mask[is_given] = self.find(compute_identities(subscribers[self.field][is_given], self.field))
+        return mask
+
+    def find(self, digests: Digests) -> Mask:
+        """Which of these digests (S16, of the list's own field) are on the list."""
+        place = np.searchsorted(self._digests, digests)
+        is_inside = place < len(self._digests)
+        found = np.zeros(len(digests), dtype=bool)
+        found[is_inside] = self._digests[place[is_inside]] == digests[is_inside]
+        return found

@@ -1,0 +1,90 @@
+"""`connector retry`: finish what earlier runs left, without their sources."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from connector.errors import ConfigurationError
+from connector.load.retrying import RetryPlan
+from connector.validation import Rules
+from pipelines.commands.options import Duration, Output, finish, output_options, run_flow
+from pipelines.jobs import Job, Load, load_job, override_load
+from pipelines.jobs.conversion import build_policy, build_rules
+from pipelines.retrying import RetryOrder, run_retry
+from pipelines.settings import SettingOptions, read_settings
+from pipelines.suppressing import plan_suppression
+
+
+@click.command("retry")
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option("--rejected", "is_rejected", is_flag=True, help="Send again what was rejected, once looked for.")
+@click.option("--resend-held", is_flag=True, help="Send again what is held, once more proved absent.")
+@click.option("--drop-held", is_flag=True, help="Give up what is held: a row of it is new to the next run.")
+@click.option(
+    "--job",
+    "job_path",
+    type=click.Path(path_type=Path),
+    help="Use this job's account, suppression list and load settings.",
+)
+@click.option("--base-id", type=click.IntRange(min=1), help="Only in this base, by its id.")
+@click.option("--base-name", help="Only in this base, by its name.")
+@click.option("--on-unknown", type=click.Choice(["resend", "hold"]), help="What becomes of an unknown proved absent.")
+@click.option("--quiet-period", metavar="DURATION", help="Wait before absence can be proved, such as 30s.")
+@click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Requests in flight at once.")
+@click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@output_options
+def retry_command(
+    run_id: str | None,
+    is_rejected: bool,
+    resend_held: bool,
+    drop_held: bool,
+    job_path: Path | None,
+    base_id: int | None,
+    base_name: str | None,
+    on_unknown: str | None,
+    quiet_period: str | None,
+    max_concurrency: int | None,
+    wait_s: float,
+    output: Output,
+) -> None:
+    """Settle and finish what earlier runs left unknown, in every base, without their sources.
+
+    What is found in the service is confirmed, what is proved absent is sent again. What is held stays held, and what
+    was rejected stays rejected, unless an option says otherwise. With RUN, only what that run sent last is taken up.
+    """
+    held = _decide_held(resend_held, drop_held, on_unknown)
+    job = load_job(job_path, os.environ) if job_path is not None else None
+    given = {
+        "on_unknown": "resend" if resend_held else on_unknown,
+        "quiet_period": quiet_period,
+        "max_concurrency": max_concurrency,
+    }
+    order = RetryOrder(
+        what=RetryPlan(run_id, is_rejected, held),
+        job=job.name if job is not None else "",
+        policy=build_policy(override_load(job.load if job is not None else Load(), given), _find_rules(job)),
+        settings=read_settings(os.environ, job, SettingOptions()),
+        suppression=plan_suppression(job) if job is not None else None,
+        base_id=base_id,
+        base_name=base_name,
+        wait_s=wait_s,
+    )
+    finish(run_flow(lambda stop, progress: run_retry(order, stop, progress), output), output)
+
+
+def _decide_held(resend_held: bool, drop_held: bool, on_unknown: str | None) -> Literal["leave", "resend", "drop"]:
+    if resend_held and drop_held:
+        raise ConfigurationError("--resend-held and --drop-held: what is held can be sent again or given up, not both")
+    if resend_held and on_unknown == "hold":
+        raise ConfigurationError("--resend-held and --on-unknown hold: what is sent again is not held; leave one out")
+    return "resend" if resend_held else "drop" if drop_held else "leave"
+
+
+def _find_rules(job: Job | None) -> Rules:
+    if job is None:
+        return Rules()
+    if job.subscriber is None:
+        raise ConfigurationError(f"--job: the job {job.name} exports; a retry follows a job with a subscriber section")
+    return build_rules(job.subscriber)

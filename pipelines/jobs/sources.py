@@ -1,0 +1,130 @@
+"""Where a job's rows come from, and its suppression list: files and databases as keys of a job file.
+
+It knows nothing of what the rows are for.
+"""
+
+import codecs
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+
+from pipelines.jobs.fields import STRICT, Identity
+from pipelines.jobs.places import resolve_path, resolve_url
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
+_DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
+
+
+def find_folder(info: ValidationInfo) -> Path:
+    """The folder that relative paths start from: the job file's, by the context of `Job.model_validate`."""
+    return Path(info.context["folder"]) if info.context else Path.cwd()
+
+
+def _resolve_path(value: Any, info: ValidationInfo) -> Any:
+    return resolve_path(value, find_folder(info)) if isinstance(value, str) else value
+
+
+def _resolve_url(value: str, info: ValidationInfo) -> str:
+    if not _SCHEME.match(value):  # urlsplit would quote what it cannot read, password and all
+        raise ValueError("must be a database URL, such as sqlite:///crm.db or postgresql://user@host/crm")
+    return resolve_url(value, find_folder(info))
+
+
+def _find_encoding(name: str) -> str:
+    "".encode(name)  # raises LookupError for a codec that is not of text, such as base64, too
+    return codecs.lookup(name).name
+
+
+class FileSource(BaseModel):
+    """A file of rows."""
+
+    model_config = STRICT
+
+    path: Annotated[Path, BeforeValidator(_resolve_path)] = Field(description="the file, relative to the job file")
+    format: Literal["auto", "csv"] = Field(default="auto", description="what the file holds")
+    encoding: str = Field(default="auto", description="how its text is encoded, such as utf-8 or cp1252")
+    delimiter: str = Field(default="auto", description="what stands between two cells: a character or its name")
+
+    @field_validator("path")
+    @classmethod
+    def _refuse_patterns(cls, value: Path) -> Path:
+        if any(mark in value.name for mark in "*?"):
+            raise ValueError("must name one file; patterns such as *.csv are not read yet")
+        return value
+
+    @field_validator("encoding")
+    @classmethod
+    def _check_encoding(cls, value: str) -> str:
+        try:
+            return value if value == "auto" else _find_encoding(value)
+        except LookupError:
+            raise ValueError("is no encoding that is known here; try auto, utf-8, utf-16, cp1252 or latin-1") from None
+
+    @field_validator("delimiter")
+    @classmethod
+    def _check_delimiter(cls, value: str) -> str:
+        character = _DELIMITERS.get(value, value)
+        if character != "auto" and (len(character) != 1 or character in '"\r\n' or ord(character) > 127):
+            raise ValueError("must be auto, comma, semicolon, tab, pipe or one character")
+        return character
+
+
+class SqlSource(BaseModel):
+    """Rows of a database, by a query or a whole table."""
+
+    model_config = STRICT
+
+    url: Annotated[str, AfterValidator(_resolve_url)] = Field(repr=False, description="SQLAlchemy URL of the database")
+    query: str | None = Field(default=None, min_length=1, description="a SELECT, or")
+    table: str | None = Field(default=None, min_length=1, description="the name of a table or view")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.query is None) == (self.table is None):
+            raise ValueError("needs either query or table, and not both")
+        return self
+
+
+class JobSource(BaseModel):
+    """Where rows come from."""
+
+    model_config = STRICT
+
+    file: FileSource | None = Field(default=None, description="rows of a file, or")
+    sql: SqlSource | None = Field(default=None, description="rows of a database")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.file is None) == (self.sql is None):
+            raise ValueError("needs either file or sql, and not both")
+        return self
+
+
+class ListFile(FileSource):
+    """A file with a column of people; inherited, so that a list is read like any other file."""
+
+    column: str = Field(min_length=1, description="the column that holds them")
+
+
+class ListSql(SqlSource):
+    """Rows of a database with a column of people; inherited, so that a list is read like any other rows."""
+
+    column: str = Field(min_length=1, description="the column that holds them")
+
+
+class Suppress(BaseModel):
+    """A list of people who are never created (design, section 4)."""
+
+    model_config = STRICT
+
+    file: ListFile | None = Field(default=None, description="people of a file, or")
+    sql: ListSql | None = Field(default=None, description="people of a database")
+    field: Identity | None = Field(default=None, description="what they are; the job's identity when not given")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.file is None) == (self.sql is None):
+            raise ValueError("needs either file or sql, and not both")
+        return self

@@ -1,0 +1,134 @@
+"""A job's suppression list: checked when the job is planned, read anew by its run, which never goes on without it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from difflib import get_close_matches
+
+import numpy as np
+
+from connector.errors import ConfigurationError, RunAborted, SourceError
+from connector.extract import Chunk, Source
+from connector.mapping import ColumnRule, FieldMapping, apply_mapping
+from connector.plan.digests import IDENTITY_BYTES, Digests, compute_identities, join_digests
+from connector.plan.suppression import Suppression
+from connector.validation import Rules, validate_rows
+from pipelines.jobs import Job, Suppress
+from pipelines.jobs.opening import open_source
+
+_ARTICLES = {"email": "an email address", "client_user_id": "a client_user_id"}
+_RECORDS_NAMED = 5  # of those that name nobody: enough to find what they have in common
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressionPlan:
+    """Where the list of `job` is, the column that holds its people, and what they are (email, client_user_id)."""
+
+    job: str
+    suppress: Suppress
+    column: str
+    field: str
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What was read of a list so far; `nameless` are record numbers (from 1) of rows that name nobody."""
+
+    digests: list[Digests] = field(default_factory=list)
+    nameless: list[int] = field(default_factory=list)
+
+
+def plan_suppression(job: Job) -> SuppressionPlan | None:
+    """The job's list, or None if it has none; raises ConfigurationError or SourceError if it cannot be read now."""
+    if job.suppress is None or job.subscriber is None:
+        return None
+    given = job.suppress.file or job.suppress.sql
+    if given is None:  # the model lets no such list through
+        raise ValueError("a suppression list is a file or a query")
+    plan = SuppressionPlan(job.name, job.suppress, given.column, job.suppress.field or job.subscriber.identity)
+    _open_list(plan).close()
+    return plan
+
+
+def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> tuple[Suppression, list[str]]:
+    """Read the whole list, and what a person should know of it.
+
+    A list with a header and no rows suppresses nobody, and a message says so. Raises SourceError when it cannot be read
+    to its end or a record of it cannot be read at all, ConfigurationError when its column is not there or names nobody
+    in any row, RunAborted when `is_stopped` before it was read.
+    """
+    reading = _Reading()
+    with _open_list(plan) as source:
+        try:
+            for chunk in source.chunks():
+                if is_stopped():
+                    raise RunAborted("the run was stopped while its suppression list was being read")
+                _take(reading, chunk, plan)
+        except SourceError as error:
+            raise _refuse(error) from None
+    name = source.name
+    suppression = Suppression(
+        plan.job, plan.field, np.concatenate([join_digests((), IDENTITY_BYTES), *reading.digests])
+    )
+    if reading.nameless and not suppression.size:
+        raise ConfigurationError(
+            f"the suppression list {name} names nobody: none of its {len(reading.nameless):,} rows has "
+            f"{_ARTICLES[plan.field]} in the column {plan.column}; correct suppress.column or suppress.field. "
+            "Nothing was sent"
+        )
+    return suppression, list(_remark(name, plan, suppression, reading.nameless))
+
+
+def _open_list(plan: SuppressionPlan) -> Source:
+    """The list as rows of text, with its column in it."""
+    try:
+        source = open_source(plan.suppress)
+    except SourceError as error:
+        raise _refuse(error) from None
+    is_there_twice = f"{plan.column} (2)" in source.columns  # so sources name a second one
+    if plan.column in source.columns and not is_there_twice:
+        return source
+    source.close()
+    if is_there_twice:
+        raise ConfigurationError(
+            f"the suppression list {source.name} has more than one column {plan.column}: whom it means cannot be told. "
+            "Nothing was sent"
+        )
+    raise ConfigurationError(
+        f"the suppression list {source.name} has no column {plan.column}{_suggest(plan.column, source.columns)}. "
+        f"Its columns: {', '.join(source.columns)}. Nothing was sent"
+    )
+
+
+def _refuse(error: SourceError) -> SourceError:
+    return SourceError(f"the suppression list cannot be read: {error}. Nothing was sent")
+
+
+def _suggest(column: str, columns: Sequence[str]) -> str:
+    meant = get_close_matches(column, columns, n=1)
+    return f" (did you mean {meant[0]}?)" if meant else ""
+
+
+def _take(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
+    """Read as a row to be created would be, so that who is one person there is one person here."""
+    for malformed in chunk.malformed:
+        line = "" if malformed.line is None else f" (line {malformed.line})"
+        raise SourceError(
+            f"{chunk.name}: record {malformed.number}{line} {malformed.message}; whom it names cannot be told"
+        )
+    mapped = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
+    validated = validate_rows(mapped, Rules(identity=plan.field), today=date.max)
+    reading.digests.append(compute_identities(validated.subscribers[plan.field], plan.field))
+    places = sorted({fault.position for fault in validated.faults})
+    reading.nameless += chunk.numbers[places].tolist()
+
+
+def _remark(name: str, plan: SuppressionPlan, suppression: Suppression, nameless: Sequence[int]) -> Iterator[str]:
+    if not suppression.size:
+        yield f"the suppression list {name} has no rows: nobody is suppressed"
+    if nameless:
+        records = ", ".join(map(str, nameless[:_RECORDS_NAMED])) + (" …" if len(nameless) > _RECORDS_NAMED else "")
+        yield (
+            f"{len(nameless):,} rows of the suppression list {name} have not {_ARTICLES[plan.field]} in the column "
+            f"{plan.column} and suppress nobody (records {records})"
+        )

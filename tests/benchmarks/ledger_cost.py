@@ -1,0 +1,134 @@
+"""What the ledger costs: the same load with the ledger on disk and with one that keeps nothing, in turn.
+
+`python -m tests.benchmarks.ledger_cost [--rows N] [--rounds N]` prints a table and a line of JSON. The figure is the
+share of the wall time of a load, as fast as it goes, that is there for the ledger's sake: promised are 10 % at most.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import uvloop
+
+from connector.api.client import open_client
+from connector.api.retries import Retrier
+from connector.api.service import Service
+from connector.api.token import Token
+from connector.extract import open_csv
+from connector.ledger import Base, Ledger, find_or_add_base, open_ledger, start_run
+from connector.load import Loader, LoadPolicy, Tally, system_clock
+from connector.load.journal import Journal
+from connector.load.session import Session
+from connector.mapping import guess_mapping
+from connector.outcomes import Outcome
+from connector.sandbox import SandboxProcess
+from connector.validation import Rules
+from pipelines.preparing import prepare_chunks
+from tests.benchmarks.machine import describe_machine
+
+BASE = Base(1, "benchmark", 7, "Base 7")  # as the sandbox calls it: nothing is to be learnt of it
+
+Opened = tuple[Ledger, Base, int, Executor | None]
+
+
+class ForgetfulLedger:
+    """A ledger that keeps nothing: whatever is asked of it is done at once, and nobody is known."""
+
+    connection = None
+
+    def transaction(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def find_entries(self, _base: Base, _identities: Sequence[bytes]) -> dict[bytes, Any]:
+        return {}
+
+    def __getattr__(self, name: str) -> Callable[..., list[Any]]:
+        return lambda *_values: []
+
+
+@contextmanager
+def open_forgetful() -> Iterator[Opened]:
+    yield cast("Ledger", ForgetfulLedger()), BASE, 1, None
+
+
+@contextmanager
+def open_real() -> Iterator[Opened]:
+    with tempfile.TemporaryDirectory() as folder, open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
+        with ledger.transaction() as connection:
+            base = find_or_add_base(connection, BASE.account, BASE.service_id, BASE.name)
+            run_key = start_run(connection, "run", "job", "import", 0.0)
+        with ThreadPoolExecutor(1) as commits:
+            yield ledger, base, run_key, commits
+
+
+async def load(sandbox: SandboxProcess, path: Path, opened: Opened) -> int:
+    """Load the file as `connector import` does; returns how many were created."""
+    ledger, base, run_key, commits = opened
+    service = Service(sandbox.base_url, Token(sandbox.token))
+    tally = Tally(lambda _problem: None)
+    source, rules = open_csv(path), Rules()
+    mapping = guess_mapping(source.columns).mapping
+    async with open_client(service) as client:
+        journal = Journal(ledger, base, run_key, commits)
+        session = Session(client, Retrier(), journal, LoadPolicy(), system_clock(), tally, asyncio.Event())
+        loader = Loader(session)
+        for prepared in prepare_chunks(source, mapping, rules, today=datetime.now(UTC).date(), limit=None):
+            await loader.take(prepared.planned)
+        await loader.settle()
+        await loader.close()
+    return tally.outcomes[Outcome.CREATED]
+
+
+def measure(
+    sandbox: SandboxProcess, path: Path, rows: int, open_one: Callable[[], AbstractContextManager[Opened]]
+) -> tuple[float, float]:
+    """(wall, processor time of this process) in seconds."""
+    sandbox.reset()
+    with open_one() as opened:
+        wall, processor = time.perf_counter(), time.process_time()
+        created = uvloop.run(load(sandbox, path, opened))
+        wall, processor = time.perf_counter() - wall, time.process_time() - processor
+    assert created == rows == sandbox.stats()["subscribers"]
+    return wall, processor
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=30_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    machine = describe_machine()
+    with tempfile.TemporaryDirectory() as folder, SandboxProcess() as sandbox:
+        path = Path(folder) / "people.csv"
+        lines = (f"person{each}@example.com,Ann {each},Lee,true" for each in range(options.rows))
+        path.write_text("\n".join(["email,first_name,last_name,is_active", *lines]) + "\n", encoding="utf-8")
+        measured: dict[str, list[tuple[float, float]]] = {"on disk": [], "keeps nothing": []}
+        for _ in range(options.rounds):
+            measured["on disk"].append(measure(sandbox, path, options.rows, open_real))
+            measured["keeps nothing"].append(measure(sandbox, path, options.rows, open_forgetful))
+    show(options.rows, measured, machine)
+
+
+def show(rows: int, measured: dict[str, list[tuple[float, float]]], machine: dict[str, object]) -> None:
+    print(f"{'ledger':<16}{'wall s':>10}{'creates/s':>12}{'CPU µs/row':>12}")
+    figures: dict[str, dict[str, float]] = {}
+    for name, rounds in measured.items():
+        wall, processor = (statistics.median(each) for each in zip(*rounds, strict=True))
+        figures[name] = {"wall_s": wall, "creates_per_s": rows / wall, "cpu_us_per_row": processor / rows * 1e6}
+        print(f"{name:<16}{wall:>10.2f}{rows / wall:>12,.0f}{processor / rows * 1e6:>12.0f}")
+    share = 1 - figures["keeps nothing"]["wall_s"] / figures["on disk"]["wall_s"]
+    print(f"the ledger's share of the wall time: {share:.1%} (promised: at most 10 %)")
+    print(json.dumps({"benchmark": "ledger_cost", "rows": rows, "share": share, "figures": figures, **machine}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Every move of the table, as a call of the store's function for it; and ways to bring an entry into each state."""
+
+from collections.abc import Callable
+
+from connector.ledger import Base, Intent, Ledger, find_or_add_base, start_run
+from connector.ledger.store import Entry
+from connector.states import TRANSITIONS, Event, State
+
+RUN = 1
+IDENTITY = b"i" * 16
+INTENT = Intent(IDENTITY, b"f" * 8, b'{"Subscriber":{}}')
+
+Move = tuple[State, Event]
+
+MOVES: dict[Move, Callable[[Ledger, Base], object]] = {
+    (State.NONE, Event.INTENDED): lambda ledger, base: ledger.mark_intended(base, RUN, [INTENT]),
+    (State.NONE, Event.FOUND): lambda ledger, base: ledger.record_listed(base, "email", [(IDENTITY, 7)]),
+    (State.SENDING, Event.ANSWERED): lambda ledger, base: ledger.mark_answered(base, [(IDENTITY, 7)]),
+    (State.SENDING, Event.REFUSED): lambda ledger, base: ledger.mark_refused(
+        base, State.SENDING, [(IDENTITY, 422, "no")]
+    ),
+    (State.SENDING, Event.NOT_SENT): lambda ledger, base: ledger.mark_not_sent(base, [IDENTITY]),
+    (State.SENDING, Event.LOST): lambda ledger, base: ledger.mark_lost(base, [IDENTITY]),
+    (State.SENDING, Event.DIED): lambda ledger, base: ledger.mark_died(),
+    (State.UNKNOWN, Event.FOUND): lambda ledger, base: ledger.mark_found(base, State.UNKNOWN, [(IDENTITY, 7)]),
+    (State.UNKNOWN, Event.ABSENT): lambda ledger, base: ledger.mark_absent(base, RUN, [INTENT]),
+    (State.UNKNOWN, Event.WITHHELD): lambda ledger, base: ledger.mark_withheld(base, [IDENTITY]),
+    (State.UNKNOWN, Event.REFUSED): lambda ledger, base: ledger.mark_refused(
+        base, State.UNKNOWN, [(IDENTITY, 200, "no")]
+    ),
+    (State.UNKNOWN, Event.SUPPRESSED): lambda ledger, base: ledger.mark_suppressed(base, [IDENTITY]),
+    (State.HELD, Event.FOUND): lambda ledger, base: ledger.mark_found(base, State.HELD, [(IDENTITY, 7)]),
+    (State.HELD, Event.REOPENED): lambda ledger, base: ledger.mark_reopened(base, [IDENTITY]),
+    (State.HELD, Event.DROPPED): lambda ledger, base: ledger.mark_dropped(base, [IDENTITY]),
+    (State.REJECTED, Event.INTENDED): lambda ledger, base: ledger.mark_intended_again(base, RUN, [INTENT]),
+    (State.REJECTED, Event.FOUND): lambda ledger, base: ledger.mark_found(base, State.REJECTED, [(IDENTITY, 7)]),
+    (State.REJECTED, Event.DOUBTED): lambda ledger, base: ledger.mark_doubted(base, [IDENTITY]),
+    (State.REJECTED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.REJECTED, [IDENTITY]),
+    (State.CONFIRMED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.CONFIRMED, [IDENTITY]),
+}
+TOLERANT = {(State.NONE, Event.FOUND), (State.SENDING, Event.DIED)}  # they speak of many entries: those that fit move
+
+PATHS: dict[State, tuple[Event, ...]] = {
+    State.NONE: (),
+    State.SENDING: (Event.INTENDED,),
+    State.UNKNOWN: (Event.INTENDED, Event.LOST),
+    State.HELD: (Event.INTENDED, Event.LOST, Event.WITHHELD),
+    State.CONFIRMED: (Event.INTENDED, Event.ANSWERED),
+    State.REJECTED: (Event.INTENDED, Event.REFUSED),
+}
+
+
+def begin_run(ledger: Ledger) -> None:
+    """The run that all these moves are made by."""
+    with ledger.transaction() as connection:
+        assert start_run(connection, "run-1", "job", "import", 0.0) == RUN
+
+
+def add_base(ledger: Ledger, service_id: int | None = 7, name: str | None = None) -> Base:
+    with ledger.transaction() as connection:
+        return find_or_add_base(connection, "account", service_id, name)
+
+
+def bring_to(ledger: Ledger, base: Base, state: State) -> None:
+    """Take IDENTITY, which has no entry, to `state`, each move in a transaction of its own."""
+    at = State.NONE
+    for event in PATHS[state]:
+        with ledger.transaction():
+            MOVES[at, event](ledger, base)
+        at = TRANSITIONS[at, event]
+
+
+def read_entry(ledger: Ledger, base: Base, identity: bytes = IDENTITY) -> Entry | None:
+    with ledger.transaction():
+        return ledger.find_entries(base, [identity]).get(identity)
+
+
+def read_state(ledger: Ledger, base: Base, identity: bytes = IDENTITY) -> State:
+    entry = read_entry(ledger, base, identity)
+    return entry.state if entry else State.NONE
+
+
+def read_body(ledger: Ledger, base: Base, identity: bytes = IDENTITY) -> bytes | None:
+    """The body as it is stored, whatever the entry's state."""
+    with ledger.transaction() as connection:
+        rows = connection.exec_driver_sql("SELECT base_key, identity, body FROM entry").all()
+    return {(row[0], row[1]): row[2] for row in rows}.get((base.key, identity))

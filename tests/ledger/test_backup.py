@@ -1,0 +1,285 @@
+"""Backups: whole, of one moment, in one file, made while another process writes and without touching what it writes."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from connector.errors import ConfigurationError, LedgerError
+from connector.ledger import back_up_ledger, find_or_add_base, finish_run, open_ledger
+from connector.ledger.lock import hold_lock
+from connector.states import State
+from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run, bring_to, read_state
+
+BACKUPS = 20
+BATCH = 64
+
+
+def url_of(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A ledger in which one create is being sent."""
+    path = tmp_path / "state" / "ledger.db"
+    with open_ledger(url_of(path)) as ledger:
+        begin_run(ledger)
+        bring_to(ledger, add_base(ledger), State.SENDING)
+    return path
+
+
+def read_people(path: Path) -> list[int]:
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        return [row[0] for row in connection.execute("SELECT subscriber_id FROM entry ORDER BY subscriber_id")]
+
+
+@contextmanager
+def a_writer(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that commits batch after batch, and opens the ledger anew now and then, until it is told to end."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _WRITER, url_of(path), str(BATCH)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdout.readline()
+        yield process
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        process.wait(30)
+
+
+_WRITER = """
+import select, sys
+from connector.ledger import find_or_add_base, open_ledger
+
+SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835  # so that each commit touches pages all over the file
+url, size, start = sys.argv[1], int(sys.argv[2]), 0
+while not select.select([sys.stdin], [], [], 0)[0]:
+    with open_ledger(url, wait_s=60.0) as ledger:
+        for _ in range(100):
+            with ledger.transaction() as connection:
+                base = find_or_add_base(connection, "account", 7, None)
+                people = [(each * SPREAD % 2**128, each) for each in range(start, start + size)]
+                ledger.record_listed(base, "email", [(who.to_bytes(16, "big"), each) for who, each in people])
+            start += size
+            if start == size:
+                print("begun", flush=True)
+"""
+
+
+def test_backups_beside_a_writer_are_each_a_whole_prefix_of_what_it_committed(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    targets = [tmp_path / f"backup-{number}.db" for number in range(BACKUPS)]
+    with a_writer(path) as writer:
+        numbers = [back_up_ledger(url_of(path), target) for target in targets]
+        assert writer.poll() is None
+    assert writer.returncode == 0
+    last = read_people(path)
+    assert last == list(range(len(last)))
+    assert numbers == sorted(numbers)
+    assert numbers[0] < numbers[-1] <= len(last)
+    for number, target in zip(numbers, targets, strict=True):
+        assert number % BATCH == 0
+        assert read_people(target) == list(range(number))
+        with closing(sqlite3.connect(target)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        with open_ledger(url_of(target)):
+            pass
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def read_files(path: Path) -> dict[str, bytes]:
+    """Ledger and WAL as they are on the disk. Not for a ledger that this very process has open."""
+    return {file.name: file.read_bytes() for file in path.parent.glob(f"{path.name}*") if file.suffix != ".db-shm"}
+
+
+def leave_a_journal(path: Path) -> None:
+    """A process that committed much and was killed: what it wrote is in the WAL alone."""
+    code = (
+        "import os, sys\nfrom connector.ledger import find_or_add_base, open_ledger\n"
+        "with open_ledger(sys.argv[1]) as ledger:\n"
+        "    with ledger.transaction() as connection:\n"
+        "        base = find_or_add_base(connection, 'account', 8, None)\n"
+        "        people = [(each.to_bytes(16, 'big'), each) for each in range(500)]\n"
+        "        ledger.record_listed(base, 'email', people)\n"
+        "    os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, url_of(path)], check=False).returncode == -9
+    assert path.with_name(path.name + "-wal").stat().st_size > 10_000
+
+
+def test_a_backup_beside_a_process_that_holds_the_ledger_writes_nothing_to_it(source: Path, tmp_path: Path) -> None:
+    leave_a_journal(source)
+    before = read_files(source)
+    with hold_lock(source.with_name("ledger.db.lock")):  # somebody holds it, and is not there to make a checkpoint
+        before["ledger.db.lock"] = read_files(source)["ledger.db.lock"]
+        assert back_up_ledger(url_of(source), tmp_path / "backup.db") == 501
+        assert read_files(source) == before
+    with open_ledger(url_of(source)) as ledger:
+        assert read_state(ledger, add_base(ledger)) is State.SENDING
+
+
+def test_a_backup_where_no_run_goes_on_holds_the_lock_and_takes_in_what_a_killed_one_left(
+    source: Path, tmp_path: Path
+) -> None:
+    leave_a_journal(source)
+    assert back_up_ledger(url_of(source), tmp_path / "backup.db") == 501
+    assert sorted(file.name for file in source.parent.iterdir()) == ["ledger.db", "ledger.db.lock"]
+    assert str(os.getpid()) in source.with_name("ledger.db.lock").read_text()
+    assert len(read_people(source)) == 501
+
+
+def test_what_was_being_sent_is_unknown_in_the_backup(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "backup.db"
+    assert back_up_ledger(url_of(source), target) == 1
+    with open_ledger(url_of(target)) as ledger, ledger.transaction():
+        assert ledger.mark_died() == 1
+    with open_ledger(url_of(target)) as ledger:
+        base = add_base(ledger)
+        assert read_state(ledger, base) is State.UNKNOWN
+        with ledger.transaction() as connection:
+            ledger.mark_found(base, State.UNKNOWN, [(IDENTITY, 7)])
+            finish_run(connection, RUN, "ok", 1.0)
+
+
+def test_a_backup_is_one_file_of_its_owner_alone(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    back_up_ledger(url_of(source), folder / "backup.db")
+    assert [file.name for file in folder.iterdir()] == ["backup.db"]
+    assert (folder / "backup.db").stat().st_mode & 0o777 == 0o600
+    assert (folder / "backup.db").read_bytes()[18:20] == b"\1\1"  # no WAL is needed to read it
+
+
+def test_what_is_there_already_stays_unless_it_is_to_be_replaced(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "backup.db"
+    target.write_text("precious")
+    with pytest.raises(ConfigurationError, match="is there already"):
+        back_up_ledger(url_of(source), target)
+    assert target.read_text() == "precious"
+    assert back_up_ledger(url_of(source), target, is_replacing=True) == 1
+    assert len(read_people(target)) == 1
+
+
+@pytest.mark.parametrize("is_replacing", [True, False])
+@pytest.mark.parametrize("name", ["state/ledger.db", "link.db", "hard.db"])
+def test_the_ledger_is_not_its_own_backup(source: Path, tmp_path: Path, name: str, is_replacing: bool) -> None:
+    (tmp_path / "link.db").symlink_to(source)
+    (tmp_path / "hard.db").hardlink_to(source)
+    with pytest.raises(ConfigurationError, match="the ledger itself"):
+        back_up_ledger(url_of(source), tmp_path / name, is_replacing=is_replacing)
+    assert len(read_people(source)) == 1
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
+def test_what_would_be_taken_for_part_of_the_copy_is_in_its_way(source: Path, tmp_path: Path, suffix: str) -> None:
+    (tmp_path / f"backup.db{suffix}").write_text("of another database")
+    with pytest.raises(ConfigurationError, match="in use as a database"):
+        back_up_ledger(url_of(source), tmp_path / "backup.db", is_replacing=True)
+    assert not (tmp_path / "backup.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("state", "is a folder"), ("nowhere/backup.db", "No such file"), ("file/backup.db", "Not a directory")],
+)
+def test_a_place_that_can_hold_no_backup_is_named(source: Path, tmp_path: Path, target: str, words: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match=words):
+        back_up_ledger(url_of(source), tmp_path / target)
+
+
+def test_a_ledger_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="there is no ledger"):
+        back_up_ledger(url_of(tmp_path / "ledger.db"), tmp_path / "backup.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"no database" * 1000], ids=["empty", "text"])
+def test_a_file_that_is_no_ledger_is_not_copied(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "ledger.db").write_bytes(content)
+    with pytest.raises(LedgerError, match=r"no such table|not a database"):
+        back_up_ledger(url_of(tmp_path / "ledger.db"), tmp_path / "backup.db")
+    assert not (tmp_path / "backup.db").exists()
+
+
+def test_the_copy_of_a_damaged_ledger_is_thrown_away(source: Path, tmp_path: Path) -> None:
+    with open_ledger(url_of(source)) as ledger, ledger.transaction():
+        people = [(number.to_bytes(16, "big"), number) for number in range(5000)]
+        ledger.record_listed(find_or_add_base(ledger.connection, "account", 8, None), "email", people)
+    with source.open("r+b") as file:
+        file.seek(20 * 4096)
+        file.write(b"\xa5" * 8192)
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    with pytest.raises(LedgerError, match=r"damaged|malformed"):
+        back_up_ledger(url_of(source), folder / "backup.db")
+    assert list(folder.iterdir()) == []
+
+
+def test_the_copy_of_a_ledger_with_an_entry_that_cannot_be_is_thrown_away(source: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(source, isolation_level=None)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute("UPDATE entry SET state = 9")
+    with pytest.raises(LedgerError, match=r"damaged .*CHECK constraint"):
+        back_up_ledger(url_of(source), tmp_path / "backup.db")
+    assert not (tmp_path / "backup.db").exists()
+
+
+def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    code = (
+        "import resource, sys\nfrom pathlib import Path\nfrom connector.errors import LedgerError\n"
+        "from connector.ledger import back_up_ledger\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000))\n"  # room for the journal's index, 32 kB
+        "try:\n    back_up_ledger(sys.argv[1], Path(sys.argv[2]))\n"
+        "except LedgerError as error:\n    print(error)"
+    )
+    with open_ledger(url_of(source)) as ledger, ledger.transaction():
+        people = [(number.to_bytes(16, "big"), number) for number in range(5000)]
+        ledger.record_listed(find_or_add_base(ledger.connection, "account", 8, None), "email", people)
+    arguments = [sys.executable, "-c", code, url_of(source), str(folder / "backup.db")]
+    ended = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert "cannot be copied" in ended.stdout
+    assert list(folder.iterdir()) == []
+    assert len(read_people(source)) == 5001
+
+
+def test_what_a_killed_backup_left_is_swept_away_by_the_next(source: Path, tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    names = [f".copy.db.{pid}.partial" for pid in (int(ended.stdout), os.getpid())]
+    left = [tmp_path / f"{name}{suffix}" for name in names for suffix in ("", "-journal")]
+    other = tmp_path / f".copy.db.{os.getppid()}.partial"  # of a process that is alive
+    for path in (*left, other):
+        path.write_bytes(b"ann@example.com")
+    assert back_up_ledger(url_of(source), tmp_path / "copy.db") == 1
+    assert [path for path in (*left, other) if path.exists()] == [other]
+
+
+def test_a_journal_whose_writer_was_not_the_last_to_close_is_taken_in_by_the_backup(
+    source: Path, tmp_path: Path
+) -> None:
+    """The writer closes while another connection, as a backup's is, still has the file open."""
+    with closing(sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True)) as reader:
+        with open_ledger(url_of(source)) as ledger:
+            reader.execute("SELECT count(*) FROM entry").fetchone()
+            with ledger.transaction() as connection:
+                find_or_add_base(connection, "account", 99, None)
+        reader.execute("SELECT count(*) FROM entry").fetchone()
+    journal = source.with_name(source.name + "-wal")
+    assert journal.stat().st_size > 0
+    back_up_ledger(url_of(source), tmp_path / "copy.db")
+    assert not journal.exists() or journal.stat().st_size == 0

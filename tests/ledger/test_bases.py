@@ -1,0 +1,113 @@
+"""Bases: one line for a base, however it was named first; on SQLite and on PostgreSQL."""
+
+import pytest
+
+from connector.errors import ConfigurationError
+from connector.ledger import (
+    Ledger,
+    count_doubts_elsewhere,
+    find_or_add_base,
+    learn_base,
+    list_bases,
+    read_refusal_kinds,
+    record_refusal,
+)
+from connector.states import State
+from tests.ledger.moves import IDENTITY, INTENT, add_base, bring_to, read_body, read_state
+
+
+def test_a_base_is_one_line_whether_asked_for_by_id_or_by_the_name_it_turned_out_to_have(ledger: Ledger) -> None:
+    by_name = add_base(ledger, None, "News")
+    with ledger.transaction() as connection:
+        learned = learn_base(connection, by_name, 7, "News")
+    assert add_base(ledger, 7) == learned
+    assert add_base(ledger, None, "News") == learned
+    assert learned.service_id == 7
+
+
+@pytest.mark.parametrize(
+    ("under_name", "under_id", "expected"),
+    [
+        (State.UNKNOWN, State.NONE, State.UNKNOWN),
+        (State.NONE, State.CONFIRMED, State.CONFIRMED),
+        (State.UNKNOWN, State.CONFIRMED, State.CONFIRMED),
+        (State.UNKNOWN, State.REJECTED, State.UNKNOWN),
+        (State.REJECTED, State.UNKNOWN, State.UNKNOWN),
+        (State.REJECTED, State.NONE, State.REJECTED),
+        (State.REJECTED, State.HELD, State.HELD),
+        (State.CONFIRMED, State.UNKNOWN, State.CONFIRMED),
+        (State.CONFIRMED, State.REJECTED, State.CONFIRMED),
+        (State.HELD, State.CONFIRMED, State.CONFIRMED),
+    ],
+)
+def test_learning_the_id_of_a_name_brings_both_lines_together(
+    ledger: Ledger, under_name: State, under_id: State, expected: State
+) -> None:
+    by_name, by_id = add_base(ledger, None, "News"), add_base(ledger, 7)
+    bring_to(ledger, by_name, under_name)
+    bring_to(ledger, by_id, under_id)
+    with ledger.transaction() as connection:
+        learned = learn_base(connection, by_name, 7, "News")
+    assert read_state(ledger, learned) is expected
+    assert read_body(ledger, learned) == (None if expected is State.CONFIRMED else INTENT.body)
+
+
+def test_the_line_that_was_known_by_name_is_gone_once_its_id_is_learned(ledger: Ledger) -> None:
+    by_name = add_base(ledger, None, "News")
+    with ledger.transaction() as connection:
+        learned = learn_base(connection, by_name, 7, "News")
+        assert list_bases(connection, "account") == [learned]
+        assert list_bases(connection, "other") == []
+
+
+def test_learning_the_id_of_a_name_takes_its_kinds_of_refusal_along(ledger: Ledger) -> None:
+    by_name = add_base(ledger, None, "News")
+    with ledger.transaction() as connection:
+        record_refusal(connection, by_name, "422 no", IDENTITY)
+        learned = learn_base(connection, by_name, 7, "News")
+        (kind,) = read_refusal_kinds(connection, "account")
+    assert (kind.base_key, kind.identity) == (learned.key, IDENTITY)
+
+
+def test_a_base_that_was_renamed_in_the_service_is_still_the_same(ledger: Ledger) -> None:
+    base = add_base(ledger, 7)
+    with ledger.transaction() as connection:
+        learn_base(connection, base, 7, "News")
+        renamed = learn_base(connection, base, 7, "Letters")
+        assert list_bases(connection, "account") == [renamed]
+    assert add_base(ledger, None, "Letters").key == base.key
+
+
+def test_bases_of_two_accounts_are_two(ledger: Ledger) -> None:
+    with ledger.transaction() as connection:
+        one, other = (find_or_add_base(connection, account, 7, None) for account in ("one", "other"))
+    assert one.key != other.key
+
+
+def test_a_name_that_several_bases_bear_is_refused(ledger: Ledger) -> None:
+    for service_id in (1, 2):
+        base = add_base(ledger, service_id)
+        with ledger.transaction() as connection:
+            learn_base(connection, base, service_id, "News")
+    with pytest.raises(ConfigurationError, match="ids 1, 2"):
+        add_base(ledger, None, "News")
+
+
+@pytest.mark.parametrize("state", [State.UNKNOWN, State.HELD])
+def test_doubts_under_a_line_that_may_be_the_same_base_are_counted(ledger: Ledger, state: State) -> None:
+    by_name, by_id = add_base(ledger, None, "News"), add_base(ledger, 7)
+    bring_to(ledger, by_name, state)
+    with ledger.transaction() as connection:
+        assert count_doubts_elsewhere(connection, by_id) == 1
+        assert count_doubts_elsewhere(connection, by_name) == 0
+        whole = learn_base(connection, by_name, 7, "News")
+        assert count_doubts_elsewhere(connection, whole) == 0
+
+
+@pytest.mark.parametrize("name", ["a\0b", "half \ud83d of a pair"])
+def test_a_base_whose_name_cannot_be_kept_as_it_is_is_found_again(ledger: Ledger, name: str) -> None:
+    base = add_base(ledger, None, name)
+    assert add_base(ledger, None, name) == base
+    with ledger.transaction() as connection:
+        learned = learn_base(connection, base, 7, name)
+    assert add_base(ledger, None, name) == learned

@@ -1,0 +1,268 @@
+"""A ledger that cannot be trusted or written says so before anything can be sent: full disk, no rights, damage."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from connector.errors import LedgerError
+from connector.ledger import finish_run, open_ledger, start_run
+from tests.ledger.moves import add_base
+
+NOBODY = 65534
+PAGE = 4096
+
+
+def url_of(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+def fill(path: Path, number: int = 5000, *, is_finished: bool = True) -> None:
+    """A ledger of so many listed people, by one run that ended, or did not."""
+    with open_ledger(url_of(path)) as ledger:
+        base = add_base(ledger)
+        with ledger.transaction() as connection:
+            run = start_run(connection, "run-1", "job", "import", 0.0)
+            ledger.record_listed(base, "email", [(identity_of(each), each) for each in range(number)])
+            if is_finished:
+                finish_run(connection, run, "ok", 1.0)
+
+
+def identity_of(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def spoil_the_middle(path: Path) -> None:
+    """Pages of entries become garbage, as a failing disk leaves them."""
+    content = bytearray(path.read_bytes())
+    middle = len(content) // PAGE // 2 * PAGE
+    content[middle : middle + 2 * PAGE] = b"\xa5garbage" * (2 * PAGE // 8)
+    path.write_bytes(content)
+
+
+@contextmanager
+def an_ordinary_user(folder: Path) -> Iterator[None]:
+    """Nobody's rights for a while, if these tests run as root, whom no permission stops."""
+    if os.geteuid() != 0:
+        yield
+        return
+    folder.parent.chmod(0o755)
+    for path in (folder, *folder.iterdir()):
+        os.chown(path, NOBODY, NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def ledger_file() -> Iterator[Path]:
+    """A finished ledger in a folder of its own that an ordinary user can reach (pytest's own he cannot)."""
+    with TemporaryDirectory(prefix="connector-ledger-") as outer:
+        folder = Path(outer) / "state"
+        folder.mkdir()
+        fill(folder / "ledger.db", 10)
+        yield folder / "ledger.db"
+        folder.chmod(0o700)
+
+
+def test_a_file_that_may_only_be_read_is_refused(ledger_file: Path) -> None:
+    ledger_file.chmod(0o400)
+    with (
+        an_ordinary_user(ledger_file.parent),
+        pytest.raises(LedgerError, match="readonly database"),
+        open_ledger(url_of(ledger_file)),
+    ):
+        pass
+
+
+def test_a_folder_that_may_only_be_read_is_refused(ledger_file: Path) -> None:
+    ledger_file.parent.chmod(0o500)
+    with (
+        an_ordinary_user(ledger_file.parent),
+        pytest.raises(LedgerError, match=r"unable to open|readonly database"),
+        open_ledger(url_of(ledger_file)),
+    ):
+        pass
+
+
+def test_a_folder_in_which_nothing_can_be_made_is_refused(ledger_file: Path) -> None:
+    ledger_file.parent.chmod(0o500)
+    other = ledger_file.with_name("other.db")
+    with (
+        an_ordinary_user(ledger_file.parent),
+        pytest.raises(LedgerError, match="Permission denied"),
+        open_ledger(url_of(other)),
+    ):
+        pass
+    assert not other.exists()
+
+
+def test_a_file_that_belongs_to_somebody_else_is_refused(ledger_file: Path) -> None:
+    with an_ordinary_user(ledger_file.parent):
+        pass
+    ledger_file.chmod(0o000)
+    with (
+        an_ordinary_user(ledger_file.parent),
+        pytest.raises(LedgerError, match="unable to open"),
+        open_ledger(url_of(ledger_file)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("where", ["ledger.db", "ledger.db/deeper.db"])
+def test_what_is_in_the_way_of_the_file_is_named(tmp_path: Path, where: str) -> None:
+    (tmp_path / "ledger.db").mkdir() if where == "ledger.db" else (tmp_path / "ledger.db").write_text("")
+    with (
+        pytest.raises(LedgerError, match=r"it is a folder|Not a directory|File exists"),
+        open_ledger(url_of(tmp_path / where)),
+    ):
+        pass
+
+
+def test_a_path_that_leads_in_a_circle_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to(tmp_path / "two")
+    (tmp_path / "two").symlink_to(tmp_path / "one")
+    with pytest.raises(LedgerError, match=r"circle|symbolic links"), open_ledger(url_of(tmp_path / "one")):
+        pass
+
+
+@pytest.mark.parametrize(
+    "content", [b"email,first_name\n" * 1000, b"SQLite format 3\0" + b"\xa5" * 9000], ids=["text", "garbage"]
+)
+def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "ledger.db"
+    path.write_bytes(content)
+    with pytest.raises(LedgerError, match="not a database"), open_ledger(url_of(path)):
+        pass
+    assert path.read_bytes() == content
+
+
+def test_a_ledger_with_a_spoilt_header_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    fill(path)
+    with path.open("r+b") as file:
+        file.write(b"\xa5" * 100)
+    with pytest.raises(LedgerError, match="not a database"), open_ledger(url_of(path)):
+        pass
+
+
+def test_a_ledger_that_was_cut_short_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    fill(path)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(LedgerError, match=r"malformed|damaged"), open_ledger(url_of(path)):
+        pass
+
+
+def test_damage_is_found_at_opening_when_the_last_run_did_not_end(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    fill(path, is_finished=False)
+    with open_ledger(url_of(path)):
+        pass
+    spoil_the_middle(path)
+    with pytest.raises(LedgerError, match=r"damaged \(.*put a backup in its place"), open_ledger(url_of(path)):
+        pass
+
+
+def test_damage_is_found_at_opening_when_the_last_process_was_killed(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    fill(path)
+    killed = subprocess.run([sys.executable, "-c", _KILLED, url_of(path)], check=False)
+    assert killed.returncode == -9
+    assert path.with_name("ledger.db-wal").stat().st_size > 0
+    spoil_the_middle(path)
+    with pytest.raises(LedgerError, match="damaged"), open_ledger(url_of(path)):
+        pass
+
+
+_KILLED = """
+import os, sys
+from connector.ledger import finish_run, open_ledger, start_run
+
+with open_ledger(sys.argv[1]) as ledger:
+    with ledger.transaction() as connection:
+        finish_run(connection, start_run(connection, "run-2", "job", "import", 2.0), "ok", 3.0)
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_damage_that_nothing_hinted_at_ends_the_run_where_it_is_met(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    fill(path)
+    spoil_the_middle(path)
+    with open_ledger(url_of(path)) as ledger:
+        base = add_base(ledger)
+        with pytest.raises(LedgerError, match="malformed"), ledger.transaction():
+            ledger.find_entries(base, [identity_of(each) for each in range(5000)])
+
+
+# A limit on the size of files stands in for a full disk: the write fails as there, with an error in place of a signal.
+_LIMITED = """
+import resource, sys
+from connector.errors import LedgerError
+from connector.ledger import find_or_add_base, open_ledger, start_run
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+"""
+
+
+def run_limited(path: Path, limit: int, code: str) -> subprocess.CompletedProcess[str]:
+    arguments = [sys.executable, "-c", _LIMITED + code, url_of(path), str(limit)]
+    return subprocess.run(arguments, capture_output=True, text=True, check=False)
+
+
+_OPEN = """
+try:
+    with open_ledger(sys.argv[1]):
+        print("opened")
+except LedgerError as error:
+    print("LedgerError", error)
+"""
+
+
+@pytest.mark.parametrize("limit", [0, PAGE, 5 * PAGE])
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "old"])
+def test_a_full_disk_is_told_at_opening(tmp_path: Path, limit: int, is_new: bool) -> None:
+    path = tmp_path / "ledger.db"
+    if not is_new:
+        fill(path)
+    ended = run_limited(path, limit, _OPEN)
+    assert ended.stdout.startswith("LedgerError the ledger"), ended
+    with open_ledger(url_of(path)) as ledger, ledger.transaction() as connection:
+        number = connection.exec_driver_sql("SELECT count(*) FROM entry").scalar_one()
+    assert number == (0 if is_new else 5000)
+
+
+_WRITE = """
+with open_ledger(sys.argv[1]) as ledger:
+    with ledger.transaction() as connection:
+        base = find_or_add_base(connection, "account", 7, None)
+        run = start_run(connection, "run-1", "job", "import", 0.0)
+    for start in range(0, 10**6, 64):
+        try:
+            with ledger.transaction():
+                people = [(each.to_bytes(16, "big"), each) for each in range(start, start + 64)]
+                ledger.record_listed(base, "email", people)
+        except LedgerError as error:
+            print("LedgerError", error)
+            break
+        print(start + 64, flush=True)
+"""
+
+
+def test_a_disk_that_fills_up_in_the_middle_of_a_run_costs_nothing_that_was_committed(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    ended = run_limited(path, 1_000_000, _WRITE)
+    *commits, error = ended.stdout.splitlines()
+    assert error.startswith("LedgerError"), ended
+    assert "Nothing more was sent" in error
+    assert len(commits) > 5
+    with open_ledger(url_of(path)) as ledger, ledger.transaction() as connection:  # it checks every page
+        found = connection.exec_driver_sql("SELECT subscriber_id FROM entry ORDER BY identity").scalars().all()
+    assert found == list(range(int(commits[-1])))

@@ -1,0 +1,72 @@
+"""CONNECTOR_LEDGER: which places are taken, which are refused, and that nothing shows a password."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import URL
+
+from connector.errors import ConfigurationError
+from connector.ledger.place import mask_secrets, parse_place, show_place
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("sqlite:////var/lib/ledger.db", "/var/lib/ledger.db"),
+        ("sqlite:///ledger.db", "ledger.db"),
+        ("sqlite+pysqlite:////x/ledger.db", "/x/ledger.db"),
+        ("sqlite:////home/a%40b/50%25%20off.db", "/home/a@b/50% off.db"),
+        ("sqlite:////home/a@b/ledger.db", "/home/a@b/ledger.db"),
+    ],
+)
+def test_a_file_is_named_by_its_path(text: str, path: str) -> None:
+    assert parse_place(text) == Path(path)
+    assert show_place(parse_place(text)) == path
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+def test_postgresql_is_reached_by_psycopg_and_shown_without_its_password(scheme: str) -> None:
+    place = parse_place(f"{scheme}://me:hunter2@db.example.com:5433/ledger?sslpassword=hunter3")
+    assert isinstance(place, URL)
+    assert place.drivername == "postgresql+psycopg"
+    assert (place.username, place.password, place.host, place.database) == ("me", "hunter2", "db.example.com", "ledger")
+    assert show_place(place) == "postgresql://me:***@db.example.com:5433/ledger"
+    assert "hunter" not in repr(place)[: repr(place).index("?")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nonsense",
+        "",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///x.db?mode=ro",
+        "sqlite:///file:x.db",
+        "sqlite+aiosqlite:///x.db",
+        "mysql://u:secret@127.0.0.1/x",
+        "postgresql+asyncpg://u:secret@h/x",
+        "postgresql://u:secret@h:port/x",
+        "postgresql://u:pa@secret@h/x",
+        "postgresql://u:pa@secret/x@h/x",
+        "postgresql://u/x:secret@h:1/db",
+        "u:secret@h",
+    ],
+)
+def test_a_place_that_cannot_hold_a_ledger_is_refused_and_not_shown(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"sqlite:////path|%40") as raised:
+        parse_place(text)
+    assert "secret" not in str(raised.value)
+    assert raised.value.__suppress_context__ or raised.value.__context__ is None
+
+
+def test_a_password_with_an_at_sign_is_read_when_it_is_written_as_it_must_be() -> None:
+    place = parse_place("postgresql://u:p%40s%2Fw@h/db")
+    assert isinstance(place, URL)
+    assert (place.password, place.host) == ("p@s/w", "h")
+
+
+def test_what_a_driver_repeats_of_a_url_is_masked() -> None:
+    place = parse_place("postgresql://u:hunter2@h/x?sslpassword=hunter2more&user=u")
+    assert isinstance(place, URL)
+    assert mask_secrets("no hunter2more, no hunter2: u", place) == "no ***, no ***: u"

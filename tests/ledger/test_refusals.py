@@ -1,0 +1,73 @@
+"""Kinds of refusal: what the ledger remembers of them, by account; on SQLite and on PostgreSQL."""
+
+import pytest
+
+from connector.ledger import (
+    Ledger,
+    RefusalKind,
+    find_or_add_base,
+    mark_refusal_checked,
+    mark_refusal_created,
+    read_refusal_kinds,
+    record_refusal,
+)
+from tests.ledger.moves import IDENTITY, add_base
+
+OTHER = b"j" * 16
+
+
+def test_a_kind_that_is_met_is_still_to_be_checked(ledger: Ledger) -> None:
+    base = add_base(ledger)
+    with ledger.transaction() as connection:
+        record_refusal(connection, base, "422 no", IDENTITY)
+        assert read_refusal_kinds(connection, "account") == [
+            RefusalKind("422 no", base.key, IDENTITY, has_created=False, is_checked=False)
+        ]
+
+
+def test_a_kind_that_is_met_again_is_checked_anew_by_its_latest_identity(ledger: Ledger) -> None:
+    base, elsewhere = add_base(ledger), add_base(ledger, 8)
+    with ledger.transaction() as connection:
+        record_refusal(connection, base, "422 no", IDENTITY)
+        mark_refusal_checked(connection, "account", "422 no")
+        (checked,) = read_refusal_kinds(connection, "account")
+        record_refusal(connection, elsewhere, "422 no", OTHER)
+        (kind,) = read_refusal_kinds(connection, "account")
+    assert checked.is_checked
+    assert kind == RefusalKind("422 no", elsewhere.key, OTHER, has_created=False, is_checked=False)
+
+
+def test_a_kind_that_has_created_stays_so_however_often_it_is_met(ledger: Ledger) -> None:
+    base = add_base(ledger)
+    with ledger.transaction() as connection:
+        record_refusal(connection, base, "422 no", IDENTITY)
+        mark_refusal_created(connection, "account", "422 no")
+        record_refusal(connection, base, "422 no", OTHER)
+        mark_refusal_checked(connection, "account", "422 no")
+        assert read_refusal_kinds(connection, "account") == [
+            RefusalKind("422 no", base.key, OTHER, has_created=True, is_checked=True)
+        ]
+
+
+def test_kinds_are_those_of_the_account_in_an_order_that_no_locale_changes(ledger: Ledger) -> None:
+    with ledger.transaction() as connection:
+        here, there = (find_or_add_base(connection, account, 7, None) for account in ("here", "there"))
+        for kind in ("b", "a", "B", "é", "_"):
+            record_refusal(connection, here, kind, IDENTITY)
+        record_refusal(connection, there, "a", OTHER)
+        mark_refusal_created(connection, "there", "a")
+        kinds = read_refusal_kinds(connection, "here")
+    assert [each.kind for each in kinds] == ["B", "_", "a", "b", "é"]
+    assert not any(each.has_created for each in kinds)
+
+
+@pytest.mark.parametrize("kind", ["400 a\0b", "400 half \ud83d of a pair"])
+def test_a_kind_that_cannot_be_kept_as_it_is_is_found_again(ledger: Ledger, kind: str) -> None:
+    base = add_base(ledger)
+    with ledger.transaction() as connection:
+        record_refusal(connection, base, kind, IDENTITY)
+        record_refusal(connection, base, kind, OTHER)
+        mark_refusal_checked(connection, "account", kind)
+        mark_refusal_created(connection, "account", kind)
+        (known,) = read_refusal_kinds(connection, "account")
+    assert (known.identity, known.has_created, known.is_checked) == (OTHER, True, True)

@@ -1,0 +1,125 @@
+"""What only a ledger in a SQLite file promises: how it is kept, what it costs, what is left of a person in it."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from connector.errors import LedgerError, LockedError
+from connector.ledger import Intent, Ledger, finish_run, open_ledger
+from connector.states import State
+from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run
+
+SECRET = Intent(IDENTITY, b"f" * 8, b"somebody@example.com" * 20)
+ENTRIES = 50_000
+
+
+def url_of(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+def read_all(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.glob("ledger.db*"))
+
+
+def test_a_new_ledger_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "ledger.db"
+    with open_ledger(url_of(path)) as ledger, ledger.transaction():
+        assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {0o600}
+    assert {file.name: oct(file.stat().st_mode & 0o777) for file in path.parent.iterdir()} == {
+        "ledger.db": "0o600",
+        "ledger.db.lock": "0o600",
+    }
+    assert path.parent.stat().st_mode & 0o077 == 0
+
+
+def test_it_is_set_up_to_keep_what_it_says(tmp_path: Path) -> None:
+    names = ("journal_mode", "synchronous", "secure_delete", "locking_mode", "foreign_keys")
+    with open_ledger(url_of(tmp_path / "ledger.db")) as ledger, ledger.transaction() as connection:
+        pragmas = [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names]
+    assert pragmas == ["wal", 2, 1, "normal", 1]
+
+
+@pytest.mark.parametrize("is_rejected", [False, True], ids=["confirmed", "rejected, then forgotten"])
+def test_the_body_goes_for_good_with_the_last_state_that_needs_it(tmp_path: Path, is_rejected: bool) -> None:
+    with open_ledger(url_of(tmp_path / "ledger.db")) as ledger:
+        begin_run(ledger)
+        base = add_base(ledger)
+        with ledger.transaction():
+            ledger.mark_intended(base, RUN, [SECRET])
+        if is_rejected:
+            with ledger.transaction():
+                ledger.mark_refused(base, State.SENDING, [(IDENTITY, 422, "no")])
+    assert b"somebody" in read_all(tmp_path)
+    with open_ledger(url_of(tmp_path / "ledger.db")) as ledger, ledger.transaction():
+        if is_rejected:
+            ledger.mark_forgotten(base, State.REJECTED, [IDENTITY])
+        else:
+            ledger.mark_answered(base, [(IDENTITY, 7)])
+    assert b"somebody" not in read_all(tmp_path)
+
+
+def settle(ledger: Ledger, number: int) -> None:
+    """That many creates as a run makes them: 64 intents a commit, with the answers to those before."""
+    base = add_base(ledger)
+    identities = [(each * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for each in range(number)]
+    answered: list[tuple[bytes, int]] = []
+    for start in range(0, number + 64, 64):
+        part = identities[start : start + 64]
+        with ledger.transaction():
+            ledger.mark_answered(base, answered)
+            ledger.mark_intended(base, RUN, [Intent(each, b"f" * 8, b"{}" * 200) for each in part])
+        answered = [(each, 10**9 + start) for each in part]
+
+
+def test_an_entry_costs_about_a_hundred_bytes_once_settled(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with open_ledger(url_of(path)) as ledger:
+        begin_run(ledger)
+    empty = path.stat().st_size
+    with open_ledger(url_of(path)) as ledger:
+        settle(ledger, ENTRIES)
+        with ledger.transaction() as connection:
+            assert connection.exec_driver_sql("SELECT count(*) FROM entry WHERE state = 4").scalar_one() == ENTRIES
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) - empty < 100 * ENTRIES
+
+
+def test_one_ledger_under_two_names_has_one_lock(tmp_path: Path) -> None:
+    path, other = tmp_path / "ledger.db", tmp_path / "folder" / "other.db"
+    other.parent.mkdir()
+    other.symlink_to(path)
+    with open_ledger(url_of(path)), pytest.raises(LockedError), open_ledger(url_of(other)):
+        pass
+    with open_ledger(url_of(other)), pytest.raises(LockedError), open_ledger(url_of(path)):
+        pass
+
+
+def test_the_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "crm.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE people (email)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(LedgerError, match=r"tables of something else \(people\)"), open_ledger(url_of(path)):
+        pass
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("people",)]
+    connection.close()
+
+
+def test_a_run_that_ended_well_leaves_one_file_and_its_lock(tmp_path: Path) -> None:
+    with open_ledger(url_of(tmp_path / "ledger.db")) as ledger:
+        begin_run(ledger)
+        settle(ledger, 100)
+        with ledger.transaction() as connection:
+            finish_run(connection, RUN, "ok", 1.0)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["ledger.db", "ledger.db.lock"]
+
+
+def test_a_ledger_with_two_names_is_refused_since_it_would_have_two_locks(tmp_path: Path) -> None:
+    with open_ledger(f"sqlite:///{tmp_path}/ledger.db"):
+        pass
+    (tmp_path / "other.db").hardlink_to(tmp_path / "ledger.db")
+    for name in ("ledger.db", "other.db"):
+        with pytest.raises(LedgerError, match="hard link"), open_ledger(f"sqlite:///{tmp_path}/{name}"):
+            pass

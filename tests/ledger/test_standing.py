@@ -1,0 +1,51 @@
+"""What a ledger tells of itself to whoever asks from outside a run; on SQLite and on PostgreSQL."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from connector.ledger import Base, Intent, Ledger, find_or_add_base, finish_run, open_ledger, start_run
+from connector.ledger.standing import RunRecord, count_doubts, find_run, list_runs
+from connector.states import State
+
+
+@pytest.fixture
+def ledger(ledger_url: str) -> Iterator[Ledger]:
+    """One in which no run has begun."""
+    with open_ledger(ledger_url) as ledger:
+        yield ledger
+
+
+def add_entries(ledger: Ledger, base: Base, run_key: int, numbers: range) -> list[bytes]:
+    identities = [bytes([number]) * 16 for number in numbers]
+    ledger.mark_intended(base, run_key, [Intent(identity, b"f" * 8, b"{}") for identity in identities])
+    return identities
+
+
+def test_a_run_is_found_by_its_id_and_the_latest_come_first(ledger: Ledger) -> None:
+    with ledger.transaction() as connection:
+        keys = [start_run(connection, f"run-{each}", "crm", "sync", float(each)) for each in range(4)]
+        finish_run(connection, keys[2], "partial", 9.0)
+        assert find_run(connection, "run-2") == RunRecord("run-2", "crm", "sync", 2.0, "partial")
+        assert find_run(connection, "run-3") == RunRecord("run-3", "crm", "sync", 3.0, None)
+        assert find_run(connection, "run") is None
+        assert [run.run_id for run in list_runs(connection, 2)] == ["run-3", "run-2"]
+        assert len(list_runs(connection, 9)) == 4
+
+
+def test_doubts_are_counted_by_account_and_what_is_final_is_none(ledger: Ledger) -> None:
+    with ledger.transaction() as connection:
+        run_key = start_run(connection, "run", "crm", "sync", 0.0)
+        here, there = (find_or_add_base(connection, account, 7, None) for account in ("here", "there"))
+        other = find_or_add_base(connection, "here", 8, None)
+        done = find_or_add_base(connection, "done", 7, None)
+        add_entries(ledger, here, run_key, range(1))  # being sent
+        unknown, held = add_entries(ledger, here, run_key, range(1, 3))
+        ledger.mark_lost(here, [unknown, held])
+        ledger.mark_withheld(here, [held])
+        ledger.mark_lost(other, add_entries(ledger, other, run_key, range(5, 6)))
+        ledger.mark_lost(there, add_entries(ledger, there, run_key, range(6, 8)))
+        confirmed, rejected = add_entries(ledger, done, run_key, range(9, 11))
+        ledger.mark_answered(done, [(confirmed, 1)])
+        ledger.mark_refused(done, State.SENDING, [(rejected, 422, "no")])
+        assert count_doubts(connection) == {"here": 4, "there": 2}

@@ -1,0 +1,96 @@
+"""A service that only lists, on no network and no clock, for interleavings that no real one can be made to show.
+
+`test_fake_list.py` holds it to what the sandbox answers.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from connector.api.client import Counts
+from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused
+
+Answer = Listed | Refused | Ambiguous | NotSent
+Finds = Callable[[str, str], bool]
+
+
+def exact(asked: str, stored: str) -> bool:
+    return asked == stored
+
+
+def icase(asked: str, stored: str) -> bool:
+    return asked.lower() == stored.lower()
+
+
+def partial(asked: str, stored: str) -> bool:
+    return asked.lower() in stored.lower()
+
+
+def ignored(asked: str, stored: str) -> bool:
+    return True
+
+
+@dataclass
+class FakeList:
+    """`people` are wire objects, listed in the order of `arrange`; `finds` compares the text asked for with the stored
+    one; `count` makes TotalCount of the true number; `before` sees each request first and may change the list;
+    `instead` may give another answer than the list's."""
+
+    people: list[dict[str, Any]] = field(default_factory=list)
+    finds: Finds = exact
+    arrange: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = lambda people: people
+    count: Callable[[int], int | None] = lambda number: number
+    before: Callable[[ListQuery], None] = lambda query: None
+    instead: Callable[[ListQuery], Answer | None] = lambda query: None
+    largest_limit: int = 1000
+    asked: list[ListQuery] = field(default_factory=list)
+    under_way: int = 0
+    most_under_way: int = 0
+    counts: dict[str, Counts] = field(default_factory=lambda: {"list": Counts()})
+
+    def add(self, subscriber_id: int, email: str = "", *, base: object = None, client: str = "") -> None:
+        """Somebody more, in the base 7 unless another is given."""
+        given = {"Id": 7, "Name": "News"} if base is None else base
+        self.people.append({"Id": subscriber_id, "Base": given, "Email": email, "ClientUserId": client})
+
+    async def list_subscribers(self, query: ListQuery) -> Answer:
+        self.asked.append(query)
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            await asyncio.sleep(0)
+            self.before(query)
+            answer = self.instead(query)
+            return self.answer(query) if answer is None else answer
+        finally:
+            self.under_way -= 1
+
+    def answer(self, query: ListQuery) -> Listed:
+        """The page that the query names."""
+        shown = self.arrange([each for each in self.people if self._matches(query, each)])
+        limit = min(query.limit, self.largest_limit)
+        return Listed(shown[query.offset : query.offset + limit], self.count(len(shown)), query.offset, limit)
+
+    def _matches(self, query: ListQuery, person: dict[str, Any]) -> bool:
+        if query.id is not None:
+            return bool(person["Id"] == query.id)
+        if query.email is not None:
+            return self.finds(query.email, person["Email"])
+        return query.client_user_id is None or self.finds(query.client_user_id, person["ClientUserId"])
+
+    @property
+    def pages(self) -> int:
+        """How many pages of the whole list were asked for."""
+        return sum(query == ListQuery(query.offset, query.limit) for query in self.asked)
+
+    def times(self, text: str) -> int:
+        """How often this text was asked for."""
+        return sum(text in (query.email, query.client_user_id) for query in self.asked)
+
+
+def crowd(number: int, first_id: int = 1, email: str = "p{}@crowd.org") -> list[dict[str, Any]]:
+    """So many people of another base, all of the plain class unless the pattern says otherwise."""
+    base = {"Id": 1, "Name": "Others"}
+    ids: Sequence[int] = range(first_id, first_id + number)
+    return [{"Id": each, "Base": base, "Email": email.format(each), "ClientUserId": f"c{each}"} for each in ids]

@@ -1,0 +1,208 @@
+"""Which classes of spellings the filters may be believed for."""
+
+from pathlib import Path
+from typing import Any
+
+from connector.fields.spellings import SpellingClass, classify
+from connector.load.looks.controls import Checked, check_filters, has_control
+from connector.load.looks.surveying import take_survey
+from connector.load.looks.witness import Witness
+from connector.load.session import Session
+from connector.protocol import Listed, ListQuery, Refused
+from tests.load.looks import fake_list
+from tests.load.looks.fake_list import FakeList, crowd
+from tests.load.sessions import look_at_fake, witness
+
+PLAIN, PLUS, CAPITALS = (classify("email", text) for text in ("a@x.org", "a+b@x.org", "Ann@x.org"))
+KEY = classify("client_user_id", "c1")
+
+
+def check(fake: FakeList, folder: Path, *classes: SpellingClass, case: bool = False, **options: Any) -> Checked:
+    async def look(session: Session) -> Checked:
+        await take_survey(session)
+        return await check_filters(session, classes, with_case=case)
+
+    return look_at_fake(fake, folder, look, **options)
+
+
+def with_plus() -> FakeList:
+    fake = FakeList(crowd(5))
+    for each in (11, 12, 13):
+        fake.add(each, f"p+{each}@x.org")
+    return fake
+
+
+def plus_is_a_blank(asked: str, stored: str) -> bool:
+    return asked.replace("+", " ") == stored
+
+
+def test_a_class_passes_by_somebody_of_it_on_the_list_and_fails_alone(tmp_path: Path) -> None:
+    fake = with_plus()
+    fake.finds = plus_is_a_blank
+    checked = check(fake, tmp_path, PLAIN, PLUS, CAPITALS, KEY)
+    assert (set(checked.passed), set(checked.failed)) == ({PLAIN, KEY}, {PLUS})  # of capitals, nobody is known
+
+
+def test_one_control_a_class_and_one_made_up_a_field_are_asked_for(tmp_path: Path) -> None:
+    fake = with_plus()
+    check(fake, tmp_path, PLAIN, PLUS, KEY)
+    assert len(fake.asked) == 1 + 2 + 3  # the survey, two made up, three classes
+
+
+def test_a_control_that_has_vanished_is_replaced_by_another(tmp_path: Path) -> None:
+    fake = with_plus()
+    surveyed = list(fake.people)
+
+    def vanish(query: ListQuery) -> None:
+        if query.email is not None:
+            fake.people = surveyed[7:]
+
+    fake.before = vanish
+    assert check(fake, tmp_path, PLUS).passed == {PLUS}
+    assert [fake.times(f"p+{each}@x.org") for each in (11, 12, 13)] == [1, 1, 1]
+
+
+def test_a_class_fails_when_three_of_it_do_not_come_back(tmp_path: Path) -> None:
+    fake = with_plus()
+    fake.add(14, "p+14@x.org")
+    fake.instead = lambda query: Listed([], 0, 0, 1000) if "p+1" in (query.email or "") else None
+    assert check(fake, tmp_path, PLUS).failed == {PLUS}
+    assert [fake.times(f"p+{each}@x.org") for each in (11, 12, 13, 14)] == [1, 1, 1, 0]
+
+
+def test_a_control_must_come_back_with_its_own_id(tmp_path: Path) -> None:
+    other = Listed([{"Id": 99, "Email": "p1@crowd.org"}], 1, 0, 1000)
+    fake = FakeList(crowd(1), instead=lambda query: other if query.email == "p1@crowd.org" else None)
+    assert check(fake, tmp_path, PLAIN).failed == {PLAIN}
+
+
+def test_a_filter_that_shows_somebody_made_up_is_not_used_in_this_run_any_more(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5), finds=fake_list.ignored)
+
+    async def look(session: Session) -> None:
+        await take_survey(session)
+        assert await check_filters(session, [PLAIN]) == Checked(failed=frozenset({PLAIN}))
+        assert session.lookout.useless == {"email"}
+        asked = len(fake.asked)
+        fake.finds = fake_list.exact
+        assert (await check_filters(session, [PLAIN])).passed == set()
+        assert not has_control(session, PLAIN)
+        assert len(fake.asked) == asked
+        assert (await check_filters(session, [KEY])).passed == {KEY}  # the other filter is a matter of its own
+
+    look_at_fake(fake, tmp_path, look)
+
+
+def test_a_made_up_answer_that_is_not_whole_tells_nothing_this_time(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5), count=lambda number: None)
+    assert check(fake, tmp_path, PLAIN) == Checked(failed=frozenset({PLAIN}))
+    refused = Refused(400, "no address")
+    fake = FakeList(crowd(5), instead=lambda query: refused if ".invalid" in (query.email or "") else None)
+    assert check(fake, tmp_path / "again", PLAIN) == Checked(failed=frozenset({PLAIN}))
+
+
+def test_the_made_up_are_others_each_time(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+
+    async def look(session: Session) -> None:
+        await take_survey(session)
+        await check_filters(session, [PLAIN, KEY])
+        await check_filters(session, [PLAIN, KEY])
+
+    look_at_fake(fake, tmp_path, look)
+    made_up = [query.email or query.client_user_id or "" for query in fake.asked]
+    made_up = [text for text in made_up if text.endswith(".invalid") or text.startswith("nobody-")]
+    assert len(set(made_up)) == len(made_up) == 4
+
+
+def witnesses(*texts: str) -> tuple[Witness, ...]:
+    return tuple(witness(900.0 + number, 100 + number, text) for number, text in enumerate(texts))
+
+
+def test_a_witness_by_the_text_as_sent_is_the_first_control(tmp_path: Path) -> None:
+    fake = with_plus()
+    fake.add(100, "wit+ness@x.org")
+    (sent,) = witnesses("wit+ness@x.org")
+    checked = check(fake, tmp_path, PLUS, witnesses=(sent,))
+    assert (set(checked.passed), checked.shown) == ({PLUS}, (sent,))
+    assert fake.times("p+11@x.org") == 0
+
+
+def test_a_witness_who_does_not_show_by_id_either_is_no_verdict(tmp_path: Path) -> None:
+    fake = with_plus()
+    checked = check(fake, tmp_path, PLUS, witnesses=witnesses("late+1@x.org", "late+2@x.org", "late+3@x.org"))
+    assert (set(checked.passed), checked.shown) == ({PLUS}, ())
+    assert [fake.times(f"late+{each}@x.org") for each in (1, 2, 3)] == [1, 1, 0]
+
+
+def test_lag_alone_fails_no_class(tmp_path: Path) -> None:
+    checked = check(FakeList(crowd(5)), tmp_path, PLUS, witnesses=witnesses("late+1@x.org"))
+    assert (set(checked.passed), set(checked.failed)) == (set(), set())
+
+
+def test_a_witness_who_shows_by_id_and_not_by_what_was_sent_fails_the_class(tmp_path: Path) -> None:
+    fake = with_plus()
+    fake.add(100, "WIT+NESS@X.ORG")  # the service keeps what is sent now in capitals, and tells them apart
+    checked = check(fake, tmp_path, PLUS, witnesses=witnesses("wit+ness@x.org"))
+    assert (set(checked.passed), set(checked.failed)) == (set(), {PLUS})
+
+
+def test_a_witness_who_begins_to_show_between_the_two_questions_speaks_for_the_filter(tmp_path: Path) -> None:
+    fake = with_plus()
+
+    def show_late(query: ListQuery) -> None:
+        if query.id is not None:
+            fake.add(100, "wit+ness@x.org")
+
+    fake.before = show_late
+    assert check(fake, tmp_path, PLUS, witnesses=witnesses("wit+ness@x.org")).passed == {PLUS}
+
+
+def test_there_is_a_control_for_whom_was_surveyed_or_confirmed(tmp_path: Path) -> None:
+    async def look(session: Session) -> list[bool]:
+        await take_survey(session)
+        return [has_control(session, each) for each in (PLAIN, PLUS, CAPITALS, KEY)]
+
+    options = {"witnesses": witnesses("wit+ness@x.org")}
+    assert look_at_fake(FakeList(crowd(5)), tmp_path, look, **options) == [True, True, False, True]
+
+
+def test_a_filter_is_blind_to_case_when_it_finds_each_kind_in_the_other(tmp_path: Path) -> None:
+    def lowers_what_is_asked(asked: str, stored: str) -> bool:
+        return asked.lower() == stored
+
+    def lowers_the_domain(asked: str, stored: str) -> bool:
+        return asked.partition("@")[0] == stored.partition("@")[0] and fake_list.icase(asked, stored)
+
+    def lowers_what_it_does_not_find(asked: str, stored: str) -> bool:
+        return stored in (asked, asked.lower())
+
+    with_capitals = [*crowd(3), *crowd(3, 11, "Ann{}@x.org")]
+    table = [
+        (crowd(3), fake_list.icase, True),
+        (crowd(3), fake_list.partial, True),
+        (crowd(3), fake_list.exact, False),
+        (crowd(3), lowers_the_domain, False),
+        (with_capitals, fake_list.icase, True),
+        (with_capitals, fake_list.exact, False),
+        (with_capitals, lowers_what_is_asked, False),  # whoever is kept with capitals is never found
+        (with_capitals, lowers_what_it_does_not_find, False),
+        ([], fake_list.icase, False),
+    ]
+    for number, (people, finds, is_blind) in enumerate(table):
+        checked = check(FakeList(people, finds), tmp_path / str(number), PLAIN, case=True)
+        assert checked.is_case_blind is is_blind, finds
+
+
+def test_a_filter_that_told_capitals_apart_once_is_not_asked_again(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+
+    async def look(session: Session) -> int:
+        await take_survey(session)
+        await check_filters(session, [PLAIN], with_case=True)
+        assert session.lookout.tells_capitals_apart
+        fake.asked.clear()
+        assert not (await check_filters(session, [PLAIN], with_case=True)).is_case_blind
+        return len(fake.asked)
+
+    assert look_at_fake(fake, tmp_path, look) == 2

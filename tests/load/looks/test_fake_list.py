@@ -1,0 +1,50 @@
+"""The list that the tests make up answers as the sandbox does."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from connector.load.session import Session
+from connector.protocol import Listed, ListQuery
+from connector.sandbox import SandboxProcess
+from tests.load.looks import fake_list
+from tests.load.looks.fake_list import FakeList
+from tests.load.sessions import look_at_sandbox
+from tests.sandbox.calls import Calls
+
+EMAILS = ("ann@x.org", "Ann@X.org", "joann@x.org", "a+b@x.org", "jörg@x.org", "o'neil%2b@x.org")
+QUERIES = (
+    *(ListQuery(email=text) for text in (*EMAILS, "ANN@X.ORG", "nobody@x.org")),
+    ListQuery(client_user_id="C1"),
+    ListQuery(client_user_id="c2"),
+    ListQuery(),
+    ListQuery(limit=2),
+    ListQuery(offset=4, limit=2),
+    ListQuery(offset=9, limit=2),
+)
+
+
+def describe(listed: object) -> tuple[object, ...]:
+    assert isinstance(listed, Listed)
+    rows = [(row["Id"], row["Base"]["Id"], row["Email"], row["ClientUserId"]) for row in listed.subscribers]
+    return rows, listed.total_count, listed.offset, listed.limit
+
+
+@pytest.mark.parametrize("filters", ["exact", "icase", "partial", "ignored"])
+def test_the_made_up_list_answers_as_the_sandbox_does(sandbox: SandboxProcess, tmp_path: Path, filters: str) -> None:
+    sandbox.switch(filters=filters)
+    fake = FakeList(finds=getattr(fake_list, filters))
+    for number, email in enumerate(EMAILS):
+        subscriber = Calls(sandbox).create(email, base={"Id": 7}, ClientUserId=f"C{number}").json["Subscriber"]
+        fake.add(subscriber["Id"], email, client=f"C{number}")
+    queries = (*QUERIES, ListQuery(id=fake.people[2]["Id"])) if filters != "ignored" else QUERIES
+
+    async def ask(session: Session) -> Sequence[object]:
+        return [describe(await session.client.list_subscribers(query)) for query in queries]
+
+    async def ask_fake() -> Sequence[object]:
+        return [describe(await fake.list_subscribers(query)) for query in queries]
+
+    assert asyncio.run(ask_fake()) == look_at_sandbox(sandbox, tmp_path, ask)

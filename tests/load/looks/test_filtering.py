@@ -1,0 +1,274 @@
+"""Whom a look by filters finds, whom it misses, and whom it leaves untold: on a service made up for it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector.errors import RunAborted
+from connector.load.looks.filtering import can_tell, count_requests, look_by_filter
+from connector.load.looks.sighting import Sighting
+from connector.load.looks.surveying import take_survey
+from connector.load.session import Session
+from connector.protocol import Listed, ListQuery, Refused
+from tests.load.looks import fake_list
+from tests.load.looks.fake_list import FakeList, crowd
+from tests.load.sessions import VirtualTime, identity, look_at_fake, told, want, witness
+
+NOBODY = float("-inf")
+
+
+def look(fake: FakeList, folder: Path, *texts: str, in_any_spelling: bool = False, **options: Any) -> Sighting:
+    wanted = [want(text, in_any_spelling=in_any_spelling) for text in texts]
+    return look_at_fake(fake, folder, lambda session: look_by_filter(session, wanted), **options)
+
+
+def digests(*texts: str) -> set[bytes]:
+    return {identity(text) for text in texts}
+
+
+def test_who_is_there_is_found_and_who_is_not_is_missed(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+    fake.add(50, "ann@x.org")
+    sighting = look(fake, tmp_path, "ann@x.org", "bob@x.org")
+    assert sighting.found == {identity("ann@x.org"): (50,)}
+    assert sighting.missed == digests("bob@x.org")
+    assert (sighting.started_at, sighting.latest_seen_at, sighting.lag_s) == (1000.0, NOBODY, 0.0)
+
+
+def test_all_the_ids_of_an_identity_in_the_base_are_told_and_those_of_other_bases_are_not(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5), fake_list.icase)
+    for subscriber_id, email, base in ((52, "ann@x.org", 7), (51, "Ann@X.org", 7), (50, "ann@x.org", 8)):
+        fake.add(subscriber_id, email, base={"Id": base, "Name": f"b{base}"})
+    fake.add(60, "bob@x.org", base={"Id": 8, "Name": "b8"})
+    sighting = look(fake, tmp_path, "ann@x.org", "bob@x.org")
+    assert sighting.found == {identity("ann@x.org"): (51, 52)}
+    assert sighting.missed == digests("bob@x.org")
+
+
+def test_what_a_filter_shows_beyond_what_was_asked_for_is_not_taken_for_it(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5), fake_list.partial)
+    fake.add(50, "joann@x.org")
+    assert told(look(fake, tmp_path, "ann@x.org")) == ({}, digests("ann@x.org"))
+
+
+def test_a_base_known_by_its_name_is_compared_by_that(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+    fake.add(50, "ann@x.org", base={"Id": 8, "Name": "Shop"})
+    fake.add(51, "bob@x.org", base={"Id": 7, "Name": "News"})
+    sighting = look(fake, tmp_path, "ann@x.org", "bob@x.org", base_id=None, name="News")
+    assert (set(sighting.found), set(sighting.missed)) == (digests("bob@x.org"), digests("ann@x.org"))
+
+
+def test_a_name_that_two_bases_bear_ends_the_run_even_over_two_batches(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+    fake.add(50, "p0@x.org", base={"Id": 8, "Name": "News"})
+    fake.add(51, "p500@x.org", base={"Id": 7, "Name": "News"})
+    with pytest.raises(RunAborted, match="several bases"):
+        look(fake, tmp_path, *(f"p{each}@x.org" for each in range(501)), base_id=None, name="News")
+
+
+def test_a_class_whose_filter_fails_is_untold_and_the_others_are_not(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5), lambda asked, stored: asked.replace("+", " ") == stored)
+    fake.add(50, "known+1@x.org")
+    fake.add(51, "ann+b@x.org")
+    sighting = look(fake, tmp_path, "ann+b@x.org", "cem+d@x.org", "bob@x.org")
+    assert told(sighting) == ({}, digests("bob@x.org"))
+
+
+def test_a_class_that_failed_is_not_asked_for(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5) + crowd(3, 20, "p+{}@x.org"), lambda asked, stored: "+" not in asked and asked == stored)
+    look(fake, tmp_path, "ann+b@x.org", "bob@x.org")
+    assert (fake.times("ann+b@x.org"), fake.times("bob@x.org")) == (0, 1)
+
+
+def test_a_class_that_passes_only_afterwards_misses_nobody(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))  # the one witness with a plus begins to show while others are looked up
+
+    def show_late(query: ListQuery) -> None:
+        if query.email == "ann+b@x.org" and len(fake.people) == 5:
+            fake.add(100, "wit+ness@x.org")
+
+    fake.before = show_late
+    witnesses = (witness(990.0, 100, "wit+ness@x.org"),)
+    assert look(fake, tmp_path, "ann+b@x.org", "bob@x.org", witnesses=witnesses).missed == digests("bob@x.org")
+
+
+def test_without_a_control_of_its_class_somebody_may_be_found_and_not_missed(tmp_path: Path) -> None:
+    fake = FakeList(crowd(1000))
+    fake.add(2000, "ann+b@x.org")  # not on the first page: nobody surveyed has a plus
+    sighting = look(fake, tmp_path, "ann+b@x.org", "cem+d@x.org")
+    assert told(sighting) == ({identity("ann+b@x.org"): (2000,)}, set())
+
+
+def test_every_spelling_is_asked_for_and_each_needs_its_control(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+    fake.add(50, "bob@x.org")  # was sent as Bob@X.org, and is kept in lower case
+    sighting = look(fake, tmp_path, "Bob@X.org", "Ann@X.org")
+    assert sighting.found == {identity("bob@x.org"): (50,)}
+    assert sighting.missed == set()  # nobody is kept with capitals, so nobody knows what asking with them is worth
+    assert [fake.times(text) for text in ("Ann@X.org", "Ann@x.org", "ann@x.org")] == [1, 1, 1]
+
+
+def test_a_service_that_lowers_domains_and_compares_case_never_misses_whom_it_has(tmp_path: Path) -> None:
+    def keep(email: str) -> str:
+        local, _, domain = email.partition("@")
+        return f"{local}@{domain.lower()}"
+
+    fake = FakeList(crowd(5) + crowd(3, 20, "Anna{}@crowd.org"))
+    sent = [f"{name}@{domain}" for name in ("ann", "Bob") for domain in ("x.org", "X.org")]
+    for number, email in enumerate(sent):
+        fake.add(100 + number, keep(f"is.there.{email}"))
+    sighting = look(fake, tmp_path, *sent, *(f"is.there.{email}" for email in sent))
+    assert set(sighting.found) == digests(*(f"is.there.{email}" for email in sent))
+    assert sighting.missed == digests("ann@x.org", "bob@x.org")  # asked for as x.org too, which is told
+
+
+def test_ignored_filters_tell_nothing_and_are_asked_once(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5), fake_list.ignored)
+    fake.add(50, "ann@x.org")
+    sighting = look(fake, tmp_path, "ann@x.org", "bob@x.org")
+    assert told(sighting) == ({}, set())
+    assert len(fake.asked) == 2  # the survey, and somebody made up
+
+
+@pytest.mark.parametrize("count", [lambda number: None, lambda number: number + 1, lambda number: max(0, number - 1)])
+def test_a_total_count_that_is_missing_or_contradicts_the_rows_misses_nobody(tmp_path: Path, count: Any) -> None:
+    fake = FakeList(crowd(5), count=count)
+    assert look(fake, tmp_path, "bob@x.org").missed == set()
+
+
+def test_an_answer_that_is_not_whole_misses_nobody_though_the_controls_pass(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5), instead=lambda query: Listed([], None, 0, 1000) if query.email == "bob@x.org" else None)
+    assert look(fake, tmp_path, "bob@x.org", "cem@x.org").missed == digests("cem@x.org")
+
+
+def test_one_spelling_whose_answer_is_not_whole_is_enough_to_leave_it_untold(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5) + crowd(3, 20, "Anna{}@crowd.org"))
+    fake.instead = lambda query: Refused(400, "no") if query.email == "Bob@x.org" else None
+    assert look(fake, tmp_path, "Bob@x.org", "Cem@x.org").missed == digests("cem@x.org")
+
+
+@pytest.mark.parametrize(("matches", "is_missed"), [(49, True), (51, False)])
+def test_a_partial_match_over_many_pages_is_read_up_to_five(matches: int, is_missed: bool, tmp_path: Path) -> None:
+    fake = FakeList([*crowd(8), *crowd(matches, 100, "p{}.ann@x.org")], fake_list.partial, largest_limit=10)
+    assert (look(fake, tmp_path, "ann@x.org").missed == digests("ann@x.org")) is is_missed
+
+
+def test_a_filter_that_stops_working_in_the_middle_of_a_batch_misses_nobody_of_it(tmp_path: Path) -> None:
+    people = [f"p{each}@x.org" for each in range(900)]
+    fake = FakeList(crowd(5))
+    fake.instead = lambda query: Listed([], 0, 0, 1000) if len(fake.asked) > 500 and query.email else None
+    missed = look(fake, tmp_path, *people).missed
+    assert missed == digests(*people[:300])
+    assert len(fake.asked) < 650  # and nobody more is asked for
+
+
+def test_controls_are_renewed_for_each_look(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+
+    async def look_twice(session: Session) -> None:
+        assert (await look_by_filter(session, [want("bob@x.org")])).missed
+        fake.finds = lambda asked, stored: False
+        assert not (await look_by_filter(session, [want("bob@x.org")])).missed
+
+    look_at_fake(fake, tmp_path, look_twice)
+
+
+@pytest.mark.parametrize(
+    ("finds", "missed"),
+    [(fake_list.exact, set()), (fake_list.icase, {"bob@x.org"}), (fake_list.partial, {"bob@x.org"})],
+)
+def test_who_may_be_there_in_other_capitals_is_missed_only_by_a_filter_that_is_blind_to_them(
+    finds: fake_list.Finds, missed: set[str], tmp_path: Path
+) -> None:
+    fake = FakeList(crowd(5) + crowd(3, 20, "p{}@bücher.de") + crowd(3, 30, "p{}@xn--bcher-kva.de"), finds)
+    fake.add(50, "Ann@X.org")  # signed up elsewhere
+    wanted = ("ann@x.org", "bob@x.org", "eva@bücher.de")
+    sighting = look(fake, tmp_path, *wanted, in_any_spelling=True)
+    assert set(sighting.found) == (digests("ann@x.org") if missed else set())
+    assert sighting.missed == digests(*missed)  # eva's domain may be kept in yet another form
+    if not missed:
+        assert fake.times("bob@x.org") == 0  # nothing is asked that could not be believed
+
+
+def test_a_client_user_id_keeps_its_case_and_needs_no_blindness(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+    fake.add(50, client="c50")
+    wanted = [want(text, "client_user_id", in_any_spelling=True) for text in ("c50", "c99")]
+    sighting = look_at_fake(fake, tmp_path, lambda session: look_by_filter(session, wanted))
+    assert sighting.found == {identity("c50", "client_user_id"): (50,)}
+    assert sighting.missed == {identity("c99", "client_user_id")}
+
+
+def test_the_latest_witness_is_looked_up_before_anybody_else(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+    fake.add(100, "wit@x.org")
+    witnesses = (witness(950.0, 99, "gone@x.org"), witness(990.0, 100, "wit@x.org"))
+    sighting = look(fake, tmp_path, "bob@x.org", witnesses=witnesses)
+    assert (sighting.latest_seen_at, sighting.lag_s) == (990.0, 0.0)
+    asked = [query.email for query in fake.asked]
+    assert asked.index("wit@x.org") < asked.index("bob@x.org")
+
+
+def test_a_witness_who_does_not_show_is_a_lag_since_it_was_confirmed(tmp_path: Path) -> None:
+    sighting = look(FakeList(crowd(5)), tmp_path, "bob@x.org", witnesses=(witness(940.0, 100, "wit@x.org"),))
+    assert (sighting.latest_seen_at, sighting.lag_s) == (NOBODY, 60.0)
+    assert sighting.missed == digests("bob@x.org")
+
+
+def test_a_witness_whose_class_has_not_passed_is_no_sign_of_lag(tmp_path: Path) -> None:
+    sighting = look(FakeList(crowd(5)), tmp_path, "bob@x.org", witnesses=(witness(940.0, 100, "w+t@x.org"),))
+    assert (sighting.latest_seen_at, sighting.lag_s) == (NOBODY, 0.0)
+
+
+def test_a_survey_is_read_once_and_again_when_it_is_old(tmp_path: Path) -> None:
+    fake, time = FakeList(crowd(5)), VirtualTime()
+
+    async def look_three_times(session: Session) -> None:
+        await look_by_filter(session, [want("bob@x.org")])
+        await look_by_filter(session, [want("bob@x.org")])
+        assert fake.pages == 1
+        time.now += 60
+        await look_by_filter(session, [want("bob@x.org")])
+        assert fake.pages == 2
+
+    look_at_fake(fake, tmp_path, look_three_times, time=time, fresh_s=60)
+
+
+def test_the_requests_are_as_many_as_were_counted_before(tmp_path: Path) -> None:
+    fake = FakeList([*crowd(3), *crowd(3, 20, "A{}@crowd.org"), *crowd(3, 30, "p+{}@crowd.org")], fake_list.icase)
+    fake.add(100, "wit@x.org")
+    wanted = [want(f"{start}{each}@x.org") for each in range(150) for start in ("p", "P", "p+")]
+    wanted += [want(f"k{each}", "client_user_id") for each in range(50)]
+
+    async def look_and_count(session: Session) -> None:
+        for in_any_spelling in (False, True):
+            await take_survey(session)
+            fake.asked.clear()
+            asked = [replace(each, in_any_spelling=in_any_spelling) for each in wanted]
+            assert not (await look_by_filter(session, asked)).found
+            expected = count_requests(asked)
+            assert expected - 4 <= len(fake.asked) <= expected  # the witness may be among the controls
+
+    look_at_fake(fake, tmp_path, look_and_count, witnesses=(witness(990.0, 100, "wit@x.org"),))
+
+
+def test_a_plain_address_costs_one_request_beside_the_controls(tmp_path: Path) -> None:
+    assert count_requests([want("a@x.org"), want("b@x.org")]) - count_requests([want("a@x.org")]) == 1
+
+
+def test_whom_a_filter_may_tell_is_known_before_it_is_asked(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5) + crowd(3, 20, "p+{}@bücher.de"))
+
+    async def ask(session: Session) -> None:
+        await take_survey(session)
+        told = {text: can_tell(session, want(text)) for text in ("a@x.org", "a+b@x.org", "a+b@bücher.de", "A@x.org")}
+        assert told == {"a@x.org": True, "a+b@x.org": False, "a+b@bücher.de": False, "A@x.org": False}
+        assert can_tell(session, want("a@x.org", in_any_spelling=True))
+        session.lookout.tells_capitals_apart = True
+        assert not can_tell(session, want("a@x.org", in_any_spelling=True))
+        assert can_tell(session, want("c9", "client_user_id", in_any_spelling=True))
+
+    look_at_fake(fake, tmp_path, ask)

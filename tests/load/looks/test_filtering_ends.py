@@ -1,0 +1,58 @@
+"""How a look by filters ends when the service or the run does, and what it says and asks meanwhile."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from connector.api.listing import ListFailed
+from connector.errors import RunAborted
+from connector.load.looks.filtering import look_by_filter
+from connector.load.session import Session
+from connector.protocol import Ambiguous, ListQuery, Refused
+from tests.load.looks.fake_list import FakeList, crowd
+from tests.load.sessions import look_at_fake, want, witness
+
+
+@pytest.mark.parametrize("answer", [Refused(403, "no"), Ambiguous(500, "broken"), Refused(429, "slow down")])
+def test_a_service_that_stops_answering_ends_the_look(answer: Refused | Ambiguous, tmp_path: Path) -> None:
+    fake = FakeList(crowd(5), instead=lambda query: answer if query.email == "p7@x.org" else None)
+    wanted = [want(f"p{each}@x.org") for each in range(50)]
+    with pytest.raises(ListFailed):
+        look_at_fake(fake, tmp_path, lambda session: look_by_filter(session, wanted))
+
+
+def test_nothing_hangs_and_nothing_is_asked_any_more_when_the_run_is_stopped(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+
+    async def look_and_stop(session: Session) -> None:
+        fake.before = lambda query: session.stopping.set() if query.email == "p7@x.org" else None
+        with pytest.raises(RunAborted, match="stopped"):
+            await look_by_filter(session, [want(f"p{each}@x.org") for each in range(200)])
+        asked = len(fake.asked)
+        await asyncio.sleep(0)
+        assert (len(fake.asked), fake.under_way) == (asked, 0)
+        assert asked < 120
+
+    look_at_fake(fake, tmp_path, look_and_stop)
+
+
+def test_nothing_that_is_said_names_anybody(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5), instead=lambda query: Refused(403, "no") if query.email == "ann@x.org" else None)
+
+    async def fail(session: Session) -> None:
+        with pytest.raises(ListFailed) as failure:
+            await look_by_filter(session, [want("ann@x.org")])
+        said = f"{failure.value} {session.activity} {want('ann@x.org')!r} {session.lookout!r} {session.witnesses!r}"
+        assert "@" not in said
+        assert session.activity == "looking for 1 by the list's filters"
+
+    look_at_fake(fake, tmp_path, fail, witnesses=(witness(940.0, 100, "wit@x.org"),))
+
+
+def test_a_query_has_one_filter_only(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+    witnesses = (witness(940.0, 100, "wit@x.org"),)
+    look_at_fake(fake, tmp_path, lambda session: look_by_filter(session, [want("ann@x.org")]), witnesses=witnesses)
+    for query in fake.asked:
+        assert query in (ListQuery(), ListQuery(email=query.email), ListQuery(id=query.id))

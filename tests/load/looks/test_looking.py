@@ -1,0 +1,259 @@
+"""Which way of looking is taken first, and what the other makes of whom that leaves untold."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector.api.listing import ListFailed
+from connector.load.looks.looking import Estimate, estimate, list_base, look_by_filter, look_for
+from connector.load.looks.sighting import Sighting, Wanted
+from connector.load.session import Session
+from connector.protocol import Ambiguous, Listed, ListQuery, Refused
+from tests.load.looks import fake_list
+from tests.load.looks.fake_list import FakeList, crowd
+from tests.load.sessions import identity, look_at_fake, told, want, witness
+
+NOBODY = float("-inf")
+LONG = 20_000  # a sweep of so many takes 22 requests
+
+
+def look(fake: FakeList, folder: Path, *texts: str, in_any_spelling: bool = False, **options: Any) -> Sighting:
+    wanted = [want(text, in_any_spelling=in_any_spelling) for text in texts]
+    return look_at_fake(fake, folder, lambda session: look_for(session, wanted), **options)
+
+
+def has_swept(fake: FakeList) -> bool:
+    return fake.pages > 2
+
+
+def shuffled(fake: FakeList) -> None:
+    fake.arrange = lambda people: random.Random(len(fake.asked)).sample(people, len(people))
+
+
+def test_a_few_on_a_long_list_are_looked_up_by_filters(tmp_path: Path) -> None:
+    fake = FakeList(crowd(LONG))
+    fake.add(30_000, "ann@x.org")
+    sighting = look(fake, tmp_path, "ann@x.org", "bob@x.org")
+    assert (set(sighting.found), set(sighting.missed)) == ({identity("ann@x.org")}, {identity("bob@x.org")})
+    assert (fake.pages, len(fake.asked)) == (1, 1 + 2 + 2 * 2)
+
+
+@pytest.mark.parametrize(("number", "people"), [(1, 100), (40, LONG)])
+def test_many_or_a_short_list_are_looked_for_by_a_sweep(number: int, people: int, tmp_path: Path) -> None:
+    fake = FakeList(crowd(people))
+    wanted = [f"ann{each}@x.org" for each in range(number)]
+    sighting = look(fake, tmp_path, *wanted)
+    assert sighting.missed == {identity(each) for each in wanted}
+    assert fake.pages == len(fake.asked)
+
+
+def test_nobody_is_looked_for_without_a_request(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+    assert look(fake, tmp_path) == Sighting({}, frozenset(), NOBODY, 0.0, 1000.0)
+    assert fake.asked == []
+
+
+def test_somebody_without_a_control_of_their_class_is_swept_for_at_once(tmp_path: Path) -> None:
+    fake = FakeList(crowd(LONG))
+    assert look(fake, tmp_path, "a+b@x.org").missed == {identity("a+b@x.org")}
+    assert fake.pages == len(fake.asked)
+
+
+def test_ignored_filters_are_given_up_for_the_run_and_a_sweep_tells(tmp_path: Path) -> None:
+    fake = FakeList(crowd(LONG), fake_list.ignored)
+
+    async def look_twice(session: Session) -> int:
+        assert (await look_for(session, [want("bob@x.org")])).missed
+        fake.asked.clear()
+        assert (await look_for(session, [want("bob@x.org")])).missed
+        return len(fake.asked) - fake.pages
+
+    assert look_at_fake(fake, tmp_path, look_twice) == 0
+
+
+def test_whom_filters_leave_untold_a_sweep_tells(tmp_path: Path) -> None:
+    fake = FakeList([*crowd(3, 50_000, "p+{}@crowd.org"), *crowd(LONG)])
+    fake.finds = lambda asked, stored: asked.replace("+", " ") == stored
+    fake.add(60_000, "ann+b@x.org")
+    sighting = look(fake, tmp_path, "ann+b@x.org", "bob@x.org", "c+d@x.org")
+    assert set(sighting.found) == {identity("ann+b@x.org")}
+    assert sighting.missed == {identity("bob@x.org"), identity("c+d@x.org")}
+    assert has_swept(fake)
+
+
+def test_a_list_in_no_stable_order_is_looked_up_by_filters_and_by_those_first_from_then_on(tmp_path: Path) -> None:
+    fake = FakeList(crowd(40), largest_limit=20)
+    fake.add(60_000, "ann@x.org")
+    shuffled(fake)
+
+    async def look_twice(session: Session) -> None:
+        wanted = [want("ann@x.org"), *(want(f"bob{each}@x.org") for each in range(50))]
+        for _ in range(2):
+            sighting = await look_for(session, wanted)
+            assert set(sighting.found) == {wanted[0].identity}
+            assert sighting.missed == {each.identity for each in wanted[1:]}
+        swept = fake.pages
+        assert (await look_for(session, wanted)).missed
+        assert fake.pages == swept
+
+    look_at_fake(fake, tmp_path, look_twice)
+
+
+def test_where_neither_can_tell_somebody_is_untold(tmp_path: Path) -> None:
+    fake = FakeList(crowd(60), fake_list.ignored, largest_limit=10)
+    shuffled(fake)
+    sighting = look(fake, tmp_path, "bob@x.org")
+    assert told(sighting) == ({}, set())
+
+
+@pytest.mark.parametrize("answer", [Ambiguous(500, "broken"), Refused(404, "no"), Refused(429, "slow down")])
+def test_a_text_on_which_the_service_chokes_is_swept_for(answer: Ambiguous | Refused, tmp_path: Path) -> None:
+    fake = FakeList(crowd(LONG), instead=lambda query: answer if query.email == "bob@x.org" else None)
+
+    async def look_twice(session: Session) -> int:
+        assert (await look_for(session, [want("bob@x.org")])).missed
+        fake.asked.clear()
+        assert (await look_for(session, [want("bob@x.org")])).missed
+        return len(fake.asked) - fake.pages
+
+    assert look_at_fake(fake, tmp_path, look_twice) == 0  # and not asked for again in this run
+
+
+def test_a_token_that_is_refused_ends_the_look(tmp_path: Path) -> None:
+    fake = FakeList(crowd(LONG), instead=lambda query: Refused(401, "no") if query.email else None)
+    with pytest.raises(ListFailed, match="token"):
+        look(fake, tmp_path, "bob@x.org")
+
+
+def test_a_service_that_gives_no_list_ends_the_look(tmp_path: Path) -> None:
+    fake = FakeList(crowd(LONG), instead=lambda query: Ambiguous(500, "broken") if len(fake.asked) > 3 else None)
+    with pytest.raises(ListFailed):
+        look(fake, tmp_path, "bob@x.org")
+
+
+def test_filters_that_do_not_show_what_we_send_miss_nobody_and_a_sweep_tells(tmp_path: Path) -> None:
+    """The service keeps in capitals what is sent now, tells them apart, and has older people in lower case."""
+    fake = FakeList(crowd(LONG))
+    fake.add(60_000, "WIT@X.ORG")
+    fake.add(60_001, "LOST@X.ORG")
+    witnesses = (witness(900.0, 60_000, "wit@x.org"),)
+    assert set(look(fake, tmp_path, "lost@x.org", witnesses=witnesses).found) == {identity("lost@x.org")}
+
+
+def test_witnesses_of_another_class_that_no_filter_shows_are_left_to_a_sweep(tmp_path: Path) -> None:
+    fake = FakeList(crowd(LONG))
+    fake.add(60_000, "wit ness@x.org")  # was sent with a plus: what the service makes of one is not known
+
+    async def look_twice(session: Session) -> list[float]:
+        return [(await look_for(session, [want("bob@x.org")])).latest_seen_at for _ in range(2)]
+
+    witnesses = (witness(900.0, 60_000, "wit+ness@x.org"),)
+    assert look_at_fake(fake, tmp_path, look_twice, witnesses=witnesses) == [NOBODY, 900.0]
+
+
+def test_a_lag_that_filters_show_is_no_reason_to_sweep(tmp_path: Path) -> None:
+    fake = FakeList(crowd(LONG))
+    sighting = look(fake, tmp_path, "bob@x.org", witnesses=(witness(900.0, 60_000, "wit@x.org"),))
+    assert (set(sighting.missed), sighting.lag_s) == ({identity("bob@x.org")}, 100.0)
+    assert fake.pages == 1
+
+
+def test_of_two_looks_the_witness_must_show_to_each_that_missed_anybody(tmp_path: Path) -> None:
+    fake = FakeList([*crowd(3, 1, "p+{}@crowd.org"), *crowd(LONG, 10)])
+    fake.finds = lambda asked, stored: asked.replace("+", " ") == stored
+    fake.add(60_000, "wit@x.org")
+    witnesses = (witness(900.0, 60_000, "wit@x.org"),)
+    sighting = look(fake, tmp_path, "bob@x.org", "c+d@x.org", witnesses=witnesses)
+    assert len(sighting.missed) == 2
+    assert sighting.latest_seen_at == NOBODY  # the filter showed them; the first sweep of many pages does not count
+
+
+def test_who_is_there_in_other_capitals_is_found_where_that_is_asked_for(tmp_path: Path) -> None:
+    fake = FakeList(crowd(LONG))
+    fake.add(60_000, "Ann@X.org")
+    assert set(look(fake, tmp_path, "ann@x.org", in_any_spelling=True).found) == {identity("ann@x.org")}
+    assert has_swept(fake)
+
+
+def asked_for(number: int, *, in_any_spelling: bool = False) -> list[Wanted]:
+    return [want(f"q{each}@x.org", in_any_spelling=in_any_spelling) for each in range(number)]
+
+
+def test_an_estimate_takes_one_page_once_and_none_after_a_listing(tmp_path: Path) -> None:
+    async def ask(session: Session) -> None:
+        expected = Estimate(23, 10 + 2 * 2 + 1, frozenset(), is_list_unreadable=False)
+        assert await estimate(session, asked_for(10)) == expected
+        assert len(fake.asked) == 1
+        assert (await estimate(session, asked_for(10))).is_filter_cheaper
+        assert not (await estimate(session, asked_for(19))).is_filter_cheaper
+        assert len(fake.asked) == 1
+
+    fake = FakeList(crowd(LONG))
+    look_at_fake(fake, tmp_path, ask)
+
+    async def list_first(session: Session) -> None:
+        await list_base(session)
+        asked = len(fake.asked)
+        assert (await estimate(session, asked_for(1))).listing == asked
+        assert len(fake.asked) == asked
+
+    fake = FakeList(crowd(LONG))
+    look_at_fake(fake, tmp_path / "again", list_first)
+
+
+def test_an_estimate_is_right_about_a_sweep_in_id_order(tmp_path: Path) -> None:
+    for number in (0, 1, 999, 1000, 1001, 5000, LONG):
+        fake = FakeList(crowd(number))
+
+        async def ask(session: Session) -> tuple[int | None, int]:
+            expected = (await estimate(session, asked_for(1))).listing
+            fake.asked.clear()  # noqa: B023 - called at once
+            await list_base(session)
+            return expected, len(fake.asked)  # noqa: B023
+
+        expected, taken = look_at_fake(fake, tmp_path / str(number), ask)
+        assert expected is not None
+        assert taken - 1 <= expected <= taken + 1, number
+
+
+def test_an_estimate_names_whom_no_filter_can_tell(tmp_path: Path) -> None:
+    async def ask(session: Session) -> None:
+        plus = [want("a+b@x.org")]
+        assert (await estimate(session, asked_for(1) + plus)).untellable == {plus[0].identity}
+        session.lookout.tells_capitals_apart = True
+        assert (await estimate(session, asked_for(1))).is_filter_cheaper
+        assert not (await estimate(session, asked_for(1, in_any_spelling=True))).is_filter_cheaper
+
+    look_at_fake(FakeList(crowd(LONG)), tmp_path, ask)
+
+
+def test_a_list_whose_length_is_not_told_is_swept(tmp_path: Path) -> None:
+    async def ask(session: Session) -> Estimate:
+        return await estimate(session, asked_for(1))
+
+    cost = look_at_fake(FakeList(crowd(LONG), count=lambda number: None), tmp_path, ask)
+    assert (cost.listing, cost.is_filter_cheaper) == (None, False)
+
+
+def test_a_look_before_creating_by_filters_alone_says_whom_it_could_not_tell(tmp_path: Path) -> None:
+    fake = FakeList(crowd(50), fake_list.icase)
+    fake.instead = lambda query: Listed([], None, 0, 1000) if query.email == "q1@x.org" else None
+    wanted = asked_for(3, in_any_spelling=True)
+    sighting = look_at_fake(fake, tmp_path, lambda session: look_by_filter(session, wanted))
+    assert sighting.missed == {wanted[0].identity, wanted[2].identity}
+
+
+def test_looks_that_are_made_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    fake = FakeList(crowd(LONG))
+    fake.add(60_000, "q3@x.org")
+
+    async def look_at_once(session: Session) -> list[Sighting]:
+        return await asyncio.gather(*(look_for(session, [each]) for each in asked_for(20)))
+
+    sightings = look_at_fake(fake, tmp_path, look_at_once)
+    assert [bool(each.found) for each in sightings] == [number == 3 for number in range(20)]
+    assert all(len(each.missed) == 1 for number, each in enumerate(sightings) if number != 3)
+    assert all(query.offset == 0 for query in fake.asked if query != ListQuery(query.offset, query.limit))

@@ -1,0 +1,59 @@
+"""What is kept of those who are seen on the list, to make controls with."""
+
+from typing import Any
+
+import pytest
+
+from connector.fields.spellings import SpellingClass, classify
+from connector.load.looks.lookout import Specimen, Survey
+
+PLAIN, PLUS = classify("email", "a@x.org"), classify("email", "a+b@x.org")
+KEY = classify("client_user_id", "k")
+
+
+def survey(*people: dict[str, Any]) -> dict[SpellingClass, list[Specimen]]:
+    taken = Survey(0.0)
+    taken.note(people)
+    return taken.specimens
+
+
+def test_both_identities_of_somebody_are_kept_by_class() -> None:
+    kept = survey({"Id": 1, "Email": "a+b@x.org", "ClientUserId": "k1"}, {"Id": 2, "Email": "c@x.org"})
+    assert kept == {PLUS: [Specimen(1, "a+b@x.org")], KEY: [Specimen(1, "k1")], PLAIN: [Specimen(2, "c@x.org")]}
+
+
+@pytest.mark.parametrize(
+    "person",
+    [
+        {"Id": 1},
+        {"Id": 1, "Email": None, "ClientUserId": ""},
+        {"Id": 1, "Email": 5},
+        {"Id": None, "Email": "a@x.org"},
+        {"Id": True, "Email": "a@x.org"},
+        {"Email": "a@x.org"},
+        {"Id": 1, "Email": "a\ud83d@x.org"},  # half a character, as JSON may hold: no URL can
+    ],
+)
+def test_whom_no_filter_could_be_tried_with_is_not_kept(person: dict[str, Any]) -> None:
+    assert survey(person) == {}
+
+
+def test_three_of_a_class_are_kept_however_many_there_are() -> None:
+    kept = survey(*({"Id": each, "Email": f"{start}{each}@x.org"} for each in range(1000) for start in ("p", "p+")))
+    assert {spelling: [each.subscriber_id for each in those] for spelling, those in kept.items()} == {
+        PLAIN: [0, 1, 2],
+        PLUS: [0, 1, 2],
+    }
+
+
+def test_the_classes_are_bounded() -> None:
+    marks = "!#$%&'*/=?^`{|}~"
+    people = [{"Id": 1, "Email": f"{a}{b}{c}@x.org"} for a in marks for b in marks for c in marks]
+    assert len(survey(*people)) == 500
+
+
+def test_those_with_nothing_but_capitals_are_found() -> None:
+    taken = Survey(0.0)
+    texts = ("a@x.org", "A@x.org", "a@X.org", "A+b@x.org", "É@x.org")
+    taken.note([{"Id": each, "Email": text, "ClientUserId": "K"} for each, text in enumerate(texts)])
+    assert [each.text for each in taken.find_with_capitals()] == ["A@x.org", "a@X.org"]

@@ -1,0 +1,162 @@
+"""What one look-up by a filter shows, and how many are made together."""
+
+import asyncio
+import random
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from connector.api.listing import ListFailed
+from connector.errors import RunAborted
+from connector.load.looks.lookups import Shown, ask, look_up, look_up_together
+from connector.load.session import Session
+from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused
+from tests.load.looks import fake_list
+from tests.load.looks.fake_list import Answer, FakeList
+from tests.load.sessions import look_at_fake
+
+ANN, BOB = {"Id": 1, "Email": "ann@x.org"}, {"Id": 2, "Email": "bob@x.org"}
+
+
+def answer_once(listed: Answer, folder: Path) -> Shown:
+    return look_at_fake(
+        FakeList(instead=lambda query: listed), folder, lambda session: ask(session, ListQuery(email="ann@x.org"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("listed", "is_whole"),
+    [
+        (Listed([ANN], 1, 0, 1000), True),
+        (Listed([], 0, 0, 1000), True),
+        (Listed([ANN, BOB], 2, 0, 3), True),
+        (Listed([ANN, BOB], 2, 0, 2), False),  # as many as fit: there may be more
+        (Listed([ANN], 2, 0, 1000), False),
+        (Listed([], 1, 0, 1000), False),
+        (Listed([ANN], 0, 0, 1000), False),
+        (Listed([ANN], None, 0, 1000), False),
+        (Listed([ANN], 1, 0, None), False),
+        (Listed([], 0, 0, 0), False),
+        (Listed([ANN, ANN], 2, 0, 1000), False),  # one of them stands in somebody's place
+    ],
+)
+def test_an_answer_is_whole_when_total_count_says_so_and_the_limit_left_room(
+    listed: Listed, is_whole: bool, tmp_path: Path
+) -> None:
+    assert answer_once(listed, tmp_path).is_whole is is_whole
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_text_that_the_service_refuses_shows_nobody_and_is_not_whole(status: int, tmp_path: Path) -> None:
+    assert answer_once(Refused(status, "no such address"), tmp_path) == Shown((), is_whole=False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        *((Refused(status, "no"), status) for status in (401, 403, 404, 405, 429)),
+        (Ambiguous(500, "broken"), 500),
+        (Ambiguous(409, "conflict"), 409),
+        (Ambiguous(302, "elsewhere"), 302),
+        (NotSent("no route"), None),
+    ],
+)
+def test_what_is_no_fault_of_the_text_fails(answer: Answer, status: int | None, tmp_path: Path) -> None:
+    with pytest.raises(ListFailed) as failure:
+        answer_once(answer, tmp_path)
+    assert failure.value.status == status
+
+
+def test_a_row_without_an_id_fails(tmp_path: Path) -> None:
+    with pytest.raises(ListFailed, match="whole number"):
+        answer_once(Listed([{"Email": "ann@x.org"}], 1, 0, 1000), tmp_path)
+
+
+def partial_matches(number: int) -> FakeList:
+    """So many people whose address ends alike, ten to a page; the last is the one looked for."""
+    fake = FakeList(finds=fake_list.partial, largest_limit=10)
+    for each in range(1, number):
+        fake.add(each, f"p{each}.ann@x.org")
+    fake.add(number, "ann@x.org")
+    return fake
+
+
+@pytest.mark.parametrize("number", [10, 11, 49])
+def test_a_match_of_up_to_five_pages_is_read_whole(number: int, tmp_path: Path) -> None:
+    shown = look_at_fake(partial_matches(number), tmp_path, lambda session: look_up(session, "email", "Ann@x.org"))
+    assert ({row["Id"] for row in shown.rows}, shown.is_whole) == ({number}, True)
+
+
+def test_a_match_of_more_pages_is_not_read_and_not_whole(tmp_path: Path) -> None:
+    fake = partial_matches(50)
+    shown = look_at_fake(fake, tmp_path, lambda session: look_up(session, "email", "ann@x.org"))
+    assert (len(fake.asked), len(shown.rows), shown.is_whole) == (1, 10, False)
+
+
+def test_pages_that_cannot_be_certified_are_not_whole(tmp_path: Path) -> None:
+    fake = partial_matches(30)
+    fake.arrange = lambda people: random.Random(len(fake.asked)).sample(people, len(people))
+    shown = look_at_fake(fake, tmp_path, lambda session: look_up(session, "email", "ann@x.org"))
+    assert not shown.is_whole
+
+
+@pytest.mark.parametrize(("max_concurrency", "at_once"), [(64, 16), (3, 3)])
+def test_look_ups_are_made_together_and_no_more_than_allowed(
+    max_concurrency: int, at_once: int, tmp_path: Path
+) -> None:
+    fake = FakeList()
+    for each in range(100):
+        fake.add(each, f"p{each}@x.org")
+
+    async def look(session: Session) -> list[Shown]:
+        return await look_up_together(
+            session, [partial(look_up, session, "email", f"p{each}@x.org") for each in range(100)]
+        )
+
+    shown = look_at_fake(fake, tmp_path, look, max_concurrency=max_concurrency)
+    assert fake.most_under_way == at_once
+    assert [row["Id"] for each in shown for row in each.rows] == list(range(100))
+
+
+def test_the_first_failure_ends_all(tmp_path: Path) -> None:
+    fake = FakeList(instead=lambda query: Refused(403, "no") if len(fake.asked) == 20 else None)
+
+    async def look(session: Session) -> None:
+        with pytest.raises(ListFailed, match="403"):
+            await look_up_together(session, [partial(look_up, session, "email", "x@x.org")] * 500)
+        assert len(asyncio.all_tasks()) == 2  # this one, and the one that waits for it
+
+    look_at_fake(fake, tmp_path, look)
+    assert len(fake.asked) < 60
+    assert fake.under_way == 0
+
+
+def test_those_refused_for_their_rate_are_made_again_fewer_at_a_time(tmp_path: Path) -> None:
+    fake = FakeList(instead=lambda query: Refused(429, "slow down") if fake.under_way > 2 else None)
+
+    async def look(session: Session) -> list[Shown]:
+        return await look_up_together(session, [partial(look_up, session, "email", "x@x.org")] * 40)
+
+    assert all(each.is_whole for each in look_at_fake(fake, tmp_path, look))
+
+
+def test_a_service_that_refuses_even_one_at_a_time_fails(tmp_path: Path) -> None:
+    fake = FakeList(instead=lambda query: Refused(429, "slow down"))
+    with pytest.raises(ListFailed, match="rate") as failure:
+        look_at_fake(
+            fake, tmp_path, lambda session: look_up_together(session, [partial(look_up, session, "email", "x")])
+        )
+    assert failure.value.status == 429
+
+
+def test_nothing_hangs_when_the_run_is_stopped(tmp_path: Path) -> None:
+    async def look(session: Session) -> None:
+        hanging = asyncio.Event()
+        looks = look_up_together(session, [hanging.wait] * 5)
+        asyncio.get_running_loop().call_soon(session.stopping.set)
+        with pytest.raises(RunAborted, match="stopped"):
+            await session.until_stopped(looks)
+        assert len(asyncio.all_tasks()) == 2
+
+    look_at_fake(FakeList(), tmp_path, look)

@@ -1,0 +1,221 @@
+"""Whom a sweep of the whole list finds and misses, and what it remembers for other looks."""
+
+import random
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector.api.listing import ListFailed
+from connector.errors import RunAborted
+from connector.fields.spellings import classify
+from connector.ledger import Known
+from connector.load.guarding import EmptiedError
+from connector.load.looks.sighting import Sighting
+from connector.load.looks.sweeping import Listing, list_base, sweep_for
+from connector.load.session import Session
+from connector.plan import digest_identity
+from connector.protocol import Ambiguous, ListQuery
+from tests.load.looks.fake_list import FakeList, crowd
+from tests.load.sessions import identity, look_at_fake, read_recorded, want, witness
+
+
+def sweep(fake: FakeList, folder: Path, *texts: str, **options: Any) -> Sighting:
+    return look_at_fake(fake, folder, lambda session: sweep_for(session, [want(text) for text in texts]), **options)
+
+
+def shuffled(fake: FakeList) -> None:
+    fake.arrange = lambda people: random.Random(len(fake.asked)).sample(people, len(people))
+
+
+def test_everybody_is_told_by_a_complete_sweep_and_all_their_ids(tmp_path: Path) -> None:
+    fake = FakeList(crowd(3000))
+    for subscriber_id, email, base in ((5002, "Ann@X.org", 7), (5001, "ann@x.org", 7), (5003, "bob@x.org", 8)):
+        fake.add(subscriber_id, email, base={"Id": base, "Name": "b"})
+    sighting = sweep(fake, tmp_path, "ann@x.org", "bob@x.org")
+    assert sighting.found == {identity("ann@x.org"): (5001, 5002)}
+    assert sighting.missed == {identity("bob@x.org")}
+
+
+def test_an_incomplete_sweep_finds_and_misses_nobody(tmp_path: Path) -> None:
+    fake = FakeList(crowd(60), largest_limit=10)
+    fake.add(5001, "ann@x.org")
+    shuffled(fake)
+    sighting = sweep(fake, tmp_path, "ann@x.org", "bob@x.org", witnesses=(witness(900.0, 77, "w@x.org"),))
+    assert set(sighting.found) <= {identity("ann@x.org")}
+    assert (set(sighting.missed), sighting.lag_s) == (set(), 0.0)
+
+
+def test_identities_of_two_fields_are_looked_for_in_one_sweep(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+    fake.add(50, "ann@x.org", client="k50")
+    wanted = [want("k50", "client_user_id"), want("ann@x.org"), want("k9", "client_user_id")]
+    sighting = look_at_fake(fake, tmp_path, lambda session: sweep_for(session, wanted))
+    assert set(sighting.found) == {wanted[0].identity, wanted[1].identity}
+    assert sighting.missed == {wanted[2].identity}
+
+
+def test_witnesses_tell_how_late_the_list_is(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+    fake.add(50, "w@x.org", base={"Id": 9, "Name": "elsewhere"})
+    witnesses = (witness(900.0, 50, "w@x.org"), witness(950.0, 51, "v@x.org"))
+    sighting = sweep(fake, tmp_path, "bob@x.org", witnesses=witnesses)
+    assert (sighting.latest_seen_at, sighting.lag_s, sighting.started_at) == (900.0, 50.0, 1000.0)
+
+
+def test_a_witness_on_a_later_page_counts_once_the_sweep_before_had_shown_it(tmp_path: Path) -> None:
+    fake = FakeList(crowd(3000))
+    fake.add(5000, "w@x.org")
+
+    async def sweep_twice(session: Session) -> list[float]:
+        return [(await sweep_for(session, [want("bob@x.org")])).latest_seen_at for _ in range(2)]
+
+    witnesses = (witness(900.0, 5000, "w@x.org"),)
+    assert look_at_fake(fake, tmp_path, sweep_twice, witnesses=witnesses) == [float("-inf"), 900.0]
+
+
+def test_nobody_is_absent_by_a_witness_who_began_to_show_in_the_middle_of_the_sweep(tmp_path: Path) -> None:
+    """The service begins to show both once the page of the first has been read; as many vanish, one of them there, so
+    that neither ranks nor TotalCount tell of it."""
+    fake = FakeList([each for each in crowd(3000) if each["Id"] != 700])
+
+    def show_late(query: ListQuery) -> None:
+        if query.offset > 1500 and fake.people[3]["Id"] == 4:
+            fake.add(700, "lost@x.org")
+            fake.add(5000, "w@x.org")
+            fake.people = sorted((p for p in fake.people if p["Id"] not in (4, 2950)), key=lambda each: int(each["Id"]))
+
+    fake.before = show_late
+    sighting = sweep(fake, tmp_path, "lost@x.org", witnesses=(witness(900.0, 5000, "w@x.org"),))
+    assert sighting.missed == {identity("lost@x.org")}
+    assert sighting.latest_seen_at == float("-inf")
+
+
+def test_a_sweep_remembers_the_lists_length_what_it_took_and_some_of_every_class(tmp_path: Path) -> None:
+    fake = FakeList([*crowd(3000), *crowd(1, 5000, "p+{}@x.org")])
+
+    async def look(session: Session) -> None:
+        await sweep_for(session, [want("bob@x.org")])
+        lookout = session.lookout
+        assert lookout.survey is not None
+        assert (lookout.survey.total, lookout.survey.pages) == (3001, len(fake.asked))
+        assert [each.text for each in lookout.survey.specimens[classify("email", "a+b@x.org")]] == ["p+5000@x.org"]
+        assert len(lookout.survey.specimens[classify("email", "a@x.org")]) == 3
+        assert not lookout.is_list_unreadable
+        fake.largest_limit = 200
+        shuffled(fake)
+        await sweep_for(session, [want("bob@x.org")])
+        assert session.lookout.is_list_unreadable
+
+    look_at_fake(fake, tmp_path, look)
+
+
+def test_only_the_last_sweep_of_a_look_shows_a_witness(tmp_path: Path) -> None:
+    """Two sweeps must agree, and the witness is gone after the first: there are three."""
+    fake = FakeList(crowd(100), arrange=lambda people: sorted(people, key=lambda each: str(each["Email"])))
+    fake.add(500, "w@x.org")
+    fake.largest_limit = 60
+
+    def vanish(query: ListQuery) -> None:
+        if len(fake.asked) == 4:
+            fake.people.pop()
+
+    fake.before = vanish
+
+    sighting = sweep(fake, tmp_path, "bob@x.org", witnesses=(witness(900.0, 500, "w@x.org"),))
+
+    assert sighting.missed
+    assert (sighting.latest_seen_at, sighting.lag_s) == (float("-inf"), 100.0)
+
+
+def listing(fake: FakeList, folder: Path, *texts: str, **options: Any) -> tuple[Listing, list[int | None]]:
+    async def look(session: Session) -> tuple[Listing, list[int | None]]:
+        listed = await list_base(session)
+        return listed, read_recorded(session.journal, *texts)
+
+    return look_at_fake(fake, folder, look, **options)
+
+
+def test_a_listing_records_everybody_of_the_base_and_nobody_else(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+    fake.add(51, "Ann@x.org")
+    fake.add(52, "bob@x.org", base={"Id": 8, "Name": "Shop"})
+    listed, recorded = listing(fake, tmp_path, "ann@x.org", "bob@x.org", "p1@crowd.org")
+    assert recorded == [51, None, None]
+    assert (listed.is_complete, listed.reason, listed.doubled) == (True, listed.certificate.reason, 0)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_listing_that_shows_none_of_the_known_is_of_another_account_and_records_nobody(
+    tmp_path: Path, is_there: bool
+) -> None:
+    """The known have to be there under their ids; somebody else under the same one is not them."""
+    fake = FakeList(crowd(5))
+    fake.add(51, "ann@x.org" if is_there else "other@x.org")
+    known = Known(digest_identity("email", "Ann@x.org"), 51, None)
+
+    async def look(session: Session) -> list[int | None]:
+        session.lookout.known = (known, Known(b"n" * 16, 999, None))
+        with nullcontext() if is_there else pytest.raises(EmptiedError):
+            await list_base(session)
+        return read_recorded(session.journal, "ann@x.org", "other@x.org")
+
+    assert look_at_fake(fake, tmp_path, look) == [51 if is_there else None, None]
+
+
+@pytest.mark.parametrize("is_by_email", [False, True])
+def test_a_listing_counts_the_identities_that_the_base_has_more_than_once(tmp_path: Path, is_by_email: bool) -> None:
+    fake = FakeList(crowd(3000))
+    for number, email in enumerate(("a@x.org", "A@x.org", "a@X.org", "b@x.org", "b@x.org", "c@x.org")):
+        fake.add(5000 + number, email)
+    fake.add(6000, "c@x.org", base={"Id": 8, "Name": "Shop"})
+    if is_by_email:  # two sweeps: nobody is twice for that
+        fake.arrange = lambda people: sorted(people, key=lambda each: (each["Email"].lower(), each["Id"]))
+    listed, recorded = listing(fake, tmp_path, "a@x.org", "b@x.org", "c@x.org")
+    assert (listed.certificate.sweeps, listed.doubled) == (2 if is_by_email else 1, 2)
+    assert None not in recorded
+
+
+def test_a_listing_learns_the_base_by_its_name(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+    fake.add(51, "ann@x.org")
+
+    async def look(session: Session) -> None:
+        await list_base(session)
+        assert (session.journal.base.service_id, session.journal.base.name) == (7, "News")
+        assert read_recorded(session.journal, "ann@x.org") == [51]
+
+    look_at_fake(fake, tmp_path, look, base_id=None, name="News")
+
+
+def test_a_name_that_two_bases_bear_ends_the_run(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+    fake.add(51, "ann@x.org")
+    fake.add(52, "bob@x.org", base={"Id": 8, "Name": "News"})
+    with pytest.raises(RunAborted, match=r"several bases are called News \(ids 7, 8\)"):
+        sweep(fake, tmp_path, "ann@x.org", base_id=None, name="News")
+
+
+def test_a_base_that_bears_another_name_now_ends_the_run(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+    fake.add(51, "ann@x.org", base={"Id": 7, "Name": "Old news"})
+    with pytest.raises(RunAborted, match="no longer called News"):
+        sweep(fake, tmp_path, "ann@x.org", name="News")
+
+
+def test_a_list_that_is_not_given_ends_the_look(tmp_path: Path) -> None:
+    with pytest.raises(ListFailed):
+        sweep(FakeList(instead=lambda query: Ambiguous(500, "broken")), tmp_path, "ann@x.org")
+
+
+def test_a_stopped_run_sweeps_no_further(tmp_path: Path) -> None:
+    fake = FakeList(crowd(500), largest_limit=10)
+
+    async def look(session: Session) -> None:
+        fake.before = lambda query: session.stopping.set() if len(fake.asked) == 5 else None
+        with pytest.raises(RunAborted, match="stopped"):
+            await sweep_for(session, [want("ann@x.org")])
+
+    look_at_fake(fake, tmp_path, look)
+    assert len(fake.asked) < 15

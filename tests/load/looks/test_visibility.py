@@ -1,0 +1,129 @@
+"""What the witnesses that a look shows, and does not show, say of how late the service shows people."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from connector.fields.spellings import classify
+from connector.load.looks.controls import Checked
+from connector.load.looks.visibility import Visibility, find_visibility, read_visibility
+from connector.load.looks.witness import Witness
+from connector.load.session import Session
+from connector.pages import Certificate, Order, Reason, Verdict
+from tests.load.looks.fake_list import FakeList
+from tests.load.sessions import look_at_fake, witness
+
+NOBODY = float("-inf")
+PLAIN = frozenset({classify("email", "a@x.org")})
+OLD, NEW = witness(100.0, 1, "old@x.org"), witness(200.0, 2, "new@x.org")
+
+
+def certificate(reason: Reason) -> Certificate:
+    is_complete = reason in (Reason.ONE_ANSWER, Reason.ID_ORDER, Reason.TWO_SWEEPS)
+    verdict, at = Verdict.COMPLETE if is_complete else Verdict.INCOMPLETE, datetime(2026, 1, 1, tzinfo=UTC)
+    return Certificate(verdict, reason, Order.ID, 1, 1, 0, 0, 0, 0, 0, {}, at, at)
+
+
+@pytest.mark.parametrize(
+    ("reason", "seen", "seen_before", "latest", "lag"),
+    [
+        (Reason.ONE_ANSWER, {1, 2}, set(), 200.0, 0.0),
+        (Reason.TWO_SWEEPS, {1, 2}, set(), 200.0, 0.0),
+        (Reason.TWO_SWEEPS, {1}, set(), 100.0, 100.0),
+        (Reason.TWO_SWEEPS, {2}, set(), 200.0, 200.0),
+        (Reason.TWO_SWEEPS, set(), set(), NOBODY, 200.0),
+        (Reason.ID_ORDER, {1, 2}, set(), NOBODY, 0.0),  # both may have begun to show in the middle of it
+        (Reason.ID_ORDER, {1, 2}, {1}, 100.0, 0.0),
+        (Reason.ID_ORDER, {1, 2}, {1, 2}, 200.0, 0.0),
+        (Reason.ID_ORDER, {1}, {1, 2}, 100.0, 100.0),  # whoever does not show now does not count
+        (Reason.UNSTABLE_ORDER, {1}, set(), 100.0, 0.0),  # rows may be skipped there: no sign of lag
+    ],
+)
+def test_a_sweep_counts_whom_it_shows_all_at_one_moment_or_showed_before(
+    reason: Reason, seen: set[int], seen_before: set[int], latest: float, lag: float
+) -> None:
+    visibility = read_visibility([OLD, NEW], frozenset(seen), frozenset(seen_before), certificate(reason), 300.0)
+    assert visibility == Visibility(latest, lag)
+
+
+def test_who_was_confirmed_after_a_sweep_began_is_no_sign_of_lag() -> None:
+    visibility = read_visibility([NEW], frozenset(), frozenset(), certificate(Reason.ONE_ANSWER), 150.0)
+    assert visibility == Visibility(NOBODY, 0.0)
+
+
+def find(fake: FakeList, folder: Path, *witnesses: Witness, checked: Checked | None = None) -> Visibility:
+    checked = checked or Checked(PLAIN)
+    return look_at_fake(fake, folder, lambda session: find_visibility(session, checked, 1000.0), witnesses=witnesses)
+
+
+def run_of(number: int) -> tuple[Witness, ...]:
+    """Witnesses a second apart, the last at 999.0; the number is the time."""
+    return tuple(witness(float(at), at, f"p{at}@x.org") for at in range(1000 - number, 1000))
+
+
+def showing(witnesses: tuple[Witness, ...], until: float) -> FakeList:
+    fake = FakeList()
+    for each in witnesses:
+        if each.at <= until:
+            fake.add(each.subscriber_id, each.value)
+    return fake
+
+
+def test_where_the_latest_shows_one_request_is_enough(tmp_path: Path) -> None:
+    fake = showing(run_of(500), 999.0)
+    assert find(fake, tmp_path, *run_of(500)) == Visibility(999.0, 0.0)
+    assert len(fake.asked) == 1
+
+
+def test_a_witness_that_was_the_control_is_not_asked_for_again(tmp_path: Path) -> None:
+    fake, witnesses = showing(run_of(1), 999.0), run_of(1)
+    assert find(fake, tmp_path, *witnesses, checked=Checked(PLAIN, shown=witnesses)) == Visibility(999.0, 0.0)
+    assert fake.asked == []
+
+
+@pytest.mark.parametrize(("number", "until"), [(1, 0.0), (2, 998.0), (10, 995.0), (1000, 700.0), (1000, 998.0)])
+def test_where_it_does_not_a_few_tell_from_when_on_nobody_shows(tmp_path: Path, number: int, until: float) -> None:
+    witnesses = run_of(number)
+    fake = showing(witnesses, until)
+    visibility = find(fake, tmp_path, *witnesses)
+    latest = visibility.latest_seen_at
+    assert latest <= until
+    assert latest >= until - number / 10 or latest == NOBODY
+    assert 0 < visibility.lag_s <= 1000.0 - until + number / 10
+    assert len(fake.asked) <= 9
+
+
+def test_of_a_few_the_very_latest_that_shows_is_found(tmp_path: Path) -> None:
+    assert find(showing(run_of(10), 995.0), tmp_path, *run_of(10)) == Visibility(995.0, 4.0)
+
+
+def test_nobody_shows_as_long_as_the_first_has_not(tmp_path: Path) -> None:
+    assert find(FakeList(), tmp_path, *run_of(5)) == Visibility(NOBODY, 5.0)
+
+
+def test_only_witnesses_of_a_class_that_passed_are_a_sign_of_lag(tmp_path: Path) -> None:
+    mixed = (witness(900.0, 1, "a+1@x.org"), witness(910.0, 2, "b@x.org"), witness(920.0, 3, "c+3@x.org"))
+    assert find(FakeList(), tmp_path, *mixed) == Visibility(NOBODY, 90.0)
+    assert find(FakeList(), tmp_path / "none", *mixed, checked=Checked()) == Visibility(NOBODY, 0.0)
+
+
+def test_a_witness_is_asked_for_in_every_spelling(tmp_path: Path) -> None:
+    fake = FakeList()
+    fake.add(1, "ann@x.org")  # kept in lower case
+    assert find(fake, tmp_path, witness(900.0, 1, "Ann@X.org")) == Visibility(900.0, 0.0)
+
+
+def test_who_was_confirmed_while_the_look_began_is_not_asked_for(tmp_path: Path) -> None:
+    fake = FakeList()
+    assert find(fake, tmp_path, witness(1000.5, 1, "a@x.org")) == Visibility(NOBODY, 0.0)
+    assert fake.asked == []
+
+
+def test_nothing_is_asked_without_a_witness(tmp_path: Path) -> None:
+    async def look(session: Session) -> Visibility:
+        return await find_visibility(session, Checked(PLAIN), 1000.0)
+
+    fake = FakeList()
+    assert look_at_fake(fake, tmp_path, look) == Visibility(NOBODY, 0.0)
+    assert fake.asked == []

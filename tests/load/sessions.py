@@ -1,0 +1,137 @@
+"""A session to look people up with: a real ledger, any client, and a clock that stands still until it is moved."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from connector.api.client import Client, open_client
+from connector.api.retries import Retrier
+from connector.api.service import Service
+from connector.api.token import Token
+from connector.ledger import Ledger, find_or_add_base, open_ledger, start_run
+from connector.load.journal import Journal
+from connector.load.looks.sighting import Sighting, Wanted
+from connector.load.looks.witness import Witness
+from connector.load.policy import Clock, LoadPolicy, system_clock
+from connector.load.session import Session
+from connector.load.tally import Tally
+from connector.plan import digest_identity
+from connector.sandbox import SandboxProcess
+from tests.load.looks.fake_list import FakeList
+
+T = TypeVar("T")
+
+BASE = 7
+
+
+@dataclass
+class VirtualTime:
+    """A clock that moves when somebody sleeps, or when it is told to."""
+
+    now: float = 1000.0
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(lambda: self.now, lambda: datetime.fromtimestamp(self.now, UTC), self.sleep)
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def want(text: str, field: str = "email", *, in_any_spelling: bool = False) -> Wanted:
+    """Somebody looked for by the text that was sent."""
+    return Wanted(digest_identity(field, text), field, text, in_any_spelling)
+
+
+def identity(text: str, field: str = "email") -> bytes:
+    return digest_identity(field, text)
+
+
+def witness(at: float, subscriber_id: int, text: str, field: str = "email") -> Witness:
+    return Witness(at, subscriber_id, field, text)
+
+
+@contextmanager
+def open_journal(folder: Path, base_id: int | None = BASE, base_name: str | None = None) -> Iterator[Journal]:
+    """A new ledger with one base, written on the caller's own thread."""
+    with open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
+        with ledger.transaction() as connection:
+            run = start_run(connection, "run", "job", "import", 0.0)
+            base = find_or_add_base(connection, "account", base_id, base_name)
+        yield Journal(ledger, base, run, None)
+
+
+def build_session(
+    client: object, journal: Journal, *, time: VirtualTime | None = None, name: str | None = None, **policy: Any
+) -> Session:
+    """A session on virtual time, or on the machine's own clock where none is given."""
+    clock = time.clock if time is not None else system_clock()
+    retrier = Retrier(2, sleep=no_sleep, rng=random.Random(1))
+    return Session(
+        cast("Client", client),
+        retrier,
+        journal,
+        LoadPolicy(**policy),
+        clock,
+        Tally(lambda problem: None),
+        asyncio.Event(),
+        name,
+        draw=random.Random(5).randbytes,
+    )
+
+
+async def no_sleep(_: float) -> None:
+    """Retries without waiting."""
+
+
+def look_at_fake(
+    fake: FakeList,
+    folder: Path,
+    look: Callable[[Session], Coroutine[Any, Any, T]],
+    *,
+    witnesses: tuple[Witness, ...] = (),
+    **options: Any,
+) -> T:
+    """One session with the fake, at 1000.0 by its clock; a look that hangs fails in ten seconds."""
+
+    async def run() -> T:
+        with open_journal(folder, options.pop("base_id", BASE), options.get("name")) as journal:
+            session = build_session(fake, journal, time=options.pop("time", VirtualTime()), **options)
+            session.witnesses.extend(witnesses)
+            return await asyncio.wait_for(look(session), 10)
+
+    return asyncio.run(run())
+
+
+def look_at_sandbox(
+    sandbox: SandboxProcess, folder: Path, look: Callable[[Session], Coroutine[Any, Any, T]], **options: Any
+) -> T:
+    """One session with a real client of the sandbox."""
+
+    async def run() -> T:
+        service = Service(sandbox.base_url, Token(sandbox.token), timeout_s=10)
+        with open_journal(folder, options.pop("base_id", BASE), options.get("name")) as journal:
+            async with open_client(service) as client:
+                return await asyncio.wait_for(look(build_session(client, journal, **options)), 60)
+
+    return asyncio.run(run())
+
+
+def told(sighting: Sighting) -> tuple[dict[bytes, tuple[int, ...]], set[bytes]]:
+    """Whom it found, under which ids, and whom it missed."""
+    return dict(sighting.found), set(sighting.missed)
+
+
+def read_recorded(journal: Journal, *texts: str) -> list[int | None]:
+    """The subscriber id that the ledger has for each of these emails."""
+
+    def find(ledger: Ledger) -> list[int | None]:
+        entries = ledger.find_entries(journal.base, [identity(text) for text in texts])
+        return [entries[identity(text)].subscriber_id if identity(text) in entries else None for text in texts]
+
+    return journal.do(find)

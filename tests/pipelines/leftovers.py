@@ -1,0 +1,70 @@
+"""What earlier runs leave behind, made on purpose, and what the ledger says of it."""
+
+import csv
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from connector.ledger import Ledger, list_bases, open_ledger
+from connector.states import State
+from tests.pipelines.conftest import Connector, Ended
+
+LISTED_JOB = """
+job: news
+source: {file: {path: people.csv}}
+subscriber: {base: {name: News}}
+suppress: {file: {path: gone.csv, column: address}}
+load: {quiet_period: 200ms}
+"""
+
+
+def lose_three(connector: Connector, path: Path, *options: str, base: str = "News", **losses: Any) -> Ended:
+    """Three canaries whose answers are lost: a run that ends with three unknown."""
+    connector.sandbox.switch(**losses)
+    ended = connector.run_json("import", path, "--base-name", base, "--quiet-period", "200ms", *options)
+    connector.sandbox.switch(**dict.fromkeys(losses, 0))
+    assert (ended.code, ended.rows["unknown"]) == (3, 3)
+    return ended
+
+
+def hold_three(connector: Connector, path: Path) -> Ended:
+    """The same three, proved absent and held."""
+    lose_three(connector, path, drop_before=1)
+    ended = connector.import_file(path, "--on-unknown", "hold")
+    assert (ended.code, ended.rows) == (1, {"read": 3, "unknown": 3})
+    return ended
+
+
+def retry(connector: Connector, *options: str | Path) -> Ended:
+    return connector.run_json("retry", *options, "--quiet-period", "200ms")
+
+
+def read_rejects(ended: Ended) -> list[dict[str, str]]:
+    with Path(ended.report["rejects_file"]).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_states(connector: Connector) -> list[State]:
+    """The state of every entry that has a body, in every base of the account."""
+
+    def read(ledger: Ledger) -> list[State]:
+        with ledger.transaction() as connection:
+            bases = list_bases(connection, connector.sandbox.base_url)
+            states = (State.UNKNOWN, State.HELD, State.REJECTED)
+            return [state for base in bases for state in states for _ in ledger.find_unfinished(base, state)]
+
+    with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db") as ledger:
+        return read(ledger)
+
+
+def read_confirmed(connector: Connector) -> list[int]:
+    """The ids of everybody who is in the service, by the ledger."""
+    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as database:
+        return sorted(number for (number,) in database.execute("SELECT subscriber_id FROM entry"))
+
+
+def create_elsewhere(connector: Connector, path: Path) -> None:
+    """Somebody comes into the base by another way: this ledger knows nothing of it."""
+    other = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
+    assert connector.run_json("import", path, "--base-name", "News", environ=other).code == 0

@@ -1,0 +1,69 @@
+"""`connector ledger backup FILE`: a copy that is a ledger, also while a run goes on."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, count_stored, write_addresses
+
+
+def test_the_copy_is_a_ledger_that_knows_what_the_ledger_knew(connector: Connector, tmp_path: Path) -> None:
+    path, copy = write_addresses(tmp_path / "people.csv", 5), tmp_path / "copy.db"
+    connector.import_file(path)
+    ended = connector.run_json("ledger", "backup", copy, environ={"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None})
+    assert (ended.code, ended.report["status"]) == (0, "ok")
+    assert (ended.report["target"], ended.report["entries"]) == (str(copy), 5)
+    assert f"{copy}: 5 entries" in ended.stderr
+    assert copy.stat().st_mode & 0o777 == 0o600
+    restored = {"CONNECTOR_LEDGER": f"sqlite:///{copy}"}
+    again = connector.run_json("import", path, "--base-name", "News", environ=restored)
+    assert again.rows == {"read": 5, "exists": 5}
+    assert again.report["requests"]["create"]["sent"] == 0
+
+
+def test_a_copy_is_made_while_a_run_goes_on_and_settles_as_one_that_died(connector: Connector, tmp_path: Path) -> None:
+    sandbox, path, copy = connector.sandbox, write_addresses(tmp_path / "people.csv", 200), tmp_path / "copy.db"
+    sandbox.switch(latency_ms=30)
+    with connector.start("import", path, "--base-name", "News", "--max-concurrency", "2", "--output", "json") as run:
+        while sandbox.stats()["subscribers"] < 10:
+            assert run.poll() is None
+        ended = connector.run_json("ledger", "backup", copy)
+        assert run.poll() is None, "the run ended too early for this to show anything"
+        run.communicate()
+    assert (ended.code, run.returncode) == (0, 0)
+    assert ended.report["entries"] >= 10
+    sandbox.switch(latency_ms=0)
+    restored = {"CONNECTOR_LEDGER": f"sqlite:///{copy}"}
+    again = connector.run_json("import", path, "--base-name", "News", "--quiet-period", "200ms", environ=restored)
+    assert again.rows == {"read": 200, "exists": 200}
+    assert set(count_stored(sandbox).values()) == {1}
+
+
+def test_a_file_that_is_there_is_replaced_only_by_force(connector: Connector, tmp_path: Path) -> None:
+    connector.import_file(write_addresses(tmp_path / "people.csv", 3))
+    copy = tmp_path / "copy.db"
+    copy.write_text("an older copy", encoding="utf-8")
+    refused = connector.run_json("ledger", "backup", copy)
+    assert (refused.code, refused.stdout) == (2, "")
+    assert "--force" in refused.stderr
+    assert copy.read_text(encoding="utf-8") == "an older copy"
+    assert connector.run_json("ledger", "backup", copy, "--force").report["entries"] == 3
+    assert copy.read_bytes().startswith(b"SQLite format 3")
+
+
+@pytest.mark.parametrize("target", ["state/ledger.db", "nowhere/copy.db", "state"])
+def test_a_target_that_cannot_be_is_refused_and_the_ledger_stays(
+    connector: Connector, tmp_path: Path, target: str
+) -> None:
+    path = write_addresses(tmp_path / "people.csv", 3)
+    connector.import_file(path)
+    refused = connector.run_json("ledger", "backup", target, "--force")
+    assert (refused.code, refused.stdout) == (2, "")
+    assert connector.import_file(path).rows == {"read": 3, "exists": 3}
+
+
+def test_a_ledger_that_is_not_there_is_told_and_nothing_is_made(connector: Connector, tmp_path: Path) -> None:
+    ended = connector.run_json("ledger", "backup", tmp_path / "copy.db")
+    assert (ended.code, ended.report["status"], ended.report["entries"]) == (3, "aborted", 0)
+    assert "no ledger" in ended.stderr
+    assert not (tmp_path / "copy.db").exists()

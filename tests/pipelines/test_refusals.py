@@ -1,0 +1,94 @@
+"""Refusals (design 4.8): believed, once the first of each kind was looked up: at once, at the end, and next time."""
+
+import json
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+from tests.pipelines.conftest import Connector, count_stored, wait_for, write_addresses, write_csv
+
+
+def test_a_422_that_created_is_found_out_at_once(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(created_422=0.05)
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 400))
+    assert (ended.code, ended.rows) == (0, {"read": 400, "created": 400}), ended.stderr
+    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert "creates people although it refuses them (422" in ended.stderr
+
+
+def test_a_429_that_created_is_found_out_before_it_is_sent_again(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(created_429=0.05)
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 200))
+    assert (ended.code, ended.rows) == (0, {"read": 200, "created": 200}), ended.stderr
+    assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+def test_a_422_that_created_and_shows_late_is_found_out_at_the_end_of_the_run(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(created_422=0.1, drop_before=0.1, list_lag_ms=300)
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 100))
+    assert (ended.code, ended.rows) == (0, {"read": 100, "created": 100}), ended.stderr
+    assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+def test_a_422_that_created_and_shows_still_later_is_found_out_by_the_next_run(
+    connector: Connector, tmp_path: Path
+) -> None:
+    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 50)
+    sandbox.switch(created_422=0.2, list_lag_ms=6000)
+    first = connector.import_file(path)
+    refused = first.rows["rejected"]
+    assert (first.code, first.rows) == (1, {"read": 50, "created": 50 - refused, "rejected": refused})
+    sandbox.switch(created_422=0)
+    wait_for(lambda: count_listed(connector) == 50)
+    second = connector.import_file(path)
+    assert (second.code, second.rows) == (0, {"read": 50, "exists": 50}), second.stderr
+    assert second.report["settled"] == {"found": refused, "absent": 0}
+
+
+def count_listed(connector: Connector) -> int:
+    url = f"{connector.sandbox.base_url}/api/subscribers/subscribers-list/?limit=1"
+    with urlopen(Request(url, headers={"Authorization": connector.sandbox.token})) as answer:
+        return int(json.load(answer)["SubscribersList"]["TotalCount"])
+
+
+def test_refusals_with_one_cause_are_looked_up_once(connector: Connector, tmp_path: Path) -> None:
+    """A hundred alike: one look at once, one at the end, besides the listing before the first create."""
+    connector.sandbox.switch(required="FirstName")
+    rows = [f"a{each}@x.org,{'Ann' if each < 20 else ''}" for each in range(120)]
+    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email,first_name", *rows))
+    assert (ended.code, ended.rows) == (1, {"read": 120, "created": 20, "rejected": 100}), ended.stderr
+    assert ended.report["requests"]["list"]["sent"] <= 12
+    assert ended.report["requests"]["create"]["sent"] == 120
+
+
+def test_the_same_row_again_is_rejected_without_a_request_and_a_corrected_one_is_sent(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(required="FirstName")
+    path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,", "c@x.org,")
+    assert connector.import_file(path).rows == {"read": 3, "created": 1, "rejected": 2}
+    again = connector.import_file(path)
+    assert again.rows == {"read": 3, "exists": 1, "rejected": 2}
+    assert again.report["requests"]["create"]["sent"] == 0
+    write_csv(path, "email,first_name", "a@x.org,Ann", "b@x.org,Bob", "c@x.org,")
+    assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 1, "rejected": 1}
+
+
+def test_a_token_that_is_revoked_in_the_middle_ends_the_run_and_burns_no_row(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(latency_ms=20)
+    path = write_addresses(tmp_path / "people.csv", 400)
+    with connector.start(
+        "import", path, "--base-name", "News", "--max-concurrency", "4", "--output", "json"
+    ) as running:
+        wait_for(lambda: len(count_stored(connector.sandbox)) >= 20)
+        connector.sandbox.switch(authorization="other {token}")
+        running.communicate(timeout=60)
+    connector.sandbox.switch(authorization="{token}", latency_ms=0)
+    ended = connector.import_file(path)
+    assert ended.rows["read"] == 400
+    assert ended.rows.get("rejected", 0) == 0
+    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert len(count_stored(connector.sandbox)) == 400

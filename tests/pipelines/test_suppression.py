@@ -1,0 +1,227 @@
+"""A job's suppression list: nobody on it is sent, and no run goes on without it."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from connector.ledger import open_ledger
+from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses, write_csv
+
+JOB = """
+job: news
+source: {{file: {{path: people.csv}}}}
+subscriber: {{base: {{name: News}}{subscriber}}}
+suppress: {suppress}
+load: {{quiet_period: 200ms{load}}}
+"""
+BY_FILE = "{file: {path: gone.csv, column: address}}"
+
+
+def write_job(folder: Path, suppress: str = BY_FILE, subscriber: str = "", load: str = "") -> Path:
+    path = folder / "job.yaml"
+    path.write_text(JOB.format(suppress=suppress, subscriber=subscriber, load=load), encoding="utf-8")
+    return path
+
+
+def find_message(ended: Ended, words: str) -> str:
+    return next(str(message) for message in ended.report["messages"] if words in message)
+
+
+def test_who_is_on_the_list_is_suppressed_and_never_sent(connector: Connector, tmp_path: Path) -> None:
+    write_csv(
+        tmp_path / "people.csv",
+        "email,first_name",
+        "ann@x.org,Ann",
+        "bob@x.org,Bob",
+        "nobody,Cem",
+        "BOB@x.org,Bob",
+        "zoe@bücher.example,Zoe",
+    )
+    write_csv(tmp_path / "gone.csv", "address,since", " Bob@X.org,2020", "zoe@xn--bcher-kva.example,2021", "eve@x.org,")
+    ended = connector.run_json("sync", write_job(tmp_path))
+    assert ended.rows == {"read": 5, "invalid": 1, "duplicate": 1, "suppressed": 2, "created": 1}
+    assert count_stored(connector.sandbox) == {"ann@x.org": 1}
+    assert ended.report["requests"]["create"]["sent"] == 1
+
+
+def test_suppressed_rows_alone_are_no_fault(connector: Connector, tmp_path: Path) -> None:
+    write_addresses(tmp_path / "people.csv", 3)
+    write_csv(tmp_path / "gone.csv", "address", "person0@example.com", "person1@example.com", "person2@example.com")
+    ended = connector.run_json("sync", write_job(tmp_path))
+    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 3})
+    assert ended.report["requests"]["create"]["sent"] == 0
+
+
+def test_the_list_is_read_anew_by_each_run(connector: Connector, tmp_path: Path) -> None:
+    write_addresses(tmp_path / "people.csv", 2)
+    write_csv(tmp_path / "gone.csv", "address", "person0@example.com")
+    job = write_job(tmp_path)
+    assert connector.run_json("sync", job).rows == {"read": 2, "suppressed": 1, "created": 1}
+    write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
+    assert connector.run_json("sync", job).rows == {"read": 2, "suppressed": 1, "created": 1}
+
+
+def test_the_list_is_read_once_the_ledger_is_ours(connector: Connector, tmp_path: Path) -> None:
+    """Whoever unsubscribes while a run waits for another one is on the list by the time that it begins."""
+    write_addresses(tmp_path / "people.csv", 2)
+    write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
+    (tmp_path / "state").mkdir()
+    with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db"):
+        waiting = connector.start("sync", write_job(tmp_path), "--wait", "60s", "--output", "json")
+        while not has_open(waiting.pid, tmp_path / "state" / "ledger.db.lock"):
+            assert waiting.poll() is None
+        write_csv(tmp_path / "gone.csv", "address", "person0@example.com", "person1@example.com")
+    with waiting:
+        stdout, stderr = waiting.communicate(timeout=60)
+    assert Ended(waiting.returncode, stdout, stderr).rows == {"read": 2, "suppressed": 2}
+
+
+def has_open(pid: int, path: Path) -> bool:
+    """Whether a process has this file open: once it has the lock's, its plan is made and it waits."""
+    try:
+        return any(link.readlink() == path for link in Path(f"/proc/{pid}/fd").iterdir())
+    except FileNotFoundError:  # another one was just closed
+        return False
+
+
+def test_a_list_can_come_from_a_database(connector: Connector, tmp_path: Path) -> None:
+    write_addresses(tmp_path / "people.csv", 3)
+    with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
+        database.execute("CREATE TABLE gone (mail, is_final)")
+        database.executemany("INSERT INTO gone VALUES (?, ?)", [("person0@example.com", 1), ("person1@example.com", 0)])
+    query = "select mail from gone where is_final = 1"
+    job = write_job(tmp_path, f'{{sql: {{url: "sqlite:///crm.db", query: "{query}", column: mail}}}}')
+    assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 1, "created": 2}
+
+
+def test_a_list_may_name_people_by_another_field_than_the_jobs_identity(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "email,client_user_id", "a@x.org,A1", "b@x.org,B1", "c@x.org,", "a@x.org,A2")
+    write_csv(tmp_path / "gone.csv", "key", "A1", "b1", "A2")
+    job = write_job(tmp_path, "{file: {path: gone.csv, column: key}, field: client_user_id}")
+    ended = connector.run_json("sync", job)
+    assert ended.rows == {"read": 4, "suppressed": 1, "duplicate": 1, "created": 2}
+    assert count_stored(connector.sandbox) == {"b@x.org": 1, "c@x.org": 1}
+
+
+def test_a_list_without_a_field_is_of_the_jobs_identity(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "email,client_user_id", "a@x.org,A1", "b@x.org,B1")
+    write_csv(tmp_path / "gone.csv", "key", "A1")
+    job = write_job(tmp_path, "{file: {path: gone.csv, column: key}}", ", identity: client_user_id")
+    assert connector.run_json("sync", job).rows == {"read": 2, "suppressed": 1, "created": 1}
+
+
+def test_an_import_by_a_job_uses_its_list(connector: Connector, tmp_path: Path) -> None:
+    write_addresses(tmp_path / "people.csv", 1)
+    other = write_addresses(tmp_path / "other.csv", 3, first=5)
+    write_csv(tmp_path / "gone.csv", "address", "person6@example.com")
+    ended = connector.run_json("import", other, "--job", write_job(tmp_path))
+    assert ended.rows == {"read": 3, "suppressed": 1, "created": 2}
+
+
+def test_rows_of_the_list_that_name_nobody_are_counted(connector: Connector, tmp_path: Path) -> None:
+    write_addresses(tmp_path / "people.csv", 1)
+    write_csv(tmp_path / "gone.csv", "address,since", "person0@example.com,2020", "nobody,2020", ",2021")
+    ended = connector.run_json("sync", write_job(tmp_path))
+    assert (ended.code, ended.rows) == (0, {"read": 1, "suppressed": 1})
+    assert "2 rows of the suppression list" in find_message(ended, "suppress nobody")
+    assert "(records 2, 3)" in find_message(ended, "suppress nobody")
+    assert "nobody@" not in ended.stdout + ended.stderr
+
+
+def test_an_empty_list_suppresses_nobody_and_that_is_said(connector: Connector, tmp_path: Path) -> None:
+    write_addresses(tmp_path / "people.csv", 2)
+    write_csv(tmp_path / "gone.csv", "address")
+    ended = connector.run_json("sync", write_job(tmp_path))
+    assert (ended.code, ended.rows) == (0, {"read": 2, "created": 2})
+    assert "nobody is suppressed" in find_message(ended, "gone.csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "the suppression list cannot be read"),
+        ("", "empty"),
+        ("adress\nperson0@example.com\n", "no column address (did you mean adress?)"),
+        ("person0@example.com\nperson1@example.com\n", "has no header"),
+    ],
+)
+def test_a_list_that_cannot_serve_is_told_before_anything_starts(
+    connector: Connector, tmp_path: Path, content: str | None, words: str
+) -> None:
+    write_addresses(tmp_path / "people.csv", 2)
+    if content is not None:
+        (tmp_path / "gone.csv").write_text(content, encoding="utf-8")
+    ended = connector.run_json("sync", write_job(tmp_path))
+    assert (ended.code, ended.stdout) == (2, "")
+    assert words in ended.stderr
+    assert "person0" not in ended.stderr
+    assert connector.sandbox.stats()["requests"] == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("address,since\nperson1@example.com,2020\nperson0@example.com,2020,why\n", "record 2 (line 3) has 3 cells"),
+        ("address,since\n7,2020\n8,2021\n", "names nobody"),
+    ],
+)
+def test_a_list_that_turns_out_to_be_no_good_ends_the_run_before_anything_is_sent(
+    connector: Connector, tmp_path: Path, content: str, words: str
+) -> None:
+    write_addresses(tmp_path / "people.csv", 2)
+    (tmp_path / "gone.csv").write_text(content, encoding="utf-8")
+    ended = connector.run_json("sync", write_job(tmp_path))
+    assert (ended.code, ended.report["status"], ended.report["rows"]["read"]) == (3, "aborted", 0)
+    assert words in ended.stderr
+    assert "person0" not in ended.stderr
+    assert connector.sandbox.stats()["requests"] == {}
+
+
+@pytest.mark.parametrize(
+    ("suppress", "words"),
+    [
+        ("{}", "needs either file or sql"),
+        ("{file: {path: gone.csv}}", "suppress.file.column: is missing"),
+        (
+            "{file: {path: gone.csv, column: a}, sql: {url: 'sqlite:///x.db', table: t, column: a}}",
+            "either file or sql",
+        ),
+        ("{file: {path: gone.csv, column: a}, field: phone}", "suppress.field: must be email or client_user_id"),
+    ],
+)
+def test_a_jobs_keys_for_its_list_are_checked(connector: Connector, tmp_path: Path, suppress: str, words: str) -> None:
+    write_addresses(tmp_path / "people.csv", 2)
+    ended = connector.run_json("sync", write_job(tmp_path, suppress))
+    assert (ended.code, ended.stdout) == (2, "")
+    assert words in ended.stderr
+
+
+def test_an_unknown_that_is_on_the_list_by_now_is_not_sent_again(connector: Connector, tmp_path: Path) -> None:
+    sandbox, job = connector.sandbox, write_job(tmp_path)
+    write_addresses(tmp_path / "people.csv", 3)
+    write_csv(tmp_path / "gone.csv", "address", "somebody@example.com")
+    sandbox.switch(drop_before=1)
+    assert connector.run_json("sync", job).rows == {"read": 3, "unknown": 3}
+    sandbox.switch(drop_before=0)
+    write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
+    assert "given up" in find_message(ended, "1 creates that earlier runs left unknown")
+    assert count_stored(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
+    write_csv(tmp_path / "gone.csv", "address", "somebody@example.com")
+    assert connector.run_json("sync", job).rows == {"read": 3, "exists": 2, "created": 1}  # nothing was left of it
+
+
+def test_what_a_run_with_a_list_left_is_not_sent_again_by_one_without(connector: Connector, tmp_path: Path) -> None:
+    sandbox = connector.sandbox
+    write_addresses(tmp_path / "people.csv", 3)
+    write_csv(tmp_path / "gone.csv", "address", "somebody@example.com")
+    sandbox.switch(drop_before=1)
+    connector.run_json("sync", write_job(tmp_path))
+    sandbox.switch(drop_before=0)
+    other = connector.import_file(write_csv(tmp_path / "other.csv", "email", "z@x.org"))
+    assert other.rows == {"read": 1, "created": 1}
+    assert count_stored(sandbox) == {"z@x.org": 1}
+    assert connector.run_json("sync", tmp_path / "job.yaml").rows == {"read": 3, "created": 3}

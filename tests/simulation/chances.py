@@ -1,0 +1,276 @@
+"""From a seed to a scenario: every stance, fault and ending in any mixture, all by chance and all repeatable."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Literal
+
+from connector.load import LoadPolicy
+from connector.load.retrying import RetryPlan
+from connector.plan import digest_identity
+from connector.plan.suppression import Suppression
+from tests.simulation.people import People, Person
+from tests.simulation.program import JOB
+from tests.simulation.rows import Cells, Source, prepare_nights
+from tests.simulation.scenario import BASE_ID, BASE_NAME, Ending, Newcomer, Night, Scenario
+from tests.simulation.storms import Setting, build_storm
+
+DUPLICATES = ("accept", "reject_409", "reject_400", "reject_200", "upsert")
+FILTERS = ("exact", "icase", "partial", "ignored")
+ORDERS = ("id", "id_desc", "email", "shuffled")
+ERROR_SHAPES = ("plain", "nested", "html", "empty")
+
+_CALM_NIGHTS = 2  # one that must settle and create all that is left, and one that must find nothing to do
+_OTHER_BASE = 9
+_LETTERS = "abcdefghijklm"
+
+
+def build_scenarios(seeds: Iterable[int]) -> list[Scenario]:
+    """The scenarios of these seeds, each the same on every machine and in any company.
+
+    Together because their rows are validated together, which takes as long for a hundred seeds as for one.
+    """
+    drafts = [_Builder(seed).draft() for seed in seeds]
+    finished: dict[int, Scenario] = {}
+    for identity in ("email", "client_user_id"):
+        alike = [draft for draft in drafts if draft.scenario.policy.identity == identity]
+        sources = [
+            Source(chunks, night.suppression)
+            for draft in alike
+            for chunks, night in zip(draft.chunks, draft.scenario.nights, strict=True)
+        ]
+        prepared = iter(prepare_nights(sources, identity))
+        for draft in alike:
+            nights = tuple(replace(night, portions=next(prepared)) for night in draft.scenario.nights)
+            finished[draft.scenario.seed] = replace(draft.scenario, nights=nights)
+    return [finished[draft.scenario.seed] for draft in drafts]
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A scenario whose nights have no rows yet, and the rows of each night, chunk by chunk."""
+
+    scenario: Scenario
+    chunks: list[list[list[Cells]]]
+
+
+class _Builder:
+    """Draws one thing after another; what is drawn first is known to what is drawn later."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._random = random = Random(f"{seed} scenario")
+        identity = "email" if random.random() < 0.7 else "client_user_id"
+        self._people = People(identity)
+        self._policy = self._draw_policy(identity)
+        self._timeout_s = random.choice((30.0, 30.0, 10.0))
+        self._lag_s = self._draw_lag()
+        self._has_refusals = random.random() < 0.4
+        self._settings = self._draw_stance(identity)
+        self._naming = random.choice(("id", "name", "name", "both"))
+        self._has_base = self._naming != "name" or random.random() < 0.5
+        self._storms = random.choice((1, 1, 2, 3))
+        self._draw_people()
+
+    def draft(self) -> _Draft:
+        """Everything put together."""
+        nights = [self._draw_night() for _ in range(self._storms)]
+        chunks = [self._write_rows(self._choose_told(number), number) for number in range(1, self._storms + 1)]
+        if self._naming != "both" and self._random.random() < 0.3:
+            nights.append(replace(self._draw_night(), storm=None, newcomers=(), retry=self._draw_retry()))
+            chunks.append([])
+        for place in range(_CALM_NIGHTS):
+            # One name and then the other: where somebody is in doubt, the program asks for the one that came first.
+            is_by_name = self._naming == "name" or (self._naming == "both" and place == 0)
+            nights.append(Night((), max(self._draw_gap(), self._lag_s + 1.0), is_by_name))
+            chunks.append(self._write_rows(list(self._people.persons.values()), self._storms + 1))
+        scenario = Scenario(
+            seed=self._seed,
+            settings=self._settings,
+            people=self._people,
+            policy=self._policy,
+            nights=tuple(self._suppress(self._change_ledger(nights))),
+            timeout_s=self._timeout_s,
+            latency_s=self._random.choice((0.01, 0.05, 0.2)),
+            has_base=self._has_base,
+            strangers=tuple(self._draw_stranger() for _ in range(self._random.choice((0, 1, 1, 25, 45, 60, 200)))),
+        )
+        return _Draft(scenario, chunks)
+
+    # the stance
+
+    def _draw_policy(self, identity: str) -> LoadPolicy:
+        random = self._random
+        return LoadPolicy(
+            identity=identity,
+            max_concurrency=random.randint(1, 8),
+            on_unknown="hold" if random.random() < 0.25 else "resend",
+            quiet_period_s=random.choice((30.0, 30.0, 5.0)),
+            fresh_s=random.choice((900.0, 900.0, random.uniform(0.5, 5.0))),
+        )
+
+    def _draw_lag(self) -> float:
+        quiet_s = self._policy.quiet_period_s
+        least, most = self._random.choice(((0, 0), (0, 0), (0, 0), (0.01, 0.9), (0.5, 1.0), (0.9, 1.9), (1.9, 5.0)))
+        return self._random.uniform(least, most) * quiet_s
+
+    def _draw_stance(self, identity: str) -> dict[str, object]:
+        random = self._random
+        other = "client_user_id" if identity == "email" else "email"
+        error_shape = random.choice(ERROR_SHAPES)
+        return {
+            "duplicates": random.choice(("accept", "accept", *DUPLICATES)),  # elsewhere a second create shows as none
+            "filters": random.choice(FILTERS),
+            "order": random.choice(ORDERS),
+            "error_shape": error_shape,
+            "identity": identity if random.random() < 0.8 else other,
+            "required": ["LastName"] if self._has_refusals else [],
+            "error_status": random.choice((400, 400, 400, 400, 200)),
+            "server_error": random.choice((500, 502, 503)),
+            "created_status": random.choice((200, 201)),
+            "absent_fields": random.choice(("omit", "null", "empty")),
+            "alter_fields": ["LastName"] if random.random() < 0.1 else [],
+            "id_step": random.choice((1, 1, 7)),
+            "max_limit": random.choice((1000, 1000, 40, 7, 7)),
+            "retry_after": random.choice(("seconds", "date", "none")),
+            "list_lag_ms": 1000 * self._lag_s,
+            "latency_ms": random.choice((0, 5, 5, 50, 1500)),
+            **self._draw_rate(error_shape),
+            "jitter_ms": random.choice((0, 100)),
+        }
+
+    def _draw_rate(self, error_shape: str) -> dict[str, object]:
+        """A rate limit, in some seeds; not where errors have no words, since its 429 would look like any other then."""
+        is_limited = self._random.random() < 0.15 and error_shape != "empty"
+        return {"rate": self._random.choice((5, 40)), "burst": 10} if is_limited else {}
+
+    # the people
+
+    def _draw_people(self) -> None:
+        random = self._random
+        for _ in range(random.randint(10, 24) + 6 * (self._storms - 1)):
+            accepted_from = 0
+            if self._has_refusals and random.random() < 0.15:
+                accepted_from = random.choice((99, 99, 2))
+            persons = list(self._people.persons.values())
+            is_twin = self._people.identity == "client_user_id" and persons and random.random() < 0.08
+            twin = random.choice(persons) if is_twin else None
+            self._people.add(random, accepted_from=accepted_from, twin=twin)
+
+    def _draw_stranger(self) -> Mapping[str, object]:
+        """Nobody of ours: their addresses have no digits."""
+        local = "".join(self._random.choices(_LETTERS, k=9))
+        base = {"Id": _OTHER_BASE} if self._random.random() < 0.3 else self._name_base()
+        return {"Base": base, "Email": f"{local}@x.org", "ClientUserId": f"c-{local}", "LastName": "Stranger"}
+
+    def _name_base(self) -> dict[str, object]:
+        return {"Id": BASE_ID} if self._has_base and self._random.random() < 0.5 else {"Name": BASE_NAME}
+
+    def _draw_newcomers(self, persons: list[Person], gap_s: float, share: float) -> list[Newcomer]:
+        """By another way, into our base or another one: before the night, so that the list shows them, or during it."""
+        random, newcomers = self._random, []
+        for person in persons:
+            if random.random() >= share:
+                continue
+            at_s = random.uniform(0.0, 3.0)
+            if random.random() < 0.8:
+                at_s = -random.uniform(self._lag_s + 0.1, max(gap_s, self._lag_s + 0.2))
+            base = {"Id": _OTHER_BASE} if random.random() < 0.2 else self._name_base()
+            wire: dict[str, object] = {"Base": base, "FirstName": "Other", "LastName": "Way"}
+            if self._people.identity == "email" or random.random() < 0.5:
+                wire["Email"] = random.choice(person.spellings).strip()
+            if self._people.identity == "client_user_id" or random.random() < 0.5:
+                wire["ClientUserId"] = person.client_user_id
+            newcomers += [Newcomer(at_s, wire)] * (2 if random.random() < 0.1 else 1)
+        return newcomers
+
+    # the nights
+
+    def _draw_night(self) -> Night:
+        random = self._random
+        gap_s = max(self._draw_gap(), self._lag_s + 1.0 if random.random() < 0.5 else 0.0)
+        persons = list(self._people.persons.values())
+        setting = Setting(self._policy.quiet_period_s, self._timeout_s, self._lag_s)
+        return Night(
+            portions=(),
+            gap_s=gap_s,
+            is_by_name=self._naming == "name" or (self._naming == "both" and random.random() < 0.5),
+            storm=build_storm(random, setting) if random.random() < 0.9 else None,
+            ending=self._draw_ending(),
+            newcomers=tuple(self._draw_newcomers(persons, gap_s, random.choice((0.0, 0.05, 0.3)))),
+        )
+
+    def _draw_retry(self) -> RetryPlan:
+        held: Literal["leave", "resend", "drop"] = self._random.choice(("leave", "leave", "resend", "drop"))
+        return RetryPlan(is_rejected=self._random.random() < 0.4, held=held)
+
+    def _draw_gap(self) -> float:
+        return self._random.choice((0.5, 5.0, 60.0, 3600.0))
+
+    def _draw_ending(self) -> Ending:
+        random, chance = self._random, self._random.random()
+        if chance < 0.12:
+            return Ending(at_step=int(10 ** random.uniform(0.7, 2.7)))
+        if chance < 0.2:
+            return Ending(at_commit=random.randint(1, 14), is_after=random.random() < 0.5)
+        at_s = 0.02 * 5000 ** random.random()  # 20 ms to 100 s: while creating as often as while settling
+        if chance < 0.28:
+            return Ending(die_at_s=at_s)
+        if chance < 0.35:
+            return Ending(stop_at_s=at_s)
+        if chance < 0.42:
+            return Ending(stop_at_s=at_s, cut_at_s=at_s + random.choice((0.0, 0.01, 0.1, 3.0)))
+        if chance < 0.45:
+            return Ending(stop_at_s=at_s, die_at_s=at_s + random.choice((0.01, 0.1, 3.0)))
+        return Ending()
+
+    def _choose_told(self, number: int) -> list[Person]:
+        """Most of those whom the source has by that night: each night brings new ones."""
+        share = self._random.choice((0.6, 0.9, 1.0))
+        by_then = [each for each in self._people.persons.values() if each.number % self._storms < number]
+        return [person for person in by_then if self._random.random() < share]
+
+    def _write_rows(self, persons: list[Person], number: int) -> list[list[Cells]]:
+        """One to three chunks; some people twice, some rows invalid, some whose data have changed since."""
+        random = self._random
+        rows = [self._write_row(person, number) for person in persons]
+        rows += [self._write_row(random.choice(persons), number) for _ in range(random.choice((0, 0, 2))) if persons]
+        rows += [Cells(0, "nobody", "", "No", "One") for _ in range(random.choice((0, 0, 0, 1)))]
+        random.shuffle(rows)
+        cuts = sorted(random.randint(0, len(rows)) for _ in range(random.choice((0, 0, 1, 2, 6))))
+        return [rows[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+
+    def _write_row(self, person: Person, number: int) -> Cells:
+        random = self._random
+        first_name = "Ann" if number < 2 or person.number % 3 else f"Ann {number}"
+        last_name = "Lee" if number >= person.accepted_from else ""
+        email = random.choice(person.spellings)
+        if self._people.identity == "client_user_id" and person.number % 4 == 0:
+            email = ""
+        client_user_id = person.client_user_id
+        if self._people.identity == "email" and person.number % 4 == 0:
+            client_user_id = ""
+        return Cells(person.number, email, client_user_id, first_name, last_name)
+
+    def _change_ledger(self, nights: list[Night]) -> list[Night]:
+        """In some seeds the ledger is lost, or an older copy put in its place: never while the service may yet show or
+        execute what was sent before, since then no client could know of it."""
+        if self._lag_s or len(nights) < 2 or self._random.random() >= 0.2:
+            return nights
+        place = self._random.randrange(1, len(nights))
+        ledger: Literal["lost", "restored"] = self._random.choice(("lost", "restored"))
+        nights[place] = replace(nights[place], ledger=ledger, gap_s=max(nights[place].gap_s, 1000.0))
+        return nights
+
+    def _suppress(self, nights: list[Night]) -> list[Night]:
+        """In some seeds the job has a suppression list, which grows from night to night."""
+        if self._random.random() >= 0.4:
+            return nights
+        field, suppressed = self._people.identity, set[int]()
+        for place, night in enumerate(nights):
+            suppressed |= {number for number in self._people.persons if self._random.random() < 0.15}
+            persons = [self._people.persons[number] for number in sorted(suppressed)]
+            texts = [each.spellings[0] if field == "email" else each.client_user_id for each in persons]
+            suppression = Suppression(JOB, field, [digest_identity(field, text) for text in texts])
+            nights[place] = replace(night, suppressed=frozenset(suppressed), suppression=suppression)
+        return nights

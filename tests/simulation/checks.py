@@ -1,0 +1,184 @@
+"""What holds of every night and in the end: truth log, ledger and report compared.
+
+Each claim is a function that gives what speaks against it; where it has an exception it says which, and why.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from connector.states import TRANSITIONS, State
+from tests.simulation import report_checks
+from tests.simulation.truth import Truth
+from tests.simulation.world import Kept
+
+_ATTEMPTS = 5  # creates of one identity that were lost and proved absent each time: after those a person has to look
+
+_MOVES = {(left, entered) for (left, _), entered in TRANSITIONS.items()}
+
+Claim = Callable[[Truth], Iterator[str]]
+
+
+def nobody_is_stored_twice_by_us(truth: Truth) -> Iterator[str]:
+    """Save where the rule of design 4.5 cannot cover the first of the two (`Truth.is_foreseen`)."""
+    for person in truth.persons:
+        ours = [each for each in truth.find_ours(person) if not each.is_update and each.by is not None]
+        ours.sort(key=lambda each: each.by.number if each.by is not None else 0)
+        for first in ours[:-1]:
+            if truth.is_foreseen(first) and first.by is not None:
+                yield f"person {person} was stored {len(ours)} times, by {first.by.number} and later ones"
+
+
+def nobody_is_sent_whom_the_list_showed_when_the_night_began(truth: Truth) -> Iterator[str]:
+    """Whoever brought them there: design 4.7."""
+    for played in truth.world.played:
+        for person in truth.persons:
+            is_there = any(each.shown_at <= played.began_at for each in truth.find_stored(person))
+            for call in truth.find_calls(person, played.number) if is_there else ():
+                yield f"person {person} was there when night {played.number} began, and was sent by {call.number}"
+
+
+def nobody_is_sent_again_before_two_quiet_periods_have_passed(truth: Truth) -> Iterator[str]:
+    """Save those who were refused for sure, and those whom the ledger has forgotten because it was changed."""
+    quiet_s = truth.world.scenario.quiet_s
+    for person in truth.persons:
+        calls = truth.find_calls(person)
+        for first, second in pairwise(calls):
+            waited_s = second.sent_at - truth.when_known_to_end(first)
+            if truth.is_in_doubt(first) and waited_s < 2 * quiet_s and not truth.is_forgotten(first, second):
+                yield f"person {person} was sent by {first.number}, and {waited_s:.2f} s later again by {second.number}"
+
+
+def under_hold_nobody_in_doubt_is_sent_again(truth: Truth) -> Iterator[str]:
+    """Save those whom the ledger has forgotten because it was changed, and those whom a person has let go."""
+    if truth.world.scenario.policy.on_unknown != "hold":
+        return
+    for person in truth.persons:
+        calls = truth.find_calls(person)
+        for first, second in pairwise(calls):
+            is_free = truth.is_forgotten(first, second) or truth.is_released(first, second)
+            if truth.is_in_doubt(first) and not is_free:
+                yield f"person {person} is to be held after {first.number}, and was sent again by {second.number}"
+
+
+def nobody_on_the_suppression_list_is_sent(truth: Truth) -> Iterator[str]:
+    """By the night that has the list, whatever earlier ones left unfinished."""
+    for played in truth.world.played:
+        for person in sorted(played.night.suppressed):
+            for call in truth.find_calls(person, played.number):
+                yield f"person {person} is on the list of night {played.number}, and was sent by {call.number}"
+
+
+def whoever_is_confirmed_is_there_by_that_id(truth: Truth) -> Iterator[str]:
+    """After every night, one that died included."""
+    for played in truth.world.played:
+        for person, kept in played.ledger.items():
+            ids = {each.subscriber_id for each in truth.find_stored(person) if each.at <= played.ended_at}
+            if kept.state is State.CONFIRMED and kept.subscriber_id not in ids:
+                yield f"after night {played.number} person {person} is confirmed as {kept.subscriber_id}, not of {ids}"
+
+
+def every_create_leaves_after_its_intent_is_durable(truth: Truth) -> Iterator[str]:
+    """Design 4.1."""
+    for person in truth.persons:
+        for call in truth.find_calls(person):
+            if not call.is_intended:
+                yield f"person {person} was sent by {call.number}, and no commit had said so"
+
+
+def whatever_was_sent_is_in_the_ledger(truth: Truth) -> Iterator[str]:
+    """After every night: a create that may have had an effect has an entry, whatever became of the process."""
+    for played in truth.world.played:
+        for person in truth.persons:
+            doubtful = [call for call in truth.find_calls(person, played.number) if truth.is_in_doubt(call)]
+            if doubtful and person not in played.ledger:
+                yield f"after night {played.number} nothing is known of person {person}, sent by {doubtful[-1].number}"
+
+
+def every_move_of_an_entry_is_in_the_table(truth: Truth) -> Iterator[str]:
+    """Of `connector/states.py`, which names no move from a state to itself; a line of a base that turns out to be
+    another one's takes its entries along, and its own give way."""
+    for played in truth.world.played:
+        for person, move in played.moves:
+            if (move.earlier, move.later) not in _MOVES:
+                yield f"night {played.number}: person {person} went from {move.earlier.name} to {move.later.name}"
+
+
+def the_last_night_comes_to_its_end(truth: Truth) -> Iterator[str]:
+    """It is calm. Save where the list cannot be read whole and no filter need work, so that nobody can be known to be
+    absent; and where the service's refusals are no definite ones, since its first three end a run (design 4.9)."""
+    last = truth.world.played[-1]
+    if not (last.is_whole or truth.is_list_unreadable or truth.has_unclear_refusals):
+        yield f"night {last.number} was calm: {last.report.describe() if last.report else 'it died'}"
+
+
+def nobody_is_lost(truth: Truth) -> Iterator[str]:
+    """After the last night everybody whom it told of is there, refused by the service, or held: as the job wants it, or
+    since the service answered with somebody else. Unknown may stay who cannot be looked for: where the list cannot be
+    read whole, and no filter is known to work."""
+    last = truth.world.played[-1]
+    told = {each.person for portion in last.night.portions for each in portion.told}
+    is_hold = truth.world.scenario.policy.on_unknown == "hold"
+    for person in sorted(told | last.ledger.keys()) if last.is_whole else ():
+        kept = last.ledger.get(person)
+        if kept is None:
+            yield f"person {person} has no entry after a whole night"
+        elif kept.state in (State.SENDING, State.UNKNOWN) and not truth.is_list_unreadable:
+            yield f"person {person} is still {kept.state.name}"
+        elif kept.state is State.HELD and not (is_hold or kept.attempts >= _ATTEMPTS or truth.is_misdirected(person)):
+            yield f"person {person} is held, and the job does not hold"
+        elif kept.state is State.REJECTED and person in told and _is_wronged(truth, person, kept):
+            yield f"person {person} counts as rejected, and nothing is wrong with them"
+
+
+def _is_wronged(truth: Truth, person: int, kept: Kept) -> bool:
+    """Whether nothing is wrong with a row, nobody is there because of whom the service might refuse it, and it was not
+    tried as often as any is."""
+    return truth.is_acceptable(person) and not truth.find_stored(person) and kept.attempts < _ATTEMPTS
+
+
+def nobody_whom_we_created_is_left_rejected(truth: Truth) -> Iterator[str]:
+    """After the last night, if it was whole: a service that creates people and refuses them was found out. Somebody who
+    came by another way after the refusal may be: the same row is not sent, and so not looked for, again (4.8); and
+    somebody whom the service stored so late that they were sent again, and refused since they were there."""
+    last = truth.world.played[-1]
+    for person, kept in last.ledger.items() if last.is_whole else ():
+        shown = [each for each in truth.find_ours(person) if each.shown_at <= last.began_at]
+        ours = [each for each in shown if truth.is_foreseen(each)]
+        if kept.state is State.REJECTED and ours:
+            yield f"person {person} counts as rejected, and is there as {ours[0].subscriber_id}"
+
+
+def a_night_after_a_whole_calm_one_sends_nobody(truth: Truth) -> Iterator[str]:
+    """Save those whom the service will not take: their rows may be another try."""
+    *_, before, last = truth.world.played
+    is_settled = all(kept.state is not State.UNKNOWN for kept in before.ledger.values())
+    if not (before.is_whole and is_settled and before.night.storm is None) or last.night.ledger != "kept":
+        return
+    if {each.person for portion in last.night.portions for each in portion.told} - before.ledger.keys():
+        return
+    for person in truth.persons:
+        for call in truth.find_calls(person, last.number) if truth.is_acceptable(person) else ():
+            yield f"person {person} was settled, and was sent by {call.number}"
+
+
+CLAIMS: tuple[Claim, ...] = (
+    nobody_is_stored_twice_by_us,
+    nobody_is_sent_whom_the_list_showed_when_the_night_began,
+    nobody_is_sent_again_before_two_quiet_periods_have_passed,
+    under_hold_nobody_in_doubt_is_sent_again,
+    nobody_on_the_suppression_list_is_sent,
+    whoever_is_confirmed_is_there_by_that_id,
+    every_create_leaves_after_its_intent_is_durable,
+    whatever_was_sent_is_in_the_ledger,
+    every_move_of_an_entry_is_in_the_table,
+    the_last_night_comes_to_its_end,
+    nobody_is_lost,
+    nobody_whom_we_created_is_left_rejected,
+    a_night_after_a_whole_calm_one_sends_nobody,
+    *report_checks.CLAIMS,
+)
+
+
+def find_faults(truth: Truth) -> list[str]:
+    """All that speaks against any claim, each with the claim's name."""
+    return [f"{claim.__name__}: {words}" for claim in CLAIMS for words in claim(truth)]

@@ -1,0 +1,171 @@
+"""Ways to break the program, each of which the simulation must notice."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """In this file of `connector/` the text `old`, which stands there once, becomes `new`."""
+
+    file: str
+    old: str
+    new: str
+
+    def apply(self, root: Path) -> None:
+        """Change the copy of the program at `root`."""
+        path = root / "connector" / self.file
+        text = path.read_text(encoding="utf-8")
+        found = text.count(self.old)
+        if found != 1:
+            raise ValueError(f"connector/{self.file} has {found} times what a mutation replaces: {self.old!r}")
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One way to break the program, in words, which one of `SEEDS` seeds from `first` on must notice."""
+
+    name: str
+    edits: tuple[Edit, ...]
+    first: int = 0  # not 0 where the first to notice comes late: it saves the time until then
+
+
+SEEDS = 200
+"""Three times as many as any of them needed when they were written: the program's course changes with the program."""
+
+MUTATIONS = (
+    Mutation(
+        "an intent's commit comes after its request has left",
+        (
+            Edit(
+                "load/journal.py",
+                "ledger.mark_absent(self.base, self.run_key, by_state[State.UNKNOWN])\n\n        await self.ask(write)",
+                "ledger.mark_absent(self.base, self.run_key, by_state[State.UNKNOWN])\n\n"
+                "        asyncio.get_running_loop().call_later(0.001, self.do, write)",
+            ),
+        ),
+    ),
+    Mutation(
+        "no quiet period is waited for",
+        (
+            Edit(
+                "load/settling.py",
+                "sighting.started_at >= doubt.since + self._session.policy.quiet_period_s",
+                "sighting.started_at >= doubt.since",
+            ),
+            Edit("load/settling.py", "        quiet_s = self._session.policy.quiet_period_s", "        quiet_s = 0.0"),
+            Edit("load/settling.py", "doubt.missed_at + self._session.policy.quiet_period_s", "doubt.missed_at"),
+        ),
+    ),
+    Mutation(
+        "one look proves absence",
+        (
+            Edit(
+                "load/settling.py",
+                "sighting.started_at < doubt.missed_at + self._session.policy.quiet_period_s",
+                "sighting.started_at < doubt.missed_at",
+            ),
+        ),
+    ),
+    Mutation(
+        "absence needs no witness that came later",
+        (Edit("load/settling.py", "return sighting.latest_seen_at > doubt.since", "return True"),),
+        first=400,
+    ),
+    Mutation(
+        "nobody is looked for before they are created",
+        (Edit("load/knowing.py", 'float("-inf") if session.policy.is_looking else float("inf")', 'float("inf")'),),
+    ),
+    Mutation(
+        "a request that is cancelled counts as never sent",
+        (Edit("load/creating.py", "if_cancelled = _CUT_OFF", "if_cancelled = _STOPPED"),),
+        first=40,
+    ),
+    Mutation(
+        "a cancelled request gets no event",
+        (Edit("load/creating.py", "            self._tell(candidate, if_cancelled)\n", ""),),
+        first=215,
+    ),
+    Mutation(
+        "an answer that says neither yes nor no counts as a refusal",
+        (
+            Edit(
+                "load/judging.py",
+                "return Verdict(Event.LOST, status=answer.status, message=answer.message)",
+                "return Verdict(Event.REFUSED, status=answer.status or 0, message=answer.message)",
+            ),
+        ),
+    ),
+    Mutation(
+        "no answer within the time-out counts as never sent",
+        (
+            Edit(
+                "load/judging.py",
+                "return Verdict(Event.LOST, status=answer.status, message=answer.message)",
+                "return Verdict(Event.LOST if answer.status else Event.NOT_SENT, status=answer.status)",
+            ),
+        ),
+    ),
+    Mutation(
+        "what a dead run was sending is forgotten",
+        (
+            Edit(
+                "ledger/store.py", "return self.connection.execute(sql.SET_ALL, values).rowcount", "return len(values)"
+            ),
+        ),
+    ),
+    Mutation(
+        "the answered identity is not compared with the one that was sent",
+        (Edit("load/judging.py", "and _is_asked_for(answer, candidate)):", "):"),),
+    ),
+    Mutation(
+        "an incomplete certificate counts as a complete one",
+        (Edit("pages/certificate.py", "return self.verdict is Verdict.COMPLETE", "return True"),),
+        first=60,
+    ),
+    Mutation(
+        "hold is not heard",
+        (Edit("load/settling.py", "if self._is_to_be_held(entry) or doubt.is_misdirected", "if doubt.is_misdirected"),),
+    ),
+    Mutation(
+        "the first refusal of a kind is believed",
+        (
+            Edit(
+                "load/refusing.py",
+                "if kind in self._creating or (verdict.status == TOO_MANY_REQUESTS and not is_checked):",
+                "if kind in self._creating and not is_checked:",
+            ),
+        ),
+        first=120,
+    ),
+    Mutation(
+        "somebody who was found counts as there before",
+        (Edit("load/finishing.py", "if doubt.is_of_this_run:\n        return Outcome.CREATED", ""),),
+    ),
+    Mutation(
+        "filters need no controls",
+        (
+            Edit(
+                "load/looks/filtering.py",
+                "return is_case_covered and not self.has_hidden_spellings",
+                "return True or not self",
+            ),
+        ),
+        first=490,
+    ),
+    Mutation(
+        "who came by another way in other capitals is not looked for before a re-send",
+        (Edit("load/settling.py", "in_any_spelling=policy.is_looking and not is_fresh", "in_any_spelling=False"),),
+        first=8010,
+    ),
+    Mutation(
+        "people of other bases count",
+        (Edit("load/looks/listed.py", "return bool(service_id == self.service_id)", "return True"),),
+    ),
+    Mutation(
+        "the suppression list is not asked before somebody is sent again",
+        (Edit("load/settling.py", "session.suppression.holds(self._newest(entry))", "False"),),
+        first=90,
+    ),
+)

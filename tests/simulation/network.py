@@ -1,0 +1,159 @@
+"""The way between a process and the service: latency, lost connections and time-outs, in place of sockets.
+
+What it answers with is what the real transport answers with in the same case (tests/api holds that one to it).
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from urllib.parse import quote, urlencode
+
+from connector.api.transport import RawAnswer
+from connector.protocol import Ambiguous, NotSent, Request
+from connector.sandbox import http_reader
+from connector.sandbox.answers import Answer, Ending
+from tests.simulation.calls import Call
+from tests.simulation.far_end import TOKEN, FarEnd
+from tests.simulation.process import Life
+from tests.simulation.timeline import Timeline
+
+_CUT = {
+    Ending.CUT: Ambiguous(None, "the connection was cut before the answer"),
+    Ending.PART: Ambiguous(None, "the connection was cut in the middle of the answer"),
+}
+_SERVER_ERRORS = range(500, 600)
+_CREATED = (200, 201)
+
+MIXED_UP = "the answer to another"
+"""What a process has seen of such a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How the way is: `latency_s` each way at most; of the requests the share `refused` finds no connection, and
+    `delayed` is so long on its way (`delay_s` at most) that the process may have given up; of the answers to creates
+    the share `mixed_up` is the one to another create. `error_as` is the status that the service's 5xx bear (0: their
+    own)."""
+
+    latency_s: float = 0.05
+    refused: float = 0.0
+    delayed: float = 0.0
+    delay_s: float = 0.0
+    mixed_up: float = 0.0
+    error_as: int = 0
+
+
+class Way:
+    """The connection that one request goes by; the service's side of it is a `Peer`."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        life: Life,
+        call: Call,
+        answered: "asyncio.Future[RawAnswer | Ambiguous]",
+        distort: Callable[[RawAnswer], RawAnswer],
+    ) -> None:
+        self._timeline = timeline
+        self._life = life
+        self._call = call
+        self._answered = answered
+        self._distort = distort
+        self.back_s = 0.0
+        self.is_gone = False
+
+    def finish(self, answer: Answer, ending: Ending = Ending.WHOLE, cut_by: str = "close") -> None:
+        """The service has done with it; the end travels back."""
+        if ending is not Ending.SILENT:
+            self._timeline.call_later(self.back_s, partial(self._arrive, answer, ending))
+
+    def close(self, seen: str) -> None:
+        """The process knows no more of it, whatever is still on its way."""
+        self.is_gone = True
+        self._call.end(self._timeline.now_s, "died" if self._life.is_over else seen)
+
+    def _arrive(self, answer: Answer, ending: Ending) -> None:
+        if self.is_gone or self._life.is_over:
+            return
+        raw: RawAnswer | Ambiguous | None = _CUT.get(ending)
+        if raw is None:
+            headers = {"Content-Type": answer.content_type.decode(), **dict(answer.headers)}
+            raw = self._distort(RawAnswer(answer.status, headers, answer.body))
+        self.close("cut" if isinstance(raw, Ambiguous) else str(raw.status))
+        if not self._answered.done():
+            self._answered.set_result(raw)
+
+
+class Network:
+    """Carries the requests of one process. Whoever lets go of `send`, dying or not, ends the connection; the request is
+    on its way all the same."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        far_end: FarEnd,
+        life: Life,
+        begin: Callable[[Request], Call],
+        random: Random,
+        timeout_s: float,
+    ) -> None:
+        self.weather = Weather()
+        self._timeline, self._far_end, self._life, self._begin = timeline, far_end, life, begin
+        self._random, self._timeout_s = random, timeout_s
+        self._latest: tuple[int, RawAnswer] | None = None  # the latest create that was answered: whose, and how
+
+    async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
+        """One attempt, as `connector.api.transport.Transport.send` makes it."""
+        call, weather, random = self._begin(request), self.weather, self._random
+        out_s, back_s = (random.uniform(0.1, 1.0) * weather.latency_s for _ in range(2))
+        if weather.refused and random.random() < weather.refused:
+            call.end(self._timeline.now_s, "not sent")
+            await asyncio.sleep(out_s)
+            return NotSent("no connection to the service: Connection refused")
+        if weather.delayed and random.random() < weather.delayed:
+            out_s += random.uniform(0.3, 1.0) * weather.delay_s
+        answered: asyncio.Future[RawAnswer | Ambiguous] = asyncio.get_running_loop().create_future()
+        way = Way(self._timeline, self._life, call, answered, partial(self._distort, call, weather))
+        way.back_s = back_s
+        self._timeline.call_later(out_s, partial(self._far_end.receive, call, _encode(request), way))
+        return await self._wait(way, answered)
+
+    def _distort(self, call: Call, weather: Weather, raw: RawAnswer) -> RawAnswer:
+        """What the way makes of an answer."""
+        if weather.error_as and raw.status in _SERVER_ERRORS:
+            return RawAnswer(weather.error_as, raw.headers, raw.body)
+        if call.operation != "create" or raw.status not in _CREATED:
+            return raw
+        other, self._latest = self._latest, (call.person, raw)
+        if other is None or other[0] == call.person or self._random.random() >= weather.mixed_up:
+            return raw
+        call.end(self._timeline.now_s, MIXED_UP)
+        return other[1]
+
+    async def _wait(self, way: Way, answered: "asyncio.Future[RawAnswer | Ambiguous]") -> RawAnswer | Ambiguous:
+        timed_out = Ambiguous(None, f"no whole answer within {self._timeout_s:g} s")
+
+        def give_up() -> None:
+            way.close("time-out")
+            if not answered.done():
+                answered.set_result(timed_out)
+
+        timer = asyncio.get_running_loop().call_later(self._timeout_s, give_up)
+        try:
+            return await answered
+        finally:
+            timer.cancel()
+            way.close("cancelled")
+
+
+def _encode(request: Request) -> http_reader.Request:
+    body = request.body or b""
+    headers = {"host": "localhost", "authorization": TOKEN}
+    if request.body is not None:
+        headers["content-type"] = "application/json"
+    query = urlencode(request.query, quote_via=quote)
+    return http_reader.Request(
+        http_reader.Head(request.method, request.path, query, headers, len(body), keep_alive=True), body
+    )

@@ -1,0 +1,140 @@
+"""What a process of the simulation runs: the frame that `pipelines/running.py` puts around a loader, without its files.
+
+Every exception but those that end a run in order is a finding, and passes through.
+"""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from connector.api.client import Client, Sender
+from connector.api.retries import Retrier
+from connector.errors import RunAborted
+from connector.ledger import Ledger, find_or_add_base, finish_run, start_run
+from connector.load import Clock, Loader, LoadPolicy, Problem, Tally
+from connector.load.journal import Journal
+from connector.load.session import Session
+from connector.outcomes import Outcome
+from tests.simulation.rows import Portion
+from tests.simulation.scenario import BASE_ID, BASE_NAME, Night
+from tests.simulation.timeline import Timeline
+
+JOB = "job"
+_ACCOUNT = "simulated"
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run says of itself: the tally's sums and problems, over `portions` chunks; `reason` if it ended early,
+    `attempts` and `limited` of its creates as the client counted them."""
+
+    portions: int = 0
+    tally: Tally = field(default_factory=lambda: Tally(lambda problem: None))
+    problems: list[Problem] = field(default_factory=list)
+    reason: str | None = None
+    is_stopped: bool = False
+    attempts: int = 0
+    limited: int = 0
+
+    def __post_init__(self) -> None:
+        self.tally = Tally(self.problems.append)
+
+    def describe(self) -> str:
+        """In one line."""
+        sums = ", ".join(f"{number} {outcome}" for outcome, number in self.tally.outcomes.items() if number)
+        ending = "; stopped" * self.is_stopped + (f"; {self.reason}" if self.reason else "")
+        return f"{self.tally.read} read: {sums}{ending}"
+
+
+@dataclass(slots=True)
+class Program:
+    """One run of the job, to be run once."""
+
+    number: int
+    ledger: Ledger
+    sender: Sender
+    timeline: Timeline
+    policy: LoadPolicy
+    night: Night
+    random: Random
+    report: Report = field(default_factory=Report)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    working: "asyncio.Task[None] | None" = None
+
+    async def run(self) -> Report:
+        """Begin, load and settle, close, and record the end."""
+        client = Client(self.sender, str, self.timeline.read_date)
+        session = self._open_session(client)
+        loader = Loader(session)
+        self.working = asyncio.current_task()
+        try:
+            await self._load(loader)
+        except RunAborted as error:
+            self.report.reason = str(error)
+        except asyncio.CancelledError:
+            self.report.reason = "a second signal"
+            if self.working is not None:
+                self.working.uncancel()
+        await loader.close()
+        counts = client.counts["create"]
+        self.report.attempts, self.report.limited = counts.sent, counts.limited
+        with self.ledger.transaction() as connection:
+            finish_run(connection, session.journal.run_key, "ok", self.timeline.read_wall())
+        return self.report
+
+    def stop(self) -> None:
+        """The first signal."""
+        self.report.is_stopped = True
+        self.stopping.set()
+
+    def cut_off(self) -> None:
+        """The second."""
+        if self.working is not None:
+            self.working.cancel()
+
+    async def _load(self, loader: Loader) -> None:
+        await loader.begin()
+        if self.night.retry is not None:
+            await loader.retry(self.night.retry)
+            return
+        for portion in self.night.portions:
+            self._count(portion)
+            await loader.take(portion.planned)
+            if self.stopping.is_set():
+                break
+        await loader.settle()
+
+    def _open_session(self, client: Client) -> Session:
+        policy, suppression = self._choose_policy(), self.night.suppression
+        base_id, base_name = (None, BASE_NAME) if self.night.is_by_name else (BASE_ID, None)
+        with self.ledger.transaction() as connection:
+            self.ledger.mark_died()
+            base = find_or_add_base(connection, _ACCOUNT, base_id, base_name)
+            suppressed_by = None if suppression is None else suppression.job
+            at = self.timeline.read_wall()
+            is_holding = policy.on_unknown == "hold"
+            run_key = start_run(connection, f"run-{self.number}", JOB, "sync", at, suppressed_by, is_holding=is_holding)
+        return Session(
+            client,
+            Retrier(sleep=asyncio.sleep, rng=self.random),
+            Journal(self.ledger, base, run_key, None),
+            policy,
+            Clock(self.timeline.read, self.timeline.read_date, asyncio.sleep),
+            self.report.tally,
+            self.stopping,
+            base_name if self.night.retry is None or base.service_id is None else None,
+            job=JOB,
+            suppression=suppression,
+            draw=self.random.randbytes,
+        )
+
+    def _choose_policy(self) -> LoadPolicy:
+        """The job's, but for a retry, which knows no job unless it is told: what is to be held, the ledger tells it."""
+        return self.policy if self.night.retry is None else replace(self.policy, on_unknown="resend")
+
+    def _count(self, portion: Portion) -> None:
+        self.report.tally.read += portion.read
+        self.report.portions += 1
+        self.report.tally.count(Outcome.INVALID, portion.invalid)
+        self.report.tally.count(Outcome.DUPLICATE, portion.repeated)
+        self.report.tally.count(Outcome.SUPPRESSED, portion.suppressed)

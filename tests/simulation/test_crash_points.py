@@ -1,0 +1,43 @@
+"""The process dies at its 1st, 2nd, 3rd ... commit, on either side of it, and at its 1st, 2nd, 3rd ... step; a calm run
+follows, with the source and without it in turn, and ends right. Until a run has no more points to die at."""
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from tests.simulation.memory_ledger import Ledgers
+from tests.simulation.scenario import Ending
+from tests.simulation.simulate import simulate
+from tests.simulation.small_scenarios import Small, build_small_scenarios
+
+SMALL = {small.name: small for small in build_small_scenarios()}
+
+WAYS: dict[str, Callable[[int], Ending]] = {
+    "before commit": lambda point: Ending(at_commit=point),
+    "after commit": lambda point: Ending(at_commit=point, is_after=True),
+    "before step": lambda point: Ending(at_step=point),
+}
+_LEAST_POINTS = {"before commit": 10, "after commit": 10, "before step": 80}
+
+
+def die_everywhere(small: Small, build_ending: Callable[[int], Ending], ledgers: Ledgers) -> Iterator[list[str]]:
+    """What speaks against each run that died at the nth point, for n from 1 until one came to its end alive."""
+    for point in count(1):
+        is_source_kept = point % 2 == 1
+        result = simulate(small.die(build_ending(point), is_source_kept=is_source_kept), ledgers)
+        if result.world.played[small.dying].report is not None:
+            return
+        yield [
+            f"death {point}{'' if is_source_kept else ', then without a source'}: {fault}" for fault in result.faults
+        ]
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_ends_right_after_a_death(name: str, way: str, record_property: Callable[[str, object], None]) -> None:
+    deaths = list(die_everywhere(SMALL[name], WAYS[way], Ledgers()))
+    record_property("died", json.dumps([name, way, len(deaths)]))
+    assert [fault for faults in deaths for fault in faults] == []
+    assert len(deaths) >= _LEAST_POINTS[way], "the night no longer does what it is there for"

@@ -1,0 +1,51 @@
+"""Does the simulation notice? The program is broken in each of these ways, in a copy: a seed has to fail that passes
+while it is whole."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.copies import Copies, open_copies
+from tests.simulation.memory_ledger import Ledgers
+from tests.simulation.mutations import MUTATIONS, SEEDS, Mutation
+from tests.simulation.simulate import FAILED, simulate_seeds
+
+ROOT = Path(__file__).parents[2]
+_AS_IT_IS = 25  # seeds of the unbroken copy: enough to show that a copy runs
+
+
+@pytest.fixture(scope="module")
+def copies() -> Iterator[Copies]:
+    with open_copies() as opened:
+        yield opened
+
+
+def copy_program(folder: Path) -> Path:
+    """The library and the simulation, and nothing else."""
+    without_caches = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "connector", folder / "connector", ignore=without_caches)
+    shutil.copytree(ROOT / "tests" / "simulation", folder / "tests" / "simulation", ignore=without_caches)
+    (folder / "tests" / "__init__.py").touch()
+    return folder
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_the_simulation_fails_when(mutation: Mutation, copies: Copies, tmp_path: Path) -> None:
+    copy_program(tmp_path)
+    for edit in mutation.edits:
+        edit.apply(tmp_path)
+    ended = copies.play(tmp_path, mutation.first, SEEDS)
+    assert ended.returncode == 1, "the simulation noticed nothing"
+    assert ended.stdout.startswith("python -m tests.simulation "), ended.stderr
+    assert FAILED not in ended.stdout, f"the mutation is a fault of another kind: {ended.stdout}"
+    seed = int(ended.stdout.split()[3])
+    assert [result.faults for result in simulate_seeds(range(seed, seed + 1), Ledgers())] == [[]], (
+        "so it fails unbroken"
+    )
+
+
+def test_the_copy_as_it_is_holds_every_claim(copies: Copies, tmp_path: Path) -> None:
+    ended = copies.play(copy_program(tmp_path), 0, _AS_IT_IS)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout

@@ -1,0 +1,92 @@
+"""The simulated way to the service is a double: whatever befalls a request, the real one gives the same value."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from connector.api import Service, Token, open_client
+from connector.api.client import Client
+from connector.protocol import Ambiguous, Created, NotSent, Refused
+from connector.sandbox import SandboxProcess
+from tests.simulation.calls import Call, Record
+from tests.simulation.far_end import FarEnd
+from tests.simulation.network import Network, Weather
+from tests.simulation.people import People
+from tests.simulation.process import Life, Process
+from tests.simulation.timeline import Timeline
+
+BODY = b'{"Subscriber":{"Base":{"Id":7},"Email":"ann1@x.org","FirstName":"Ann"}}'
+TIMEOUT_S = 0.5
+Answer = Created | Refused | Ambiguous | NotSent
+
+BEFALLEN: dict[str, dict[str, object]] = {
+    "nothing": {},
+    "lost before storing": {"drop_before": 1},
+    "lost after storing": {"drop_after": 1},
+    "cut in the middle of the answer": {"cut_answer": 1},
+    "hang": {"hang_after": 1},
+    "500": {"error_after": 1, "error_shape": "nested"},
+    "503 as a page": {"error_before": 1, "error_shape": "html", "server_error": 503},
+    "429": {"refuse": 1, "refuse_retry_after_s": 3},
+    "429 with a date": {"refuse": 1, "refuse_retry_after_s": 3, "retry_after": "date"},
+    "422-but-created": {"created_422": 1, "error_shape": "empty"},
+    "redirect": {"redirect_to": "https://elsewhere.example"},
+    "a field that is missing": {"required": ["LastName"]},
+}
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[SandboxProcess]:
+    with SandboxProcess() as running:
+        yield running
+
+
+def ask_real(sandbox: SandboxProcess, switches: dict[str, object]) -> Answer:
+    async def ask() -> Answer:
+        service = Service(sandbox.base_url, Token(sandbox.token), timeout_s=TIMEOUT_S)
+        async with open_client(service) as client:
+            return await client.create_subscriber(BODY)
+
+    sandbox.reset()
+    sandbox.switch(**switches)
+    return asyncio.run(ask())
+
+
+def ask_simulated(switches: dict[str, object], weather: Weather) -> Answer | None:
+    timeline, life = Timeline(), Life()
+    record = Record()
+    far_end = FarEnd(timeline, switches, People("email"), record)
+    call = Call(1, 1, "create", 0, "", timeline.now_s, record.tell)
+    network = Network(timeline, far_end, life, lambda request: call, Random(1), TIMEOUT_S)
+    network.weather = weather
+
+    async def ask() -> Answer:
+        return await Client(network, str, timeline.read_date).create_subscriber(BODY)
+
+    return Process(timeline, life).run(ask())
+
+
+@pytest.mark.parametrize("name", BEFALLEN)
+def test_whatever_befalls_a_request_both_ways_say_the_same(sandbox: SandboxProcess, name: str) -> None:
+    simulated, real = ask_simulated(BEFALLEN[name], Weather()), ask_real(sandbox, BEFALLEN[name])
+    if isinstance(real, Refused) and isinstance(simulated, Refused):  # a date has no fractions of a second
+        assert abs((simulated.retry_after_s or 0.0) - (real.retry_after_s or 0.0)) <= 1
+        simulated = replace(simulated, retry_after_s=real.retry_after_s)
+    assert simulated == real
+
+
+def test_a_service_that_is_not_there_is_told_apart_from_one_that_is_lost() -> None:
+    """The words name the host, which is another one here."""
+    with SandboxProcess() as gone:
+        service = Service(gone.base_url, Token("some-token"), timeout_s=TIMEOUT_S)
+
+    async def ask() -> Answer:
+        async with open_client(service) as client:
+            return await client.create_subscriber(BODY)
+
+    real, simulated = asyncio.run(ask()), ask_simulated({}, Weather(refused=1.0))
+    assert isinstance(real, NotSent)
+    assert isinstance(simulated, NotSent)

@@ -1,0 +1,97 @@
+"""The simulation's own ground: time only jumps, and death is faithful."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+
+import pytest
+
+from connector.ledger import Ledger, find_or_add_base, list_bases
+from tests.simulation.memory_ledger import Ledgers, Store
+from tests.simulation.process import Life, Process, StuckError
+from tests.simulation.timeline import Timeline
+
+ACCOUNT = "account"
+Main = Callable[[Ledger], Awaitable[None]]
+
+
+def live(main: Main, life: Life) -> tuple[list[str | None], float]:
+    """Run a process to its end, whichever that is; the names of the bases in its ledger then, and the time it took."""
+    timeline, ledgers = Timeline(), Ledgers()
+    store, began_at = ledgers.create(), timeline.now_s
+
+    async def run(ledger: Ledger) -> None:
+        await main(ledger)
+
+    with ledgers.open(store, life) as ledger:
+        Process(timeline, life).run(run(ledger))
+    names = read_names(ledgers, store)
+    store.close()
+    return names, timeline.now_s - began_at
+
+
+def read_names(ledgers: Ledgers, store: Store) -> list[str | None]:
+    with ledgers.open(store, Life()) as ledger, ledger.transaction() as connection:
+        return [base.name for base in list_bases(connection, ACCOUNT)]
+
+
+def write(ledger: Ledger, name: str) -> None:
+    with ledger.transaction() as connection:
+        find_or_add_base(connection, ACCOUNT, None, name)
+
+
+async def write_first_and_last(ledger: Ledger) -> None:
+    """Two commits, and every way of Python to do something at the last moment."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.sleep(3))
+            write(ledger, "first")
+            await asyncio.sleep(1)
+    except BaseException:
+        write(ledger, "in an except block")
+        raise
+    finally:
+        write(ledger, "last")
+        await asyncio.sleep(1)
+        write(ledger, "after the last")
+
+
+@pytest.mark.parametrize(
+    ("life", "names"),
+    [
+        (Life(), ["first", "last", "after the last"]),
+        (Life(at_commit=1), []),
+        (Life(at_commit=1, is_after=True), ["first"]),
+        (Life(at_commit=2), ["first"]),
+        (Life(at_commit=2, is_after=True), ["first", "last"]),
+        (Life(at_step=1), []),
+        (Life(at_step=3), ["first"]),
+    ],
+    ids=str,
+)
+def test_nothing_that_a_process_does_after_its_death_reaches_the_ledger(life: Life, names: list[str]) -> None:
+    assert live(write_first_and_last, life)[0] == names
+
+
+def test_hours_pass_in_no_time() -> None:
+    async def sleep(_ledger: Ledger) -> None:
+        await asyncio.gather(asyncio.sleep(3600), asyncio.sleep(7200))
+
+    assert live(sleep, Life())[1] == 7200
+
+
+def test_a_process_that_waits_for_nothing_is_found_out() -> None:
+    async def wait(_ledger: Ledger) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(StuckError, match="never happen"):
+        live(wait, Life())
+
+
+def test_a_process_that_never_ends_is_found_out() -> None:
+    async def spin(_ledger: Ledger) -> None:
+        for _ in count():
+            await asyncio.sleep(0)
+
+    with pytest.raises(StuckError, match="not ended"):
+        live(spin, Life())

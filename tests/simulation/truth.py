@@ -1,0 +1,118 @@
+"""What really happened to each person, put together from the service's truth log and from every request's times."""
+
+from dataclasses import dataclass, field
+
+from tests.simulation.calls import Call, Stored
+from tests.simulation.network import MIXED_UP
+from tests.simulation.world import World
+
+_UNCERTAIN_4XX = frozenset({"408", "409"})
+
+
+@dataclass(slots=True)
+class Truth:
+    """A played world, looked at person by person; only the job's base counts."""
+
+    world: World
+    _stored: dict[int, list[Stored]] = field(default_factory=dict)
+    _calls: dict[int, list[Call]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for stored in self.world.record.stored:
+            if stored.person and stored.base_id == self.world.base_id:
+                self._stored.setdefault(stored.person, []).append(stored)
+        for call in self.world.record.calls:
+            if call.operation == "create":
+                self._calls.setdefault(call.person, []).append(call)
+
+    @property
+    def persons(self) -> list[int]:
+        """Everybody of ours, whether a row told of them or not."""
+        return list(self.world.scenario.people.persons)
+
+    def find_stored(self, person: int) -> list[Stored]:
+        """Each time that the service stored them, by whomever."""
+        return self._stored.get(person, [])
+
+    def find_ours(self, person: int) -> list[Stored]:
+        """Each time that a request of ours did."""
+        return [stored for stored in self.find_stored(person) if stored.by is not None]
+
+    def find_calls(self, person: int, night: int | None = None) -> list[Call]:
+        """Their creates (of one night), in the order in which they left; those that never left are none."""
+        calls = self._calls.get(person, [])
+        return [call for call in calls if call.has_left and night in (None, call.night)]
+
+    def is_in_doubt(self, call: Call) -> bool:
+        """Whether the process could not know that this create had no effect (design, section 2); a success is no doubt
+        either, but may not be sent again just the same."""
+        is_refused = call.seen.startswith("4") and call.seen not in _UNCERTAIN_4XX
+        return not is_refused or bool(call.stored)
+
+    def is_forgotten(self, first: Call, second: Call) -> bool:
+        """Whether the ledger was lost or put back between two creates."""
+        between = [played.night for played in self.world.played if first.night < played.number <= second.night]
+        return any(night.ledger != "kept" for night in between)
+
+    def is_released(self, first: Call, second: Call) -> bool:
+        """Whether a person has decided since the first of them what becomes of those who are held."""
+        since = [played.night.retry for played in self.world.played if first.night <= played.number <= second.night]
+        return any(retry is not None and retry.held != "leave" for retry in since)
+
+    def is_misdirected(self, person: int) -> bool:
+        """Whether one of their creates was answered with somebody else."""
+        calls = self.find_calls(person)
+        return any(call.seen == MIXED_UP or any(each.fate == "wrong_answer" for each in call.stored) for call in calls)
+
+    def is_acceptable(self, person: int) -> bool:
+        """Whether the service takes them as the last two nights, which say the same, have them."""
+        told = sum(played.night.retry is None for played in self.world.played)
+        return self.world.scenario.people.persons[person].accepted_from < told
+
+    @property
+    def is_list_unreadable(self) -> bool:
+        """Whether the service's stance is such that nobody can be known to be absent: shuffled, in several pages."""
+        settings = self.world.scenario.settings
+        return settings.get("order") == "shuffled" and settings.get("max_limit") != 1000
+
+    @property
+    def has_unclear_refusals(self) -> bool:
+        """Whether what the service says of a row that it refuses counts as no refusal: its status is none of one, or it
+        is of a kind that is held to have created somebody (design 4.8)."""
+        status = self.world.scenario.settings.get("error_status")
+        is_unclear = status == 200 or self.world.played[-1].has_creating_kinds
+        return is_unclear and not all(map(self.is_acceptable, self.persons))
+
+    def when_known_to_end(self, call: Call) -> float:
+        """When the quiet period of an attempt begins (design 4.5): at its end or, where its process died, when the next
+        one found it."""
+        if call.seen != "died":
+            return call.ended_at if call.ended_at is not None else float("inf")
+        following = [played.began_at for played in self.world.played if played.number > call.night]
+        return following[0] if following else float("inf")
+
+    def is_foreseen(self, stored: Stored) -> bool:
+        """Whether the rule of design 4.5 covers what a request of ours stored, so that nobody may be sent again for it.
+
+        Not covered, since no client can wait for it: what the service executes later than a quiet period after the
+        attempt ended; and what its list shows later than two of them, unless the run could see by somebody else that
+        the list lags.
+        """
+        if stored.by is None:
+            return False
+        end, quiet_s = self.when_known_to_end(stored.by), self.world.scenario.quiet_s
+        if stored.at <= end:
+            return stored.shown_at <= end + 2 * quiet_s or self._has_witness(stored.by, end)
+        return stored.at <= end + quiet_s and stored.shown_at <= end + 2 * quiet_s
+
+    def _has_witness(self, call: Call, end: float) -> bool:
+        """Whether the run that sent this person again had confirmed somebody since the attempt ended."""
+        again = [each for each in self.find_calls(call.person) if each.sent_at > end]
+        return bool(again) and any(
+            each.operation == "create"
+            and each.night == again[0].night
+            and each.seen in ("200", "201")
+            and each.ended_at is not None
+            and end < each.ended_at < again[0].sent_at
+            for each in self.world.record.calls
+        )
