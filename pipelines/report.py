@@ -77,12 +77,22 @@ def end_report(report: Report, status: Status, at: datetime, reason: str | None 
     return report
 
 
+class UncountedError(Exception):
+    """The outcomes do not sum up to the rows read: a fault of the program. `rows` are as they were counted."""
+
+    def __init__(self, rows: dict[str, int], counted: int) -> None:
+        super().__init__(
+            f"{rows['read']} rows were read, and {counted} have an outcome: this report is not to be trusted"
+        )
+        self.rows = rows
+
+
 def count_rows(read: int, outcomes: Mapping[Outcome, int]) -> dict[str, int]:
-    """The report's `rows`. Raises AssertionError when they do not sum up: no report may say what is not so."""
+    """The report's `rows`. Raises UncountedError when they do not sum up."""
     rows = {"read": read} | {str(outcome): outcomes.get(outcome, 0) for outcome in Outcome}
     counted = sum(rows.values()) - read
     if counted != read:
-        raise AssertionError(f"{read} rows were read, and {counted} have an outcome: {rows}")
+        raise UncountedError(rows, counted)
     return rows
 
 

@@ -56,6 +56,7 @@ async def run_retry(order: RetryOrder, stop: Stop, progress: Progress, clock: Cl
         settings=order.settings,
         suppression=order.suppression,
         wait_s=order.wait_s,
+        may_make_ledger=False,
     )
     return await carry_out(frame, retry.carry_out, stop, progress, clock or system_clock())
 

@@ -18,6 +18,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
+from connector.ledger.faults import build_missing
 from connector.ledger.lock import hold_lock
 from connector.ledger.place import parse_place, show_place
 from connector.ledger.sqlite_store import find_lock
@@ -38,7 +39,7 @@ def back_up_ledger(url: str, target: Path, *, is_replacing: bool = False) -> int
         raise ConfigurationError(f"the ledger {show_place(place)} is in PostgreSQL: back it up with pg_dump")
     source = place.resolve()
     if not source.is_file():
-        raise LedgerError(f"there is no ledger at {place} to back up: see CONNECTOR_LEDGER and CONNECTOR_STATE_DIR")
+        raise build_missing(str(place))
     target = target.absolute()
     try:
         _check_target(source, target, is_replacing)

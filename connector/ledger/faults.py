@@ -27,6 +27,11 @@ def build_error(name: str, reason: str) -> LedgerError:
     )
 
 
+def build_missing(name: str) -> LedgerError:
+    """The error of what works on a ledger that is there, where there is none."""
+    return LedgerError(f"there is no ledger at {name}: see CONNECTOR_LEDGER and CONNECTOR_STATE_DIR")
+
+
 def say_first_line(error: BaseException) -> str:
     """What the driver said first: PostgreSQL's next line may be the row that it refuses, with a person's data."""
     said = str(getattr(error, "orig", None) or error).strip()

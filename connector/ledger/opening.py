@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import URL, Connection
 
+from connector.ledger.faults import build_missing
 from connector.ledger.place import parse_place, show_place
 from connector.ledger.postgres_store import open_server
 from connector.ledger.preparing import prepare_schema
@@ -14,16 +15,21 @@ from connector.ledger.store import Ledger
 
 
 @contextmanager
-def open_ledger(url: str, *, wait_s: float = 0.0, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Ledger]:
+def open_ledger(
+    url: str, *, wait_s: float = 0.0, is_stopped: Callable[[], bool] = lambda: False, may_make: bool = True
+) -> Iterator[Ledger]:
     """Open the ledger at a SQLAlchemy URL (SQLite or PostgreSQL), alone, for as long as the context lasts.
 
-    Its connection may be used from one thread at a time. Raises LockedError when another run holds it for longer
-    than `wait_s` seconds (or until `is_stopped`), LedgerError when it cannot be used, ConfigurationError when the URL
-    is none or its driver is missing.
+    Where there is none, one is made if it `may_make` one. Its connection may be used from one thread at a time. Raises
+    LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`), LedgerError when it
+    cannot be used, or is not there and may not be made, ConfigurationError when the URL is none or its driver is
+    missing.
     """
     place = parse_place(url)
+    if not may_make and isinstance(place, Path) and not place.exists():
+        raise build_missing(show_place(place))
     with _open_place(place, wait_s, is_stopped) as connection:
-        yield wrap_connection(connection, show_place(place))
+        yield wrap_connection(connection, show_place(place), may_make=may_make)
 
 
 def _open_place(place: Path | URL, wait_s: float, is_stopped: Callable[[], bool]) -> AbstractContextManager[Connection]:
@@ -32,10 +38,10 @@ def _open_place(place: Path | URL, wait_s: float, is_stopped: Callable[[], bool]
     return open_server(place, wait_s, is_stopped)
 
 
-def wrap_connection(connection: Connection, name: str) -> Ledger:
+def wrap_connection(connection: Connection, name: str, *, may_make: bool = True) -> Ledger:
     """A ledger over a connection of the caller's own, say to `sqlite://` in memory: it takes no lock.
 
     The connection must be in no transaction, and alone. Tables are made or migrated as `prepare_schema` does it.
     """
-    prepare_schema(connection, name)
+    prepare_schema(connection, name, may_make=may_make)
     return Ledger(connection, name)

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, inspect, text
 from connector.errors import LedgerError
 from connector.fields import IDENTITY_RULE
 from connector.ledger import schema
-from connector.ledger.faults import translated
+from connector.ledger.faults import build_missing, translated
 from connector.ledger.migrations import migrate
 
 _READ = text("SELECT name, value FROM meta")
@@ -16,14 +16,17 @@ _WRITE = text("UPDATE meta SET value = :value WHERE name = :name")
 _ADD = text("INSERT INTO meta (name, value) VALUES (:name, :value)")
 
 
-def prepare_schema(connection: Connection, name: str) -> None:
-    """Make the tables, or bring them up to this version; the connection must be in no transaction, and alone.
+def prepare_schema(connection: Connection, name: str, *, may_make: bool) -> None:
+    """Make the tables, if it `may_make` them, or bring them up to this version; the connection must be in no
+    transaction, and alone.
 
     Raises LedgerError, and leaves all as it was: the ledger is of a newer version or another identity rule, the
-    database is another application's, it cannot be written.
+    database is another application's, it cannot be written, there is no ledger and none may be made.
     """
     with translated(name), connection.begin():
         if not inspect(connection).has_table("meta"):
+            if not may_make:
+                raise build_missing(name)
             _create(connection, name)
             return
         stored: dict[str, str] = dict(connection.execute(_READ).all())

@@ -87,6 +87,11 @@ class Ledger:
         self.connection = connection
         self._name = name
 
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file on this machine, not at a server."""
+        return self.connection.dialect.name == "sqlite"
+
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """One durable unit: all that is done inside is on the disk when it ends, or none of it.

@@ -1,6 +1,6 @@
 """Between the loader's coroutines and the store: outcomes gather here, and go into the commit of the next intents.
 
-Every commit is made in one thread of its own, one after another; no request is sent before its intent's commit is done.
+Commits are made one after another; no request is sent before its intent's commit is done.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Journal:
-    """The ledger as a run writes it. `executor` None commits on the caller's own thread (simulations)."""
+    """The ledger as a run writes it. `executor` is the one thread that commits; None: the caller's own does."""
 
     def __init__(self, ledger: Ledger, base: Base, run_key: int, executor: Executor | None) -> None:
         self.base = base

@@ -51,7 +51,7 @@ def forget_command(
 
 def _forget(ledger_url: str, plan: ForgetPlan, wait_s: float) -> Forgotten:
     try:
-        with open_ledger(ledger_url, wait_s=wait_s) as ledger:
+        with open_ledger(ledger_url, wait_s=wait_s, may_make=False) as ledger:
             return forget(ledger, plan)
     except LockedError as error:
         return Forgotten("locked", str(error))

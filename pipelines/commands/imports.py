@@ -61,7 +61,7 @@ def import_command(
         "max_concurrency": max_concurrency,
     }
     reading = Reading(*check_format(encoding, delimiter), limit)
-    output.refuse_to_overwrite(file)
+    output.refuse_to_overwrite(file, "the file to be imported")
     options = FileOptions(base_id, base_name, _parse_mapped(mapped), is_active)
     if job_path is not None:
         _refuse_beside_job(options, identity, zip_policy)

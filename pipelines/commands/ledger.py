@@ -30,6 +30,7 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
     """
     if os.path.lexists(target) and not force:
         raise ConfigurationError(f"{target} is there already: name another file, or replace it with --force")
+    output.refuse_to_overwrite(target, "the copy itself")
     answer = _back_up(target, force)
     if not output.is_quiet or answer["status"] != "ok":
         click.echo(answer["messages"][0], err=True)

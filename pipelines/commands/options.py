@@ -44,10 +44,10 @@ class Output:
     is_quiet: bool
     report_path: Path | None
 
-    def refuse_to_overwrite(self, source: Path) -> None:
-        """Raise ConfigurationError if the report would take the source's place."""
-        if self.report_path is not None and self.report_path.absolute() == source.absolute():
-            raise ConfigurationError(f"--report {self.report_path}: that is the file to be imported")
+    def refuse_to_overwrite(self, file: Path, what: str) -> None:
+        """Raise ConfigurationError if the report would take the place of this file; `what` it is, for people."""
+        if self.report_path is not None and self.report_path.resolve() == file.resolve():
+            raise ConfigurationError(f"--report {self.report_path}: that is {what}; name another file")
 
     @property
     def console(self) -> Console:

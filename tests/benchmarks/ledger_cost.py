@@ -1,7 +1,8 @@
 """What the ledger costs: the same load with the ledger on disk and with one that keeps nothing, in turn.
 
-`python -m tests.benchmarks.ledger_cost [--rows N] [--rounds N]` prints a table and a line of JSON. The figure is the
-share of the wall time of a load, as fast as it goes, that is there for the ledger's sake: promised are 10 % at most.
+`python -m tests.benchmarks.ledger_cost [--rows N] [--rounds N]` prints a table and a line of JSON. The figure is what a
+create takes longer for the ledger's sake, as a share of the time that it takes in a run at 5,000 creates/s: promised
+are 10 % at most.
 """
 
 import argparse
@@ -11,7 +12,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +37,9 @@ from tests.benchmarks.machine import describe_machine
 
 BASE = Base(1, "benchmark", 7, "Base 7")  # as the sandbox calls it: nothing is to be learnt of it
 
-Opened = tuple[Ledger, Base, int, Executor | None]
+_PROMISED_PACE = 5000  # creates/s
+
+Opened = tuple[Ledger, Base, int]
 
 
 class ForgetfulLedger:
@@ -57,7 +59,7 @@ class ForgetfulLedger:
 
 @contextmanager
 def open_forgetful() -> Iterator[Opened]:
-    yield cast("Ledger", ForgetfulLedger()), BASE, 1, None
+    yield cast("Ledger", ForgetfulLedger()), BASE, 1
 
 
 @contextmanager
@@ -66,19 +68,18 @@ def open_real() -> Iterator[Opened]:
         with ledger.transaction() as connection:
             base = find_or_add_base(connection, BASE.account, BASE.service_id, BASE.name)
             run_key = start_run(connection, "run", "job", "import", 0.0)
-        with ThreadPoolExecutor(1) as commits:
-            yield ledger, base, run_key, commits
+        yield ledger, base, run_key
 
 
 async def load(sandbox: SandboxProcess, path: Path, opened: Opened) -> int:
     """Load the file as `connector import` does; returns how many were created."""
-    ledger, base, run_key, commits = opened
+    ledger, base, run_key = opened
     service = Service(sandbox.base_url, Token(sandbox.token))
     tally = Tally(lambda _problem: None)
     source, rules = open_csv(path), Rules()
     mapping = guess_mapping(source.columns).mapping
     async with open_client(service) as client:
-        journal = Journal(ledger, base, run_key, commits)
+        journal = Journal(ledger, base, run_key, None)
         session = Session(client, Retrier(), journal, LoadPolicy(), system_clock(), tally, asyncio.Event())
         loader = Loader(session)
         for prepared in prepare_chunks(source, mapping, rules, today=datetime.now(UTC).date(), limit=None):
@@ -125,8 +126,11 @@ def show(rows: int, measured: dict[str, list[tuple[float, float]]], machine: dic
         wall, processor = (statistics.median(each) for each in zip(*rounds, strict=True))
         figures[name] = {"wall_s": wall, "creates_per_s": rows / wall, "cpu_us_per_row": processor / rows * 1e6}
         print(f"{name:<16}{wall:>10.2f}{rows / wall:>12,.0f}{processor / rows * 1e6:>12.0f}")
-    share = 1 - figures["keeps nothing"]["wall_s"] / figures["on disk"]["wall_s"]
-    print(f"the ledger's share of the wall time: {share:.1%} (promised: at most 10 %)")
+    cost_s = figures["on disk"]["wall_s"] - figures["keeps nothing"]["wall_s"]
+    share = cost_s / rows * _PROMISED_PACE
+    of_this_run = cost_s / figures["on disk"]["wall_s"]
+    print(f"the ledger takes {cost_s / rows * 1e6:.0f} µs a create, {of_this_run:.1%} of this run")
+    print(f"its share of a run at {_PROMISED_PACE:,} creates/s: {share:.1%} (promised: at most 10 %)")
     print(json.dumps({"benchmark": "ledger_cost", "rows": rows, "share": share, "figures": figures, **machine}))
 
 

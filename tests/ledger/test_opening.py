@@ -30,6 +30,18 @@ def test_a_ledger_can_be_opened_again_once_it_is_closed(ledger_url: str) -> None
             pass
 
 
+def test_a_ledger_that_must_be_there_is_not_made(ledger_url: str) -> None:
+    with (
+        pytest.raises(LedgerError, match=r"there is no ledger at .*CONNECTOR_LEDGER"),
+        open_ledger(ledger_url, may_make=False),
+    ):
+        pass
+    with open_ledger(ledger_url) as ledger:
+        begin_run(ledger)
+    with open_ledger(ledger_url, may_make=False):
+        pass
+
+
 def after_asking(number: int, act: Callable[[], object]) -> Callable[[], bool]:
     """An `is_stopped` that acts when it is asked for the `number`th time, and never says yes."""
     asked: list[bool] = []

@@ -33,6 +33,15 @@ def test_a_new_ledger_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     assert path.parent.stat().st_mode & 0o077 == 0
 
 
+def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with open_ledger(f"sqlite:///{path}"):
+        pass
+    path.chmod(0o644)
+    with open_ledger(f"sqlite:///{path}"):
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_it_is_set_up_to_keep_what_it_says(tmp_path: Path) -> None:
     names = ("journal_mode", "synchronous", "secure_delete", "locking_mode", "foreign_keys")
     with open_ledger(url_of(tmp_path / "ledger.db")) as ledger, ledger.transaction() as connection:

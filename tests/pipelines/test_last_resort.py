@@ -1,9 +1,13 @@
 """A fault of the program itself: never taken for a partial run, and never with a person's data in its words."""
 
+import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
-from tests.pipelines.conftest import ROOT
+from tests.pipelines.conftest import ROOT, Connector, write_addresses
+from tests.pipelines.leftovers import lose_three, read_states
 
 BROKEN = """
 import sys
@@ -23,3 +27,33 @@ def test_an_unforeseen_error_is_one_line_and_exit_code_3() -> None:
     assert "KeyError" in ended.stderr
     assert "ann@example.com" not in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
+
+
+BROKEN_RETRY = """
+import sys
+import pipelines.cli
+from connector.load import retrying
+sys.argv = ["connector", "retry", "--output", "json"]
+read_body, read = retrying.read_body, []
+def read_only_the_first(entry):
+    read.append(entry)
+    if len(read) > 1:
+        raise KeyError("person1@example.com")
+    return read_body(entry)
+retrying.read_body = read_only_the_first
+pipelines.cli.main()
+"""
+
+
+def test_a_fault_in_the_middle_still_ends_in_a_report(connector: Connector, tmp_path: Path) -> None:
+    lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_after=1)
+    command = [sys.executable, "-c", BROKEN_RETRY]
+    ended = subprocess.run(
+        command, cwd=ROOT, env=os.environ | connector.environ, capture_output=True, text=True, check=False, timeout=60
+    )
+    report = json.loads(ended.stdout)
+    assert (ended.returncode, report["status"], report["rows"]["read"]) == (3, "aborted", 3)
+    assert "a fault of the program: KeyError" in ended.stderr
+    assert "person1@" not in ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert len(read_states(connector)) == 3  # all three are still unknown, and a later retry finds them

@@ -62,6 +62,14 @@ def test_a_target_that_cannot_be_is_refused_and_the_ledger_stays(
     assert connector.import_file(path).rows == {"read": 3, "exists": 3}
 
 
+def test_a_report_does_not_take_the_place_of_the_copy(connector: Connector, tmp_path: Path) -> None:
+    connector.import_file(write_addresses(tmp_path / "people.csv", 3))
+    refused = connector.run_json("ledger", "backup", "copy.db", "--report", tmp_path / "." / "copy.db")
+    assert (refused.code, refused.stdout) == (2, "")
+    assert "the copy itself" in refused.stderr
+    assert not (tmp_path / "copy.db").exists()
+
+
 def test_a_ledger_that_is_not_there_is_told_and_nothing_is_made(connector: Connector, tmp_path: Path) -> None:
     ended = connector.run_json("ledger", "backup", tmp_path / "copy.db")
     assert (ended.code, ended.report["status"], ended.report["entries"]) == (3, "aborted", 0)

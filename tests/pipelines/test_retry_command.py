@@ -179,3 +179,10 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
     assert (ended.code, ended.stdout) == (2, "")
     assert words in ended.stderr
     assert connector.sandbox.stats()["requests"] == requests
+
+
+def test_a_ledger_that_is_not_there_is_told_and_not_made(connector: Connector, tmp_path: Path) -> None:
+    ended = connector.run_json("retry", environ={"CONNECTOR_LEDGER": f"sqlite:///{tmp_path}/mistyped.db"})
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert "there is no ledger at" in ended.stderr
+    assert list(tmp_path.glob("mistyped*")) == []

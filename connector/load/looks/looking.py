@@ -29,7 +29,8 @@ _NOBODY = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What looks would take in requests: `listing` (None: not known) by a sweep, `filtering` by filters.
+    """What looks would take in requests: `listing` (None: not known) by a sweep, `filtering` by filters, or fewer than
+    that where it is more than `listing` anyway.
 
     `untellable` are those whom no filter can tell; `is_list_unreadable`: the last sweep was not complete.
     """
@@ -53,6 +54,8 @@ async def estimate(session: Session, wanted: Sequence[Wanted]) -> Estimate:
     Raises ListFailed, and RunAborted when the run is to stop.
     """
     survey = await take_survey(session)
+    if survey.pages is not None and len(wanted) >= survey.pages and not session.lookout.is_list_unreadable:
+        return Estimate(survey.pages, len(wanted), frozenset(), is_list_unreadable=False)  # one for each at the least
     return Estimate(
         survey.pages,
         count_requests(wanted),
