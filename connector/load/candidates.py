@@ -52,6 +52,7 @@ class Candidate:
     take_row: Callable[[], Row] | None = None  # None: no row of this run, but an unknown that an earlier one left
     left: State = State.NONE  # what its entry is before it is sent: NONE, REJECTED, or UNKNOWN and proved absent
     refused: tuple[int, str] | None = None  # status and words of a refusal that stands again if this is never sent
+    known_until: float = float("inf")  # monotonic: until then what a look said of them may be relied on (design 4.7)
 
 
 def take_row(chunk: Chunk, position: int) -> Row:
@@ -78,13 +79,13 @@ class CandidateStream:
         """The places that have not been taken."""
         return self._chosen[self._next :]
 
-    def take(self, number: int, base: Base) -> list[Candidate]:
-        """The next candidates, at most `number`; empty at the end."""
+    def take(self, number: int, base: Base, known_until: float = float("inf")) -> list[Candidate]:
+        """The next candidates, at most `number`, to be sent by `known_until` (monotonic); empty at the end."""
         places = self._chosen[self._next : self._next + min(number, _BUILT_AT_ONCE)]
         self._next += len(places)
-        return list(self._build(places, base)) if places else []
+        return list(self._build(places, base, known_until)) if places else []
 
-    def _build(self, places: Sequence[int], base: Base) -> Iterator[Candidate]:
+    def _build(self, places: Sequence[int], base: Base, known_until: float) -> Iterator[Candidate]:
         part = self._planned.subscribers.iloc[list(places)]
         identities = split_digests(self._planned.identities[list(places)])
         fingerprints = split_digests(self._planned.fingerprints[list(places)])
@@ -98,4 +99,21 @@ class CandidateStream:
             name = normalise_identity(self._identity, str(sent[self._identity]))
             position = int(positions[order])
             find_row = partial(take_row, self._planned.chunk, position)
-            yield Candidate(intent, name, sent, find_row, self._left[places[order]])
+            left = self._left[places[order]]
+            yield Candidate(intent, name, sent, find_row, left, known_until=known_until)
+
+
+class CandidateList:
+    """Candidates of no chunk, to be taken for as long as what is known of them may be relied on."""
+
+    def __init__(self, candidates: Sequence[Candidate], monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self.rest = list(candidates)
+        """Those that have not been taken."""
+
+    def take(self, number: int) -> list[Candidate]:
+        """The next ones, at most `number`; empty at the end, or once they are to be looked for anew."""
+        if self.rest and self._monotonic() > self.rest[0].known_until:
+            return []
+        taken, self.rest = self.rest[:number], self.rest[number:]
+        return taken

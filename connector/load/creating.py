@@ -6,9 +6,8 @@ back, and a request that is cancelled is lost, since it may have been executed.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import islice
 
 from connector.load.candidates import Candidate
 from connector.load.judging import ENDS_A_RUN, TOO_MANY_REQUESTS, Verdict, judge_answer
@@ -26,6 +25,7 @@ _REFUSED_CANARIES = 20
 _FAILURES_IN_A_ROW = 100  # at least; and more than are under way at once, so that one hiccup of a server is not the end
 _CUT_OFF = Verdict(Event.LOST, message="the run was cut off while this was under way")
 _STOPPED = Verdict(Event.NOT_SENT, message="the run was stopped before it was sent")
+_STALE = Verdict(Event.NOT_SENT, message="it grew old that nobody was there", is_stale=True)
 
 Take = Callable[[int], list[Candidate]]
 Settle = Callable[[Candidate, Verdict], None]
@@ -58,11 +58,19 @@ class Creator:
             canary = take(1)
             if not canary:
                 return
-            await self._session.journal.intend(canary)
+            await self._intend(canary)
             await self._send_canary(canary[0])
             await self._session.journal.flush()
         if not self._session.stopping.is_set():
             await self._create_together(take)
+
+    async def _intend(self, candidates: Sequence[Candidate]) -> None:
+        try:
+            await self._session.journal.intend(candidates)
+        except asyncio.CancelledError:  # the commit is made all the same, and nothing of it was sent
+            for candidate in candidates:
+                self._tell(candidate, _STOPPED)
+            raise
 
     async def _send_canary(self, candidate: Candidate) -> None:
         answer, verdict = await self._attempt(candidate)
@@ -111,13 +119,17 @@ class Creator:
             async with asyncio.TaskGroup() as group:
                 for _ in range(limit):
                     group.create_task(self._work(ready, waiting))
-                while not self._session.stopping.is_set() and (batch := take(INTENDED_AT_ONCE)):
-                    await self._session.journal.intend(batch)
-                    waiting.update((candidate.intent.identity, candidate) for candidate in batch)
-                    for candidate in batch:
-                        await ready.put(candidate)
-                for _ in range(limit):
-                    await ready.put(None)
+                try:
+                    while not self._session.stopping.is_set() and (batch := take(INTENDED_AT_ONCE)):
+                        await self._intend(batch)
+                        waiting.update((candidate.intent.identity, candidate) for candidate in batch)
+                        for candidate in batch:
+                            await ready.put(candidate)
+                    for _ in range(limit):
+                        await ready.put(None)
+                except BaseException:
+                    _dismiss(ready)
+                    raise
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         finally:
@@ -132,10 +144,14 @@ class Creator:
                 self._tell(candidate, verdict)
 
     async def _attempt(self, candidate: Candidate) -> tuple[object, Verdict]:
-        """Send one create until it is answered with anything but a refusal for its rate."""
+        """Send one create until it is answered with anything but a refusal for its rate; not once it has grown old that
+        nobody is there."""
         if_cancelled = _STOPPED
         try:
             while await self._throttle.enter():
+                if self._session.clock.monotonic() > candidate.known_until:
+                    self._throttle.leave()
+                    return None, _STALE
                 if_cancelled = _CUT_OFF
                 answer = await self._send(candidate)
                 verdict = judge_answer(answer, candidate, self._session.journal.base, self._session.asked_name)
@@ -193,6 +209,15 @@ class Creator:
         self._on_verdict(candidate, verdict)
 
 
+def _dismiss(ready: asyncio.Queue[Candidate | None]) -> None:
+    """Let each worker find its end in the queue: aiohttp may take the cancellation of one for its own time-out, if that
+    falls due at the same moment, and nobody cancels it a second time."""
+    while not ready.empty():
+        ready.get_nowait()
+    while not ready.full():
+        ready.put_nowait(None)
+
+
 def _keep_entry(candidate: Candidate, verdict: Verdict) -> Verdict:
     """What never left has no entry, unless that may be all that is known of somebody: then it stays, with its body, as
     what it was, for a later run (design 4.4)."""
@@ -202,13 +227,3 @@ def _keep_entry(candidate: Candidate, verdict: Verdict) -> Verdict:
         status, words = candidate.refused
         return Verdict(Event.REFUSED, status=status, message=words)
     return verdict
-
-
-def take_from(candidates: Iterable[Candidate]) -> Take:
-    """A list of candidates as something to take from."""
-    waiting = iter(candidates)
-
-    def take(number: int) -> list[Candidate]:
-        return list(islice(waiting, number))
-
-    return take

@@ -41,6 +41,7 @@ class Finisher:
         self._creator = Creator(session, self._refusals, self._on_verdict)
         self.settler = Settler(session, self._creator.create, self._on_settled)
         self._kept: list[_KeptRow] = []
+        self._stale: set[bytes] = set()
         self.open = 0  # rows taken that have neither an outcome nor a doubt yet
 
     @property
@@ -59,6 +60,11 @@ class Finisher:
     async def create(self, take: Take) -> None:
         """Send all that `take(n)` gives, as `Creator.create` does."""
         await self._creator.create(take)
+
+    def take_stale(self) -> set[bytes]:
+        """The identities that were not sent since the last call, as it had grown old that nobody was there."""
+        stale, self._stale = self._stale, set()
+        return stale
 
     async def settle(self) -> None:
         """Settle what is unknown in the base, whichever run left it; then see whether refusals were what they seemed.
@@ -149,10 +155,12 @@ class Finisher:
             self._keep_refused(candidate, candidate.take_row(), verdict)
             self.open -= 1
         elif verdict.event is Event.LOST and candidate.take_row is not None:
-            self.doubts[candidate.intent.identity] = self._build_doubt(candidate.take_row(), verdict)
+            self.doubts[candidate.intent.identity] = self._build_doubt(candidate, candidate.take_row(), verdict)
             self.open -= 1
+        elif verdict.is_stale:
+            self._stale.add(candidate.intent.identity)
 
-    def _build_doubt(self, row: Row, verdict: Verdict) -> Doubt:
+    def _build_doubt(self, candidate: Candidate, row: Row, verdict: Verdict) -> Doubt:
         return Doubt(
             self._session.clock.monotonic(),
             row,
@@ -160,13 +168,14 @@ class Finisher:
             verdict.message,
             is_of_this_run=self._session.policy.is_looking,
             is_misdirected=verdict.is_misdirected,
+            known_until=candidate.known_until,
         )
 
     def _on_second_verdict(self, candidate: Candidate, verdict: Verdict) -> None:
         """A create that was sent again, after its first was proved to have had no effect."""
         self._session.tally.settled_absent += verdict.event is not Event.NOT_SENT
         if verdict.event in (Event.LOST, Event.NOT_SENT):
-            self.settler.renew(candidate.intent.identity, verdict)
+            self.settler.renew(candidate, verdict)
             return
         doubt = self.doubts.pop(candidate.intent.identity)
         if verdict.event is Event.ANSWERED and doubt.row is not None:

@@ -17,7 +17,10 @@ TOO_MANY_REQUESTS = 429
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The event for the ledger, and what goes with it; `is_misdirected`: the answer speaks of another subscriber."""
+    """The event for the ledger, and what goes with it.
+
+    `is_misdirected`: the answer speaks of another subscriber; `is_stale`: not sent, and to be looked for anew.
+    """
 
     event: Event
     subscriber_id: int | None = None
@@ -25,6 +28,7 @@ class Verdict:
     message: str = ""
     altered: tuple[str, ...] = ()
     is_misdirected: bool = False
+    is_stale: bool = False
 
 
 def judge_answer(

@@ -11,15 +11,13 @@ from connector.load.looks.looking import Estimate, estimate, list_base, look_as_
 from connector.load.looks.sighting import Sighting, Wanted
 from connector.load.session import Session
 
-_SHORTEST_FRESH_S = 1.0
-
 
 class Knowledge:
     """What a run has learned of who is there. Nobody is created whom it does not cover."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._until = float("-inf") if session.policy.is_looking else float("inf")
+        self.until = float("-inf") if session.policy.is_looking else float("inf")  # monotonic
         self._of: Planned | None = None  # the one chunk that it is of; None: of everybody, by a listing
         self._spent = 0  # requests by filter: once a listing would have cost as much, the base is listed
 
@@ -29,12 +27,12 @@ class Knowledge:
 
     def covers(self, planned: Planned) -> bool:
         """Whether it is known of everybody in this chunk whether they are there."""
-        return self._session.clock.monotonic() < self._until and (self._of is None or self._of is planned)
+        return self._session.clock.monotonic() < self.until and (self._of is None or self._of is planned)
 
     def forget(self) -> None:
         """Somebody may have come since."""
         if self._session.policy.is_looking:
-            self._until = float("-inf")
+            self.until = float("-inf")
 
     async def learn(self, planned: Planned, wanted: Sequence[Wanted]) -> None:
         """Learn who of a chunk's `wanted` is there, and record them: the cheaper way first, by filters or by a listing.
@@ -52,9 +50,7 @@ class Knowledge:
         else:
             await self._learn_without_listing(wanted)
             self._of = planned
-        took_s = self._session.clock.monotonic() - began_at
-        # A list that takes long to read stays good for twice that time, or a large base would only ever be listed.
-        self._until = began_at + max(self._session.policy.fresh_s, 3 * took_s, _SHORTEST_FRESH_S)
+        self.until = self._session.policy.known_until(began_at, self._session.clock.monotonic())
 
     def _is_filter_cheaper(self, cost: Estimate) -> bool:
         """With all that filters have cost this run so far: chunk by chunk they would always be cheaper."""

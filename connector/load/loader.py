@@ -75,7 +75,7 @@ class Loader:
             stream = CandidateStream(planned, list(places), places, session.policy.identity)
             base = session.journal.base
             await self._finisher.create(self._take_while_known(planned, stream, base))
-            places = {place: places[place] for place in stream.rest}
+            places = {place: places[place] for place in [*self._find_stale(planned, places), *stream.rest]}
             if session.journal.base.key != base.key:  # an answer has told which base this is: ask about that one
                 places = await sort_again()
 
@@ -147,6 +147,14 @@ class Loader:
                 self._set_aside(doubted[place], planned, place, Intent(identity, fingerprint, b""))
         return {place: State.REJECTED for place, identity in identities.items() if identity not in kept}
 
+    def _find_stale(self, planned: Planned, places: dict[int, State]) -> list[int]:
+        """The places of those who were taken and not sent, since it had grown old that they were not there."""
+        stale = self._finisher.take_stale()
+        if not stale:
+            return []
+        identities = split_digests(planned.identities[list(places)])
+        return [place for place, identity in zip(places, identities, strict=True) if identity in stale]
+
     def _keep(self, planned: Planned, kept: dict[int, Entry]) -> None:
         """Of those who are held or rejected, the end is told once the run can show nobody any more."""
         identities = split_digests(planned.identities[list(kept)])
@@ -172,7 +180,7 @@ class Loader:
         def take(number: int) -> list[Candidate]:
             now = self._session.journal.base
             is_known = self._knowledge.covers(planned) and now.key == base.key
-            return stream.take(number, now) if is_known else []
+            return stream.take(number, now, self._knowledge.until) if is_known else []
 
         return take
 

@@ -145,7 +145,7 @@ class Refusals:
         except RunAborted:
             return False
         if wanted.identity in sighting.found:
-            await self._note_creating({kind})
+            await self._doubt({kind})
         return True
 
     async def _check_earlier(self, kinds: list[RefusalKind]) -> None:
@@ -174,8 +174,8 @@ class Refusals:
             for kind in told:
                 mark_refusal_checked(ledger.connection, base.account, kind)
 
+        await self._doubt(found)  # before the kinds are checked: a run that dies in between checks them once more
         await session.journal.ask(write)
-        await self._doubt(found)
 
     async def _doubt(self, kinds: set[str]) -> None:
         """Whoever was refused in one of these ways may be there: their entries become UNKNOWN."""

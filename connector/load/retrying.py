@@ -10,8 +10,7 @@ import orjson
 
 from connector.fields import NAMES
 from connector.ledger import Unfinished
-from connector.load.candidates import Candidate, Row
-from connector.load.creating import take_from
+from connector.load.candidates import Candidate, CandidateList, Row
 from connector.load.finishing import Finisher
 from connector.load.looks.looking import look_as_well_as_can_be
 from connector.load.session import Session
@@ -87,7 +86,7 @@ class _Retry:
         for entry in ours:
             self._doubt(entry)
         for entry in held:
-            if entry not in ours:
+            if entry.suppressed_by not in (None, session.job):
                 words = f"held: only the job {entry.suppressed_by}, which has a suppression list, may send it again"
                 self._report(entry, Outcome.UNKNOWN, "held", words, None)
 
@@ -99,10 +98,16 @@ class _Retry:
         await journal.ask(lambda ledger: ledger.mark_doubted(journal.base, identities))
         for entry in doubted:
             self._doubt(entry)
-        others = [entry for entry in rejected if entry not in doubted]
-        absent = await self._find_out(others, State.REJECTED, is_told=True)
-        candidates = [candidate for entry in absent if (candidate := self._build(entry)) is not None]
-        await self._finisher.create(take_from(candidates))
+        others = [entry for entry in rejected if not self._finisher.is_unproved(entry)]
+        while others and not self._session.stopping.is_set():
+            began_at = self._session.clock.monotonic()
+            absent = await self._find_out(others, State.REJECTED, is_told=True)
+            known_until = self._session.policy.known_until(began_at, self._session.clock.monotonic())
+            candidates = [candidate for entry in absent if (candidate := self._build(entry, known_until)) is not None]
+            again = CandidateList(candidates, self._session.clock.monotonic)
+            await self._finisher.create(again.take)
+            stale = self._finisher.take_stale().union(each.intent.identity for each in again.rest)
+            others = [entry for entry in others if entry.identity in stale]
 
     async def _find(self, state: State) -> list[Unfinished]:
         base = self._session.journal.base
@@ -131,7 +136,7 @@ class _Retry:
                 self._reject(entry, "it could not be told whether it is there, so it was not sent again")
         return [entry for entry in others if entry.identity in sighting.missed]
 
-    def _build(self, entry: Unfinished) -> Candidate | None:
+    def _build(self, entry: Unfinished, known_until: float) -> Candidate | None:
         """A create of somebody who was rejected; None, and its outcome told, if the lists forbid it."""
         session = self._session
         sent = {name: value for name, value in read_body(entry).items() if value is not None}
@@ -143,7 +148,8 @@ class _Retry:
             return None
         again = build_again(entry, sent, entry.fingerprint, session.journal.base, State.REJECTED)
         refused = entry.status or 0, entry.message or ""
-        return Candidate(again.intent, again.name, again.sent, partial(self._write, entry), State.REJECTED, refused)
+        row = partial(self._write, entry)
+        return Candidate(again.intent, again.name, again.sent, row, State.REJECTED, refused, known_until)
 
     def _doubt(self, entry: Unfinished) -> None:
         self._finisher.open -= 1

@@ -19,6 +19,7 @@ from connector.plan.suppression import Suppression
 
 T = TypeVar("T")
 
+_CANCELLED_AGAIN_S = 1.0
 _WITNESSES = 1000  # confirmations remembered: absence is proved by the visibility of one that came after (design 4.5c)
 
 
@@ -66,9 +67,7 @@ class Session:
                 return task.result()
             raise RunAborted(self.ending or "the run was stopped")
         finally:
-            for each in (task, stopped):
-                each.cancel()
-            await asyncio.gather(task, stopped, return_exceptions=True)
+            await _end(task, stopped)
 
     async def within_grace(self, sending: Coroutine[Any, Any, None]) -> None:
         """See `sending` to its end; once the run is to stop, for no longer than the grace period: then it is cancelled,
@@ -80,9 +79,7 @@ class Session:
             if task.done():
                 task.result()
         finally:
-            for each in (task, over):
-                each.cancel()
-            await asyncio.gather(task, over, return_exceptions=True)
+            await _end(task, over)
 
     async def _wait_for_grace(self) -> None:
         await self.stopping.wait()
@@ -95,7 +92,14 @@ class Session:
         sleeping = asyncio.ensure_future(self.clock.sleep(seconds))
         stopped = asyncio.ensure_future(self.stopping.wait())
         await asyncio.wait((sleeping, stopped), return_when=asyncio.FIRST_COMPLETED)
-        for task in (sleeping, stopped):
-            task.cancel()
-        await asyncio.gather(sleeping, stopped, return_exceptions=True)
+        await _end(sleeping, stopped)
         return not self.stopping.is_set()
+
+
+async def _end(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel them, and again while they go on: aiohttp may take a cancellation for its own time-out, and drop it."""
+    while rest := [task for task in tasks if not task.done()]:
+        for task in rest:
+            task.cancel()
+        await asyncio.wait(rest, timeout=_CANCELLED_AGAIN_S)
+    await asyncio.gather(*tasks, return_exceptions=True)

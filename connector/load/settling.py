@@ -10,12 +10,12 @@ settled in the next round.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from connector.fields import normalise_identity
 from connector.ledger import Base, Intent, Ledger, Unfinished
-from connector.load.candidates import Candidate, Row
-from connector.load.creating import Take, take_from
+from connector.load.candidates import Candidate, CandidateList, Row
+from connector.load.creating import Take
 from connector.load.judging import Verdict
 from connector.load.looks.looking import look_as_well_as_can_be
 from connector.load.looks.sighting import Sighting, Wanted
@@ -40,8 +40,10 @@ class Doubt:
     status: int | None = None
     message: str = ""
     is_of_this_run: bool = False  # sent by this run, and known absent before
+    known_until: float = float("-inf")  # until when it may be relied on (monotonic) that they were absent
     is_misdirected: bool = False  # the answer spoke of another subscriber: perhaps that is what was made of this one
     missed_at: float | None = None  # when the first look that told it was not there began
+    withdrawn: int = 0  # attempts that the ledger counts, and that were never made
     newer: Candidate | None = None  # what the source says now, where that is not what was sent
     told: bytes | None = None  # the fingerprint of the row
 
@@ -72,6 +74,7 @@ class Settler:
         self._look_for = look
         self._largest_lag_s = 0.0
         self._last: Sighting
+        self._looked_at = 0.0  # when that look had ended (monotonic)
         self.doubts: dict[bytes, Doubt] = {}
         self.left_to: dict[bytes, str] = {}  # absent, and not this run's to send again: the job whose list it lacks
         self.is_resending_held = False
@@ -96,11 +99,18 @@ class Settler:
             is_first_look = bool(absent)  # what was sent again may be there at once
             fruitless = 0 if absent or len(remaining) < len(unknown) else fruitless + 1
 
-    def renew(self, identity: bytes, verdict: Verdict) -> None:
-        """Another attempt was lost: all that has to do with time begins anew."""
-        doubt = self.doubts[identity]
+    def renew(self, candidate: Candidate, verdict: Verdict) -> None:
+        """Another attempt was lost: all that has to do with time begins anew. One that came too late to be made counts
+        for nothing: another look is due."""
+        doubt = self.doubts[candidate.intent.identity]
+        doubt.newer = None  # the ledger has it by now
+        if verdict.is_stale:
+            doubt.withdrawn += 1
+            return
+        doubt.is_of_this_run |= verdict.event is Event.LOST
+        doubt.known_until = candidate.known_until
         doubt.since, doubt.missed_at = self._session.clock.monotonic(), None
-        doubt.status, doubt.message, doubt.newer = verdict.status, verdict.message, None
+        doubt.status, doubt.message = verdict.status, verdict.message
         doubt.is_misdirected = verdict.is_misdirected
 
     async def _read_unknown(self) -> list[Unfinished]:
@@ -130,6 +140,7 @@ class Settler:
     async def _look(self, unknown: list[Unfinished]) -> list[Unfinished]:
         """Settle those that a look shows; note on the others what the look says of them."""
         self._last = sighting = await self._look_for(self._session, [self._want(entry) for entry in unknown])
+        self._looked_at = self._session.clock.monotonic()
         self._largest_lag_s = max(self._largest_lag_s, sighting.lag_s)
         base = self._session.journal.base
         found = [(identity, ids[0]) for identity, ids in sighting.found.items()]
@@ -146,7 +157,7 @@ class Settler:
     def _want(self, entry: Unfinished) -> Wanted:
         """In any spelling whoever may have come by another way since it was known that they were not there."""
         policy, doubt = self._session.policy, self.doubts[entry.identity]
-        is_fresh = doubt.is_of_this_run and self._session.clock.monotonic() <= doubt.since + policy.fresh_s
+        is_fresh = doubt.is_of_this_run and self._session.clock.monotonic() <= doubt.known_until
         return want_unfinished(entry, in_any_spelling=policy.is_looking and not is_fresh)
 
     def _note_absence(self, doubt: Doubt, sighting: Sighting, *, is_missed: bool) -> None:
@@ -182,11 +193,10 @@ class Settler:
         for entry, fate in fates:
             if fate is None:
                 self.left_to[entry.identity] = entry.suppressed_by or ""
-            elif fate is Event.ABSENT:
-                self.doubts[entry.identity].is_of_this_run = True
-            else:
+            elif fate is not Event.ABSENT:
                 self._end(entry, fate)
-        await self._create(take_from([self._build_again(entry, base) for entry in chosen(Event.ABSENT)]))
+        again = [self._build_again(entry, base) for entry in chosen(Event.ABSENT)]
+        await self._create(CandidateList(again, self._session.clock.monotonic).take)
 
     def _decide_fate(self, entry: Unfinished) -> Event | None:
         """What becomes of somebody who is absent; None when another job's suppression list would have to be asked."""
@@ -197,7 +207,7 @@ class Settler:
             return Event.SUPPRESSED
         if self._is_to_be_held(entry) or doubt.is_misdirected:
             return Event.WITHHELD
-        if entry.attempts >= _ATTEMPTS and doubt.is_of_this_run:
+        if entry.attempts - doubt.withdrawn >= _ATTEMPTS and doubt.is_of_this_run:
             return Event.WITHHELD if doubt.status is None else Event.REFUSED
         return Event.ABSENT
 
@@ -222,7 +232,8 @@ class Settler:
         """The create once more, addressed to the base as it is known now."""
         newer, sent = self.doubts[entry.identity].newer, self._newest(entry)
         fingerprint = newer.intent.fingerprint if newer is not None else entry.fingerprint
-        return build_again(entry, sent, fingerprint, base, State.UNKNOWN)
+        known_until = self._session.policy.known_until(self._last.started_at, self._looked_at)
+        return replace(build_again(entry, sent, fingerprint, base, State.UNKNOWN), known_until=known_until)
 
 
 def build_again(entry: Unfinished, sent: dict[str, object], fingerprint: bytes, base: Base, left: State) -> Candidate:
