@@ -137,7 +137,8 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, progress: Progress, cl
         report.signal = stop.signal
         end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
     except LedgerError as error:
-        end_report(report, "aborted", clock.now(), str(error))
+        if report.finished_at is None or report.exit_code in (0, 1):  # else it has ended by this, or by something worse
+            end_report(report, "aborted", clock.now(), str(error))
     return report
 
 
@@ -231,7 +232,8 @@ def _end(run: Run) -> None:
     elif reason is not None:
         end_report(report, "aborted", run.clock.now(), reason)
     else:
-        is_partial = any(outcomes[each] or tally.leftovers[each] for each in _FOR_A_PERSON) or tally.leftovers["held"]
+        is_partial = any(outcomes[each] or tally.leftovers[each] for each in _FOR_A_PERSON)
+        is_partial = is_partial or bool(tally.leftovers["held"]) or tally.has_doubled
         end_report(report, "partial" if is_partial else "ok", run.clock.now())
 
 

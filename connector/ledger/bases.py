@@ -62,9 +62,11 @@ def learn_base(connection: Connection, base: Base, service_id: int, name: str) -
 
 
 def _merge(connection: Connection, old: int, new: int) -> None:
-    """Move the entries of line `old` to `new`; where both have one, a confirmed one stays, then one in doubt."""
+    """Move the entries of line `old` to `new`; where both have one, a confirmed one stays, then one that may be there
+    (unknown), then one that is held."""
     values = {"old": old, "new": new, "confirmed": State.CONFIRMED, "rejected": State.REJECTED}
-    for statement in (_DROP_OLD, _DROP_REFUSED, _DROP_NEW, _TAKE_OVER, _REFUSALS, _DROP_LINE):
+    values |= {"held": State.HELD, "unknown": State.UNKNOWN, "sending": State.SENDING}
+    for statement in (_DROP_OLD, _DROP_REFUSED, _DROP_HELD, _DROP_NEW, _TAKE_OVER, _REFUSALS, _DROP_LINE):
         connection.execute(statement, values)
 
 
@@ -90,6 +92,10 @@ _DROP_OLD = text(
 _DROP_REFUSED = text(
     "DELETE FROM entry WHERE base_key = :old AND state = :rejected AND identity IN "
     "(SELECT identity FROM entry WHERE base_key = :new)"
+)
+_DROP_HELD = text(
+    "DELETE FROM entry WHERE base_key = :old AND state = :held AND identity IN "
+    "(SELECT identity FROM entry WHERE base_key = :new AND state IN (:unknown, :sending))"
 )
 _DROP_NEW = text(
     "DELETE FROM entry WHERE base_key = :new AND identity IN (SELECT identity FROM entry WHERE base_key = :old)"

@@ -31,7 +31,10 @@ _ABOUT = text(
 _STAY = text("SELECT set_config('search_path', quote_ident(:schema), false)")
 _SETTINGS = (
     "SET SESSION synchronous_commit = on",  # an intent is on the disk before its request leaves
+    "SET SESSION lock_timeout = '30s'",  # somebody else's lock on a table ends a run, and does not hang it
 )
+_ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+"""libpq's: a server that cannot be reached any more is given up within about a minute."""
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
 _HOLDER = text(
     "SELECT application_name, pid FROM pg_locks JOIN pg_stat_activity USING (pid) "
@@ -56,7 +59,8 @@ def open_server(url: URL, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
 
 
 def _build_engine(url: URL) -> Engine:
-    given = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_TIMEOUT_S}
+    given = {"connect_timeout": _CONNECT_TIMEOUT_S} | _ALIVE
+    given = {name: value for name, value in given.items() if name not in url.query}
     options = {
         "application_name": _APPLICATION + describe_holder(),
         "client_encoding": "utf8",  # of a server without one SQLAlchemy could not even read the version

@@ -23,6 +23,8 @@ from connector.ledger.texts import keep_text
 
 _OLDEST = (3, 35, 0)  # RETURNING, and UPDATE … FROM two versions before
 
+_BUSY_S = 2.0  # nobody else may write: whoever does is waited for no longer, since signals wait as well
+
 _PRAGMAS = (
     "page_size = 2048",  # of a new file; 2 µs a create less than 4096, among 500,000 entries too, measured
     "locking_mode = NORMAL",  # so that a backup can read meanwhile; 5 µs a commit more than EXCLUSIVE, measured
@@ -109,7 +111,7 @@ def _build_engine(path: Path) -> Engine:
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         poolclass=StaticPool,
-        connect_args={"check_same_thread": False},
+        connect_args={"check_same_thread": False, "timeout": _BUSY_S},
         hide_parameters=True,
     )
 

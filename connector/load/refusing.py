@@ -1,10 +1,12 @@
-"""Whether a refusal had no effect (design 4.8): the first of each kind is looked up, at once and at the end of the run.
+"""Whether a refusal had no effect (design 4.8): the first of each kind is looked up, at once and at the end of the run,
+then with some of the others.
 
 A kind that turns out to have created somebody is never believed again, in this run or a later one: what is refused like
 that is unknown, and settled like any other.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 
 from connector.api.listing import ListFailed, fetch_page
@@ -23,12 +25,14 @@ from connector.load.candidates import Candidate
 from connector.load.judging import ENDS_A_RUN, TOO_MANY_REQUESTS, Verdict
 from connector.load.looks.looking import look_for
 from connector.load.looks.sighting import Wanted
+from connector.load.sampling import Sample
 from connector.load.session import Session
 from connector.load.wanting import want_candidate, want_unfinished
 from connector.protocol import ListQuery
 from connector.protocol.words import refusal_kind
 from connector.states import Event, State
 
+_LOOKED_UP_AT_THE_END = 50  # of each kind: the first may have been refused in earnest, and others not
 _KINDS_LOOKED_UP_AT_ONCE = 20  # a service that words each refusal differently would have the list read for each
 
 
@@ -37,7 +41,7 @@ class Refusals:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._first: dict[str, Wanted] = {}  # of each kind that this run has met
+        self._met: dict[str, Sample[Wanted]] = {}  # by the kind of refusal
         self._checks: dict[str, asyncio.Task[bool]] = {}
         self._creating: set[str] = set()  # kinds that have created, ever
         self._unproved: set[str] = set()  # kinds of earlier runs so recent that whoever they created may not show yet
@@ -76,24 +80,32 @@ class Refusals:
         return Event.NOT_SENT if is_of_the_token else Event.REFUSED
 
     async def check_again(self) -> None:
-        """Look once more for the first of each kind that this run has met.
+        """Look once more for the first of each kind that this run has met, and for some of the others.
 
         Entries of a kind that is now found to create are UNKNOWN afterwards. Raises ListFailed and RunAborted as a look
         does.
         """
         base = self._session.journal.base
-        believed = {kind: wanted for kind, wanted in self._first.items() if kind not in self._creating}
+        believed = [
+            (kind, wanted) for kind, sample in self._met.items() if kind not in self._creating for wanted in sample.kept
+        ]
         if not believed:
             return
-        sighting = await look_for(self._session, list(believed.values()))
-        identities = [wanted.identity for wanted in believed.values()]
+        sighting = await look_for(self._session, list({wanted.identity: wanted for _, wanted in believed}.values()))
+        identities = [wanted.identity for _, wanted in believed]
         entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, identities))
-        found = {
+        created = Counter(
             kind
-            for kind, wanted in believed.items()
+            for kind, wanted in believed
             if self._has_created(kind, entries.get(wanted.identity), sighting.found.get(wanted.identity, ()))
-        }
-        await self._doubt(found)
+        )
+        for kind, number in created.items():
+            if _is_of_the_rate(kind):
+                self._session.tally.note_twice(
+                    f"of {len(self._met[kind].kept)} who were refused for the rate and sent again, {number} are there "
+                    "twice: the service creates some of those whom it refuses so"
+                )
+        await self._doubt(set(created))
 
     async def close(self) -> None:
         """End what is still being looked up; nobody waits for it any more."""
@@ -124,7 +136,7 @@ class Refusals:
 
     async def _check_at_once(self, kind: str, candidate: Candidate) -> bool:
         """Whether the first of the kind could be looked up; it is now, if it was not before."""
-        self._first.setdefault(kind, want_candidate(candidate))
+        self._met.setdefault(kind, Sample(_LOOKED_UP_AT_THE_END)).add(want_candidate(candidate))
         if kind not in self._checks and len(self._checks) < _KINDS_LOOKED_UP_AT_ONCE:
             self._checks[kind] = asyncio.ensure_future(self._check_first(kind, want_candidate(candidate)))
         if kind not in self._checks:

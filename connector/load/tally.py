@@ -33,6 +33,7 @@ class Tally:
     leftovers: Counter[str] = field(default_factory=Counter)  # of earlier runs, with no row in this one
     altered: Counter[str] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
+    has_doubled: bool = False  # whether somebody whom this run sent is known to be there twice
 
     def count(self, outcome: Outcome, number: int = 1) -> None:
         """So many rows ended so."""
@@ -42,6 +43,11 @@ class Tally:
         """One row ended so, and a person must see it."""
         self.outcomes[problem.outcome] += 1
         self.on_problem(problem)
+
+    def note_twice(self, message: str) -> None:
+        """Somebody is there twice through this run: a person must know."""
+        self.has_doubled = True
+        self.say(message)
 
     def say(self, message: str) -> None:
         """Something for the report's messages, once."""

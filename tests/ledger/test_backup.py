@@ -201,6 +201,27 @@ def test_a_place_that_can_hold_no_backup_is_named(source: Path, tmp_path: Path, 
         back_up_ledger(url_of(source), tmp_path / target)
 
 
+def test_a_copy_is_on_the_disk_before_it_has_its_name_and_the_name_too(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def note_fsync(descriptor: int) -> None:
+        done.append(f"fsync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
+        fsync(descriptor)
+
+    def note_replace(path: Path, target: Path) -> Path:
+        done.append(f"{path.name} becomes {target.name}")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(Path, "replace", note_replace)
+    back_up_ledger(url_of(source), tmp_path / "backup.db")
+    partial = f".backup.db.{os.getpid()}.partial"
+    assert done == [f"fsync {partial}", f"{partial} becomes backup.db", f"fsync {tmp_path.name}"]
+
+
 def test_a_ledger_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="there is no ledger"):
         back_up_ledger(url_of(tmp_path / "ledger.db"), tmp_path / "backup.db")

@@ -57,6 +57,7 @@ class Bench:
     sent_again: list[Candidate] = field(default_factory=list)
     settled: list[Settled] = field(default_factory=list)
     in_any_spelling: list[bool] = field(default_factory=list)
+    body: bytes = encode_subscriber({"base_id": 7, "email": "ann@x.org"})
 
     def settle(self, *, hold: bool = False, confirmed_at: float | None = None, doubt: Doubt | None = None) -> None:
         asyncio.run(self._settle(hold, confirmed_at, doubt))
@@ -120,8 +121,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         with ledger.transaction() as connection:
             start_run(connection, "run", "job", "import", 0.0)
             base = find_or_add_base(connection, "account", 7, None)
-            body = encode_subscriber({"base_id": 7, "email": "ann@x.org"})
-            ledger.mark_intended(base, 1, [Intent(ANN, b"f" * 8, body)])
+            ledger.mark_intended(base, 1, [Intent(ANN, b"f" * 8, Bench.body)])
             ledger.mark_lost(base, [ANN])
         yield Bench(ledger, base, [])
 
@@ -189,8 +189,49 @@ def test_who_was_left_by_an_earlier_run_may_have_come_by_another_way_in_any_spel
 
 def test_a_create_of_this_run_is_looked_for_as_it_was_sent_while_it_is_fresh_who_was_there(bench: Bench) -> None:
     bench.looks = [INCOMPLETE, INCOMPLETE, INCOMPLETE, INCOMPLETE, NOTHING, NOTHING]
-    bench.settle(confirmed_at=1001.0, doubt=Doubt(since=1000.0 - LoadPolicy().fresh_s + 60, is_of_this_run=True))
+    bench.settle(confirmed_at=1001.0, doubt=Doubt(since=990.0, is_of_this_run=True, known_until=1060.0))
     assert bench.in_any_spelling == [False, False, False, True, True, True]
+
+
+def test_what_a_run_that_held_has_left_is_held_by_one_that_would_send_it_again(bench: Bench) -> None:
+    with bench.ledger.transaction() as connection:
+        run_key = start_run(connection, "holding", "job", "import", 0.0, is_holding=True)
+        bench.ledger.mark_absent(bench.base, run_key, [Intent(ANN, b"f" * 8, bench.body)])
+        bench.ledger.mark_lost(bench.base, [ANN])
+    bench.looks = [NOTHING, NOTHING, NOTHING]
+    bench.settle(confirmed_at=1001.0)
+    assert (bench.state, bench.sent_again) == (State.HELD, [])
+
+
+def test_whose_answer_spoke_of_somebody_else_is_held(bench: Bench) -> None:
+    bench.looks = [NOTHING, NOTHING, NOTHING]
+    bench.settle(confirmed_at=1001.0, doubt=Doubt(since=990.0, is_misdirected=True))
+    assert (bench.state, bench.sent_again) == (State.HELD, [])
+
+
+def lose_often(bench: Bench) -> None:
+    with bench.ledger.transaction():
+        for _ in range(5):
+            bench.ledger.mark_absent(bench.base, 1, [Intent(ANN, b"f" * 8, bench.body)])
+            bench.ledger.mark_lost(bench.base, [ANN])
+
+
+@pytest.mark.parametrize(
+    ("doubt", "state"),
+    [
+        (Doubt(since=990.0, is_of_this_run=True), State.HELD),
+        (Doubt(since=990.0, status=422, message="no", is_of_this_run=True), State.REJECTED),
+        (Doubt(since=990.0, is_of_this_run=True, withdrawn=2), State.CONFIRMED),
+        (Doubt(since=990.0), State.CONFIRMED),
+    ],
+    ids=["no words", "with words", "some never left", "by an earlier run"],
+)
+def test_who_is_lost_again_and_again_is_left_to_a_person(bench: Bench, doubt: Doubt, state: State) -> None:
+    """After five creates that this run made; those that never left, and an earlier run's, do not count."""
+    lose_often(bench)
+    bench.looks = [NOTHING, NOTHING, NOTHING]
+    bench.settle(confirmed_at=1001.0, doubt=doubt)
+    assert bench.state is state
 
 
 def test_hold_leaves_it_to_a_person(bench: Bench) -> None:

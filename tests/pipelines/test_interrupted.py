@@ -5,6 +5,7 @@ import random
 import signal
 import sqlite3
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -109,6 +110,34 @@ def test_what_hangs_when_a_run_is_stopped_is_unknown_once_the_grace_period_is_ov
     sandbox.switch(hang_after=0, latency_ms=0)
     ended = connector.run_json(*arguments)
     assert ended.rows == {"read": 50, "exists": stored, "created": 50 - stored}
+    assert set(count_stored(sandbox).values()) == {1}
+
+
+def test_a_ledger_that_somebody_else_locks_ends_the_run_though_requests_time_out_at_that_moment(
+    connector: Connector, tmp_path: Path
+) -> None:
+    sandbox = connector.sandbox
+    write_addresses(tmp_path / "people.csv", 1500)
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "job: locked\nservice: {timeout: 1s}\nsource: {file: {path: people.csv}}\n"
+        "subscriber: {base: {name: News}}\nload: {quiet_period: 200ms}\n",
+        encoding="utf-8",
+    )
+    sandbox.switch(latency_ms=20)
+    with connector.start("sync", job, "--output", "json") as process:
+        wait_for(lambda: sandbox.stats()["subscribers"] >= 100)
+        other = sqlite3.connect(tmp_path / "state" / "ledger.db", timeout=30, isolation_level=None)
+        with closing(other):
+            other.execute("BEGIN IMMEDIATE")
+            stdout, stderr = process.communicate(timeout=30)
+    ended = Ended(process.returncode, stdout, stderr)
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert "database is locked" in stderr
+    assert len(ended.report["messages"]) == len(set(ended.report["messages"]))
+    sandbox.switch(latency_ms=0)
+    again = connector.run_json("sync", job)
+    assert (again.code, again.rows["created"] + again.rows["exists"]) == (0, 1500)
     assert set(count_stored(sandbox).values()) == {1}
 
 

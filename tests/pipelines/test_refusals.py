@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from tests.pipelines.conftest import Connector, count_stored, wait_for, write_addresses, write_csv
+from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_addresses, write_csv
 
 
 def test_a_422_that_created_is_found_out_at_once(connector: Connector, tmp_path: Path) -> None:
@@ -44,6 +44,45 @@ def test_a_422_that_created_and_shows_still_later_is_found_out_by_the_next_run(
     second = connector.import_file(path)
     assert (second.code, second.rows) == (0, {"read": 50, "exists": 50}), second.stderr
     assert second.report["settled"] == {"found": refused, "absent": 0}
+
+
+def test_a_422_that_creates_now_and_then_is_found_out_among_others_that_do_not(
+    connector: Connector, tmp_path: Path
+) -> None:
+    """The service gives no words, so all are of one kind, and the first was refused in earnest."""
+    sandbox = connector.sandbox
+    sandbox.switch(required="FirstName", error_status=422, error_shape="empty", latency_ms=5)
+    rows = [f"a{each}@x.org,{'' if 0 < each <= 10 else 'Ann'}" for each in range(200)]
+    path = write_csv(tmp_path / "people.csv", "email,first_name", *rows)
+    arguments = ("import", path, "--base-name", "News", "--max-concurrency", "1", "--quiet-period", "200ms")
+    with connector.start(*arguments, "--output", "json") as process:
+        wait_for(lambda: sandbox.stats()["subscribers"] >= 2)
+        sandbox.switch(created_422=0.2)
+        stdout, stderr = process.communicate(timeout=120)
+    assert "creates people although it refuses them (422" in stderr
+    ended = Ended(process.returncode, stdout, stderr)
+    stored = count_stored(sandbox)
+    assert set(stored.values()) == {1}
+    assert ended.rows["created"] == len(stored) >= 180
+
+
+def test_a_429_that_creates_now_and_then_is_told_with_those_who_are_there_twice(
+    connector: Connector, tmp_path: Path
+) -> None:
+    """The first 429 had no effect: what a client sends again after others like it may be a second one."""
+    sandbox = connector.sandbox
+    sandbox.switch(refuse=1, refuse_retry_after_s=1, duplicates="accept", latency_ms=5)
+    path = write_addresses(tmp_path / "people.csv", 150)
+    with connector.start(
+        "import", path, "--base-name", "News", "--max-concurrency", "1", "--output", "json"
+    ) as process:
+        wait_for(lambda: sandbox.stats()["faults"].get("refuse", 0) >= 1)
+        sandbox.switch(refuse=0, created_429=0.3)
+        stdout, stderr = process.communicate(timeout=120)
+    ended = Ended(process.returncode, stdout, stderr)
+    assert max(count_stored(sandbox).values()) > 1, "nothing was made twice: the test shows nothing"
+    assert (ended.code, ended.report["status"]) == (1, "partial")
+    assert "are there twice" in stderr
 
 
 def count_listed(connector: Connector) -> int:

@@ -85,6 +85,18 @@ def test_a_run_can_be_asked_for_by_its_id(connector: Connector, tmp_path: Path) 
     assert read_states(connector) == [State.UNKNOWN] * 3
 
 
+def test_of_one_base_only_what_the_run_left_is_taken_up(connector: Connector, tmp_path: Path) -> None:
+    first = lose_three(connector, write_addresses(tmp_path / "one.csv", 3), drop_before=1)
+    connector.sandbox.switch(drop_before=1)
+    lost = connector.import_file(write_addresses(tmp_path / "two.csv", 3, first=10), "--look", "none")
+    connector.sandbox.switch(drop_before=0)
+    assert lost.rows["unknown"] >= 1
+    left = len(read_states(connector))
+    ended = retry(connector, first.report["run_id"])
+    assert ended.rows == {"read": 3, "created": 3}
+    assert read_states(connector) == [State.UNKNOWN] * (left - 3)
+
+
 def test_a_run_that_the_ledger_does_not_know_is_refused_with_the_latest(connector: Connector, tmp_path: Path) -> None:
     known = lose_three(connector, write_addresses(tmp_path / "one.csv", 3), drop_before=1)
     ended = retry(connector, "20200101T000000-abcdef")

@@ -205,6 +205,34 @@ def test_what_a_job_with_a_list_left_is_not_sent_again_without_it(connector: Con
     assert read_states(connector) == []
 
 
+def test_the_rejected_who_are_on_the_list_by_now_are_not_sent_again(connector: Connector, tmp_path: Path) -> None:
+    sandbox = connector.sandbox
+    write_addresses(tmp_path / "people.csv", 3)
+    write_csv(tmp_path / "gone.csv", "address", "nobody@x.org")
+    job = tmp_path / "job.yaml"
+    job.write_text(LISTED_JOB, encoding="utf-8")
+    sandbox.switch(required="Phone")
+    assert connector.run_json("sync", job).rows == {"read": 3, "rejected": 3}
+    sandbox.switch(required="")
+    time.sleep(0.5)  # two quiet periods: from then on, who does not show was not created
+    without = retry(connector, "--rejected")
+    assert (without.rows, sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
+    write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
+    ended = connector.run_json("retry", "--rejected", "--job", job)
+    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
+    assert count_stored(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
+
+
+def test_what_a_job_with_a_list_holds_is_not_reopened_without_it(connector: Connector, tmp_path: Path) -> None:
+    job = leave_by_a_listed_job(connector, connector.sandbox, tmp_path)
+    held = connector.run_json("retry", "--job", job, "--on-unknown", "hold")
+    assert held.rows == {"read": 3, "unknown": 3}
+    ended = retry(connector, "--resend-held")
+    assert (ended.code, ended.rows) == (1, {"read": 3, "unknown": 3})
+    assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.HELD] * 3)
+    assert connector.run_json("retry", "--job", job, "--resend-held").rows == {"read": 3, "created": 3}
+
+
 def test_a_file_that_is_called_like_the_job_is_not_the_job(connector: Connector, tmp_path: Path) -> None:
     leave_by_a_listed_job(connector, connector.sandbox, tmp_path)
     ended = connector.import_file(write_csv(tmp_path / "news.csv", "email", "z@x.org"))

@@ -13,6 +13,8 @@ from tests.simulation.world import Kept
 
 _ATTEMPTS = 5  # creates of one identity that were lost and proved absent each time: after those a person has to look
 
+_SENT_AFTER_S = 70.0  # while there is no connection, a create is tried again for a minute
+
 _MOVES = {(left, entered) for (left, _), entered in TRANSITIONS.items()}
 
 Claim = Callable[[Truth], Iterator[str]]
@@ -35,6 +37,22 @@ def nobody_is_sent_whom_the_list_showed_when_the_night_began(truth: Truth) -> It
             is_there = any(each.shown_at <= played.began_at for each in truth.find_stored(person))
             for call in truth.find_calls(person, played.number) if is_there else ():
                 yield f"person {person} was there when night {played.number} began, and was sent by {call.number}"
+
+
+def nobody_is_sent_on_old_knowledge(truth: Truth) -> Iterator[str]:
+    """Whoever the list had shown for longer than `load.fresh`, or than three times all that the night had spent on
+    looking so far, since a list that takes long to read stays good for twice that time (design 4.7)."""
+    fresh_s = truth.world.scenario.policy.fresh_s
+    for played in truth.world.played:
+        looks = [call for call in truth.world.record.calls if call.operation == "list" and call.night == played.number]
+        for person in truth.persons:
+            shown_at = min((each.shown_at for each in truth.find_stored(person)), default=float("inf"))
+            for call in truth.find_calls(person, played.number):
+                before = [each for each in looks if each.sent_at < call.sent_at]
+                spent_s = before[-1].sent_at - before[0].sent_at if before else 0.0
+                known_s = call.sent_at - shown_at
+                if known_s > max(fresh_s, 3 * spent_s, 1.0) + _SENT_AFTER_S:
+                    yield f"person {person} had shown for {known_s:.0f} s when {call.number} left"
 
 
 def nobody_is_sent_again_before_two_quiet_periods_have_passed(truth: Truth) -> Iterator[str]:
@@ -164,6 +182,7 @@ def a_night_after_a_whole_calm_one_sends_nobody(truth: Truth) -> Iterator[str]:
 CLAIMS: tuple[Claim, ...] = (
     nobody_is_stored_twice_by_us,
     nobody_is_sent_whom_the_list_showed_when_the_night_began,
+    nobody_is_sent_on_old_knowledge,
     nobody_is_sent_again_before_two_quiet_periods_have_passed,
     under_hold_nobody_in_doubt_is_sent_again,
     nobody_on_the_suppression_list_is_sent,

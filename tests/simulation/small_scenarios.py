@@ -35,11 +35,15 @@ def build_small_scenarios() -> list[Small]:
     losses = Storm({"drop_before": 0.25, "drop_after": 0.25, "late_ms": 8000.0})
     never = Storm({"drop_before": 0.5})
     lies = Storm({"created_422": 0.4, "drop_after": 0.2})
+    all_lies = Storm({"created_422": 1.0})
     return [
         _build("losses", 3, (losses,)),
         _build("unknowns of an earlier night", 4, (losses, None)),
         _build("a base by its name", 5, (losses,), is_by_name=True, has_base=False),
         _build("a service that refuses and creates", 3, (lies,), refused=2),
+        _build(
+            "a kind found out the next night", 3, (all_lies, None), settings={"list_lag_ms": 15_000}, calm_gap_s=40.0
+        ),
         _build("hold", 9, (never, losses), on_unknown="hold"),
         _build("look-ups by filter", 8, (losses, losses), strangers=30, settings={"max_limit": 7, "filters": "icase"}),
     ]
@@ -56,6 +60,7 @@ def _build(
     strangers: int = 1,
     on_unknown: Literal["resend", "hold"] = "resend",
     settings: Mapping[str, object] | None = None,
+    calm_gap_s: float = 1.0,
 ) -> Small:
     """As many nights as `storms`, the last of which is to die, and two calm ones; the first `refused` lack a name.
 
@@ -69,6 +74,7 @@ def _build(
         for each in people.persons.values()
     ]
     endings = [*[Ending(die_at_s=0.45)] * (len(storms) - 1), *[Ending()] * 3]
+    gaps_s = [*[1.0] * len(storms), calm_gap_s, calm_gap_s]
     prepared = prepare_nights([Source([rows[:4], rows[4:]])] * len(endings), "email")
     scenario = Scenario(
         seed=seed,
@@ -76,8 +82,8 @@ def _build(
         people=people,
         policy=LoadPolicy(max_concurrency=3, on_unknown=on_unknown, quiet_period_s=10.0),
         nights=tuple(
-            Night(portions, 1.0, is_by_name, storm, ending)
-            for portions, storm, ending in zip(prepared, (*storms, None, None), endings, strict=True)
+            Night(portions, gap_s, is_by_name, storm, ending)
+            for portions, storm, ending, gap_s in zip(prepared, (*storms, None, None), endings, gaps_s, strict=True)
         ),
         has_base=has_base,
         strangers=tuple(_describe_stranger(number, is_by_name=is_by_name) for number in range(strangers)),

@@ -97,7 +97,7 @@ def build_storm(random: Random, setting: Setting) -> Storm:
     if random.random() < 0.25:
         switches["fault_operations"] = ["create", "list"]
     if "refuse" in switches:
-        switches["refuse_retry_after_s"] = random.choice((0, 1, 1, 5))
+        switches["refuse_retry_after_s"] = random.choice((0, 1, 1, 5, 100))
     after_s = random.choice((0.0, 0.0, 0.0, random.uniform(0.0, 2.0)))
     lasts_s = random.choice((float("inf"), float("inf"), random.uniform(0.5, 3.0), random.uniform(1.0, 60.0)))
     if "redirect_to" in switches:

@@ -108,7 +108,8 @@ class _FilterLook:
         started_at = session.clock.monotonic()
         visibility, checked = Visibility(), await self._check()
         if self._is_worth_asking(checked):
-            visibility = await find_visibility(session, checked, started_at)  # before anybody else is looked up
+            fields = sorted({each.wanted.field for each in self.questions})
+            visibility = await find_visibility(session, checked, started_at, fields)  # before anybody else is looked up
         for start in range(0, len(self.questions), _BATCH):
             if not self._is_worth_asking(checked):
                 break

@@ -69,7 +69,7 @@ class Lookout:
     """The state of one run, shared by all its looks.
 
     `known` are some of whom the account guard could not tell whether they are there: until a sweep has shown one of
-    them, nothing that is seen is recorded, and no filter is believed to miss anybody. `useless` are the fields whose
+    them, nothing that a sweep shows is recorded, and no filter is asked before a sweep. `useless` are the fields whose
     filters are ignored or cannot be asked, `tells_capitals_apart` whether the filter by email does;
     `is_list_unreadable`: the last sweep was not complete; `swept`: the witnesses that it showed.
     """

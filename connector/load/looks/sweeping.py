@@ -49,7 +49,8 @@ async def list_base(session: Session) -> Listing:
     recording = _Recording(session, _build_reader(session, [session.policy.identity]))
     await session.journal.flush()
     certificate, _ = await _sweep(session, recording, frozenset())
-    recording.write()
+    if not session.lookout.known:
+        recording.write()
     return Listing(certificate, recording.count_doubled())
 
 

@@ -48,12 +48,21 @@ def read_visibility(
     return Visibility(latest, _measure_lag(missed, started_at))
 
 
-async def find_visibility(session: Session, checked: Checked, started_at: float) -> Visibility:
-    """The same by filters: look for the latest witness and, while it does not show, for some before it.
+async def find_visibility(session: Session, checked: Checked, started_at: float, fields: Collection[str]) -> Visibility:
+    """The same by the filters of these fields, each of which must show a witness of its own: the latest of all.
 
-    One who does not show is a sign of lag only if the filter has passed for their class. Raises ListFailed.
+    Raises ListFailed.
     """
-    witnesses = [each for each in session.witnesses if each.at < started_at]
+    found = [await _find_by_filter(session, checked, started_at, field) for field in fields]
+    return Visibility(min(each.latest_seen_at for each in found), max(each.lag_s for each in found))
+
+
+async def _find_by_filter(session: Session, checked: Checked, started_at: float, field: str) -> Visibility:
+    """Look for the latest witness and, while it does not show, for some before it.
+
+    One who does not show is a sign of lag only if the filter has passed for their class.
+    """
+    witnesses = [each for each in session.witnesses if each.at < started_at and each.field == field]
     if not witnesses:
         return Visibility()
     newest = witnesses[-1]

@@ -54,7 +54,23 @@ def test_who_was_confirmed_after_a_sweep_began_is_no_sign_of_lag() -> None:
 
 def find(fake: FakeList, folder: Path, *witnesses: Witness, checked: Checked | None = None) -> Visibility:
     checked = checked or Checked(PLAIN)
-    return look_at_fake(fake, folder, lambda session: find_visibility(session, checked, 1000.0), witnesses=witnesses)
+    return look_at_fake(
+        fake, folder, lambda session: find_visibility(session, checked, 1000.0, ["email"]), witnesses=witnesses
+    )
+
+
+def test_each_field_needs_a_witness_of_its_own(tmp_path: Path) -> None:
+    """The service may show people by their email long before it finds them by their client_user_id."""
+    fake, seen = FakeList(), witness(900.0, 1, "a@x.org")
+    fake.add(1, "a@x.org")
+
+    def find_by(fields: list[str], name: str) -> Visibility:
+        look = lambda session: find_visibility(session, Checked(PLAIN), 1000.0, fields)  # noqa: E731
+        return look_at_fake(fake, tmp_path / name, look, witnesses=(seen,))
+
+    assert find_by(["email"], "email").latest_seen_at == 900.0
+    assert find_by(["client_user_id"], "id").latest_seen_at == NOBODY
+    assert find_by(["client_user_id", "email"], "both").latest_seen_at == NOBODY
 
 
 def run_of(number: int) -> tuple[Witness, ...]:
@@ -122,7 +138,7 @@ def test_who_was_confirmed_while_the_look_began_is_not_asked_for(tmp_path: Path)
 
 def test_nothing_is_asked_without_a_witness(tmp_path: Path) -> None:
     async def look(session: Session) -> Visibility:
-        return await find_visibility(session, Checked(PLAIN), 1000.0)
+        return await find_visibility(session, Checked(PLAIN), 1000.0, ["email"])
 
     fake = FakeList()
     assert look_at_fake(fake, tmp_path, look) == Visibility(NOBODY, 0.0)

@@ -1,0 +1,95 @@
+"""Knowledge grows old (design 4.7): who comes by another way while a run is slow, or waits, is not created once more.
+
+Each night is played twice: once to see whom it creates late, and again with those people coming in the meantime.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from connector.load import LoadPolicy
+from connector.load.retrying import RetryPlan
+from tests.simulation.memory_ledger import Ledgers
+from tests.simulation.people import People
+from tests.simulation.rows import Cells, Source, prepare_nights
+from tests.simulation.scenario import BASE_ID, Ending, Newcomer, Night, Scenario, Storm
+from tests.simulation.simulate import Result, simulate
+from tests.simulation.truth import Truth
+
+FRESH_S = 60.0
+COME_AT_S = 150.0
+
+
+def build(number: int, nights: Sequence[Night], latency_ms: int, max_concurrency: int) -> Scenario:
+    """So many people with one row each, in each night that has a source; a service that takes everybody twice."""
+    people = People("email")
+    for _ in range(number):
+        people.add(Random(3))
+    people.persons = {each: replace(who, spellings=(f"{each}@x.org",)) for each, who in people.persons.items()}
+    rows = [Cells(each.number, each.spellings[0], "", "Ann", "Lee") for each in people.persons.values()]
+    prepared = prepare_nights([Source([rows])] * len(nights), "email")
+    return Scenario(
+        seed=3,
+        settings={"latency_ms": latency_ms, "duplicates": "accept"},
+        people=people,
+        policy=LoadPolicy(max_concurrency=max_concurrency, quiet_period_s=10.0, fresh_s=FRESH_S),
+        nights=tuple(
+            replace(night, portions=() if night.retry else portions)
+            for night, portions in zip(nights, prepared, strict=True)
+        ),
+        strangers=({"Base": {"Id": BASE_ID}, "Email": "stranger@y.org", "LastName": "S"},),
+    )
+
+
+def play_with_newcomers(scenario: Scenario, place: int) -> tuple[Result, int]:
+    """The second playing, and how many came by another way while their creates were waiting in the night `place`."""
+    alone = simulate(scenario, Ledgers())
+    assert alone.faults == []
+    began_at = alone.world.played[place].began_at
+    late = {
+        each.person
+        for each in alone.world.record.stored
+        if each.by is not None and each.at > began_at + COME_AT_S + 100
+    }
+    newcomers = tuple(
+        Newcomer(COME_AT_S, {"Base": {"Id": BASE_ID}, "Email": f"{person}@x.org", "LastName": "Self"})
+        for person in sorted(late)
+    )
+    nights = list(scenario.nights)
+    nights[place] = replace(nights[place], newcomers=newcomers)
+    return simulate(replace(scenario, nights=tuple(nights)), Ledgers()), len(newcomers)
+
+
+def find_late(result: Result, grown_old_s: float) -> list[int]:
+    """Those whom we stored so long after they had come by another way."""
+    truth, late = Truth(result.world), []
+    for person in truth.persons:
+        came_at = [each.at for each in truth.find_stored(person) if each.by is None]
+        late += [person for each in truth.find_ours(person) if came_at and each.at > min(came_at) + grown_old_s]
+    return late
+
+
+def test_a_pause_that_the_service_asked_for_makes_knowledge_old() -> None:
+    storm = Storm({"refuse": 1.0, "refuse_retry_after_s": 400}, after_s=1.2, until_s=60.0)
+    scenario = build(60, [Night((), 1.0, storm=storm), Night((), 100.0)], latency_ms=60, max_concurrency=4)
+    result, came = play_with_newcomers(scenario, 0)
+    assert came >= 20
+    assert (result.faults, find_late(result, FRESH_S + 1.0)) == ([], [])
+
+
+def test_who_was_rejected_is_looked_for_again_when_the_retry_takes_long() -> None:
+    storm = Storm({"required": ["Phone"], "latency_ms": 5})
+    retry = Night((), 100.0, retry=RetryPlan(is_rejected=True))
+    scenario = build(30, [Night((), 1.0, storm=storm), retry, Night((), 100.0)], latency_ms=10_000, max_concurrency=1)
+    result, came = play_with_newcomers(scenario, 1)
+    assert came >= 5
+    assert (result.faults, find_late(result, 120.0)) == ([], [])
+
+
+def test_who_was_proved_absent_is_looked_for_again_when_sending_them_takes_long() -> None:
+    died = Night((), 1.0, ending=Ending(at_commit=11, is_after=True))
+    nights = [died, Night((), 100.0, retry=RetryPlan()), Night((), 100.0)]
+    scenario = build(60, nights, latency_ms=5000, max_concurrency=1)
+    result, came = play_with_newcomers(scenario, 1)
+    assert came >= 10
+    assert (result.faults, find_late(result, FRESH_S + 10.0)) == ([], [])
