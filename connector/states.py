@@ -5,7 +5,8 @@ Before a create request leaves, its entry is SENDING, durably; so a crash can ne
 an answer that is understood leads to CONFIRMED (it is in the service, by id) or REJECTED (the service said no);
 a request known not to have left leads back to NONE; everything else, a crash included, to UNKNOWN. Out of
 UNKNOWN lead only proofs: FOUND by a look-up, or ABSENT by the rule of design 4.5, whereupon it is sent again, HELD
-for a person, or given up because nobody wants it any more. A refusal whose kind turns out to have created people is
+for a person, REJECTED if the service answered each of several attempts with an error, or given up because nobody wants
+it any more. A refusal whose kind turns out to have created people is
 DOUBTED, and one who is held can be REOPENED: both are UNKNOWN then, and are looked for like any other. CONFIRMED is
 final, unless a person says that somebody is to be FORGOTTEN. An illegal move raises and changes nothing.
 """
