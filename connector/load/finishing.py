@@ -198,7 +198,7 @@ class Finisher:
         known = len(self.doubts)
         entries = await self._find_entries([each.identity for each in self._kept])
         kept, self._kept = self._kept, []
-        for each in kept:
+        for each in sorted(kept, key=lambda each: (each.problem.row.file, each.problem.row.number)):
             entry, problem = entries.get(each.identity), each.problem
             if entry is not None and entry.state is State.UNKNOWN:  # its kind of refusal is in doubt now
                 doubt = Doubt(self._session.clock.monotonic(), problem.row, problem.http_status, problem.message)

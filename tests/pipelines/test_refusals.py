@@ -5,6 +5,7 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_addresses, write_csv
+from tests.pipelines.leftovers import read_rejects
 
 
 def test_a_422_that_created_is_found_out_at_once(connector: Connector, tmp_path: Path) -> None:
@@ -99,6 +100,23 @@ def test_refusals_with_one_cause_are_looked_up_once(connector: Connector, tmp_pa
     assert (ended.code, ended.rows) == (1, {"read": 120, "created": 20, "rejected": 100}), ended.stderr
     assert ended.report["requests"]["list"]["sent"] <= 12
     assert ended.report["requests"]["create"]["sent"] == 120
+
+
+def test_what_a_large_file_has_rejected_is_told_in_its_order(connector: Connector, tmp_path: Path) -> None:
+    """Its rows go out in the order that suits the ledger; a short one's as they come."""
+    connector.sandbox.switch(required="FirstName")
+    for name, number in (("short.csv", 200), ("long.csv", 2500)):
+        rows = [f"{name[0]}{each}@x.org,{'' if each % 20 == 7 else 'Ann'}" for each in range(number)]
+        path = write_csv(tmp_path / name, "email,first_name", *rows)
+        ended = connector.import_file(path, "--max-concurrency", "1" if number == 200 else "16")
+        assert ended.rows["rejected"] == number // 20
+        told = [int(row["_row"]) for row in read_rejects(ended)]
+        assert told == [each + 1 for each in range(number) if each % 20 == 7]
+    created = [event["subscriber"]["Email"] for event in connector.sandbox.truth()["events"]]
+    short = [email for email in created if email.startswith("s")]
+    long = [email for email in created if email.startswith("l")]
+    assert short == [f"s{each}@x.org" for each in range(200) if each % 20 != 7]
+    assert long[:50] != [f"l{each}@x.org" for each in range(60) if each % 20 != 7][:50]
 
 
 def test_the_same_row_again_is_rejected_without_a_request_and_a_corrected_one_is_sent(
