@@ -219,7 +219,8 @@ class Finisher:
             if entry.state is State.CONFIRMED:
                 doubt = self.doubts.pop(identity)
                 if doubt.row is not None:
-                    self._session.tally.count(decide_found(entry, doubt.told))
+                    is_ours = doubt.is_of_this_run
+                    self._session.tally.count(Outcome.CREATED if is_ours else decide_found(entry, doubt.told))
 
     async def _find_entries(self, identities: list[bytes]) -> dict[bytes, Entry]:
         base = self._session.journal.base
