@@ -164,6 +164,19 @@ def test_a_listing_that_shows_none_of_the_known_is_of_another_account_and_record
     assert look_at_fake(fake, tmp_path, look) == [51 if is_there else None, None]
 
 
+def test_an_incomplete_listing_that_shows_none_of_the_known_records_nobody_either(tmp_path: Path) -> None:
+    fake = FakeList(crowd(2500))
+    fake.add(9000, "other@x.org")
+    shuffled(fake)
+
+    async def look(session: Session) -> tuple[bool, list[int | None]]:
+        session.lookout.known = (Known(b"n" * 16, 999, None),)
+        listed = await list_base(session)
+        return listed.is_complete, read_recorded(session.journal, "other@x.org")
+
+    assert look_at_fake(fake, tmp_path, look) == (False, [None])
+
+
 @pytest.mark.parametrize("is_by_email", [False, True])
 def test_a_listing_counts_the_identities_that_the_base_has_more_than_once(tmp_path: Path, is_by_email: bool) -> None:
     fake = FakeList(crowd(3000))
