@@ -107,13 +107,18 @@ class CandidateList:
     """Candidates of no chunk, to be taken for as long as what is known of them may be relied on."""
 
     def __init__(self, candidates: Sequence[Candidate], monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self.rest = list(candidates)
+        self._candidates, self._monotonic = candidates, monotonic
+        self._next = 0
+
+    @property
+    def rest(self) -> Sequence[Candidate]:
         """Those that have not been taken."""
+        return self._candidates[self._next :]
 
     def take(self, number: int) -> list[Candidate]:
         """The next ones, at most `number`; empty at the end, or once they are to be looked for anew."""
-        if self.rest and self._monotonic() > self.rest[0].known_until:
+        taken = self._candidates[self._next : self._next + number]
+        if taken and self._monotonic() > taken[0].known_until:
             return []
-        taken, self.rest = self.rest[:number], self.rest[number:]
-        return taken
+        self._next += len(taken)
+        return list(taken)

@@ -33,6 +33,7 @@ def test_what_is_committed_is_on_the_disk_whatever_the_server_does_by_default(po
     url = with_options(postgres_url, f"{options} -csynchronous_commit=off")
     assert run_sql(url, "SHOW synchronous_commit") == [("off",)]
     assert show(url, "synchronous_commit") == "on"
+    assert show(url, "lock_timeout") == "30s"
 
 
 def test_whoever_looks_at_the_server_sees_which_process_writes(postgres_url: str) -> None:

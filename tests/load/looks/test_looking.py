@@ -189,6 +189,7 @@ def test_an_estimate_takes_one_page_once_and_none_after_a_listing(tmp_path: Path
         assert len(fake.asked) == 1
         assert (await estimate(session, asked_for(10))).is_filter_cheaper
         assert not (await estimate(session, asked_for(19))).is_filter_cheaper
+        assert await estimate(session, asked_for(40)) == Estimate(23, 40, frozenset(), is_list_unreadable=False)
         assert len(fake.asked) == 1
 
     fake = FakeList(crowd(LONG))
