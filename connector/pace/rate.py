@@ -1,0 +1,235 @@
+"""The pace of requests under a limit that nobody has told: found, held just below, and tried again.
+
+Theory of operation. While nothing is refused the rate doubles (START). A refusal shows the limit: what was served in
+the second before it is at least what is allowed. From then on the rate is held a little below that estimate (HOLD),
+and raised by steps that widen, from half a percent to a third (GROW), until the next refusal. Refused while growing,
+the size of the rise tells whether the limit has risen, or only what had been left unused in a bucket was spent. Refused
+while holding, the limit has come down, or the estimate was too high: what is served between refusals is measured
+(`refused.Pressure`) and is the estimate from then on. When all is refused for long, single probes go out until one is
+served; how long that took tells the length of the limiter's window (`windows.Windows`).
+
+Everything is attributed to the time at which a request was sent, and refusals of what was sent before the last cut say
+nothing new. Pure: the time comes in, in seconds of a clock that does not go back.
+"""
+
+from enum import Enum
+from math import inf
+
+from connector.pace.deliveries import Deliveries
+from connector.pace.pauses import Pauses
+from connector.pace.refused import Pressure, Row
+from connector.pace.trip_time import TripTime
+from connector.pace.windows import Windows
+
+_FIRST_RATE = 20.0
+_LOWEST_RATE = 0.1
+_STEPS = (1.005, 1.01, 1.02, 1.04, 1.07, 1.12, 1.2, 1.3)  # of the estimate
+_FURTHER = 1.3  # and each further step, of the one before
+_SHORTEST_STEP_S = 0.4
+_SENT_IN_STEP = 8
+_ROOM = 0.978  # of the estimate, while it is held
+_ROOM_AFTER_FALL = 0.95  # after a fall by a fifth or more: what was measured holds what a bucket had left
+_FALL = 0.8
+_SHORTEST_HOLD_S = 5.0
+_SENT_IN_HOLD = 140  # at least, so that the refusals of one rise are few among them
+_WINDOWS_IN_HOLD = 1.5
+_PAUSES_IN_HOLD = 60  # where a refusal costs a pause, rises are rare: pauses take 2 % of the time or so
+_LONGEST_HOLD_S = 180.0
+_UNEXPLAINED = 1.015  # a rise by so much is believed at once, were it only for what a bucket had kept
+_FIRST_PROBE_S = 0.1
+_LAST_PROBE_S = 1.0
+_RARER = 1.3
+_SLACK_S = 0.005  # a sender that wakes up late makes up for so much
+_NOT_BINDING = 4.0  # a rate so many times what is served is not what holds the requests back: it need not grow
+_HAIR_S = 1e-9  # sums of floats may miss a moment by rounding
+
+
+class Phase(Enum):
+    """What the controller is doing."""
+
+    START = "start"
+    HOLD = "hold"
+    GROW = "grow"
+
+
+class RateController:
+    """Says when the next request may leave; `ceiling`, requests/s, is never exceeded."""
+
+    def __init__(self, ceiling: float = inf) -> None:
+        self.phase = Phase.START
+        self.rate = min(_FIRST_RATE, ceiling)  # requests/s
+        self.trip = TripTime()
+        self._ceiling = ceiling
+        self._estimate = inf  # what the limiter is taken to allow, requests/s
+        self._deliveries, self._row, self._windows = Deliveries(), Row(), Windows()
+        self._pauses = Pauses()
+        self._pressure = Pressure(self._deliveries)
+        self._began_at: float | None = None
+        self._due_at = -inf  # the next request's time, by the rate
+        self._since = 0.0  # when the phase, or its present step, began
+        self._step = 0
+        self._served_in_step = 0
+        self._cut_at = -inf  # when the rate was last cut
+        self._cycle_at = 0.0  # when the request was sent whose refusal led to that
+        self._refused_at = -inf  # when the last refusal came
+        self._unused = 0.0  # requests that were allowed in this cycle and not sent, by the time it grew
+        self._probe_s: float | None = None  # between single probes; None unless all is refused
+
+    def admit(self, now: float) -> float:
+        """0 when a request may leave, which is then taken to leave; otherwise the seconds until one may."""
+        self._move_on(now)
+        due_at = max(self._due_at, self._pauses.until)
+        if due_at > now + _HAIR_S:
+            return due_at - now
+        if self._began_at is None:
+            self._began_at = self._cycle_at = self._since = now
+            self._windows.begin(now)
+        if self._probe_s is None:
+            self._due_at = max(self._due_at, now - _SLACK_S) + self._pauses.quicken(1 / self.rate, now)
+        else:
+            self._due_at = now + self._probe_s
+            self._probe_s = min(self._probe_s * _RARER, _LAST_PROBE_S)
+        return 0.0
+
+    def note_served(self, sent_at: float, now: float) -> None:
+        """A request that was sent then was answered by anything but a refusal for its rate."""
+        self._deliveries.add(sent_at)
+        self.trip.note(now - sent_at)
+        if self._probe_s is not None and sent_at > self._row.last_at:
+            self._end_block(sent_at, now)
+        self._row.end()
+        if self.phase is Phase.START:
+            self._served_in_step += 1
+            if self._served_in_step >= max(2.0, self.rate * self.trip.mean_s / 2):
+                self._double(now)
+
+    def note_refused(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
+        """A request that was sent then was refused for its rate (429); nothing leaves for `retry_after_s`."""
+        self._row.add(sent_at)
+        self._refused_at = now
+        if retry_after_s:
+            self._pauses.note(sent_at, now, retry_after_s, self.rate)
+        if self._probe_s is not None:
+            return
+        if self.phase is Phase.HOLD and self._row.is_block(self._windows, self.trip.mean_s):
+            self._probe_s = max(_FIRST_PROBE_S, 2 / self.rate)
+        elif sent_at < self._cut_at:
+            return
+        elif self.phase is Phase.START:
+            self._cut(self._read_last_second(sent_at), sent_at, now)
+        elif self.phase is Phase.GROW:
+            self._cut(self._judge_rise(sent_at), sent_at, now)
+        elif retry_after_s:
+            self._cut(self._judge_paused(sent_at), sent_at, now)
+        else:
+            self._judge_fall(sent_at, now)
+
+    # Moving on, when the time has come
+
+    def _move_on(self, now: float) -> None:
+        if self._probe_s is not None:
+            return
+        if self.phase is Phase.HOLD and now >= self._since + self._hold_s() and self._is_calm(now):
+            self._begin_growth(now)
+        elif self.phase is Phase.GROW and now >= self._since + self._step_s() and self._is_binding(now):
+            self._step += 1
+            self._grow(now)
+
+    def _hold_s(self) -> float:
+        of_window = _WINDOWS_IN_HOLD * self._windows.length_s if self._windows.is_long else 0.0
+        of_pauses = min(_PAUSES_IN_HOLD * self._pauses.cost_s, _LONGEST_HOLD_S)
+        return max(_SHORTEST_HOLD_S, _SENT_IN_HOLD / self._estimate, of_window, of_pauses)
+
+    def _is_calm(self, now: float) -> bool:
+        """Whether nothing that was sent since the cut has been refused for a window."""
+        return self._refused_at <= self._cut_at or now >= self._refused_at + self.trip.mean_s + self._windows.length_s
+
+    def _begin_growth(self, now: float) -> None:
+        told_until = now - self.trip.mean_s - self.trip.margin_s
+        told = self._estimate * (told_until - self._cycle_at) - self._deliveries.count(self._cycle_at, told_until)
+        self._unused = max(0.0, told + (1 - _ROOM) * self._estimate * (now - told_until))
+        self.phase, self._step = Phase.GROW, 0
+        self._grow(now)
+
+    def _grow(self, now: float) -> None:
+        further = _FURTHER ** max(0, self._step - len(_STEPS) + 1)
+        self._set_rate(self._estimate * _STEPS[min(self._step, len(_STEPS) - 1)] * further)
+        self._since = now
+
+    def _step_s(self) -> float:
+        of_window = self._windows.length_s / (4 if self._step < len(_STEPS) else 10) if self._windows.is_long else 0.0
+        return max(1.2 * self.trip.mean_s, _SHORTEST_STEP_S, _SENT_IN_STEP / self.rate, of_window)
+
+    def _is_binding(self, now: float) -> bool:
+        """Whether the rate is what holds the requests back."""
+        told_until = now - self.trip.mean_s
+        length_s = max(1.0, _SENT_IN_STEP / self.rate)
+        return self.rate * length_s < _NOT_BINDING * self._deliveries.count(told_until - length_s, told_until)
+
+    def _double(self, now: float) -> None:
+        if self.rate * (now - self._since) < _NOT_BINDING * self._served_in_step:
+            self._set_rate(2 * self.rate)
+        self._since, self._served_in_step = now, 0
+
+    # What a refusal says
+
+    def _read_last_second(self, sent_at: float) -> float:
+        """What was served just before the first refusal, a second: no less than what is allowed."""
+        length_s = min(self._windows.length_s, sent_at - (self._began_at or 0.0)) or 1 / _FIRST_RATE
+        return max(1.0, self._deliveries.count(sent_at - length_s, sent_at)) / length_s
+
+    def _judge_rise(self, sent_at: float) -> float:
+        """The new estimate, refused while growing.
+
+        A bucket serves what it has kept besides its rate: then what it served in the whole cycle is its rate.
+        """
+        end = sent_at - self.trip.margin_s
+        length_s = max(self._windows.length_s, min(20 / self._estimate, 4.0))
+        just_served = self._deliveries.count(end - length_s, end) / length_s
+        cycle_s = max(sent_at - self._cycle_at, 1 / _FIRST_RATE)
+        served = self._deliveries.count(self._cycle_at, sent_at)
+        beyond = served - self._estimate * cycle_s
+        if beyond > 1.3 * (self._unused + 1) + 3 + 0.2 * self._estimate * self.trip.mean_s:
+            return max(just_served, self._estimate)
+        explained = max(served / cycle_s, self._estimate)
+        return max(min(just_served, _UNEXPLAINED * explained), self._estimate)
+
+    def _judge_fall(self, sent_at: float, now: float) -> None:
+        measured = self._pressure.measure(sent_at - self.trip.margin_s, self._windows, self._estimate)
+        if measured is not None:
+            before = self._estimate
+            self._cut(measured if measured < 0.985 * before else 0.975 * before, sent_at, now)
+            if measured < _FALL * before:
+                self._set_rate(_ROOM_AFTER_FALL * self._estimate)
+
+    def _judge_paused(self, sent_at: float) -> float:
+        """The new estimate, refused while holding, and a pause asked for: no two refusals to measure between.
+
+        The pause lets a bucket fill: what it served in the cycle, pauses and all, is its rate.
+        """
+        cycle_s = max(sent_at - self._cycle_at, 1 / _FIRST_RATE)
+        if cycle_s > 10 * self._pauses.cost_s:
+            return 0.985 * self._estimate
+        served = self._deliveries.count(self._cycle_at, sent_at) / cycle_s
+        return min(self._read_last_second(sent_at), max(0.9 * self._estimate, served))
+
+    def _end_block(self, sent_at: float, now: float) -> None:
+        self._probe_s, self._due_at = None, now
+        length_s = self._windows.open(self._row.began_at, sent_at)
+        if length_s is not None:
+            served = max(1.0, self._deliveries.count(sent_at - length_s, sent_at))
+            self._cut(served / self._windows.length_s, sent_at, now)
+
+    def _cut(self, estimate: float, sent_at: float, now: float) -> None:
+        """Hold the rate at what is taken to be allowed."""
+        self.phase, self._estimate = Phase.HOLD, max(estimate, _LOWEST_RATE)
+        self._since = self._cut_at = now
+        self._cycle_at = sent_at
+        self._pressure = Pressure(self._deliveries)
+        self._set_rate(_ROOM * self._estimate)
+
+    def _set_rate(self, rate: float) -> None:
+        """Change the pace, that of the next request included."""
+        self.rate, before = min(rate, self._ceiling), self.rate
+        if self._probe_s is None:
+            self._due_at += 1 / self.rate - 1 / before

@@ -1,0 +1,40 @@
+"""How long a limiter's window is, learnt from how long everything is refused."""
+
+USUAL_S = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0)
+_OFF = 0.9  # what is measured is off by the gaps between probes; a window's length is a number that people like
+_LONG_BLOCK_S = 1.5
+_TOO_LONG = 3.0
+
+
+class Windows:
+    """The window's length as far as it is known, `length_s`: the shortest usual one until a block shows a longer."""
+
+    __slots__ = ("_opened_at", "length_s")
+
+    def __init__(self) -> None:
+        self.length_s = USUAL_S[0]
+        self._opened_at = 0.0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is longer than what is assumed of a limiter that has shown nothing."""
+        return self.length_s > USUAL_S[0]
+
+    def begin(self, now: float) -> None:
+        """The first request leaves."""
+        self._opened_at = now
+
+    def open(self, blocked_at: float, now: float) -> float | None:
+        """All was refused since `blocked_at`, and is not any more.
+
+        Returns for how long (s) what was served by then is one window's, or None if the block was too short to tell.
+        From one opening to the next is a window, unless there were windows in between that filled up unnoticed.
+        """
+        blocked_s, length_s = now - blocked_at, now - self._opened_at
+        self._opened_at = now
+        if blocked_s <= _LONG_BLOCK_S:
+            return None
+        if length_s > _TOO_LONG * max(self.length_s, blocked_s):
+            length_s = max(self.length_s, 2 * blocked_s)
+        self.length_s = max(each for each in USUAL_S if each == USUAL_S[0] or _OFF * each < length_s)
+        return length_s

@@ -1,0 +1,45 @@
+"""The controllers as the world wants them: the rate alone, and together with the limit of what is under way."""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from connector.pace import ConcurrencyLimit, RateController
+
+
+@dataclass(slots=True)
+class RateAlone:
+    """Only the rate holds requests back."""
+
+    rate: RateController = field(default_factory=RateController)
+    allowed: float = inf
+
+    def admit(self, now: float) -> float:
+        return self.rate.admit(now)
+
+    def note_served(self, sent_at: float, now: float, _under_way: int) -> None:
+        self.rate.note_served(sent_at, now)
+
+    def note_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+        self.rate.note_refused(sent_at, now, retry_after_s)
+
+
+@dataclass(slots=True)
+class Both:
+    """The rate, and how many are under way, as a load has them."""
+
+    rate: RateController = field(default_factory=RateController)
+    concurrency: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit(512))
+
+    @property
+    def allowed(self) -> float:
+        return self.concurrency.allowed
+
+    def admit(self, now: float) -> float:
+        return self.rate.admit(now)
+
+    def note_served(self, sent_at: float, now: float, under_way: int) -> None:
+        self.rate.note_served(sent_at, now)
+        self.concurrency.note(sent_at, now, under_way)
+
+    def note_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+        self.rate.note_refused(sent_at, now, retry_after_s)

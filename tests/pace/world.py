@@ -1,0 +1,157 @@
+"""A client that has no end of requests, a service with a limit, and the way between them, on virtual time."""
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from math import inf
+from typing import Protocol
+
+from connector.sandbox.limiter import Limiter, build_limiter
+
+SHARED = "shared"  # a bucket that another client draws on as well
+_OTHERS = 0.5  # what the other client takes, as a share of what is left to us
+_JITTER = 0.05
+_WINDOWS_BEGIN_WITHIN_S = 60.0
+
+
+class Client(Protocol):
+    """What the controllers look like from here."""
+
+    @property
+    def allowed(self) -> float:
+        """How many requests may be under way."""
+
+    def admit(self, now: float) -> float:
+        """0 when a request leaves, else the seconds to wait."""
+
+    def note_served(self, sent_at: float, now: float, under_way: int) -> None:
+        """It was served."""
+
+    def note_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+        """It was refused for its rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A limit of `kind` whose rate changes at the times of `steps` ((s, requests/s), the first at 0).
+
+    `rtt_s` is a round trip that waits for nothing; with a `capacity`, so many requests are worked on at once, each for
+    all that time, and the others wait.
+    """
+
+    kind: str
+    steps: Sequence[tuple[float, float]]
+    rtt_s: float
+    window_s: float = 1.0
+    retry_after_s: float | None = None
+    capacity: float = inf
+
+    def build(self, rate: float) -> Limiter:
+        """The limiter at one step."""
+        if rate == inf:
+            return build_limiter("bucket", 0, 0, self.window_s)
+        if self.kind == SHARED:
+            return build_limiter("bucket", rate * (1 + _OTHERS), 0, self.window_s)
+        return build_limiter(self.kind, rate, 0, self.window_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """One request: when it left and when its answer came (s), and whether it was served."""
+
+    sent_at: float
+    answered_at: float
+    is_served: bool
+
+
+def run(client: Client, world: World, seconds: float, seed: int) -> list[Trip]:
+    """Let the client send for so long; its trips in the order of their answers."""
+    return _Run(client, world, seconds, random.Random(seed)).play()
+
+
+class _Run:
+    def __init__(self, client: Client, world: World, seconds: float, rng: random.Random) -> None:
+        self._client, self._world, self._seconds, self._random = client, world, seconds, rng
+        self._offset = rng.uniform(0, _WINDOWS_BEGIN_WITHIN_S)
+        self._steps = list(world.steps)
+        self._events: list[tuple[float, int, str, float]] = []
+        self._number = count()
+        self._under_way = 0
+        self._worked_on = 0
+        self._waiting: deque[float] = deque()
+        self._due = inf
+        self._trips: list[Trip] = []
+
+    def play(self) -> list[Trip]:
+        self._take_step()
+        self._send(0.0)
+        if self._world.kind == SHARED:
+            self._add(0.0, "other")
+        while self._events:
+            now, _, what, sent_at = heapq.heappop(self._events)
+            if now > self._seconds:
+                break
+            while self._steps and now >= self._steps[0][0]:
+                self._take_step()
+            getattr(self, f"_on_{what}")(now, sent_at)
+        return self._trips
+
+    def _take_step(self) -> None:
+        _, self._rate = self._steps.pop(0)
+        self._limiter = self._world.build(self._rate)
+
+    def _add(self, at: float, what: str, sent_at: float = 0.0) -> None:
+        heapq.heappush(self._events, (at, next(self._number), what, sent_at))
+
+    def _send(self, now: float) -> None:
+        """Send all that may leave now, and come again when the next one may."""
+        while self._under_way < self._client.allowed:
+            wait_s = self._client.admit(now)
+            if wait_s > 0:
+                self._due = now + wait_s
+                self._add(self._due, "due")
+                return
+            self._under_way += 1
+            self._add(now + self._world.rtt_s / 2, "arrival", now)
+
+    def _on_due(self, now: float, _sent_at: float) -> None:
+        if now == self._due:  # else planned anew since
+            self._send(now)
+
+    def _on_arrival(self, now: float, sent_at: float) -> None:
+        if self._limiter.admit(now + self._offset) > 0:
+            self._add(now + self._draw_way_back(), "refused", sent_at)
+        elif self._worked_on < self._world.capacity:
+            self._work_on(now, sent_at)
+        else:
+            self._waiting.append(sent_at)
+
+    def _work_on(self, now: float, sent_at: float) -> None:
+        self._worked_on += 1
+        self._add(now + self._draw_way_back(), "served", sent_at)
+
+    def _draw_way_back(self) -> float:
+        return self._world.rtt_s / 2 * self._random.uniform(1 - _JITTER, 1 + _JITTER)
+
+    def _on_served(self, now: float, sent_at: float) -> None:
+        self._worked_on -= 1
+        if self._waiting:
+            self._work_on(now, self._waiting.popleft())
+        self._client.note_served(sent_at, now, self._under_way)
+        self._end_trip(Trip(sent_at, now, True))
+
+    def _on_refused(self, now: float, sent_at: float) -> None:
+        self._client.note_refused(sent_at, now, self._world.retry_after_s)
+        self._end_trip(Trip(sent_at, now, False))
+
+    def _on_other(self, now: float, _sent_at: float) -> None:
+        self._limiter.admit(now + self._offset)
+        self._add(now + self._random.uniform(0.5, 1.5) / (self._rate * _OTHERS), "other")
+
+    def _end_trip(self, trip: Trip) -> None:
+        self._under_way -= 1
+        self._trips.append(trip)
+        self._send(trip.answered_at)
