@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from connector.api.client import Client, open_client
 from connector.api.listing import Progress as Reading
 from connector.api.retries import Retrier
+from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, ConnectorError
 from connector.export import Destination, export_subscribers, parse_destination
-from connector.load import Clock, system_clock
 from connector.protocol.requests import ListQuery
 from pipelines.jobs import Job
 from pipelines.jobs.conversion import build_query

@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from connector.clock import Clock, system_clock
 from connector.errors import RunAborted
 from connector.extract import Source
 from connector.ledger import Base, Ledger, find_or_add_base
-from connector.load import Clock, Loader, LoadPolicy, system_clock
+from connector.load import Loader, LoadPolicy
 from connector.load.session import Session
 from connector.mapping import FieldMapping
 from connector.outcomes import Outcome

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError
 from connector.fields import NAMES
 from connector.ledger import Base, Ledger, Unfinished, list_bases
 from connector.ledger.standing import RunRecord, count_doubts, find_run, list_runs
-from connector.load import Clock, Loader, LoadPolicy, system_clock
+from connector.load import Loader, LoadPolicy
 from connector.load.retrying import RetryPlan
 from connector.states import State
 from pipelines.bases import choose_bases, describe_base, describe_bases

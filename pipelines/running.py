@@ -12,9 +12,10 @@ from typing import Any
 
 from connector.api.client import Client, open_client
 from connector.api.retries import Retrier
+from connector.clock import Clock
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted
 from connector.ledger import Base, Ledger, finish_run, open_ledger, start_run
-from connector.load import Clock, Loader, LoadPolicy, Tally
+from connector.load import Loader, LoadPolicy, Tally
 from connector.load.journal import Journal
 from connector.load.session import Session
 from connector.outcomes import Outcome

@@ -18,6 +18,7 @@ from connector.errors import ConfigurationError
 from pipelines.jobs.models import Job
 
 _APPLICATION = "subscriber-connector"
+_BESIDE = 64  # connections; looks ask for 16 pages at once, at most
 _TIMEOUT_S = 30.0  # the service promises nothing; twice the slowest answer that people wait for
 _LARGEST_TOKEN = 16384  # bytes; a JSON Web Token with all its claims stays below 8 kB
 
@@ -92,13 +93,13 @@ def _read_base_url(environ: Mapping[str, str], job: Job | None, options: Setting
 
 
 def build_service(settings: Settings, max_concurrency: int) -> Service:
-    """The service for `max_concurrency` requests at once, with as many connections again for look-ups beside them."""
+    """The service for `max_concurrency` requests at once, with connections of their own for look-ups beside them."""
     return Service(
         base_url=settings.base_url,
         token=settings.token,
         authorization=settings.authorization,
         timeout_s=settings.timeout_s,
-        max_connections=2 * max_concurrency,
+        max_connections=max_concurrency + _BESIDE,
     )
 
 

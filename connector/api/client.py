@@ -3,17 +3,18 @@
 One call is one attempt; whether there is another is the retrier's to decide.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Protocol
 
 from connector.api.masking import build_mask
 from connector.api.service import Service
 from connector.api.transport import RawAnswer, open_transport
+from connector.clock import Clock, system_clock
 from connector.protocol import (
     OPERATIONS,
+    TOO_MANY_REQUESTS,
     Accepted,
     Ambiguous,
     Created,
@@ -32,6 +33,9 @@ from connector.protocol import (
     parse_listed,
     parse_sent,
 )
+
+LONGEST_PAUSE_S = 600.0
+"""A longer one that the service asks for is better spent not running."""
 
 
 class Sender(Protocol):
@@ -55,72 +59,76 @@ class Counts:
 
 
 class Client:
-    """The three operations of api.md over one pool of connections; made by `open_client`."""
+    """The three operations of api.md over one pool of connections; made by `open_client`.
 
-    __slots__ = ("_mask", "_now", "_transport", "counts")
+    No request leaves before `quiet_until` (monotonic): the end of every pause that an answer asked for (Retry-After).
+    """
 
-    def __init__(self, transport: Sender, mask: Mask, now: Callable[[], datetime]) -> None:
+    __slots__ = ("_clock", "_mask", "_transport", "counts", "quiet_until")
+
+    def __init__(self, transport: Sender, mask: Mask, clock: Clock) -> None:
         self._transport = transport
         self._mask = mask
-        self._now = now
+        self._clock = clock
+        self.quiet_until = float("-inf")
         self.counts: dict[Operation, Counts] = {operation: Counts() for operation in OPERATIONS}
 
     async def create_subscriber(self, body: bytes) -> Created | Refused | Ambiguous | NotSent:
         """Create one subscriber (api.md 4.2); `body` as `encode_subscriber` made it."""
-        counts = self.counts["create"]
-        counts.sent += 1
-        raw = await self._transport.send(build_create(body))
+        raw = await self._send(counts := self.counts["create"], build_create(body))
         if isinstance(raw, RawAnswer):
-            answer = parse_created(raw.status, raw.headers, raw.body, self._now(), mask=self._mask)
+            answer = parse_created(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
             if type(answer) is not Created:
-                _count(counts, answer)
+                self._count(counts, answer)
             return answer
-        counts.failed += 1
         return raw
 
     async def list_subscribers(self, query: ListQuery) -> Listed | Refused | Ambiguous | NotSent:
         """Read one page of the list (api.md 4.3)."""
-        counts = self.counts["list"]
-        counts.sent += 1
-        raw = await self._transport.send(build_list(query))
+        raw = await self._send(counts := self.counts["list"], build_list(query))
         if isinstance(raw, RawAnswer):
-            answer = parse_listed(raw.status, raw.headers, raw.body, self._now(), mask=self._mask)
+            answer = parse_listed(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
             if type(answer) is not Listed:
-                _count(counts, answer)
+                self._count(counts, answer)
             return answer
-        counts.failed += 1
         return raw
 
     async def send_email(self, message: Message) -> Accepted | Refused | Ambiguous | NotSent:
         """Send one email (api.md 4.1)."""
-        counts = self.counts["send"]
-        counts.sent += 1
-        raw = await self._transport.send(build_send(message))
+        raw = await self._send(counts := self.counts["send"], build_send(message))
         if isinstance(raw, RawAnswer):
-            answer = parse_sent(raw.status, raw.headers, raw.body, self._now(), mask=self._mask)
+            answer = parse_sent(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
             if type(answer) is not Accepted:
-                _count(counts, answer)
+                self._count(counts, answer)
             return answer
-        counts.failed += 1
         return raw
 
+    async def _send(self, counts: Counts, request: Request) -> RawAnswer | NotSent | Ambiguous:
+        while (wait_s := self.quiet_until - self._clock.monotonic()) > 0:
+            if wait_s > LONGEST_PAUSE_S:
+                return NotSent(f"the service asks to be left alone for another {wait_s:,.0f} s")
+            await self._clock.sleep(wait_s)
+        counts.sent += 1
+        raw = await self._transport.send(request)
+        counts.failed += not isinstance(raw, RawAnswer)
+        return raw
 
-def _count(counts: Counts, answer: object) -> None:
-    if isinstance(answer, Refused):
-        counts.limited += answer.status == 429
-    else:
-        counts.failed += 1
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
+    def _count(self, counts: Counts, answer: object) -> None:
+        if not isinstance(answer, Refused | Ambiguous):
+            return
+        if isinstance(answer, Refused):
+            counts.limited += answer.status == TOO_MANY_REQUESTS
+        else:
+            counts.failed += 1
+        if answer.retry_after_s:
+            self.quiet_until = max(self.quiet_until, self._clock.monotonic() + answer.retry_after_s)
 
 
 @asynccontextmanager
-async def open_client(service: Service, *, now: Callable[[], datetime] = _utc_now) -> AsyncIterator[Client]:
-    """A client of the service, for the life of the `async with`; `now` is aware and reads a Retry-After that is a date.
+async def open_client(service: Service, *, clock: Clock | None = None) -> AsyncIterator[Client]:
+    """A client of the service, for the life of the `async with`; by the clock it waits, and reads dates to wait for.
 
     The service's words are kept without the token, should it be among them in any spelling.
     """
     async with open_transport(service) as transport:
-        yield Client(transport, build_mask(service.token.reveal()), now)
+        yield Client(transport, build_mask(service.token.reveal()), clock or system_clock())

@@ -3,16 +3,18 @@
 Entered only after a first failure, so that the way of a request that goes well stays short.
 """
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, stop_any, stop_before_delay
+from tenacity.stop import stop_base
 from tenacity.wait import wait_exponential
 
 from connector.api.client import Client, Counts
-from connector.protocol import Ambiguous, Created, Listed, ListQuery, NotSent, Refused
+from connector.clock import Clock, system_clock
+from connector.pace import RetryBudget
+from connector.protocol import TOO_MANY_REQUESTS, Ambiguous, Created, Listed, ListQuery, NotSent, Refused
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 10.0
@@ -22,40 +24,49 @@ _Answer = TypeVar("_Answer")
 Rest = Callable[[float], Awaitable[bool]]
 
 
+class Creator(Protocol):
+    """What makes one attempt to create: a client, or somebody who watches one."""
+
+    async def create_subscriber(self, body: bytes) -> Created | Refused | Ambiguous | NotSent:
+        """Make the attempt (api.md 4.2)."""
+
+
 class Retrier:
     """Sends again what is known to have had no effect, and reads; gives the last answer and raises for none.
 
-    At most `attempts` in all, none begun that would start later than `budget_s` after the first failure; the waits are
-    drawn from [0, 0.5 s], [0, 1 s], [0, 2 s] and so on to 10 s (full jitter). Six attempts outlive a restart of several
-    seconds.
+    At most `attempts` in all, none begun that would start later than `longest_s` after the first failure, and only a
+    tenth of all requests again (429s apart); the waits are drawn from [0, 0.5 s], [0, 1 s], [0, 2 s] and so on to 10 s
+    (full jitter). Six attempts outlive a restart of several seconds.
     """
 
-    __slots__ = ("_random", "_sleep", "_stop", "_widening")
+    __slots__ = ("_budget", "_clock", "_random", "_stop", "_widening")
 
     def __init__(
         self,
         attempts: int = 6,
-        budget_s: float = 60.0,
+        longest_s: float = 60.0,
         *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self._stop = stop_any(stop_after_attempt(attempts), stop_before_delay(budget_s))
+        self._clock = clock or system_clock()
+        self._budget = RetryBudget()
+        spent = _StopWhenSpent(self._budget, self._clock)
+        self._stop = stop_any(stop_after_attempt(attempts), stop_before_delay(longest_s), spent)
         self._widening = wait_exponential(multiplier=_FIRST_WAIT_S, max=_LONGEST_WAIT_S)
-        self._sleep = sleep
         self._random = rng or random.Random()  # noqa: S311 - it spreads waits, it guards nothing
 
     async def create(
-        self, client: Client, body: bytes, rest: Rest | None = None
+        self, client: Creator, body: bytes, counts: Counts, rest: Rest | None = None
     ) -> Created | Refused | Ambiguous | NotSent:
         """Create one subscriber; sent again only while it was NotSent.
 
         `rest` waits in place of the retrier's own sleep, and says whether to go on: not once the run is to stop.
         """
+        self._budget.note_request(self._clock.monotonic())
         answer = await client.create_subscriber(body)
         if type(answer) is not NotSent:
             return answer
-        counts = client.counts["create"]
         return await self._again(answer, lambda: client.create_subscriber(body), is_unsent, counts, rest)
 
     async def read(self, client: Client, query: ListQuery) -> Listed | Refused | Ambiguous | NotSent:
@@ -63,6 +74,7 @@ class Retrier:
 
         After a 429, or any answer that names a Retry-After, no earlier than that.
         """
+        self._budget.note_request(self._clock.monotonic())
         answer = await client.list_subscribers(query)
         if type(answer) is Listed:
             return answer
@@ -83,6 +95,7 @@ class Retrier:
             nonlocal last, is_begun
             if is_begun and not is_stopped:
                 counts.retried += 1
+                self._budget.note_request(self._clock.monotonic())
                 last = await call()
             is_begun = True
             return last
@@ -90,7 +103,7 @@ class Retrier:
         async def wait(seconds: float) -> None:
             nonlocal is_stopped
             if rest is None:
-                await self._sleep(seconds)
+                await self._clock.sleep(seconds)
             else:
                 is_stopped = not await rest(seconds)
 
@@ -110,6 +123,18 @@ class Retrier:
         return jitter + (asked or 0.0)
 
 
+class _StopWhenSpent(stop_base):
+    """Stops when too many requests have been sent again lately; one that was refused for its rate is none of them."""
+
+    def __init__(self, budget: RetryBudget, clock: Clock) -> None:
+        self._budget, self._clock = budget, clock
+
+    def __call__(self, state: RetryCallState) -> bool:
+        if getattr(_last_answer(state), "status", None) == TOO_MANY_REQUESTS:
+            return False
+        return not self._budget.take(self._clock.monotonic())
+
+
 def is_unsent(answer: object) -> bool:
     """Whether the request is known to have had no effect because it never left."""
     return isinstance(answer, NotSent)
@@ -118,8 +143,10 @@ def is_unsent(answer: object) -> bool:
 def is_unread(answer: object) -> bool:
     """Whether reading again may help: the request had no answer, one that says nothing certain, or a 429."""
     match answer:
-        case NotSent() | Refused(status=429):
+        case NotSent():
             return True
+        case Refused(status=status):
+            return status == TOO_MANY_REQUESTS
         case Ambiguous(status=status):
             return status is None or not 300 <= status < 400
         case _:

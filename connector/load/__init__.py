@@ -2,7 +2,7 @@
 
 from connector.load.candidates import Planned, Row
 from connector.load.loader import Loader
-from connector.load.policy import Clock, LoadPolicy, system_clock
+from connector.load.policy import LoadPolicy
 from connector.load.tally import Problem, Tally
 
-__all__ = ["Clock", "LoadPolicy", "Loader", "Planned", "Problem", "Row", "Tally", "system_clock"]
+__all__ = ["LoadPolicy", "Loader", "Planned", "Problem", "Row", "Tally"]

@@ -9,20 +9,21 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from connector.load.ahead import Ahead
 from connector.load.candidates import Candidate
-from connector.load.judging import ENDS_A_RUN, TOO_MANY_REQUESTS, Verdict, judge_answer
+from connector.load.gate import Gate
+from connector.load.judging import ENDS_A_RUN, Verdict, judge_answer
 from connector.load.looks.witness import Witness
 from connector.load.refusing import Refusals
 from connector.load.session import Session
-from connector.load.throttle import Throttle
-from connector.protocol.answers import Ambiguous, Created, NotSent, Refused
+from connector.protocol import TOO_MANY_REQUESTS, Created, Refused
 from connector.protocol.words import refusal_kind
 from connector.states import Event, State
 
 INTENDED_AT_ONCE = 64  # intents that share a commit (design 4.1): the disk is waited for once for all of them
 _UNKNOWN_CANARIES = 3
 _REFUSED_CANARIES = 20
-_FAILURES_IN_A_ROW = 100  # at least; and more than are under way at once, so that one hiccup of a server is not the end
+_LOST_IN_A_ROW = 100  # answers that do not tell what became of anybody
 _CUT_OFF = Verdict(Event.LOST, message="the run was cut off while this was under way")
 _STOPPED = Verdict(Event.NOT_SENT, message="the run was stopped before it was sent")
 _STALE = Verdict(Event.NOT_SENT, message="it grew old that nobody was there", is_stale=True)
@@ -41,8 +42,8 @@ class Creator:
         self._is_proved = False
         self._unknown_canaries: set[bytes] = set()  # different ones: one alone is sent again as often as anybody
         self._refused: Counter[str] = Counter()
-        self._failures = 0
-        self._throttle = Throttle(session)
+        self._lost = 0
+        self._gate = Gate(session)
 
     async def create(self, take: Take) -> None:
         """Send all that `take(n)` gives, n at a time at most, until it gives nothing or the run is to stop.
@@ -73,7 +74,7 @@ class Creator:
             raise
 
     async def _send_canary(self, candidate: Candidate) -> None:
-        answer, verdict = await self._attempt(candidate)
+        answer, verdict = await self._attempt_until_told(candidate)
         if verdict.event is Event.ANSWERED and isinstance(answer, Created):
             self._is_proved = True
         elif verdict.status in ENDS_A_RUN and verdict.event is Event.REFUSED:
@@ -95,6 +96,17 @@ class Creator:
         if isinstance(answer, Created) and self._is_proved:
             await self._learn_base(answer)
 
+    async def _attempt_until_told(self, candidate: Candidate) -> tuple[object, Verdict]:
+        ended: tuple[object, Verdict] | None = None
+        while ended is None:
+            try:
+                is_let_in = await self._gate.enter()
+            except asyncio.CancelledError:
+                self._tell(candidate, _STOPPED)
+                raise
+            ended = await self._attempt(candidate) if is_let_in else (None, _STOPPED)
+        return ended
+
     def _count_refused_canary(self, verdict: Verdict) -> None:
         kind = refusal_kind(verdict.status or 0, verdict.message)
         self._refused[kind] += 1
@@ -111,92 +123,93 @@ class Creator:
             await self._session.journal.learn_base(service_id, name)
 
     async def _create_together(self, take: Take) -> None:
-        """Workers send while the next intents are being committed; the queue holds those that may be sent already."""
-        limit = self._session.policy.max_concurrency
-        ready: asyncio.Queue[Candidate | None] = asyncio.Queue(limit)
-        waiting: dict[bytes, Candidate] = {}  # intended, and not begun
+        """Each leaves as the gate lets it, while the next intents are being committed."""
+        ahead = Ahead(INTENDED_AT_ONCE)
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(limit):
-                    group.create_task(self._work(ready, waiting))
-                try:
-                    while not self._session.stopping.is_set() and (batch := take(INTENDED_AT_ONCE)):
-                        await self._intend(batch)
-                        waiting.update((candidate.intent.identity, candidate) for candidate in batch)
-                        for candidate in batch:
-                            await ready.put(candidate)
-                    for _ in range(limit):
-                        await ready.put(None)
-                except BaseException:
-                    _dismiss(ready)
-                    raise
+                intending = group.create_task(self._intend_ahead(take, ahead))
+                while (candidate := await ahead.take()) is not None:
+                    if not await self._enter(candidate, ahead):
+                        break
+                    group.create_task(self._send_one(candidate, ahead))
+                intending.cancel()
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         finally:
-            for candidate in waiting.values():
+            for candidate in ahead.take_rest():
                 self._tell(candidate, _STOPPED)
 
-    async def _work(self, ready: asyncio.Queue[Candidate | None], waiting: dict[bytes, Candidate]) -> None:
-        while (candidate := await ready.get()) is not None:
-            if not self._session.stopping.is_set():
-                del waiting[candidate.intent.identity]
-                _, verdict = await self._attempt(candidate)
-                self._tell(candidate, verdict)
+    async def _intend_ahead(self, take: Take, ahead: Ahead) -> None:
+        while not self._session.stopping.is_set() and (batch := take(INTENDED_AT_ONCE)):
+            await self._intend(batch)
+            await ahead.put(batch)
+        ahead.end()
 
-    async def _attempt(self, candidate: Candidate) -> tuple[object, Verdict]:
-        """Send one create until it is answered with anything but a refusal for its rate; not once it has grown old that
-        nobody is there."""
-        if_cancelled = _STOPPED
+    async def _enter(self, candidate: Candidate, ahead: Ahead) -> bool:
+        """Whether it may leave; if not, or if nobody waits for that any more, it is put back."""
+        is_let_in = False
         try:
-            while await self._throttle.enter():
-                if self._session.clock.monotonic() > candidate.known_until:
-                    self._throttle.leave()
-                    return None, _STALE
-                if_cancelled = _CUT_OFF
-                answer = await self._send(candidate)
-                verdict = judge_answer(answer, candidate, self._session.journal.base, self._session.asked_name)
-                if isinstance(answer, Refused):
-                    verdict = await self._judge_refusal(candidate, verdict)
-                if verdict.event is not Event.REFUSED or verdict.status != TOO_MANY_REQUESTS:
-                    self._watch(verdict)
-                    return answer, verdict
-                if_cancelled = _STOPPED
+            is_let_in = await self._gate.enter()
+        finally:
+            if not is_let_in:
+                ahead.take_back(candidate)
+        return is_let_in
+
+    async def _send_one(self, candidate: Candidate, ahead: Ahead) -> None:
+        ended = await self._attempt(candidate)
+        if ended is None:
+            ahead.take_back(candidate)
+            return
+        self._tell(candidate, ended[1])
+        ahead.note_done()
+
+    async def _attempt(self, candidate: Candidate) -> tuple[object, Verdict] | None:
+        """Send a create that has entered the gate; None if it had no effect and is to be sent again.
+
+        Not once it has grown old that nobody is there.
+        """
+        try:
+            if self._session.clock.monotonic() > candidate.known_until:
+                self._gate.turn_back()
+                return None, _STALE
+            try:
+                answer = await self._gate.send(candidate.intent.body)
+            finally:
+                self._gate.leave()
+            verdict = judge_answer(answer, candidate, self._session.journal.base, self._session.asked_name)
+            if isinstance(answer, Refused):
+                verdict = await self._judge_refusal(candidate, verdict)
         except asyncio.CancelledError:  # what is cut off while it is under way may have been executed
-            self._tell(candidate, if_cancelled)
+            self._tell(candidate, _CUT_OFF)
             raise
-        return None, _STOPPED
+        if verdict.event is Event.NOT_SENT or _is_limited(verdict):
+            return None if self._is_going_on else (answer, _STOPPED)
+        self._watch(verdict)
+        return answer, verdict
+
+    @property
+    def _is_going_on(self) -> bool:
+        return not self._session.stopping.is_set()
 
     async def _judge_refusal(self, candidate: Candidate, verdict: Verdict) -> Verdict:
         """A refusal is believed once the first of its kind has been looked up (design 4.8)."""
         if not self._is_proved and verdict.status in ENDS_A_RUN:
             return verdict  # it says nothing of a row: the run ends, and the next one looks for everybody anew
-        await self._throttle.wait_for_pause()  # no look-up, either, leaves before the service wants to hear from us
         return replace(verdict, event=await self._refusals.judge(candidate, verdict))
 
-    async def _send(self, candidate: Candidate) -> Created | Refused | Ambiguous | NotSent:
-        try:
-            answer = await self._session.retrier.create(self._session.client, candidate.intent.body, self._session.rest)
-        finally:
-            self._throttle.leave()
-        if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS:
-            self._throttle.note_refused(answer.retry_after_s)
-        else:
-            self._throttle.note_taken()
-        return answer
-
     def _watch(self, verdict: Verdict) -> None:
-        """End the run when nothing works any more, or when the service sends us elsewhere."""
+        """End the run when no answer can be understood any more, or when the service sends us elsewhere."""
         if verdict.event in (Event.ANSWERED, Event.REFUSED):
-            self._failures = 0
+            self._lost = 0
             return
-        self._failures += 1
-        if verdict.event is Event.NOT_SENT:
-            self._session.end(f"the service could not be reached ({verdict.message}): run again when it is up")
-        elif verdict.status is not None and 300 <= verdict.status < 400:
+        if verdict.status is None or verdict.status >= 500:
+            return  # the gate's business
+        self._lost += 1
+        if 300 <= verdict.status < 400:
             self._session.end(f"the service redirects (status {verdict.status}): correct the base URL and run again")
-        elif self._failures >= max(_FAILURES_IN_A_ROW, 2 * self._session.policy.max_concurrency):
+        elif self._lost >= _LOST_IN_A_ROW:
             self._session.end(
-                f"{self._failures} creates in a row had no readable answer (last: {verdict.message}): "
+                f"{self._lost} creates in a row had no readable answer (last: {verdict.message}): "
                 "run again when the service is well; what was sent will be looked up first"
             )
 
@@ -209,13 +222,9 @@ class Creator:
         self._on_verdict(candidate, verdict)
 
 
-def _dismiss(ready: asyncio.Queue[Candidate | None]) -> None:
-    """Let each worker find its end in the queue: aiohttp may take the cancellation of one for its own time-out, if that
-    falls due at the same moment, and nobody cancels it a second time."""
-    while not ready.empty():
-        ready.get_nowait()
-    while not ready.full():
-        ready.put_nowait(None)
+def _is_limited(verdict: Verdict) -> bool:
+    """Whether it was refused for its rate, and that is believed to have had no effect."""
+    return verdict.event is Event.REFUSED and verdict.status == TOO_MANY_REQUESTS
 
 
 def _keep_entry(candidate: Candidate, verdict: Verdict) -> Verdict:

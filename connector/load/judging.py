@@ -12,8 +12,6 @@ from connector.states import Event
 ENDS_A_RUN = frozenset({401, 403, 404, 405})
 """Refusals that say something of the token or the address rather than of a row, when the first create meets them."""
 
-TOO_MANY_REQUESTS = 429
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

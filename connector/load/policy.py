@@ -1,10 +1,7 @@
-"""What a job decides of its load, and the clock that a load lives by."""
+"""What a job decides of its load."""
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from math import inf
 from typing import Literal
 
 _SHORTEST_FRESH_S = 1.0
@@ -15,7 +12,8 @@ class LoadPolicy:
     """A job's `load` section: times in seconds; `identity` is email or client_user_id."""
 
     identity: str = "email"
-    max_concurrency: int = 64
+    max_concurrency: int = 512  # 1,000 creates/s at a round trip of half a second; how many it really is, is found
+    max_rate: float = inf  # requests/s
     on_unknown: Literal["resend", "hold"] = "resend"
     quiet_period_s: float = 30.0
     fresh_s: float = 900.0
@@ -28,19 +26,5 @@ class LoadPolicy:
         A list that takes long to read stays good for twice that time, or a large base would only ever be listed.
         """
         if not self.is_looking:
-            return float("inf")
+            return inf
         return began_at + max(self.fresh_s, 3 * (ended_at - began_at), _SHORTEST_FRESH_S)
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Time as a load sees it: `monotonic` in seconds, `now` aware and in UTC; simulations pass virtual ones."""
-
-    monotonic: Callable[[], float]
-    now: Callable[[], datetime]
-    sleep: Callable[[float], Awaitable[None]]
-
-
-def system_clock() -> Clock:
-    """The machine's own clock."""
-    return Clock(time.monotonic, lambda: datetime.now(UTC), asyncio.sleep)

@@ -22,13 +22,13 @@ from connector.ledger import (
     record_refusal,
 )
 from connector.load.candidates import Candidate
-from connector.load.judging import ENDS_A_RUN, TOO_MANY_REQUESTS, Verdict
+from connector.load.judging import ENDS_A_RUN, Verdict
 from connector.load.looks.looking import look_for
 from connector.load.looks.sighting import Wanted
 from connector.load.sampling import Sample
 from connector.load.session import Session
 from connector.load.wanting import want_candidate, want_unfinished
-from connector.protocol import ListQuery
+from connector.protocol import TOO_MANY_REQUESTS, ListQuery
 from connector.protocol.words import refusal_kind
 from connector.states import Event, State
 

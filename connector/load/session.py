@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 from connector.api.client import Client
 from connector.api.retries import Retrier
+from connector.clock import Clock
 from connector.errors import RunAborted
 from connector.load.journal import Journal
 from connector.load.looks.lookout import Lookout
 from connector.load.looks.witness import Witness
-from connector.load.policy import Clock, LoadPolicy
+from connector.load.policy import LoadPolicy
 from connector.load.tally import Tally
 from connector.plan.suppression import Suppression
 

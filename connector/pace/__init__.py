@@ -1,6 +1,8 @@
-"""How fast and how many at once: found from what the service serves, pure, on a clock that is passed in."""
+"""How fast, how many at once, and when not at all: found from what the service does; pure, on a clock passed in."""
 
+from connector.pace.breaker import Breaker
+from connector.pace.budget import RetryBudget
 from connector.pace.concurrency import ConcurrencyLimit
 from connector.pace.rate import RateController
 
-__all__ = ["ConcurrencyLimit", "RateController"]
+__all__ = ["Breaker", "ConcurrencyLimit", "RateController", "RetryBudget"]

@@ -26,6 +26,7 @@ from connector.protocol.email_rules import MessageError
 from connector.protocol.requests import (
     LARGEST_PAGE,
     OPERATIONS,
+    TOO_MANY_REQUESTS,
     ListQuery,
     Operation,
     Request,
@@ -40,6 +41,7 @@ from connector.protocol.words import extract_words
 __all__ = [
     "LARGEST_PAGE",
     "OPERATIONS",
+    "TOO_MANY_REQUESTS",
     "Accepted",
     "Ambiguous",
     "Attachment",

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from connector.protocol.requests import TOO_MANY_REQUESTS
 from connector.protocol.retry_after import parse_retry_after
 from connector.protocol.wire import decode_subscriber
 from connector.protocol.words import extract_words, refusal_kind
@@ -37,7 +38,6 @@ MESSAGE_LENGTH = 500
 LARGEST_ID = 2**63 - 1
 """Ids are kept in 64-bit columns of the ledger and of warehouses; a larger one could not be kept as it is."""
 
-_TOO_MANY_REQUESTS = 429
 _UNCERTAIN_4XX = frozenset({408, 409})  # a time-out and a conflict may both follow a create that was executed
 _BOM = b"\xef\xbb\xbf"
 
@@ -182,7 +182,7 @@ def _unsuccessful(
     message = mask(extract_words(status, headers, body))[:MESSAGE_LENGTH]
     retry_after_s = parse_retry_after(headers, now)
     # A 4xx whose body says `success: true` contradicts itself, so it is no definite refusal.
-    is_definite = status == _TOO_MANY_REQUESTS or (400 <= status < 500 and status not in _UNCERTAIN_4XX)
+    is_definite = status == TOO_MANY_REQUESTS or (400 <= status < 500 and status not in _UNCERTAIN_4XX)
     if is_definite and not claims_success:
         return Refused(status, message, retry_after_s)
     return Ambiguous(status, message, retry_after_s)

@@ -13,6 +13,9 @@ Operation = Literal["create", "list", "send"]
 
 OPERATIONS: tuple[Operation, ...] = ("create", "list", "send")
 
+TOO_MANY_REQUESTS = 429
+"""RFC 6585: refused for its rate. Whether and when the service answers so is not shown."""
+
 LARGEST_PAGE = 1000
 """api.md, section 8: a limit above it is reduced to it by the service."""
 

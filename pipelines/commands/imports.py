@@ -31,7 +31,8 @@ from pipelines.settings import SettingOptions, read_settings
 @click.option("--on-unknown", type=click.Choice(["resend", "hold"]), help="What becomes of an unknown proved absent.")
 @click.option("--look", type=click.Choice(["auto", "none"]), help="none: create without looking who is there.")
 @click.option("--quiet-period", metavar="DURATION", help="Wait before absence can be proved, such as 30s.")
-@click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Requests in flight at once.")
+@click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Creates in flight at once, at most.")
+@click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
 @output_options
 def import_command(
@@ -50,6 +51,7 @@ def import_command(
     look: str | None,
     quiet_period: str | None,
     max_concurrency: int | None,
+    max_rate: float | None,
     wait_s: float,
     output: Output,
 ) -> None:
@@ -59,6 +61,7 @@ def import_command(
         "look": look,
         "quiet_period": quiet_period,
         "max_concurrency": max_concurrency,
+        "max_rate": max_rate,
     }
     reading = Reading(*check_format(encoding, delimiter), limit)
     output.refuse_to_overwrite(file, "the file to be imported")

@@ -32,7 +32,8 @@ from pipelines.suppressing import plan_suppression
 @click.option("--base-name", help="Only in this base, by its name.")
 @click.option("--on-unknown", type=click.Choice(["resend", "hold"]), help="What becomes of an unknown proved absent.")
 @click.option("--quiet-period", metavar="DURATION", help="Wait before absence can be proved, such as 30s.")
-@click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Requests in flight at once.")
+@click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Creates in flight at once, at most.")
+@click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
 @output_options
 def retry_command(
@@ -46,6 +47,7 @@ def retry_command(
     on_unknown: str | None,
     quiet_period: str | None,
     max_concurrency: int | None,
+    max_rate: float | None,
     wait_s: float,
     output: Output,
 ) -> None:
@@ -60,6 +62,7 @@ def retry_command(
         "on_unknown": "resend" if resend_held else on_unknown,
         "quiet_period": quiet_period,
         "max_concurrency": max_concurrency,
+        "max_rate": max_rate,
     }
     order = RetryOrder(
         what=RetryPlan(run_id, is_rejected, held),

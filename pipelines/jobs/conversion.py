@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import date
 from difflib import get_close_matches
+from math import inf
 
 import pandas as pd
 
@@ -42,6 +43,7 @@ def build_policy(load: Load, rules: Rules) -> LoadPolicy:
     return LoadPolicy(
         identity=rules.identity,
         max_concurrency=load.max_concurrency,
+        max_rate=load.max_rate or inf,
         on_unknown=load.on_unknown,
         quiet_period_s=load.quiet_period_s,
         fresh_s=load.fresh_s,

@@ -108,7 +108,14 @@ class Load(BaseModel):
 
     model_config = STRICT
 
-    max_concurrency: int = Field(default=64, ge=1, le=1000, description="requests in flight at once")
+    max_rate: float | None = Field(
+        default=None,
+        gt=0,
+        le=100_000,
+        allow_inf_nan=False,
+        description="creates a second, at most",
+    )
+    max_concurrency: int = Field(default=512, ge=1, le=1000, description="creates in flight at once, at most")
     on_unknown: Literal["resend", "hold"] = Field(
         default="resend", description="what becomes of an unknown proved absent"
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlsplit
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connector.api import Client, Counts, Service, Token, open_client
+from connector.clock import system_clock
 from connector.protocol import (
     Accepted,
     Ambiguous,
@@ -158,7 +160,9 @@ def test_a_date_to_wait_for_is_read_by_the_clock_passed_in(run: Run) -> None:
         service_at = datetime(2026, 11, 21, 12, 0, 10, tzinfo=UTC)
         async with (
             serve(faults.answers(until)) as server,
-            open_client(Service(server.base_url, TOKEN), now=lambda: service_at) as client,
+            open_client(
+                Service(server.base_url, TOKEN), clock=replace(system_clock(), now=lambda: service_at)
+            ) as client,
         ):
             assert await client.create_subscriber(b"{}") == Ambiguous(503, "", 20.0)
 

@@ -4,10 +4,12 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 
 from connector.api import Counts, Retrier, Service, Token, open_client
+from connector.clock import system_clock
 from connector.protocol import Ambiguous, Created, Listed, ListQuery, NotSent, Refused
 from tests.api import faults
 from tests.api.faults import response, serve, unused_port
@@ -35,15 +37,15 @@ class Waits:
             await self._act(len(self.seconds))
 
 
-def retrier(waits: Waits, attempts: int = 6, budget_s: float = 60.0) -> Retrier:
-    return Retrier(attempts, budget_s, sleep=waits, rng=random.Random(7))
+def retrier(waits: Waits, attempts: int = 6, longest_s: float = 60.0) -> Retrier:
+    return Retrier(attempts, longest_s, clock=replace(system_clock(), sleep=waits), rng=random.Random(7))
 
 
 def test_a_create_that_goes_well_waits_for_nothing() -> None:
     async def claim() -> None:
         waits = Waits()
         async with serve(faults.answers(CREATED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-            assert isinstance(await retrier(waits).create(client, b"{}"), Created)
+            assert isinstance(await retrier(waits).create(client, b"{}", client.counts["create"]), Created)
             assert waits.seconds == []
             assert client.counts["create"] == Counts(sent=1)
 
@@ -63,7 +65,7 @@ def test_a_create_is_sent_again_until_it_can_be_sent() -> None:
             server: list[faults.Server] = []
             waits = Waits(start_service)
             client = await stack.enter_async_context(open_client(Service(f"http://127.0.0.1:{port}", TOKEN)))
-            assert isinstance(await retrier(waits).create(client, b"{}"), Created)
+            assert isinstance(await retrier(waits).create(client, b"{}", client.counts["create"]), Created)
             assert len(server[0].requests) == 1
             assert client.counts["create"] == Counts(sent=4, retried=3, failed=3)
 
@@ -82,7 +84,7 @@ def test_a_create_that_was_sent_is_never_sent_again(raw: bytes) -> None:
             serve(faults.answers(raw, CREATED)) as server,
             open_client(Service(server.base_url, TOKEN)) as client,
         ):
-            assert isinstance(await retrier(waits).create(client, b"{}"), Refused | Ambiguous)
+            assert isinstance(await retrier(waits).create(client, b"{}", client.counts["create"]), Refused | Ambiguous)
             assert (len(server.requests), waits.seconds, client.counts["create"].retried) == (1, [], 0)
 
     asyncio.run(claim())
@@ -95,7 +97,7 @@ def test_a_create_whose_answer_was_lost_is_never_sent_again(fault: faults.Fault)
     async def claim() -> None:
         waits = Waits()
         async with serve(fault) as server, open_client(Service(server.base_url, TOKEN, timeout_s=0.3)) as client:
-            assert isinstance(await retrier(waits).create(client, b"{}"), Ambiguous)
+            assert isinstance(await retrier(waits).create(client, b"{}", client.counts["create"]), Ambiguous)
             assert (len(server.requests), server.connections, waits.seconds) == (1, 1, [])
 
     asyncio.run(claim())
@@ -114,7 +116,7 @@ def test_a_create_that_is_sent_at_last_and_lost_then_is_not_sent_again() -> None
             server: list[faults.Server] = []
             waits = Waits(start_service)
             client = await stack.enter_async_context(open_client(Service(f"http://127.0.0.1:{port}", TOKEN)))
-            assert isinstance(await retrier(waits).create(client, b"{}"), Ambiguous)
+            assert isinstance(await retrier(waits).create(client, b"{}", client.counts["create"]), Ambiguous)
             assert (len(server[0].requests), len(waits.seconds)) == (1, 1)
 
     asyncio.run(claim())
@@ -124,7 +126,7 @@ def test_a_create_that_cannot_be_sent_is_given_up_after_the_attempts_with_growin
     async def claim() -> None:
         waits = Waits()
         async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
-            assert isinstance(await retrier(waits, attempts=9).create(client, b"{}"), NotSent)
+            assert isinstance(await retrier(waits, attempts=9).create(client, b"{}", client.counts["create"]), NotSent)
             assert client.counts["create"] == Counts(sent=9, retried=8, failed=9)
         windows = (0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0)
         assert len(waits.seconds) == len(windows)
@@ -144,7 +146,7 @@ def test_a_create_that_cannot_be_sent_is_not_tried_again_once_the_run_is_to_stop
             return len(waits) < 2
 
         async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
-            assert isinstance(await retrier(Waits()).create(client, b"{}", rest), NotSent)
+            assert isinstance(await retrier(Waits()).create(client, b"{}", client.counts["create"], rest), NotSent)
             assert len(waits) == 2
             assert client.counts["create"].retried == 1
 
@@ -155,7 +157,7 @@ def test_one_attempt_is_one_attempt() -> None:
     async def claim() -> None:
         waits = Waits()
         async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
-            assert isinstance(await retrier(waits, attempts=1).create(client, b"{}"), NotSent)
+            assert isinstance(await retrier(waits, attempts=1).create(client, b"{}", client.counts["create"]), NotSent)
             assert isinstance(await retrier(waits, attempts=1).read(client, QUERY), NotSent)
             assert (waits.seconds, client.counts["create"], client.counts["list"].retried) == (
                 [],
@@ -218,7 +220,7 @@ def test_no_attempt_is_begun_that_would_start_past_the_budget() -> None:
     async def claim() -> None:
         waits = Waits()
         async with serve(faults.answers(LIMITED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-            assert await retrier(waits, budget_s=6.9).read(client, QUERY) == Refused(429, "slow down", 7.0)
+            assert await retrier(waits, longest_s=6.9).read(client, QUERY) == Refused(429, "slow down", 7.0)
             assert (len(server.requests), waits.seconds) == (1, [])
 
     asyncio.run(claim())
@@ -239,7 +241,7 @@ def test_a_cancellation_passes_through_a_wait_and_an_attempt() -> None:
 
         async with serve(answer) as server, open_client(Service(server.base_url, TOKEN)) as client:
             sleep = wait if is_waiting else Waits()
-            task = asyncio.create_task(Retrier(sleep=sleep).read(client, QUERY))
+            task = asyncio.create_task(Retrier(clock=replace(system_clock(), sleep=sleep)).read(client, QUERY))
             await reached.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -23,9 +23,10 @@ from connector.api.client import open_client
 from connector.api.retries import Retrier
 from connector.api.service import Service
 from connector.api.token import Token
+from connector.clock import system_clock
 from connector.extract import open_csv
 from connector.ledger import Base, Ledger, find_or_add_base, open_ledger, start_run
-from connector.load import Loader, LoadPolicy, Tally, system_clock
+from connector.load import Loader, LoadPolicy, Tally
 from connector.load.journal import Journal
 from connector.load.session import Session
 from connector.mapping import guess_mapping

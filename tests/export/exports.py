@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from connector.api import Client, Retrier, Service, Token, open_client
 from connector.api.listing import Progress, read_list
+from connector.clock import system_clock
 from connector.export import Destination, Exported, export_subscribers
 from connector.pages import Certificate
 from connector.protocol import Created, ListQuery, encode_subscriber
@@ -23,7 +24,7 @@ async def no_sleep(_: float) -> None:
 
 
 def hurried(attempts: int = 6) -> Retrier:
-    return Retrier(attempts, sleep=no_sleep)
+    return Retrier(attempts, clock=replace(system_clock(), sleep=no_sleep))
 
 
 def service_of(sandbox: SandboxProcess, token: str | None = None) -> Service:

@@ -74,7 +74,7 @@ def test_what_is_not_said_has_its_default(tmp_path: Path) -> None:
     assert job.subscriber is not None
     assert job.subscriber.fields_ is None
     assert (job.subscriber.identity, job.subscriber.zip, job.subscriber.required) == ("email", "omit", ())
-    assert (job.load.max_concurrency, job.load.on_unknown, job.load.look) == (64, "resend", "auto")
+    assert (job.load.max_concurrency, job.load.on_unknown, job.load.look) == (512, "resend", "auto")
     assert (job.load.quiet_period_s, job.load.fresh_s) == (30.0, 900.0)
     assert job.service.base_url is None
 
@@ -126,7 +126,7 @@ def test_a_byte_order_mark_is_no_part_of_a_job(tmp_path: Path) -> None:
 ONE_FAULT: list[tuple[str, str, str]] = [
     # (what stands in the good job, what in its place, the words of the one fault)
     ("identity: email", "idnetity: email", "there is no such key; did you mean identity? Allowed here: base,"),
-    ("look: none", "lok: none", "load.lok: there is no such key; did you mean look? Allowed here: max_conc"),
+    ("look: none", "lok: none", "load.lok: there is no such key; did you mean look? Allowed here: max_rate, max_conc"),
     ('split: "|"', 'splt: "|"', "line 13: subscriber.fields.tags.splt: there is no such key; did you mean split?"),
     ("email: email_address", "emial: x\n    email: e", "line 9: subscriber.fields.emial: there is no such field; did"),
     ("    first_name: fname", "    FirstName: fname", "there is no such field; did you mean first_name?"),

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -13,11 +13,12 @@ from connector.api.client import Client, open_client
 from connector.api.retries import Retrier
 from connector.api.service import Service
 from connector.api.token import Token
+from connector.clock import Clock, system_clock
 from connector.ledger import Ledger, find_or_add_base, open_ledger, start_run
 from connector.load.journal import Journal
 from connector.load.looks.sighting import Sighting, Wanted
 from connector.load.looks.witness import Witness
-from connector.load.policy import Clock, LoadPolicy, system_clock
+from connector.load.policy import LoadPolicy
 from connector.load.session import Session
 from connector.load.tally import Tally
 from connector.plan import digest_identity
@@ -71,7 +72,7 @@ def build_session(
 ) -> Session:
     """A session on virtual time, or on the machine's own clock where none is given."""
     clock = time.clock if time is not None else system_clock()
-    retrier = Retrier(2, sleep=no_sleep, rng=random.Random(1))
+    retrier = Retrier(2, clock=replace(clock, sleep=no_sleep), rng=random.Random(1))
     return Session(
         cast("Client", client),
         retrier,

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from connector.clock import Clock
 from connector.fields import normalise_email
 from connector.ledger import Base, Intent, Ledger, find_or_add_base, open_ledger, start_run
 from connector.load.candidates import Candidate
@@ -17,7 +18,7 @@ from connector.load.creating import Take
 from connector.load.journal import Journal
 from connector.load.looks.sighting import Sighting, Wanted
 from connector.load.looks.witness import Witness
-from connector.load.policy import Clock, LoadPolicy
+from connector.load.policy import LoadPolicy
 from connector.load.session import Session
 from connector.load.settling import Doubt, Settled, Settler
 from connector.load.tally import Tally

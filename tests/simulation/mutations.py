@@ -79,12 +79,12 @@ MUTATIONS = (
     ),
     Mutation(
         "a request that is cancelled counts as never sent",
-        (Edit("load/creating.py", "if_cancelled = _CUT_OFF", "if_cancelled = _STOPPED"),),
+        (Edit("load/creating.py", "self._tell(candidate, _CUT_OFF)", "self._tell(candidate, _STOPPED)"),),
         first=40,
     ),
     Mutation(
         "a cancelled request gets no event",
-        (Edit("load/creating.py", "            self._tell(candidate, if_cancelled)\n", ""),),
+        (Edit("load/creating.py", "            self._tell(candidate, _CUT_OFF)\n", ""),),
         first=215,
     ),
     Mutation(

@@ -9,9 +9,10 @@ from random import Random
 
 from connector.api.client import Client, Sender
 from connector.api.retries import Retrier
+from connector.clock import Clock
 from connector.errors import RunAborted
 from connector.ledger import Ledger, find_or_add_base, finish_run, start_run
-from connector.load import Clock, Loader, LoadPolicy, Problem, Tally
+from connector.load import Loader, LoadPolicy, Problem, Tally
 from connector.load.journal import Journal
 from connector.load.session import Session
 from connector.outcomes import Outcome
@@ -63,7 +64,7 @@ class Program:
 
     async def run(self) -> Report:
         """Begin, load and settle, close, and record the end."""
-        client = Client(self.sender, str, self.timeline.read_date)
+        client = Client(self.sender, str, self._clock)
         session = self._open_session(client)
         loader = Loader(session)
         self.working = asyncio.current_task()
@@ -81,6 +82,10 @@ class Program:
         with self.ledger.transaction() as connection:
             finish_run(connection, session.journal.run_key, "ok", self.timeline.read_wall())
         return self.report
+
+    @property
+    def _clock(self) -> Clock:
+        return Clock(self.timeline.read, self.timeline.read_date, asyncio.sleep)
 
     def stop(self) -> None:
         """The first signal."""
@@ -116,10 +121,10 @@ class Program:
             run_key = start_run(connection, f"run-{self.number}", JOB, "sync", at, suppressed_by, is_holding=is_holding)
         return Session(
             client,
-            Retrier(sleep=asyncio.sleep, rng=self.random),
+            Retrier(clock=self._clock, rng=self.random),
             Journal(self.ledger, base, run_key, None),
             policy,
-            Clock(self.timeline.read, self.timeline.read_date, asyncio.sleep),
+            self._clock,
             self.report.tally,
             self.stopping,
             base_name if self.night.retry is None or base.service_id is None else None,

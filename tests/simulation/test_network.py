@@ -9,6 +9,7 @@ import pytest
 
 from connector.api import Service, Token, open_client
 from connector.api.client import Client
+from connector.clock import Clock
 from connector.protocol import Ambiguous, Created, NotSent, Refused
 from connector.sandbox import SandboxProcess
 from tests.simulation.calls import Call, Record
@@ -64,7 +65,9 @@ def ask_simulated(switches: dict[str, object], weather: Weather) -> Answer | Non
     network.weather = weather
 
     async def ask() -> Answer:
-        return await Client(network, str, timeline.read_date).create_subscriber(BODY)
+        return await Client(network, str, Clock(timeline.read, timeline.read_date, asyncio.sleep)).create_subscriber(
+            BODY
+        )
 
     return Process(timeline, life).run(ask())
 

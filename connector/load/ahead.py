@@ -1,0 +1,61 @@
+"""Candidates whose intent is durable and who are not sent yet: some at hand while the next are committed."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from connector.load.candidates import Candidate
+
+
+class Ahead:
+    """A queue that one fills and one empties. Those who could not be sent come back, and go first."""
+
+    def __init__(self, enough: int) -> None:
+        self._enough = enough
+        self._candidates: deque[Candidate] = deque()
+        self._out = 0  # taken, and neither done nor back
+        self._is_ended = False
+        self._has_changed = asyncio.Event()
+        self._has_room = asyncio.Event()
+
+    async def put(self, candidates: Sequence[Candidate]) -> None:
+        """Add these; returns when so few are left that more are wanted."""
+        self._candidates.extend(candidates)
+        self._has_changed.set()
+        while len(self._candidates) >= self._enough:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    def end(self) -> None:
+        """There are no more to come."""
+        self._is_ended = True
+        self._has_changed.set()
+
+    async def take(self) -> Candidate | None:
+        """The next one; None when all are done."""
+        while not self._candidates:
+            if self._is_ended and not self._out:
+                return None
+            self._has_changed.clear()
+            await self._has_changed.wait()
+        candidate = self._candidates.popleft()
+        self._out += 1
+        if len(self._candidates) < self._enough:
+            self._has_room.set()
+        return candidate
+
+    def take_back(self, candidate: Candidate) -> None:
+        """It did not leave, or had no effect: it is the next."""
+        self._candidates.appendleft(candidate)
+        self.note_done()
+
+    def note_done(self) -> None:
+        """One that was taken is done with."""
+        self._out -= 1
+        self._has_changed.set()
+
+    def take_rest(self) -> list[Candidate]:
+        """Those who were never taken, for the caller to put back."""
+        rest = list(self._candidates)
+        self._candidates.clear()
+        return rest

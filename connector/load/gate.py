@@ -1,0 +1,139 @@
+"""Through which every create leaves: at the pace that was found, no more at once than the service works on, and not
+while it has asked to be left alone or does not answer (design, section 6).
+"""
+
+import asyncio
+from datetime import timedelta
+from math import inf
+
+from connector.api.client import LONGEST_PAUSE_S
+from connector.load.session import Session
+from connector.pace import Breaker, ConcurrencyLimit, RateController
+from connector.protocol import TOO_MANY_REQUESTS, Ambiguous, Created, NotSent, Refused
+
+_PATIENCE_S = 180.0  # nothing but 429s for longer than any usual window: this service takes no creates from us now
+_SHORT_WAIT_S = 0.05  # is slept through; whether the run is to stop is seen after it
+_WORTH_TELLING_S = 2.0
+_REQUEST_TIMEOUT = 408
+
+Answer = Created | Refused | Ambiguous | NotSent
+
+
+class Gate:
+    """Whoever creates enters first, sends, and leaves; one at a time may wait to enter."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._rate = RateController(session.policy.max_rate)
+        self._concurrency = ConcurrencyLimit(session.policy.max_concurrency)
+        self._breaker = Breaker()
+        self._under_way = 0
+        self._left = asyncio.Event()
+        self._refused_since = inf  # nothing but refusals for the rate since then
+
+    async def enter(self) -> bool:
+        """Wait for a place; False, and no place is taken, when the run is to stop."""
+        session = self._session
+        while not session.stopping.is_set():
+            if self._under_way < self._concurrency.allowed:
+                wait_s = self._find_wait(session.clock.monotonic())
+                if wait_s <= 0:
+                    self._under_way += 1
+                    return True
+                if wait_s < inf:
+                    await self._wait(wait_s)
+                    continue
+            self._left.clear()
+            await self._left.wait()
+        return False
+
+    def leave(self) -> None:
+        """Give the place back."""
+        self._under_way -= 1
+        self._left.set()
+
+    def turn_back(self) -> None:
+        """Give the place back without having sent anything."""
+        now = self._session.clock.monotonic()
+        self._breaker.note_gone(now, now)
+        self.leave()
+
+    async def send(self, body: bytes) -> Answer:
+        """Create one subscriber, again while it is known not to have left and trying again may help."""
+        session = self._session
+        return await session.retrier.create(self, body, session.client.counts["create"], self._rest_before_retry)
+
+    async def create_subscriber(self, body: bytes) -> Answer:
+        """One attempt, whose end the controllers are told."""
+        monotonic = self._session.clock.monotonic
+        sent_at = monotonic()
+        try:
+            answer = await self._session.client.create_subscriber(body)
+        except asyncio.CancelledError:
+            self._breaker.note_gone(sent_at, monotonic())
+            raise
+        self._note(answer, sent_at, monotonic())
+        return answer
+
+    async def _rest_before_retry(self, seconds: float) -> bool:
+        """No attempt is made again while only single probes may leave."""
+        return await self._session.rest(seconds) and not self._breaker.is_open
+
+    def _find_wait(self, now: float) -> float:
+        """0 when a create may leave, which is then taken to; inf when only an answer can tell."""
+        quiet_s = self._session.client.quiet_until - now
+        if quiet_s > LONGEST_PAUSE_S:
+            at = self._session.clock.now() + timedelta(seconds=quiet_s)
+            self._session.end(
+                f"the service asks to be left alone for {quiet_s:,.0f} s: run again after {at:%Y-%m-%d %H:%M} UTC"
+            )
+        if quiet_s > 0:
+            return quiet_s
+        return self._breaker.admit(now) or self._rate.admit(now)
+
+    async def _wait(self, wait_s: float) -> None:
+        session = self._session
+        if wait_s <= _SHORT_WAIT_S:
+            await session.clock.sleep(wait_s)
+            return
+        before = session.activity
+        if wait_s > _WORTH_TELLING_S:
+            session.activity = f"waiting {wait_s:.0f} s, for the service's sake"
+        await session.rest(wait_s)
+        session.activity = before
+
+    def _note(self, answer: Answer, sent_at: float, now: float) -> None:
+        if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS:
+            self._note_limited(answer, sent_at, now)
+            return
+        if _is_failure(answer):
+            self._note_failure(answer, sent_at, now)
+        else:
+            self._breaker.note_well()
+        if not isinstance(answer, NotSent) and answer.status is not None:
+            self._refused_since = inf
+            self._rate.note_served(sent_at, now)
+            self._concurrency.note(sent_at, now, self._under_way)
+
+    def _note_limited(self, answer: Refused, sent_at: float, now: float) -> None:
+        self._breaker.note_well()
+        self._rate.note_refused(sent_at, now, answer.retry_after_s)
+        self._refused_since = min(self._refused_since, now)
+        if now - self._refused_since > _PATIENCE_S:
+            self._session.end("the service kept refusing creates for their rate (429): run again when it is less busy")
+
+    def _note_failure(self, answer: Answer, sent_at: float, now: float) -> None:
+        self._breaker.note_failure(sent_at, now)
+        if self._breaker.has_given_up(now):
+            words = "no words" if isinstance(answer, Created) else answer.message
+            self._session.end(
+                f"the service has answered no create for a minute (last: {words}): run again in some minutes; "
+                "what was sent will be looked up first"
+            )
+
+
+def _is_failure(answer: Answer) -> bool:
+    """Whether the service did not work, rather than did not do what was asked."""
+    if isinstance(answer, Ambiguous):
+        return answer.status is None or answer.status >= 500 or answer.status == _REQUEST_TIMEOUT
+    return isinstance(answer, NotSent)
