@@ -1,0 +1,119 @@
+"""How fast people are created at a distance of 20 ms: `connector import`, a script by hand, dlt and drt.
+
+`python -m tests.benchmarks.load_latency [--rows N] [--other-rows N] [--rounds N] [--fresh]` runs them in turn against
+one sandbox, and prints a table and a line of JSON. dlt and drt load fewer rows. Promised are 90 % of what the limit of
+requests in flight allows (limit by latency), and twice the pace of the script.
+
+Every pace is the sandbox's, by the times of its truth log: creates/s from the first to the last, so that no start of a
+process is in it. `steady` leaves out its first two seconds, in which an import finds its pace; a shorter run has none.
+The other tools' environments are made once and kept in the user's cache; `--fresh` makes them anew.
+"""
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from connector.sandbox import SandboxProcess
+from tests.benchmarks.bare_loop import IN_FLIGHT
+from tests.benchmarks.contestants import PACE_FOUND_S, Contestant, enter_bare_loop, enter_import, enter_tool
+from tests.benchmarks.machine import describe_machine
+from tests.benchmarks.other_tools import BY_HAND, list_tools, remove_environments
+from tests.benchmarks.people import write_bodies, write_people
+from tests.benchmarks.tables import at_least, print_json, print_promises, print_table, write_number
+
+LATENCY_MS = 20
+BOUND = IN_FLIGHT * 1000 / LATENCY_MS  # creates/s
+
+_PROMISED_OF_BOUND = 0.9
+_PROMISED_OF_BY_HAND = 2.0
+
+_COLUMNS = ("rows", "creates/s", "steady", "of bound", "x by hand", "whole process", "most in flight", "CPU µs/row")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--other-rows", type=int, default=1_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--fresh", action="store_true")
+    options = parser.parse_args()
+    machine = describe_machine()
+    if options.fresh:
+        remove_environments()
+    with tempfile.TemporaryDirectory() as folder, SandboxProcess(latency_ms=LATENCY_MS) as sandbox:
+        contestants = enter_all(Path(folder), options.rows, options.other_rows)
+        for _ in range(options.rounds):
+            for contestant in contestants:
+                contestant.run(sandbox)
+    show(contestants, options.rounds, machine)
+
+
+def enter_all(folder: Path, rows: int, other_rows: int) -> list[Contestant]:
+    """Everyone, in the order of their turns: first the two imports, the bare loop and the script, as `show` has it."""
+    path = write_people(folder / "people.csv", rows)
+    fewer = write_people(folder / "fewer.csv", other_rows)
+    bodies = write_bodies(folder / "bodies.jsonl", rows)
+    limit = ("--max-concurrency", str(IN_FLIGHT))
+    return [
+        enter_import("connector import", path, rows),
+        enter_import(f"connector import, {IN_FLIGHT} in flight", path, rows, *limit),
+        enter_bare_loop(f"bare aiohttp loop, {IN_FLIGHT} in flight", bodies, rows),
+        enter_tool(BY_HAND, path, rows),
+        *(enter_tool(tool, fewer, other_rows) for tool in list_tools(other_rows)),
+    ]
+
+
+def show(contestants: Sequence[Contestant], rounds: int, machine: dict[str, object]) -> None:
+    ours, limited, _, by_hand, *_ = contestants
+    print_table(
+        (f"{LATENCY_MS} ms away, {rounds} rounds", *_COLUMNS),
+        [_build_line(each, by_hand) for each in contestants],
+    )
+    print(f"\nbound: {IN_FLIGHT} in flight, {LATENCY_MS} ms each: {BOUND:,.0f}/s")
+    print(
+        f"steady: without the first {PACE_FOUND_S:g} s; the bound and the script are compared by it, where there is one"
+    )
+    for each in contestants:
+        if each.left_out is not None:
+            print(f"left out: {each.name}: {each.left_out}")
+    of_bound = limited.median.steady_per_s / BOUND
+    promises = [
+        at_least(f"of the bound, steady, at {IN_FLIGHT} in flight", _PROMISED_OF_BOUND, of_bound, "{:.1%}"),
+        at_least("times the script by hand, steady", _PROMISED_OF_BY_HAND, _compare(ours, by_hand), "{:.2f} x"),
+    ]
+    print_promises(promises)
+    figures = [
+        {"name": it.name, "rows": it.rows, "left_out": it.left_out, "rounds": [asdict(run) for run in it.runs]}
+        for it in contestants
+    ]
+    print_json("load_latency", machine, promises, latency_ms=LATENCY_MS, bound_per_s=BOUND, contestants=figures)
+
+
+def _build_line(each: Contestant, by_hand: Contestant) -> tuple[str, ...]:
+    median = each.median
+    return (
+        each.name,
+        f"{each.rows:,}",
+        write_number("{:,.0f}", median.per_s),
+        write_number("{:,.0f}", median.steady_per_s),
+        write_number("{:.1%}", median.pace / BOUND),
+        write_number("{:.2f}", _compare(each, by_hand)),
+        write_number("{:,.0f}", median.whole_per_s),
+        write_number("{:.0f}", median.peak_in_flight),
+        write_number("{:,.0f}", median.cpu_us_per_row),
+    )
+
+
+def _compare(one: Contestant, by_hand: Contestant) -> float:
+    """The median, over the rounds, of one's pace by that of the script in the same round."""
+    if one.left_out is not None or by_hand.left_out is not None:
+        return float("nan")
+    pairs = zip(one.runs, by_hand.runs, strict=True)
+    return statistics.median(run.pace / other.pace for run, other in pairs)
+
+
+if __name__ == "__main__":
+    main()

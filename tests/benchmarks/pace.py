@@ -1,0 +1,209 @@
+"""How well the pace that the service allows is found: `connector import` under rate limits that it is not told of.
+
+`python -m tests.benchmarks.pace [--seconds N] [--rounds N]` imports into sandboxes that let 200 requests a second in,
+20 ms away, under each way to count and with Retry-After or without; under the first also by the script by hand, whose
+urllib3 obeys Retry-After. It prints a table and a line of JSON. A run counts from 10 s after its first create, for
+`--seconds` (60); what arrives while a Retry-After runs is counted from the first create to the last.
+
+Promised are 95 % of what is allowed, at most 2 % refused, and nothing sent inside a Retry-After: requests that arrive
+within 100 ms of the 429 were on their way.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from connector.sandbox import SandboxProcess
+from tests.benchmarks.creates import read_creates
+from tests.benchmarks.importing import import_file
+from tests.benchmarks.machine import describe_machine
+from tests.benchmarks.other_tools import BY_HAND, install
+from tests.benchmarks.people import write_people
+from tests.benchmarks.processes import CommandError
+from tests.benchmarks.tables import at_least, at_most, print_json, print_promises, print_table, write_number
+
+RATE = 200  # requests/s
+LATENCY_MS = 20
+
+_AFTER_S = 10.0  # the first fill of the bucket or window, and the search for the pace
+_REST_S = 10.0  # what the file is longer than the window: nobody ends within it
+_POLL_S = 0.05
+_START_WITHIN_S = 120.0
+
+_PROMISED_GOODPUT = 0.95
+_PROMISED_REFUSED = 0.02
+
+LIMITS = tuple(
+    (limiter, retry_after)
+    for limiter in ("bucket", "fixed_window", "sliding_window")
+    for retry_after in ("seconds", "none")
+)
+
+OURS = "connector import"
+
+_COLUMNS = (
+    *("limiter", "Retry-After", "creates/s", "of allowed", "refused"),
+    *("inside a Retry-After", "after 100 ms", "created", "twice"),
+)
+
+Load = Callable[[SandboxProcess], object]
+
+
+class EndedEarlyError(Exception):
+    """A load that ended before it could be measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run; shares are of what is allowed and of what was sent, in the window; the rest is of the whole run."""
+
+    client: str
+    limiter: str
+    retry_after: str
+    goodput: float
+    refused: float
+    inside_retry_after: int
+    after_grace: int
+    created: int
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """What the sandbox had counted by then: creates that succeeded, and of all requests those received and refused."""
+
+    at: float
+    created: int
+    refused: int
+    received: int
+
+
+def measure(client: str, load: Load, limiter: str, retry_after: str, seconds: float) -> Measured:
+    """Let the client load into a sandbox of its own, and look from outside. Raises CommandError and EndedEarlyError."""
+    service = SandboxProcess(rate=RATE, latency_ms=LATENCY_MS, limiter=limiter, retry_after=retry_after)
+    with service as sandbox, ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(load, sandbox)
+        first, last = _watch(sandbox, loading, seconds)
+        loading.result()
+        creates, inside = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
+    received = last.received - first.received
+    return Measured(
+        client,
+        limiter,
+        retry_after,
+        (last.created - first.created) / (last.at - first.at) / RATE,
+        (last.refused - first.refused) / received if received else float("nan"),
+        inside["all"],
+        inside["after_grace"],
+        len(creates.times),
+        creates.duplicates,
+    )
+
+
+def _watch(sandbox: SandboxProcess, loading: Future[object], seconds: float) -> tuple[_Counts, _Counts]:
+    """The counts at both ends of the window."""
+    deadline = time.monotonic() + _START_WITHIN_S
+    while not _count(sandbox).received:
+        if time.monotonic() > deadline:
+            raise EndedEarlyError(f"nothing was sent within {_START_WITHIN_S:g} s")
+        _rest(loading, _POLL_S)
+    _rest(loading, _AFTER_S)
+    first = _count(sandbox)
+    _rest(loading, seconds)
+    return first, _count(sandbox)
+
+
+def _rest(loading: Future[object], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        if loading.done():
+            loading.result()
+            raise EndedEarlyError("it ended before it could be measured")
+        time.sleep(min(_POLL_S, left))
+
+
+def _count(sandbox: SandboxProcess) -> _Counts:
+    stats: dict[str, Any] = sandbox.stats()
+    requests = stats["requests"]
+    created = requests.get("create", {"answers": {}})["answers"].get("200", 0)
+    received = sum(each["received"] for each in requests.values())
+    return _Counts(time.monotonic(), created, stats["limited"], received)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--rounds", type=int, default=1)
+    options = parser.parse_args()
+    machine = describe_machine()
+    rows = int(RATE * (options.seconds + _AFTER_S + _REST_S))
+    measured: list[Measured] = []
+    failed: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_people(Path(folder) / "people.csv", rows)
+        for _ in range(options.rounds):
+            for client, load, limit in list_runs(path, failed):
+                try:
+                    measured.append(measure(client, load, *limit, options.seconds))
+                except (CommandError, EndedEarlyError) as error:
+                    failed.append(f"{client}, {', '.join(limit)}: {error}")
+    show(measured, failed, rows, machine)
+
+
+def list_runs(path: Path, failed: list[str]) -> list[tuple[str, Load, tuple[str, str]]]:
+    """Who loads, how, and under which limit: the script by hand after ours under the first."""
+
+    def load_ours(sandbox: SandboxProcess) -> object:
+        with tempfile.TemporaryDirectory() as state:
+            return import_file(sandbox, path, Path(state))
+
+    ours: list[tuple[str, Load, tuple[str, str]]] = [(OURS, load_ours, limit) for limit in LIMITS]
+    try:
+        by_hand = install(BY_HAND)
+    except CommandError as error:
+        failed.append(f"{BY_HAND.name}: it could not be installed: {error}")
+        return ours
+    return [ours[0], (by_hand.name, lambda sandbox: by_hand.load(sandbox, path), LIMITS[0]), *ours[1:]]
+
+
+def show(measured: list[Measured], failed: list[str], rows: int, machine: dict[str, object]) -> None:
+    print_table((f"{RATE} requests/s allowed", *_COLUMNS), (_build_line(each, rows) for each in measured))
+    for each in failed:
+        print(f"left out: {each}")
+    ours = [each for each in measured if each.client == OURS]
+    is_whole = len({(each.limiter, each.retry_after) for each in ours}) == len(LIMITS)
+    goodput, refused, inside = (
+        pick((getattr(each, name) for each in ours), default=float("nan")) if is_whole else float("nan")
+        for pick, name in ((min, "goodput"), (max, "refused"), (max, "after_grace"))
+    )
+    promises = [
+        at_least("of the allowed rate, in the worst of them", _PROMISED_GOODPUT, goodput, "{:.1%}"),
+        at_most("refused, in the worst of them", _PROMISED_REFUSED, refused, "{:.2%}"),
+        at_most("sent inside a Retry-After, in the worst of them", 0, inside, "{:.0f}"),
+    ]
+    print_promises(promises)
+    print_json("pace", machine, promises, rows=rows, rate=RATE, left_out=failed, runs=list(map(asdict, measured)))
+
+
+def _build_line(each: Measured, rows: int) -> tuple[str, ...]:
+    return (
+        each.client,
+        each.limiter,
+        each.retry_after,
+        f"{each.goodput * RATE:.1f}",
+        f"{each.goodput:.1%}",
+        write_number("{:.2%}", each.refused),
+        f"{each.inside_retry_after:,}",
+        f"{each.after_grace:,}",
+        f"{each.created:,} of {rows:,}",
+        f"{each.duplicates:,}",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""How a benchmark says what it found: a table for people, what was promised, and one line of JSON."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+_ANSWERS = {True: "yes", False: "no", None: "not measured"}
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A figure that the project promises, what was measured, and whether it was kept: None if it was not measured."""
+
+    what: str
+    promised: str
+    measured: str
+    value: float
+    is_kept: bool | None
+
+
+def at_least(what: str, bound: float, measured: float, form: str) -> Promise:
+    """A promise of `bound` or more; `form` writes either number. What is NaN was not measured."""
+    return _compare(what, ">=", bound, measured, form, is_kept=measured >= bound)
+
+
+def at_most(what: str, bound: float, measured: float, form: str) -> Promise:
+    """A promise of `bound` or less."""
+    return _compare(what, "<=", bound, measured, form, is_kept=measured <= bound)
+
+
+def write_number(form: str, number: float) -> str:
+    """The number in that form, or a dash for NaN."""
+    return "-" if math.isnan(number) else form.format(number)
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """The first column to the left, the others to the right, each as wide as it needs to be."""
+    lines = [tuple(header), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        first, *others = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        aligned = (cell.strip().rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        print("  ".join([first, *aligned]).rstrip())
+
+
+def print_promises(promises: Iterable[Promise]) -> None:
+    """A table of them, after a blank line."""
+    print()
+    kept = ((each.what, each.promised, each.measured, _ANSWERS[each.is_kept]) for each in promises)
+    print_table(("promise", "promised", "measured", "kept"), kept)
+
+
+def print_json(benchmark: str, machine: Mapping[str, object], promises: Iterable[Promise], **values: object) -> None:
+    """The same, and what it was measured on, as one line; a number that is none is null."""
+    given = {"benchmark": benchmark, **values, "promises": [asdict(each) for each in promises], **machine}
+    print(json.dumps(_clean(given), allow_nan=False))
+
+
+def _compare(what: str, sign: str, bound: float, measured: float, form: str, *, is_kept: bool) -> Promise:
+    kept = None if math.isnan(measured) else is_kept
+    return Promise(what, f"{sign} {form.format(bound)}", write_number(form, measured), measured, kept)
+
+
+def _clean(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _clean(each) for name, each in value.items()}
+    return [_clean(each) for each in value] if isinstance(value, list | tuple) else value
