@@ -38,10 +38,9 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """The first column to the left, the others to the right, each as wide as it needs to be."""
     lines = [tuple(header), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        first, *others = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        aligned = (cell.strip().rjust(width) for cell, width in zip(others, widths[1:], strict=True))
-        print("  ".join([first, *aligned]).rstrip())
+    for first, *others in lines:
+        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        print("  ".join([first.ljust(widths[0]), *cells]).rstrip())
 
 
 def print_promises(promises: Iterable[Promise]) -> None:
