@@ -16,6 +16,7 @@ from enum import Enum
 from math import inf
 
 from connector.pace.deliveries import Deliveries
+from connector.pace.noise import Noise
 from connector.pace.pauses import Pauses
 from connector.pace.refused import Pressure, Row
 from connector.pace.trip_time import TripTime
@@ -41,6 +42,7 @@ _LAST_PROBE_S = 1.0
 _RARER = 1.3
 _SLACK_S = 0.005  # a sender that wakes up late makes up for so much
 _NOT_BINDING = 4.0  # a rate so many times what is served is not what holds the requests back: it need not grow
+_RESTORED = 1.3  # times the estimate, when cutting has turned out to be in vain
 _HAIR_S = 1e-9  # sums of floats may miss a moment by rounding
 
 
@@ -62,7 +64,7 @@ class RateController:
         self._ceiling = ceiling
         self._estimate = inf  # what the limiter is taken to allow, requests/s
         self._deliveries, self._row, self._windows = Deliveries(), Row(), Windows()
-        self._pauses = Pauses()
+        self._pauses, self._noise = Pauses(), Noise()
         self._pressure = Pressure(self._deliveries)
         self._began_at: float | None = None
         self._due_at = -inf  # the next request's time, by the rate
@@ -72,6 +74,7 @@ class RateController:
         self._cut_at = -inf  # when the rate was last cut
         self._cycle_at = 0.0  # when the request was sent whose refusal led to that
         self._refused_at = -inf  # when the last refusal came
+        self._highest = inf  # the estimate before the present row of cuts
         self._unused = 0.0  # requests that were allowed in this cycle and not sent, by the time it grew
         self._probe_s: float | None = None  # between single probes; None unless all is refused
 
@@ -98,6 +101,8 @@ class RateController:
         if self._probe_s is not None and sent_at > self._row.last_at:
             self._end_block(sent_at, now)
         self._row.end()
+        if sent_at >= self._cut_at:
+            self._noise.note_served()
         if self.phase is Phase.START:
             self._served_in_step += 1
             if self._served_in_step >= max(2.0, self.rate * self.trip.mean_s / 2):
@@ -113,16 +118,14 @@ class RateController:
             return
         if self.phase is Phase.HOLD and self._row.is_block(self._windows, self.trip.mean_s):
             self._probe_s = max(_FIRST_PROBE_S, 2 / self.rate)
-        elif sent_at < self._cut_at:
-            return
-        elif self.phase is Phase.START:
-            self._cut(self._read_last_second(sent_at), sent_at, now)
-        elif self.phase is Phase.GROW:
-            self._cut(self._judge_rise(sent_at), sent_at, now)
-        elif retry_after_s:
-            self._cut(self._judge_paused(sent_at), sent_at, now)
-        else:
-            self._judge_fall(sent_at, now)
+        elif sent_at >= self._cut_at:
+            self._noise.note_refused()
+            if self.phase is Phase.HOLD:
+                self._judge_fall(sent_at, now, is_paused=bool(retry_after_s))
+            elif self.phase is Phase.GROW and not self._noise.explains():
+                self._cut(self._judge_rise(sent_at), sent_at, now)
+            elif self.phase is Phase.START and not self._noise.explains_start():
+                self._cut(self._read_last_second(sent_at), sent_at, now)
 
     # Moving on, when the time has come
 
@@ -142,9 +145,14 @@ class RateController:
 
     def _is_calm(self, now: float) -> bool:
         """Whether nothing that was sent since the cut has been refused for a window."""
-        return self._refused_at <= self._cut_at or now >= self._refused_at + self.trip.mean_s + self._windows.length_s
+        return (
+            self._refused_at <= self._cut_at
+            or self._noise.explains()
+            or now >= self._refused_at + self.trip.mean_s + self._windows.length_s
+        )
 
     def _begin_growth(self, now: float) -> None:
+        self._noise.note_calm()
         told_until = now - self.trip.mean_s - self.trip.margin_s
         told = self._estimate * (told_until - self._cycle_at) - self._deliveries.count(self._cycle_at, told_until)
         self._unused = max(0.0, told + (1 - _ROOM) * self._estimate * (now - told_until))
@@ -155,6 +163,7 @@ class RateController:
         further = _FURTHER ** max(0, self._step - len(_STEPS) + 1)
         self._set_rate(self._estimate * _STEPS[min(self._step, len(_STEPS) - 1)] * further)
         self._since = now
+        self._noise.begin()
 
     def _step_s(self) -> float:
         of_window = self._windows.length_s / (4 if self._step < len(_STEPS) else 10) if self._windows.is_long else 0.0
@@ -170,6 +179,7 @@ class RateController:
         if self.rate * (now - self._since) < _NOT_BINDING * self._served_in_step:
             self._set_rate(2 * self.rate)
         self._since, self._served_in_step = now, 0
+        self._noise.begin()
 
     # What a refusal says
 
@@ -194,13 +204,23 @@ class RateController:
         explained = max(served / cycle_s, self._estimate)
         return max(min(just_served, _UNEXPLAINED * explained), self._estimate)
 
-    def _judge_fall(self, sent_at: float, now: float) -> None:
-        measured = self._pressure.measure(sent_at - self.trip.margin_s, self._windows, self._estimate)
-        if measured is not None:
-            before = self._estimate
-            self._cut(measured if measured < 0.985 * before else 0.975 * before, sent_at, now)
-            if measured < _FALL * before:
-                self._set_rate(_ROOM_AFTER_FALL * self._estimate)
+    def _judge_fall(self, sent_at: float, now: float, *, is_paused: bool) -> None:
+        """Refused while holding: cut to what is served, once that can be told, unless cutting has not helped."""
+        if is_paused:
+            measured: float | None = self._judge_paused(sent_at)
+        else:
+            measured = self._pressure.measure(sent_at - self.trip.margin_s, self._windows, self._estimate)
+        if measured is None or self._noise.explains() or self._noise.is_to_be_seen(is_paused=is_paused):
+            return
+        if self._noise.is_left(is_paused=is_paused):
+            self._cut(min(self._highest, _RESTORED * self._estimate), sent_at, now)
+            return
+        before = self._estimate
+        self._highest = before if self._noise.is_first_cut else max(self._highest, before)
+        self._noise.note_cut()
+        self._cut(measured if measured < 0.985 * before else 0.975 * before, sent_at, now)
+        if measured < _FALL * before:
+            self._set_rate(_ROOM_AFTER_FALL * self._estimate)
 
     def _judge_paused(self, sent_at: float) -> float:
         """The new estimate, refused while holding, and a pause asked for: no two refusals to measure between.
