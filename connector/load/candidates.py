@@ -1,11 +1,10 @@
 """Rows on their way to become requests: columns until the last moment, then objects for those to be created."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -13,10 +12,10 @@ from connector.extract import Chunk
 from connector.fields import BY_NAME, normalise_identity
 from connector.ledger import Base, Intent
 from connector.plan.digests import Digests, split_digests
-from connector.protocol.wire import encode_subscriber
+from connector.protocol.wire import encode_subscriber, plan_encoding
 from connector.states import State
 
-_BUILT_AT_ONCE = 512  # rows made into objects together: enough that column access costs nothing, few enough to hold
+_READ_AT_ONCE = 1024  # rows taken out of their columns together: enough that it costs nothing, few enough to hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +43,19 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One subscriber to be created; `name` is its identity in normal form, `sent` the values that its body holds."""
+    """One subscriber to be created; `sent` are the values that its body holds."""
 
     intent: Intent
-    name: str
     sent: dict[str, object]
     take_row: Callable[[], Row] | None = None  # None: no row of this run, but an unknown that an earlier one left
     left: State = State.NONE  # what its entry is before it is sent: NONE, REJECTED, or UNKNOWN and proved absent
     refused: tuple[int, str] | None = None  # status and words of a refusal that stands again if this is never sent
-    known_until: float = float("inf")  # monotonic: until then what a look said of them may be relied on (design 4.7)
+    known_until: float = inf  # monotonic: until then what a look said of them may be relied on (design 4.7)
+
+    @property
+    def name(self) -> str:
+        """Its identity in normal form."""
+        return normalise_identity(self.intent.field, str(self.sent[self.intent.field]))
 
 
 def take_row(chunk: Chunk, position: int) -> Row:
@@ -66,6 +69,17 @@ def take_row(chunk: Chunk, position: int) -> Row:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Some rows out of their columns: a tuple for each, in the order of `columns`, and what belongs to each."""
+
+    columns: list[str]
+    rows: list[tuple[object, ...]]
+    positions: list[int]
+    identities: list[bytes]
+    fingerprints: list[bytes]
+
+
 class CandidateStream:
     """The chosen rows of a chunk, made into candidates a few at a time, with the base as it is known by then."""
 
@@ -73,34 +87,45 @@ class CandidateStream:
         """`chosen` are places in `planned.subscribers` (0-based), `left` the state of each one's entry."""
         self._planned, self._chosen, self._left, self._identity = planned, chosen, left, identity
         self._next = 0
+        self._cells = self._read(0, 0)
+        self._first = 0  # which of the chosen the first of the cells is
+        self._plan = plan_encoding([*self._cells.columns, "base_id", "base_name"])
 
     @property
     def rest(self) -> Sequence[int]:
         """The places that have not been taken."""
         return self._chosen[self._next :]
 
-    def take(self, number: int, base: Base, known_until: float = float("inf")) -> list[Candidate]:
+    def take(self, number: int, base: Base, known_until: float = inf) -> list[Candidate]:
         """The next candidates, at most `number`, to be sent by `known_until` (monotonic); empty at the end."""
-        places = self._chosen[self._next : self._next + min(number, _BUILT_AT_ONCE)]
-        self._next += len(places)
-        return list(self._build(places, base, known_until)) if places else []
+        end = min(self._next + number, len(self._chosen))
+        if end > self._first + len(self._cells.rows):
+            self._first = self._next
+            self._cells = self._read(self._next, max(end, self._next + _READ_AT_ONCE))
+        begin, self._next = self._next, end
+        name, value = ("base_id", base.service_id) if base.service_id is not None else ("base_name", base.name)
+        reference: dict[str, object] = {name: value}
+        return [self._build(at, reference, known_until) for at in range(begin, end)]
 
-    def _build(self, places: Sequence[int], base: Base, known_until: float) -> Iterator[Candidate]:
-        part = self._planned.subscribers.iloc[list(places)]
-        identities = split_digests(self._planned.identities[list(places)])
-        fingerprints = split_digests(self._planned.fingerprints[list(places)])
-        reference = {"base_id": base.service_id} if base.service_id is not None else {"base_name": base.name}
+    def _read(self, begin: int, end: int) -> _Cells:
+        planned, places = self._planned, list(self._chosen[begin:end])
+        part = planned.subscribers.iloc[places]
         columns = [name for name in part.columns if name in BY_NAME]
         values = [pa.array(part[name], from_pandas=True).to_pylist() for name in columns]
-        positions: npt.NDArray[np.int64] = part.index.to_numpy()
-        for order, cells in enumerate(zip(*values, strict=True)):
-            sent = reference | {name: cell for name, cell in zip(columns, cells, strict=True) if cell is not None}
-            intent = Intent(identities[order], fingerprints[order], encode_subscriber(sent), self._identity)
-            name = normalise_identity(self._identity, str(sent[self._identity]))
-            position = int(positions[order])
-            find_row = partial(take_row, self._planned.chunk, position)
-            left = self._left[places[order]]
-            yield Candidate(intent, name, sent, find_row, left, known_until=known_until)
+        rows = list(zip(*values, strict=True))
+        identities = split_digests(planned.identities[places])
+        return _Cells(columns, rows, part.index.tolist(), identities, split_digests(planned.fingerprints[places]))
+
+    def _build(self, at: int, reference: dict[str, object], known_until: float) -> Candidate:
+        order, cells = at - self._first, self._cells
+        sent = reference.copy()
+        for name, cell in zip(cells.columns, cells.rows[order], strict=True):
+            if cell is not None:
+                sent[name] = cell
+        body = encode_subscriber(sent, self._plan)
+        intent = Intent(cells.identities[order], cells.fingerprints[order], body, self._identity)
+        find_row = partial(take_row, self._planned.chunk, cells.positions[order])
+        return Candidate(intent, sent, find_row, self._left[self._chosen[at]], known_until=known_until)
 
 
 class CandidateList:

@@ -149,7 +149,7 @@ class _Retry:
         again = build_again(entry, sent, entry.fingerprint, session.journal.base, State.REJECTED)
         refused = entry.status or 0, entry.message or ""
         row = partial(self._write, entry)
-        return Candidate(again.intent, again.name, again.sent, row, State.REJECTED, refused, known_until)
+        return Candidate(again.intent, again.sent, row, State.REJECTED, refused, known_until)
 
     def _doubt(self, entry: Unfinished) -> None:
         self._finisher.open -= 1

@@ -12,7 +12,6 @@ settled in the next round.
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from connector.fields import normalise_identity
 from connector.ledger import Base, Intent, Ledger, Unfinished
 from connector.load.candidates import Candidate, CandidateList, Row
 from connector.load.creating import Take
@@ -241,4 +240,4 @@ def build_again(entry: Unfinished, sent: dict[str, object], fingerprint: bytes, 
     if base.service_id is not None:
         sent = {name: value for name, value in sent.items() if name != "base_name"} | {"base_id": base.service_id}
     intent = Intent(entry.identity, fingerprint, encode_subscriber(sent), entry.field)
-    return Candidate(intent, normalise_identity(entry.field, str(sent[entry.field])), sent, left=left)
+    return Candidate(intent, sent, left=left)

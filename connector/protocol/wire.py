@@ -3,12 +3,12 @@
 It checks types, not rules: those are validation's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import orjson
 
-from connector.fields import BY_NAME, FIELDS, Field, Kind
+from connector.fields import BY_NAME, FIELDS, NAMES, Field, Kind
 
 _SENT: Final = tuple(field for field in FIELDS if field.is_sent)
 _TEXT_KINDS: Final = frozenset({Kind.TEXT, Kind.NULLABLE_TEXT, Kind.EMAIL, Kind.GENDER, Kind.COUNTRY, Kind.DATE})
@@ -21,15 +21,23 @@ def _sent_type(field: Field) -> type:
     return {Kind.NUMBER: int, Kind.ZIP: int, Kind.FLAG: bool, Kind.TAGS: list}[field.kind]
 
 
-# (column, the object it lives in or "", its key there, its type): looked through once for each row that is sent.
-_PLAN: Final = tuple(
+Plan = tuple[tuple[str, str, str, type], ...]
+"""(column, the object it lives in or "", its key there, its type) of fields that may be sent, in the table's order."""
+
+_PLAN: Final[Plan] = tuple(
     (field.name, field.path[0] if len(field.path) > 1 else "", field.path[-1], _sent_type(field)) for field in _SENT
 )
 _READ: Final = tuple((field.name, field.path[0] if len(field.path) > 1 else "", field.path[-1]) for field in FIELDS)
 _PARENTS: Final = tuple(dict.fromkeys(field.path[0] for field in FIELDS if len(field.path) > 1))
 
 
-def encode_subscriber(values: Mapping[str, object]) -> bytes:
+def plan_encoding(names: Iterable[str]) -> Plan:
+    """What `encode_subscriber` has to look at where no other fields than these are ever given."""
+    given = frozenset(names)
+    return tuple(each for each in _PLAN if each[0] in given)
+
+
+def encode_subscriber(values: Mapping[str, object], plan: Plan = _PLAN) -> bytes:
     """The whole body of a create (api.md 4.2), in the table's field order, so that equal values make equal bytes.
 
     `values` by field name; missing and None are left out, and so are `id` and names that are no field's. Numbers of
@@ -37,7 +45,7 @@ def encode_subscriber(values: Mapping[str, object]) -> bytes:
     included) or one that JSON cannot hold.
     """
     subscriber: dict[str, object] = {}
-    for name, parent, key, expected in _PLAN:
+    for name, parent, key, expected in plan:
         value = values.get(name)
         if value is None:
             continue
@@ -94,13 +102,18 @@ def altered_fields(sent: Mapping[str, object], answered: Mapping[str, object]) -
     Both flat by field name. By the normalisation rules of api.md 2.1 these are equal: a Zip as number and as text; an
     empty State, Line3 or Gender and none at all. A base named by its id as well is known by the id alone.
     """
-    return tuple(
-        name
-        for name, *_ in _PLAN
-        if (value := sent.get(name)) is not None
-        and not (name == "base_name" and sent.get("base_id") is not None)
-        and not _is_same(BY_NAME[name].kind, value, answered.get(name))
-    )
+    altered = []
+    for name, value in sent.items():
+        if value is None:
+            continue
+        other = answered.get(name)
+        if type(value) is type(other) and value == other:  # nearly always
+            continue
+        if name == "base_name" and sent.get("base_id") is not None:
+            continue
+        if not _is_same(BY_NAME[name].kind, value, other):
+            altered.append(name)
+    return tuple(sorted(altered, key=NAMES.index)) if altered else ()
 
 
 def _is_same(kind: Kind, sent: object, answered: object) -> bool:

@@ -1,5 +1,6 @@
 """Options that several commands take, and what becomes of the report that a command ends with."""
 
+import gc
 import json
 import os
 import sys
@@ -78,7 +79,17 @@ def run_flow(flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], outp
         with stop_on_signals() as stop, show_progress(output.console, is_quiet=output.is_quiet) as progress:
             return await flow(stop, progress)
 
+    _spare_collecting()
     return uvloop.run(run())
+
+
+def _spare_collecting() -> None:
+    """Have Python look for garbage in circles less often: it cost 50 µs a create, of 360, measured.
+
+    What is loaded by now is never garbage; what a run makes is nearly all freed by its counts.
+    """
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def finish(report: Report, output: Output) -> NoReturn:

@@ -12,9 +12,7 @@ from connector.states import Event
 BY_ID = Base(1, "account", 7, None)
 BY_NAME = Base(1, "account", None, "News")
 WHOLE = Base(1, "account", 7, "News")
-CANDIDATE = Candidate(
-    Intent(b"i" * 16, b"f" * 8, b""), "ann@example.com", {"base_id": 7, "email": "Ann@example.com", "first_name": "Ann"}
-)
+CANDIDATE = Candidate(Intent(b"i" * 16, b"f" * 8, b""), {"base_id": 7, "email": "Ann@example.com", "first_name": "Ann"})
 
 
 def answer(**values: object) -> Created:
