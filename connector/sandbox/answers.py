@@ -21,13 +21,17 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A status, a body, and headers beyond Content-Type and Content-Length; `wait_s` is what a Retry-After asks for."""
+    """A status, a body, and headers beyond Content-Type and Content-Length.
+
+    `wait_s` is what a Retry-After asks for, from the answer on; `wait_until` (wall clock) where it names a date.
+    """
 
     status: int
     body: bytes
     content_type: bytes = JSON
     headers: tuple[tuple[str, str], ...] = ()
     wait_s: float = 0.0
+    wait_until: float | None = None
 
 
 NO_ANSWER = Answer(0, b"")

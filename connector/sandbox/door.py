@@ -87,9 +87,8 @@ def refuse_for(state: State, wait_s: float, message: str) -> Answer:
     if wanted == "none":
         return build_error(shape, 429, message)
     if wanted == "seconds":
-        header, shown_s = str(math.ceil(wait_s)), float(math.ceil(wait_s))
-    else:
-        wall = state.wall()
-        until = math.ceil(wall + wait_s)  # a date has no fractions: never earlier than the wait asks for
-        header, shown_s = format_datetime(datetime.fromtimestamp(until, UTC), usegmt=True), until - wall
-    return replace(build_error(shape, 429, message, (("Retry-After", header),)), wait_s=shown_s)
+        seconds = math.ceil(wait_s)
+        return replace(build_error(shape, 429, message, (("Retry-After", str(seconds)),)), wait_s=float(seconds))
+    until = math.ceil(state.wall() + wait_s)  # a date has no fractions: never earlier than the wait asks for
+    header = format_datetime(datetime.fromtimestamp(until, UTC), usegmt=True)
+    return replace(build_error(shape, 429, message, (("Retry-After", header),)), wait_until=float(until))

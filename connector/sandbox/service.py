@@ -188,8 +188,10 @@ class Service:
         """Answers, and counts what the client can see of it."""
         label = _LABELS.get(ending) or str(answer.status)
         self._state.stats.note_answered(operation, "gone" if peer.is_gone else label)
-        if answer.wait_s:
-            self._state.stats.note_retry_after(self._state.clock(), answer.wait_s)
+        state = self._state
+        wait_s = answer.wait_s if answer.wait_until is None else answer.wait_until - state.wall()
+        if wait_s > 0:
+            state.stats.note_retry_after(state.clock(), wait_s)
         peer.finish(answer, ending, self._state.settings.cut_by)
 
 

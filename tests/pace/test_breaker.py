@@ -1,0 +1,93 @@
+"""The breaker: when a service that does not answer is asked again, and when no more."""
+
+from math import inf
+
+import pytest
+
+from connector.pace import Breaker
+
+
+def break_open(at: float = 0.0) -> Breaker:
+    breaker = Breaker()
+    for _ in range(10):
+        breaker.note_failure(at, at)
+    return breaker
+
+
+@pytest.mark.parametrize(("failures", "is_open"), [(0, False), (9, False), (10, True)])
+def test_it_opens_after_ten_failures_in_a_row(failures: int, is_open: bool) -> None:
+    breaker = Breaker()
+    for _ in range(failures):
+        breaker.note_failure(0.0, 1.0)
+    assert breaker.is_open is is_open
+    assert (breaker.admit(1.0) == 0) is not is_open
+
+
+def test_one_answer_among_failures_keeps_it_closed() -> None:
+    breaker = Breaker()
+    for _ in range(3):
+        for _ in range(9):
+            breaker.note_failure(0.0, 1.0)
+        breaker.note_well()
+    assert not breaker.is_open
+
+
+def test_open_it_lets_one_probe_out_at_a_time() -> None:
+    breaker = break_open()
+    assert breaker.admit(0.5) == 0.5
+    assert breaker.admit(1.0) == 0.0
+    assert breaker.admit(1.0) == inf
+    breaker.note_well()
+    assert breaker.admit(1.0) == 0.0
+    assert breaker.admit(1.0) == 0.0
+
+
+def test_each_probe_that_fails_is_followed_by_a_longer_wait() -> None:
+    breaker, now, waits = break_open(), 0.0, []
+    for _ in range(7):
+        waits.append(breaker.admit(now))
+        now += waits[-1]
+        assert breaker.admit(now) == 0.0
+        breaker.note_failure(now, now)
+    assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
+
+
+def test_what_left_before_it_opened_says_nothing_of_the_probe() -> None:
+    breaker = break_open(at=5.0)
+    breaker.admit(6.0)
+    breaker.note_failure(4.0, 6.5)
+    assert breaker.admit(7.0) == inf
+    breaker.note_failure(6.0, 7.0)
+    assert breaker.admit(7.0) == 2.0
+
+
+def test_a_probe_that_was_given_up_does_not_keep_it_shut_for_ever() -> None:
+    breaker = break_open()
+    breaker.admit(1.0)
+    breaker.note_gone(1.0, 1.0)
+    assert breaker.admit(1.0) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("failures", "has_given_up"),
+    [
+        ([0.0, 59.0], False),
+        ([0.0, 60.0], True),
+        ([60.0], False),
+        ([0.0, 30.0, 60.0], True),
+    ],
+)
+def test_it_gives_up_when_nothing_was_answered_for_a_minute(failures: list[float], has_given_up: bool) -> None:
+    breaker = Breaker()
+    for at in failures:
+        breaker.note_failure(at, at)
+    assert breaker.has_given_up(failures[-1]) is has_given_up
+
+
+def test_an_answer_begins_the_minute_anew() -> None:
+    breaker = Breaker()
+    breaker.note_failure(0.0, 0.0)
+    breaker.note_well()
+    breaker.note_failure(50.0, 50.0)
+    breaker.note_failure(70.0, 70.0)
+    assert not breaker.has_given_up(70.0)

@@ -1,0 +1,76 @@
+"""A service that is down (design, section 6): the run ends within two minutes, nobody is lost, the next finishes it."""
+
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from connector.load import LoadPolicy
+from tests.simulation.memory_ledger import Ledgers
+from tests.simulation.network import Weather
+from tests.simulation.people import People
+from tests.simulation.rows import Cells, Source, prepare_nights
+from tests.simulation.scenario import Night, Scenario, Storm
+from tests.simulation.simulate import Result, simulate
+
+PEOPLE = 400
+DOWN_AFTER_S = 2.0
+OUTAGES = {
+    "refuses connections": Storm(weather=Weather(refused=1.0), after_s=DOWN_AFTER_S),
+    "fails before it stores": Storm({"error_before": 1.0}, after_s=DOWN_AFTER_S),
+    "fails after it stored": Storm({"error_after": 1.0}, after_s=DOWN_AFTER_S),
+    "hangs": Storm({"hang_after": 1.0}, after_s=DOWN_AFTER_S),
+    "cuts connections": Storm({"drop_before": 1.0}, after_s=DOWN_AFTER_S),
+}
+
+
+def play(storm: Storm) -> Result:
+    """One night with the storm, and one after it."""
+    people = People("email")
+    for _ in range(PEOPLE):
+        people.add(Random(3))
+    people.persons = {each: replace(who, spellings=(f"{each}@x.org",)) for each, who in people.persons.items()}
+    rows = [Cells(each.number, each.spellings[0], "", "Ann", "Lee") for each in people.persons.values()]
+    portions = prepare_nights([Source([rows])] * 2, "email")
+    nights = (Night(portions[0], 1.0, storm=storm), Night(portions[1], 3600.0))
+    scenario = Scenario(
+        seed=3,
+        settings={"latency_ms": 50, "rate": 50, "duplicates": "accept"},
+        people=people,
+        policy=LoadPolicy(quiet_period_s=10.0),
+        nights=nights,
+    )
+    return simulate(scenario, Ledgers())
+
+
+@pytest.mark.parametrize("outage", OUTAGES)
+def test_the_run_ends_within_two_minutes_and_the_next_one_finishes(outage: str) -> None:
+    result = play(OUTAGES[outage])
+    first, second = result.world.played
+    assert first.report is not None
+    assert second.report is not None
+    assert "run again" in (first.report.reason or "")
+    assert first.ended_at - first.began_at - DOWN_AFTER_S <= 120
+    assert 0 < sum(1 for each in result.world.record.stored if each.at < first.ended_at) < PEOPLE
+    assert (second.report.reason, result.faults) == (None, [])
+
+
+def test_a_service_that_comes_back_within_a_minute_does_not_end_the_run() -> None:
+    storm = replace(OUTAGES["refuses connections"], until_s=DOWN_AFTER_S + 30.0)
+    result = play(storm)
+    first = result.world.played[0]
+    assert first.report is not None
+    assert (first.report.reason, result.faults) == (None, [])
+
+
+def test_while_it_is_down_only_single_probes_leave() -> None:
+    result = play(OUTAGES["fails before it stores"])
+    first = result.world.played[0]
+    lost = [
+        call
+        for call in result.world.record.calls
+        if call.operation == "create" and first.began_at + DOWN_AFTER_S + 5 < call.sent_at < first.ended_at
+    ]
+    assert 3 <= len(lost) <= 12
+    assert all(later.sent_at - sooner.sent_at > 0.9 for sooner, later in pairwise(lost))
