@@ -3,7 +3,7 @@
 import heapq
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import inf
@@ -15,6 +15,9 @@ SHARED = "shared"  # a bucket that another client draws on as well
 _OTHERS = 0.5  # what the other client takes, as a share of what is left to us
 _JITTER = 0.05
 _WINDOWS_BEGIN_WITHIN_S = 60.0
+_HAIR_S = 1e-12
+
+_Happening = Callable[[float, float], None]  # now, and when the request was sent
 
 
 class Client(Protocol):
@@ -38,8 +41,8 @@ class Client(Protocol):
 class World:
     """A limit of `kind` whose rate changes at the times of `steps` ((s, requests/s), the first at 0).
 
-    `rtt_s` is a round trip that waits for nothing; with a `capacity`, so many requests are worked on at once, each for
-    all that time, and the others wait.
+    `rtt_s` is a round trip that waits for nothing, and `rtt_steps` what it becomes later ((s, s)); with a `capacity`,
+    so many requests are worked on at once, each for the second half of that time, and the others wait.
     """
 
     kind: str
@@ -48,6 +51,7 @@ class World:
     window_s: float = 1.0
     retry_after_s: float | None = None
     capacity: float = inf
+    rtt_steps: Sequence[tuple[float, float]] = ()
 
     def build(self, rate: float) -> Limiter:
         """The limiter at one step."""
@@ -76,8 +80,9 @@ class _Run:
     def __init__(self, client: Client, world: World, seconds: float, rng: random.Random) -> None:
         self._client, self._world, self._seconds, self._random = client, world, seconds, rng
         self._offset = rng.uniform(0, _WINDOWS_BEGIN_WITHIN_S)
-        self._steps = list(world.steps)
-        self._events: list[tuple[float, int, str, float]] = []
+        self._steps, self._rtt_steps = deque(world.steps), deque(world.rtt_steps)
+        self._rtt_s = world.rtt_s
+        self._events: list[tuple[float, int, _Happening, float]] = []
         self._number = count()
         self._under_way = 0
         self._worked_on = 0
@@ -89,33 +94,40 @@ class _Run:
         self._take_step()
         self._send(0.0)
         if self._world.kind == SHARED:
-            self._add(0.0, "other")
+            self._add(0.0, self._on_other)
         while self._events:
-            now, _, what, sent_at = heapq.heappop(self._events)
+            now, _, happen, sent_at = heapq.heappop(self._events)
             if now > self._seconds:
                 break
             while self._steps and now >= self._steps[0][0]:
                 self._take_step()
-            getattr(self, f"_on_{what}")(now, sent_at)
+            while self._rtt_steps and now >= self._rtt_steps[0][0]:
+                _, self._rtt_s = self._rtt_steps.popleft()
+            happen(now, sent_at)
         return self._trips
 
     def _take_step(self) -> None:
-        _, self._rate = self._steps.pop(0)
+        _, self._rate = self._steps.popleft()
         self._limiter = self._world.build(self._rate)
 
-    def _add(self, at: float, what: str, sent_at: float = 0.0) -> None:
-        heapq.heappush(self._events, (at, next(self._number), what, sent_at))
+    def _add(self, at: float, happen: _Happening, sent_at: float = 0.0) -> None:
+        heapq.heappush(self._events, (at, next(self._number), happen, sent_at))
 
     def _send(self, now: float) -> None:
         """Send all that may leave now, and come again when the next one may."""
         while self._under_way < self._client.allowed:
             wait_s = self._client.admit(now)
             if wait_s > 0:
-                self._due = now + wait_s
-                self._add(self._due, "due")
+                self._plan(now, now + wait_s)
                 return
             self._under_way += 1
-            self._add(now + self._world.rtt_s / 2, "arrival", now)
+            self._add(now + self._rtt_s / 2, self._on_arrival, now)
+
+    def _plan(self, now: float, due: float) -> None:
+        """Come again then, unless that is planned already."""
+        if not now < self._due <= due + _HAIR_S:
+            self._due = due
+            self._add(due, self._on_due)
 
     def _on_due(self, now: float, _sent_at: float) -> None:
         if now == self._due:  # else planned anew since
@@ -123,7 +135,7 @@ class _Run:
 
     def _on_arrival(self, now: float, sent_at: float) -> None:
         if self._limiter.admit(now + self._offset) > 0:
-            self._add(now + self._draw_way_back(), "refused", sent_at)
+            self._add(now + self._draw_way_back(), self._on_refused, sent_at)
         elif self._worked_on < self._world.capacity:
             self._work_on(now, sent_at)
         else:
@@ -131,10 +143,10 @@ class _Run:
 
     def _work_on(self, now: float, sent_at: float) -> None:
         self._worked_on += 1
-        self._add(now + self._draw_way_back(), "served", sent_at)
+        self._add(now + self._draw_way_back(), self._on_served, sent_at)
 
     def _draw_way_back(self) -> float:
-        return self._world.rtt_s / 2 * self._random.uniform(1 - _JITTER, 1 + _JITTER)
+        return self._rtt_s / 2 * self._random.uniform(1 - _JITTER, 1 + _JITTER)
 
     def _on_served(self, now: float, sent_at: float) -> None:
         self._worked_on -= 1
@@ -149,7 +161,7 @@ class _Run:
 
     def _on_other(self, now: float, _sent_at: float) -> None:
         self._limiter.admit(now + self._offset)
-        self._add(now + self._random.uniform(0.5, 1.5) / (self._rate * _OTHERS), "other")
+        self._add(now + self._random.uniform(0.5, 1.5) / (self._rate * _OTHERS), self._on_other)
 
     def _end_trip(self, trip: Trip) -> None:
         self._under_way -= 1

@@ -1,0 +1,54 @@
+"""What trips come to: how much was served and refused in a stretch, by the time of sending, and when a rate was met."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from tests.pace.world import Trip
+
+MET = 0.85  # of a rate, over a second, or over the time of ten requests where that is longer
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What was sent in a stretch: how much of it was served, and how much the limiter would have allowed."""
+
+    served: int
+    refused: int
+    allowed: float
+
+    @property
+    def goodput(self) -> float:
+        """What was served, as a share of what is allowed."""
+        return self.served / self.allowed
+
+    @property
+    def refusals(self) -> float:
+        """What was refused, as a share of what was sent."""
+        return self.refused / max(1, self.served + self.refused)
+
+
+def count(trips: Iterable[Trip], rate: float, since: float, until: float) -> Count:
+    """Of what was sent in [since, until) (s)."""
+    answers = [trip.is_served for trip in trips if since <= trip.sent_at < until]
+    return Count(sum(answers), len(answers) - sum(answers), rate * (until - since))
+
+
+def add(counts: Sequence[Count]) -> Count:
+    """Several counts as one."""
+    return Count(sum(x.served for x in counts), sum(x.refused for x in counts), sum(x.allowed for x in counts))
+
+
+def find_met_s(trips: Iterable[Trip], rate: float, since: float) -> float:
+    """How long after `since` the first stretch ends in which the rate is met; inf if none does."""
+    length_s = max(1.0, 10 / rate)
+    last = deque[float]()
+    for trip in trips:
+        if trip.is_served and trip.answered_at > since:
+            last.append(trip.answered_at)
+            while last[0] < trip.answered_at - length_s:
+                last.popleft()
+            if len(last) >= MET * rate * length_s:
+                return trip.answered_at - since
+    return inf

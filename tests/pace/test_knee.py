@@ -1,0 +1,63 @@
+"""How many are under way where the service works on so many at once: enough to keep it busy, and no queue before it."""
+
+from math import inf
+from statistics import median
+
+import pytest
+
+from tests.pace.clients import Both
+from tests.pace.measures import count
+from tests.pace.world import Trip, World, run
+
+SEEDS = range(2)
+# How soon it is found (s), and how long a round trip then takes, in the median, in unloaded ones. Where four are worked
+# on at once, what is tried first waits already, and the least that is known is too much; by measuring: 1.5, 1.6, 1.9.
+PROMISED = (10.0, 1.5)
+OF_FOUR = {0.02: (10.0, 1.7), 0.1: (10.0, 1.8), 0.5: (25.0, 2.2)}
+
+
+def read_capacity(world: World) -> float:
+    """Requests/s: each is worked on for half a round trip."""
+    return world.capacity / (world.rtt_s / 2)
+
+
+def answered(trips: list[Trip], since: float, until: float) -> list[Trip]:
+    return [trip for trip in trips if since <= trip.answered_at < until]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("capacity", [4, 20, 100])
+@pytest.mark.parametrize("rtt_s", [0.02, 0.1, 0.5])
+def test_a_service_is_kept_busy_without_a_queue(rtt_s: float, capacity: int, seed: int) -> None:
+    world = World("bucket", [(0, inf)], rtt_s, capacity=capacity)
+    found_s, patience = OF_FOUR[rtt_s] if capacity == 4 else PROMISED
+    length_s = max(4.0, 20 * rtt_s)
+
+    trips = answered(run(Both(), world, found_s + length_s, seed), found_s, found_s + length_s)
+
+    assert len(trips) >= 0.95 * read_capacity(world) * length_s
+    assert median(trip.answered_at - trip.sent_at for trip in trips) <= patience * rtt_s
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("rtt_s", "capacity"), [(0.02, 20), (0.05, 50)])
+def test_a_service_that_becomes_four_times_slower_and_fast_again_is_kept_busy(
+    rtt_s: float, capacity: int, seed: int
+) -> None:
+    world = World("bucket", [(0, inf)], rtt_s, capacity=capacity, rtt_steps=[(15, 4 * rtt_s), (35, rtt_s)])
+
+    trips = run(Both(), world, 55, seed)
+
+    possible = read_capacity(world)
+    assert len(answered(trips, 5, 15)) >= 0.9 * possible * 10
+    assert len(answered(trips, 25, 35)) >= 0.9 * possible / 4 * 10
+    assert len(answered(trips, 45, 55)) >= 0.9 * possible * 10
+
+
+@pytest.mark.parametrize("kind", ["bucket", "sliding_window"])
+def test_a_thousand_requests_a_second_over_half_a_second_leave_room_in_flight(kind: str) -> None:
+    trips = run(Both(), World(kind, [(0, 1000)], rtt_s=0.5), 36, seed=1)
+
+    steady = count(trips, 1000, 15, 35)
+    assert steady.goodput >= 0.95
+    assert steady.refusals <= 0.02

@@ -1,0 +1,144 @@
+"""The rate controller, question by question; how it does as a whole is in the matrix."""
+
+from math import inf
+
+import pytest
+
+from connector.pace import RateController
+from tests.pace.clients import RateAlone
+from tests.pace.measures import count
+from tests.pace.world import World, run
+
+TRIP_S = 0.1
+IDLE_S = 600.0
+BURST_S = 0.006  # what a sender that wakes up late may make up for
+
+
+def settle(rate: float, seconds: float = 30.0) -> RateController:
+    """A controller that has found the rate of a bucket by then."""
+    client = RateAlone()
+    run(client, World("bucket", [(0, rate)], TRIP_S), seconds, seed=1)
+    assert client.rate.rate == pytest.approx(rate, rel=0.1)
+    return client.rate
+
+
+def count_admitted(controller: RateController, now: float) -> int:
+    """How many leave at one instant."""
+    number = 0
+    while controller.admit(now) == 0:
+        number += 1
+        assert number < 10_000
+    return number
+
+
+@pytest.mark.parametrize("now", [0.0, 123.4, 1e7])
+@pytest.mark.parametrize("ceiling", [inf, 50.0, 0.5])
+def test_the_first_request_leaves_at_once_and_the_second_by_the_rate(now: float, ceiling: float) -> None:
+    controller = RateController(ceiling)
+
+    assert controller.admit(now) == 0
+    assert controller.admit(now) == pytest.approx(1 / min(20, ceiling), abs=BURST_S)
+
+
+@pytest.mark.parametrize("ceiling", [0.5, 5.0, 300.0])
+@pytest.mark.parametrize("limit", [inf, 100.0])
+def test_the_ceiling_is_never_exceeded(ceiling: float, limit: float) -> None:
+    client = RateAlone(RateController(ceiling))
+
+    trips = run(client, World("bucket", [(0, limit)], TRIP_S), 60, seed=1)
+
+    for second in range(59):
+        sent = sum(second <= trip.sent_at < second + 1 for trip in trips)
+        assert sent <= ceiling * (1 + BURST_S) + 1
+    assert client.rate.rate <= ceiling
+    assert count(trips, min(ceiling, limit), 20, 59).goodput >= 0.95
+
+
+@pytest.mark.parametrize("rate", [5.0, 100.0, 2000.0])
+def test_time_in_which_nothing_was_sent_is_not_made_up_for(rate: float) -> None:
+    controller = settle(rate)
+
+    assert count_admitted(controller, 30.0 + IDLE_S) <= 1 + 1.1 * rate * BURST_S
+
+
+def test_it_does_not_grow_before_the_limit_is_found_while_few_requests_are_sent() -> None:
+    controller = RateController()
+
+    for second in range(1000):
+        assert controller.admit(second) == 0
+        controller.note_served(second, second + TRIP_S)
+
+    assert controller.rate <= 20
+
+
+def test_it_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent() -> None:
+    controller = settle(100)
+
+    for second in range(31, 1031):
+        assert controller.admit(second) == 0
+        controller.note_served(second, second + TRIP_S)
+
+    assert controller.rate <= 1.4 * 100
+
+
+def test_refusals_of_what_was_sent_before_the_last_cut_change_nothing() -> None:
+    controller = RateController()
+    world = World("bucket", [(0, 100)], rtt_s=1.0)
+    rates = list[tuple[float, float]]()
+    late = 0
+
+    class Watched(RateAlone):
+        def note_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+            nonlocal late
+            before = self.rate.rate
+            super().note_refused(sent_at, now, retry_after_s)
+            if rates and sent_at < rates[-1][0]:
+                late += 1
+                assert self.rate.rate == before
+            elif self.rate.rate != before:
+                rates.append((now, self.rate.rate))
+
+    run(Watched(controller), world, 15, seed=1)
+
+    assert rates
+    assert late > 50, "half a second's overshoot comes back after the cut"
+
+
+def test_a_refusal_in_the_long_run_lowers_the_rate_and_what_is_served_raises_it_again() -> None:
+    client = RateAlone()
+    world = World("bucket", [(0, 100), (30, 25), (60, 100)], TRIP_S)
+
+    trips = run(client, world, 100, seed=1)
+
+    assert count(trips, 100, 20, 30).goodput > 0.95
+    assert 0.95 < count(trips, 25, 40, 60).goodput < 1.05
+    assert count(trips, 100, 80, 99).goodput > 0.95
+
+
+@pytest.mark.parametrize("pause_s", [0.5, 30.0, 3600.0])
+def test_nothing_leaves_within_a_pause_and_one_request_does_when_it_is_over(pause_s: float) -> None:
+    controller = settle(100)
+    controller.note_refused(29.9, 30.0, pause_s)
+
+    for part in (0.0, 0.3, 0.99):
+        now = 30.0 + part * pause_s
+        assert controller.admit(now) == pytest.approx(30.0 + pause_s - now)
+    assert 1 <= count_admitted(controller, 30.0 + pause_s) <= 2
+
+
+def test_when_all_is_refused_a_probe_a_second_goes_out_and_it_goes_on_when_one_is_served() -> None:
+    world = World("bucket", [(0, 100), (30, 1e-6), (150, 100)], TRIP_S)
+
+    trips = run(RateAlone(), world, 170, seed=1)
+
+    assert 90 <= count(trips, 100, 35, 150).refused <= 120
+    assert count(trips, 100, 150, 152).served >= 1
+    assert count(trips, 100, 152, 170).goodput >= 0.2
+
+
+def test_a_short_outage_is_made_good_soon() -> None:
+    world = World("bucket", [(0, 100), (30, 1e-6), (33, 100)], TRIP_S)
+
+    trips = run(RateAlone(), world, 90, seed=1)
+
+    assert count(trips, 100, 35, 90).goodput >= 0.8
