@@ -1,6 +1,7 @@
 """Which identities a run has met already, in 24 bytes each: a set of Python objects would take ten times that."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +9,8 @@ import numpy.typing as npt
 from connector.plan.digests import FINGERPRINT_BYTES, IDENTITY_BYTES, Digests
 
 _RECORD = np.dtype([("identity", f"S{IDENTITY_BYTES}"), ("fingerprint", f"S{FINGERPRINT_BYTES}")])
+_PARTS = 16  # by the first bits of a digest; what is merged at one time is a part's, so that the copies stay small
+_BOUNDS = np.array([bytes([256 // _PARTS * part]) for part in range(1, _PARTS)], dtype=f"S{IDENTITY_BYTES}")
 _GROWTH = 4  # a run of records is merged with the next while it is less than four times as long: few runs, few copies
 
 Mask = npt.NDArray[np.bool_]
@@ -25,7 +28,7 @@ class SeenIdentities:
     """The identities met so far, with the fingerprint each was first met with, as a few sorted arrays."""
 
     def __init__(self) -> None:
-        self._runs: list[np.ndarray] = []
+        self._parts = [_Part() for _ in range(_PARTS)]
 
     def add(self, identities: Digests, fingerprints: Digests) -> Repeats:
         """Take in one chunk, in its order (S16 and S8, of one length), and tell its repeats."""
@@ -36,18 +39,30 @@ class SeenIdentities:
         is_first = np.ones(len(records), dtype=bool)
         is_first[1:] = ordered["identity"][1:] != ordered["identity"][:-1]
         group = np.cumsum(is_first) - 1
-        firsts = ordered[is_first]
-        is_known, known_as = self._find(firsts)
+        is_known, known_as = self._add_sorted(ordered[is_first])
         is_duplicate, is_different = np.empty(len(records), dtype=bool), np.empty(len(records), dtype=bool)
         is_duplicate[order] = ~is_first | is_known[group]
         is_different[order] = ordered["fingerprint"] != known_as[group]
-        self._keep(firsts[~is_known])
         return Repeats(is_duplicate, is_duplicate & is_different)
 
-    def _find(self, records: np.ndarray) -> tuple[Mask, np.ndarray]:
+    def _add_sorted(self, firsts: np.ndarray) -> tuple[Mask, np.ndarray]:
         """Which of these are known, and the fingerprint that each was first met with (its own, if now)."""
-        is_known = np.zeros(len(records), dtype=bool)
-        known_as = records["fingerprint"].copy()
+        is_known, known_as = np.zeros(len(firsts), dtype=bool), firsts["fingerprint"].copy()
+        ends = [0, *np.searchsorted(firsts["identity"], _BOUNDS).tolist(), len(firsts)]
+        for part, (begin, end) in zip(self._parts, pairwise(ends), strict=True):
+            part.find(firsts[begin:end], is_known[begin:end], known_as[begin:end])
+            part.keep(firsts[begin:end][~is_known[begin:end]])
+        return is_known, known_as
+
+
+class _Part:
+    """Some of them, in sorted runs."""
+
+    def __init__(self) -> None:
+        self._runs: list[np.ndarray] = []
+
+    def find(self, records: np.ndarray, is_known: Mask, known_as: np.ndarray) -> None:
+        """Mark which of these are known, and by which fingerprint."""
         for run in self._runs:
             place = np.searchsorted(run["identity"], records["identity"])
             inside = place < len(run)
@@ -55,9 +70,8 @@ class SeenIdentities:
             hit[inside] = run["identity"][place[inside]] == records["identity"][inside]
             is_known |= hit
             known_as[hit] = run["fingerprint"][place[hit]]
-        return is_known, known_as
 
-    def _keep(self, records: np.ndarray) -> None:
+    def keep(self, records: np.ndarray) -> None:
         """Add sorted new records, merging runs so that their number grows only with the logarithm of all."""
         while self._runs and len(self._runs[-1]) < _GROWTH * len(records):
             records = np.concatenate([self._runs.pop(), records])
