@@ -10,7 +10,7 @@ from tests.pace.world import SHARED, Trip, World, run
 
 SEEDS = int(
     os.environ.get("CONNECTOR_TEST_PACE_SEEDS", "2")
-)  # of each cell; 20 for the promise itself, in half an hour
+)  # of each cell; 20 for the promise itself, in a quarter of an hour
 
 LIMITERS = (
     ("bucket", 1.0),
