@@ -36,21 +36,23 @@ class Retrier:
 
     At most `attempts` in all, none begun that would start later than `longest_s` after the first failure, and only a
     tenth of all requests again (429s apart); the waits are drawn from [0, 0.5 s], [0, 1 s], [0, 2 s] and so on to 10 s
-    (full jitter). Six attempts outlive a restart of several seconds.
+    (full jitter). Six attempts outlive a restart of several seconds; two that are not answered within 30 s are enough,
+    and after a read that was given up, the next is made once, until one goes well: a run whose service is down ends soon.
     """
 
-    __slots__ = ("_budget", "_clock", "_random", "_stop", "_widening")
+    __slots__ = ("_budget", "_clock", "_has_given_up", "_random", "_stop", "_widening")
 
     def __init__(
         self,
         attempts: int = 6,
-        longest_s: float = 60.0,
+        longest_s: float = 45.0,
         *,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self._clock = clock or system_clock()
         self._budget = RetryBudget()
+        self._has_given_up = False
         spent = _StopWhenSpent(self._budget, self._clock)
         self._stop = stop_any(stop_after_attempt(attempts), stop_before_delay(longest_s), spent)
         self._widening = wait_exponential(multiplier=_FIRST_WAIT_S, max=_LONGEST_WAIT_S)
@@ -76,9 +78,10 @@ class Retrier:
         """
         self._budget.note_request(self._clock.monotonic())
         answer = await client.list_subscribers(query)
-        if type(answer) is Listed:
-            return answer
-        return await self._again(answer, lambda: client.list_subscribers(query), is_unread, client.counts["list"])
+        if type(answer) is not Listed and not self._has_given_up:
+            answer = await self._again(answer, lambda: client.list_subscribers(query), is_unread, client.counts["list"])
+        self._has_given_up = is_unread(answer)
+        return answer
 
     async def _again(
         self,

@@ -8,10 +8,13 @@ from connector.load.candidates import Candidate
 
 
 class Ahead:
-    """A queue that one fills and one empties. Those who could not be sent come back, and go first."""
+    """A queue that one fills and one empties. Those who could not be sent come back, and go first.
 
-    def __init__(self, enough: int) -> None:
-        self._enough = enough
+    More are wanted while fewer than `enough` are left; at most `most` are taken and not done with at one time.
+    """
+
+    def __init__(self, enough: int, most: int) -> None:
+        self._enough, self._most = enough, most
         self._candidates: deque[Candidate] = deque()
         self._out = 0  # taken, and neither done nor back
         self._is_ended = False
@@ -33,8 +36,8 @@ class Ahead:
 
     async def take(self) -> Candidate | None:
         """The next one; None when all are done."""
-        while not self._candidates:
-            if self._is_ended and not self._out:
+        while not self._candidates or self._out >= self._most:
+            if self._is_ended and not self._out and not self._candidates:
                 return None
             self._has_changed.clear()
             await self._has_changed.wait()
@@ -55,7 +58,7 @@ class Ahead:
         self._has_changed.set()
 
     def take_rest(self) -> list[Candidate]:
-        """Those who were never taken, for the caller to put back."""
+        """Those who are waiting, for the caller to put back."""
         rest = list(self._candidates)
         self._candidates.clear()
         return rest

@@ -23,7 +23,7 @@ from connector.states import Event, State
 INTENDED_AT_ONCE = 64  # intents that share a commit (design 4.1): the disk is waited for once for all of them
 _UNKNOWN_CANARIES = 3
 _REFUSED_CANARIES = 20
-_LOST_IN_A_ROW = 100  # answers that do not tell what became of anybody
+_LOST_IN_A_ROW = 100  # answers that tell nothing, at least; and more than are under way when a server hiccups
 _CUT_OFF = Verdict(Event.LOST, message="the run was cut off while this was under way")
 _STOPPED = Verdict(Event.NOT_SENT, message="the run was stopped before it was sent")
 _STALE = Verdict(Event.NOT_SENT, message="it grew old that nobody was there", is_stale=True)
@@ -124,20 +124,33 @@ class Creator:
 
     async def _create_together(self, take: Take) -> None:
         """Each leaves as the gate lets it, while the next intents are being committed."""
-        ahead = Ahead(INTENDED_AT_ONCE)
+        ahead = Ahead(INTENDED_AT_ONCE, self._session.policy.max_concurrency + INTENDED_AT_ONCE)
+        unbegun: dict[bytes, Candidate] = {}  # a group that fails cancels tasks that have not begun: they never do
         try:
             async with asyncio.TaskGroup() as group:
                 intending = group.create_task(self._intend_ahead(take, ahead))
                 while (candidate := await ahead.take()) is not None:
-                    if not await self._enter(candidate, ahead):
+                    if self._is_stale(candidate):
+                        self._tell(candidate, _STALE)
+                        ahead.note_done()
+                    elif await self._enter(candidate, ahead):
+                        unbegun[candidate.intent.identity] = candidate
+                        group.create_task(self._send_one(candidate, ahead, unbegun))
+                    else:
                         break
-                    group.create_task(self._send_one(candidate, ahead))
                 intending.cancel()
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         finally:
+            for candidate in unbegun.values():
+                self._gate.turn_back()
+                self._tell(candidate, _STOPPED)
             for candidate in ahead.take_rest():
                 self._tell(candidate, _STOPPED)
+
+    def _is_stale(self, candidate: Candidate) -> bool:
+        """Whether it has grown old that nobody is there."""
+        return self._session.clock.monotonic() > candidate.known_until
 
     async def _intend_ahead(self, take: Take, ahead: Ahead) -> None:
         while not self._session.stopping.is_set() and (batch := take(INTENDED_AT_ONCE)):
@@ -155,7 +168,8 @@ class Creator:
                 ahead.take_back(candidate)
         return is_let_in
 
-    async def _send_one(self, candidate: Candidate, ahead: Ahead) -> None:
+    async def _send_one(self, candidate: Candidate, ahead: Ahead, unbegun: dict[bytes, Candidate]) -> None:
+        del unbegun[candidate.intent.identity]
         ended = await self._attempt(candidate)
         if ended is None:
             ahead.take_back(candidate)
@@ -169,7 +183,7 @@ class Creator:
         Not once it has grown old that nobody is there.
         """
         try:
-            if self._session.clock.monotonic() > candidate.known_until:
+            if self._is_stale(candidate):
                 self._gate.turn_back()
                 return None, _STALE
             try:
@@ -207,7 +221,7 @@ class Creator:
         self._lost += 1
         if 300 <= verdict.status < 400:
             self._session.end(f"the service redirects (status {verdict.status}): correct the base URL and run again")
-        elif self._lost >= _LOST_IN_A_ROW:
+        elif self._lost >= max(_LOST_IN_A_ROW, 2 * self._gate.allowed):
             self._session.end(
                 f"{self._lost} creates in a row had no readable answer (last: {verdict.message}): "
                 "run again when the service is well; what was sent will be looked up first"

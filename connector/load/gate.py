@@ -54,9 +54,13 @@ class Gate:
 
     def turn_back(self) -> None:
         """Give the place back without having sent anything."""
-        now = self._session.clock.monotonic()
-        self._breaker.note_gone(now, now)
+        self._breaker.note_untold(self._session.clock.monotonic())
         self.leave()
+
+    @property
+    def allowed(self) -> int:
+        """How many may be under way at once."""
+        return self._concurrency.allowed
 
     async def send(self, body: bytes) -> Answer:
         """Create one subscriber, again while it is known not to have left and trying again may help."""
@@ -67,17 +71,29 @@ class Gate:
         """One attempt, whose end the controllers are told."""
         monotonic = self._session.clock.monotonic
         sent_at = monotonic()
+        if self._session.client.quiet_until > sent_at:
+            self._breaker.note_untold(sent_at)
+            return NotSent("the service asks to be left alone")
         try:
             answer = await self._session.client.create_subscriber(body)
         except asyncio.CancelledError:
-            self._breaker.note_gone(sent_at, monotonic())
+            self._breaker.note_untold(sent_at)
             raise
         self._note(answer, sent_at, monotonic())
         return answer
 
     async def _rest_before_retry(self, seconds: float) -> bool:
-        """No attempt is made again while only single probes may leave."""
-        return await self._session.rest(seconds) and not self._breaker.is_open
+        """An attempt that is made again keeps the pace, too; none is while only probes, or nothing, may leave."""
+        session = self._session
+        is_going_on = await session.rest(seconds)
+        while is_going_on and not self._breaker.is_open:
+            now = session.clock.monotonic()
+            if session.client.quiet_until > now:
+                return False
+            if (wait_s := self._rate.admit(now)) <= 0:
+                return True
+            is_going_on = await session.rest(wait_s)
+        return False
 
     def _find_wait(self, now: float) -> float:
         """0 when a create may leave, which is then taken to; inf when only an answer can tell."""
@@ -89,7 +105,10 @@ class Gate:
             )
         if quiet_s > 0:
             return quiet_s
-        return self._breaker.admit(now) or self._rate.admit(now)
+        wait_s = self._breaker.wait(now) or self._rate.admit(now)
+        if wait_s <= 0:
+            self._breaker.note_leaving(now)
+        return wait_s
 
     async def _wait(self, wait_s: float) -> None:
         session = self._session
@@ -110,13 +129,14 @@ class Gate:
             self._note_failure(answer, sent_at, now)
         else:
             self._breaker.note_well()
-        if not isinstance(answer, NotSent) and answer.status is not None:
             self._refused_since = inf
+        if not isinstance(answer, NotSent) and answer.status is not None:
             self._rate.note_served(sent_at, now)
+        if isinstance(answer, Created):
             self._concurrency.note(sent_at, now, self._under_way)
 
     def _note_limited(self, answer: Refused, sent_at: float, now: float) -> None:
-        self._breaker.note_well()
+        self._breaker.note_untold(sent_at)
         self._rate.note_refused(sent_at, now, answer.retry_after_s)
         self._refused_since = min(self._refused_since, now)
         if now - self._refused_since > _PATIENCE_S:

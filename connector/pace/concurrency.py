@@ -10,7 +10,7 @@ is the least time from then on.
 
 from math import inf
 
-_FIRST = 64.0
+_FIRST = 16.0
 _LEAST = 1.0
 _NEAR = 1.15
 _LONG = 1.25

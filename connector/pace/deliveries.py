@@ -2,12 +2,15 @@
 
 _GRAIN_S = 0.005
 _PER_SECOND = round(1 / _GRAIN_S)
-_KEPT = 130 * _PER_SECOND  # longer than the longest window that is looked for
+KEPT_S = 400.0
+"""Longer than any stretch that is looked at: the longest hold, and the rise after it."""
+
+_KEPT = round(KEPT_S) * _PER_SECOND
 _ROOM = 2 * _KEPT
 
 
 class Deliveries:
-    """How many of the requests sent in each 5 ms were served, for the last 130 s."""
+    """How many of the requests sent in each 5 ms were served, for the last 400 s."""
 
     def __init__(self) -> None:
         self._first = 0  # the number of the first cell

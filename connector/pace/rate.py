@@ -36,6 +36,10 @@ _SENT_IN_HOLD = 140  # at least, so that the refusals of one rise are few among 
 _WINDOWS_IN_HOLD = 1.5
 _PAUSES_IN_HOLD = 60  # where a refusal costs a pause, rises are rare: pauses take 2 % of the time or so
 _LONGEST_HOLD_S = 180.0
+_LONGEST_COUNT_S = 60.0  # however slow it is: a limit that has risen is found within minutes
+_SAVED_S = 2.0  # a bucket keeps about what it gains in a second
+_LOWEST_AFTER_BLOCK = 1 / 8  # of what was proved: all may have been refused for a while, by an outage
+_LOWEST_AFTER_PAUSE = 1 / 2  # of the estimate: what was served in a second tells little when a part of it was a pause
 _UNEXPLAINED = 1.015  # a rise by so much is believed at once, were it only for what a bucket had kept
 _FIRST_PROBE_S = 0.1
 _LAST_PROBE_S = 1.0
@@ -68,6 +72,7 @@ class RateController:
         self._pressure = Pressure(self._deliveries)
         self._began_at: float | None = None
         self._due_at = -inf  # the next request's time, by the rate
+        self._proved = 0.0  # the last estimate at which nothing was refused for a whole hold
         self._since = 0.0  # when the phase, or its present step, began
         self._step = 0
         self._served_in_step = 0
@@ -136,12 +141,14 @@ class RateController:
             self._begin_growth(now)
         elif self.phase is Phase.GROW and now >= self._since + self._step_s() and self._is_binding(now):
             self._step += 1
+            if self._step == len(_STEPS) + 2:
+                self._windows.forget()
             self._grow(now)
 
     def _hold_s(self) -> float:
-        of_window = _WINDOWS_IN_HOLD * self._windows.length_s if self._windows.is_long else 0.0
+        of_count = min(_SENT_IN_HOLD / self._estimate, _LONGEST_COUNT_S)
         of_pauses = min(_PAUSES_IN_HOLD * self._pauses.cost_s, _LONGEST_HOLD_S)
-        return max(_SHORTEST_HOLD_S, _SENT_IN_HOLD / self._estimate, of_window, of_pauses)
+        return max(_SHORTEST_HOLD_S, of_count, _WINDOWS_IN_HOLD * self._windows.waited_s, of_pauses)
 
     def _is_calm(self, now: float) -> bool:
         """Whether nothing that was sent since the cut has been refused for a window."""
@@ -153,9 +160,11 @@ class RateController:
 
     def _begin_growth(self, now: float) -> None:
         self._noise.note_calm()
+        self._proved = self._estimate
         told_until = now - self.trip.mean_s - self.trip.margin_s
         told = self._estimate * (told_until - self._cycle_at) - self._deliveries.count(self._cycle_at, told_until)
-        self._unused = max(0.0, told + (1 - _ROOM) * self._estimate * (now - told_until))
+        untold = (1 - _ROOM) * self._estimate * (now - told_until)
+        self._unused = min(max(0.0, told + untold), _SAVED_S * self._estimate)
         self.phase, self._step = Phase.GROW, 0
         self._grow(now)
 
@@ -166,7 +175,7 @@ class RateController:
         self._noise.begin()
 
     def _step_s(self) -> float:
-        of_window = self._windows.length_s / (4 if self._step < len(_STEPS) else 10) if self._windows.is_long else 0.0
+        of_window = self._windows.waited_s / (4 if self._step < len(_STEPS) else 10)
         return max(1.2 * self.trip.mean_s, _SHORTEST_STEP_S, _SENT_IN_STEP / self.rate, of_window)
 
     def _is_binding(self, now: float) -> bool:
@@ -231,14 +240,15 @@ class RateController:
         if cycle_s > 10 * self._pauses.cost_s:
             return 0.985 * self._estimate
         served = self._deliveries.count(self._cycle_at, sent_at) / cycle_s
-        return min(self._read_last_second(sent_at), max(0.9 * self._estimate, served))
+        just_served = max(self._read_last_second(sent_at), _LOWEST_AFTER_PAUSE * self._estimate)
+        return min(just_served, max(0.9 * self._estimate, served))
 
     def _end_block(self, sent_at: float, now: float) -> None:
         self._probe_s, self._due_at = None, now
         length_s = self._windows.open(self._row.began_at, sent_at)
         if length_s is not None:
-            served = max(1.0, self._deliveries.count(sent_at - length_s, sent_at))
-            self._cut(served / self._windows.length_s, sent_at, now)
+            served = self._deliveries.count(sent_at - length_s, sent_at) / self._windows.length_s
+            self._cut(max(served, _LOWEST_AFTER_BLOCK * self._proved), sent_at, now)
 
     def _cut(self, estimate: float, sent_at: float, now: float) -> None:
         """Hold the rate at what is taken to be allowed."""

@@ -20,7 +20,7 @@ def test_it_opens_after_ten_failures_in_a_row(failures: int, is_open: bool) -> N
     for _ in range(failures):
         breaker.note_failure(0.0, 1.0)
     assert breaker.is_open is is_open
-    assert (breaker.admit(1.0) == 0) is not is_open
+    assert (breaker.wait(1.0) == 0) is not is_open
 
 
 def test_one_answer_among_failures_keeps_it_closed() -> None:
@@ -34,47 +34,53 @@ def test_one_answer_among_failures_keeps_it_closed() -> None:
 
 def test_open_it_lets_one_probe_out_at_a_time() -> None:
     breaker = break_open()
-    assert breaker.admit(0.5) == 0.5
-    assert breaker.admit(1.0) == 0.0
-    assert breaker.admit(1.0) == inf
+    assert breaker.wait(0.5) == 0.5
+    assert breaker.wait(1.0) == 0.0
+    breaker.note_leaving(1.0)
+    assert breaker.wait(1.0) == inf
     breaker.note_well()
-    assert breaker.admit(1.0) == 0.0
-    assert breaker.admit(1.0) == 0.0
+    assert breaker.wait(1.0) == 0.0
+
+
+def test_to_ask_whether_a_probe_may_leave_takes_none() -> None:
+    breaker = break_open()
+    assert [breaker.wait(2.0), breaker.wait(3.0)] == [0.0, 0.0]
 
 
 def test_each_probe_that_fails_is_followed_by_a_longer_wait() -> None:
     breaker, now, waits = break_open(), 0.0, []
     for _ in range(7):
-        waits.append(breaker.admit(now))
+        waits.append(breaker.wait(now))
         now += waits[-1]
-        assert breaker.admit(now) == 0.0
+        breaker.note_leaving(now)
         breaker.note_failure(now, now)
     assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
 
 
 def test_what_left_before_it_opened_says_nothing_of_the_probe() -> None:
     breaker = break_open(at=5.0)
-    breaker.admit(6.0)
+    breaker.note_leaving(6.0)
     breaker.note_failure(4.0, 6.5)
-    assert breaker.admit(7.0) == inf
+    assert breaker.wait(7.0) == inf
     breaker.note_failure(6.0, 7.0)
-    assert breaker.admit(7.0) == 2.0
+    assert breaker.wait(7.0) == 2.0
 
 
-def test_a_probe_that_was_given_up_does_not_keep_it_shut_for_ever() -> None:
+def test_a_probe_that_tells_nothing_is_followed_by_another() -> None:
     breaker = break_open()
-    breaker.admit(1.0)
-    breaker.note_gone(1.0, 1.0)
-    assert breaker.admit(1.0) == 2.0
+    breaker.note_leaving(1.0)
+    breaker.note_untold(1.0)
+    assert (breaker.is_open, breaker.wait(1.0)) == (True, 0.0)
 
 
 @pytest.mark.parametrize(
     ("failures", "has_given_up"),
     [
         ([0.0, 59.0], False),
-        ([0.0, 60.0], True),
+        ([0.0, 60.0], False),  # nothing was sent in between
         ([60.0], False),
-        ([0.0, 30.0, 60.0], True),
+        ([0.0, 20.0, 40.0, 60.0], True),
+        ([0.0, 20.0, 40.0, 70.0, 90.0], False),
     ],
 )
 def test_it_gives_up_when_nothing_was_answered_for_a_minute(failures: list[float], has_given_up: bool) -> None:

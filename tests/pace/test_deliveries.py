@@ -8,7 +8,7 @@ import pytest
 from connector.pace.deliveries import Deliveries
 
 DAY_S = 86_400
-MOST_CELLS = 60_000  # of 5 ms each: two looks back of 130 s, and no more
+MOST_CELLS = 170_000  # of 5 ms each: two looks back of 400 s, and no more
 
 
 def build(*sent_at: float) -> Deliveries:
@@ -37,7 +37,7 @@ def build(*sent_at: float) -> Deliveries:
         ([10.0, 5000.0], 9.0, 6000.0, 1.0),  # a pause longer than all that is remembered
         ([10.0, 5000.0, 5000.1], 4999.0, 5000.05, 1.0),
         ([5000.0, 4000.0], 3000.0, 6000.0, 1.0),  # too long ago
-        ([10.0, 5000.0, 4800.0, 4871.0], 4000.0, 6000.0, 2.0),
+        ([10.0, 5000.0, 4500.0, 4601.0], 4000.0, 6000.0, 2.0),
     ],
 )
 def test_what_was_sent_in_a_stretch_is_counted(

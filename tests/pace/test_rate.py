@@ -141,4 +141,4 @@ def test_a_short_outage_is_made_good_soon() -> None:
 
     trips = run(RateAlone(), world, 90, seed=1)
 
-    assert count(trips, 100, 35, 90).goodput >= 0.8
+    assert count(trips, 100, 35, 90).goodput >= 0.75
