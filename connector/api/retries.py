@@ -36,8 +36,9 @@ class Retrier:
 
     At most `attempts` in all, none begun that would start later than `longest_s` after the first failure, and only a
     tenth of all requests again (429s apart); the waits are drawn from [0, 0.5 s], [0, 1 s], [0, 2 s] and so on to 10 s
-    (full jitter). Six attempts outlive a restart of several seconds; two that are not answered within 30 s are enough,
-    and after a read that was given up, the next is made once, until one goes well: a run whose service is down ends soon.
+    (full jitter). Six attempts outlive a restart of several seconds; two that are not answered within 30 s are enough.
+    After a read that was given up, others are made once, until one goes well: where the service is down, that is soon
+    told.
     """
 
     __slots__ = ("_budget", "_clock", "_has_given_up", "_random", "_stop", "_widening")
