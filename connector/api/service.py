@@ -19,7 +19,7 @@ class Service:
 
     `base_url` is kept without a slash at its end; `authorization` is the header's template, with `{token}` in it once;
     `timeout_s` bounds one attempt from start to end, half of it for the connection; `max_connections` is how many are
-    open at once (64 in flight is the default load, the rest is for look-ups beside it); `trust_env` lets the
+    open at once (creates, and look-ups beside them); `trust_env` lets the
     environment name a proxy. Raises ConfigurationError.
     """
 

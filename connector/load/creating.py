@@ -33,7 +33,7 @@ Settle = Callable[[Candidate, Verdict], None]
 
 
 class Creator:
-    """Sends candidates and tells each one's verdict; it keeps the canary's and the pause's state for a whole run."""
+    """Sends candidates and tells each one's verdict; it keeps the canary's state, and the gate, for a whole run."""
 
     def __init__(self, session: Session, refusals: Refusals, on_verdict: Settle) -> None:
         self._session = session

@@ -117,7 +117,7 @@ class Gate:
             return
         before = session.activity
         if wait_s > _WORTH_TELLING_S:
-            session.activity = f"waiting {wait_s:.0f} s, for the service's sake"
+            session.activity = f"waiting {wait_s:.0f} s before the next create"
         await session.rest(wait_s)
         session.activity = before
 
@@ -125,7 +125,7 @@ class Gate:
         if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS:
             self._note_limited(answer, sent_at, now)
             return
-        if _is_failure(answer):
+        if isinstance(answer, Ambiguous | NotSent) and _is_failure(answer):
             self._note_failure(answer, sent_at, now)
         else:
             self._breaker.note_well()
@@ -142,18 +142,17 @@ class Gate:
         if now - self._refused_since > _PATIENCE_S:
             self._session.end("the service kept refusing creates for their rate (429): run again when it is less busy")
 
-    def _note_failure(self, answer: Answer, sent_at: float, now: float) -> None:
+    def _note_failure(self, answer: Ambiguous | NotSent, sent_at: float, now: float) -> None:
         self._breaker.note_failure(sent_at, now)
         if self._breaker.has_given_up(now):
-            words = "no words" if isinstance(answer, Created) else answer.message
             self._session.end(
-                f"the service has answered no create for a minute (last: {words}): run again in some minutes; "
+                f"the service has answered no create for a minute (last: {answer.message}): run again in some minutes; "
                 "what was sent will be looked up first"
             )
 
 
-def _is_failure(answer: Answer) -> bool:
+def _is_failure(answer: Ambiguous | NotSent) -> bool:
     """Whether the service did not work, rather than did not do what was asked."""
-    if isinstance(answer, Ambiguous):
-        return answer.status is None or answer.status >= 500 or answer.status == _REQUEST_TIMEOUT
-    return isinstance(answer, NotSent)
+    if isinstance(answer, NotSent) or answer.status is None:
+        return True
+    return answer.status >= 500 or answer.status == _REQUEST_TIMEOUT

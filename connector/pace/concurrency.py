@@ -1,4 +1,4 @@
-"""How many requests may be under way: as many as the service works on at once, and no queue of ours before it.
+"""How many requests may be under way: as many as the service works on at once, and hardly a queue of ours before it.
 
 Theory of operation. In rounds: the mean round-trip time of a round's requests against the least that any round had. As
 long as it stays near that, and the limit is what holds requests back, the limit grows: twofold until the first round

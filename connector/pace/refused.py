@@ -35,7 +35,8 @@ class Row:
 
 
 class Pressure:
-    """What a limiter serves while it refuses some: its rate, exactly, over whole windows that end at a refusal.
+    """What a limiter serves while it refuses some: its rate, over whole windows that end at a refusal; exactly, if the
+    window is known.
 
     A bucket is empty at each refusal; of a window, sliding or fixed, all has been served by then.
     """

@@ -216,6 +216,21 @@ def test_a_read_gives_its_last_answer_when_it_is_given_up() -> None:
     asyncio.run(claim())
 
 
+def test_after_a_read_that_was_given_up_others_are_made_once_until_one_goes_well() -> None:
+    async def claim() -> None:
+        waits, replies = Waits(), (BROKEN, BROKEN, BROKEN, LISTED, BROKEN, LISTED)
+        async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+            again = retrier(waits, attempts=2)
+            assert await again.read(client, QUERY) == REFUSED_S
+            assert await again.read(client, QUERY) == REFUSED_S
+            assert len(server.requests) == 3
+            assert isinstance(await again.read(client, QUERY), Listed)
+            assert isinstance(await again.read(client, QUERY), Listed)
+            assert len(server.requests) == 6
+
+    asyncio.run(claim())
+
+
 def test_no_attempt_is_begun_that_would_start_past_the_budget() -> None:
     async def claim() -> None:
         waits = Waits()

@@ -43,6 +43,7 @@ class World:
 
     `rtt_s` is a round trip that waits for nothing, and `rtt_steps` what it becomes later ((s, s)); with a `capacity`,
     so many requests are worked on at once, each for the second half of that time, and the others wait.
+    `faulty` is the share that is refused at random, whatever the rate.
     """
 
     kind: str
@@ -51,6 +52,7 @@ class World:
     window_s: float = 1.0
     retry_after_s: float | None = None
     capacity: float = inf
+    faulty: float = 0.0
     rtt_steps: Sequence[tuple[float, float]] = ()
 
     def build(self, rate: float) -> Limiter:
@@ -134,7 +136,8 @@ class _Run:
             self._send(now)
 
     def _on_arrival(self, now: float, sent_at: float) -> None:
-        if self._limiter.admit(now + self._offset) > 0:
+        is_faulty = self._world.faulty > 0 and self._random.random() < self._world.faulty
+        if is_faulty or self._limiter.admit(now + self._offset) > 0:
             self._add(now + self._draw_way_back(), self._on_refused, sent_at)
         elif self._worked_on < self._world.capacity:
             self._work_on(now, sent_at)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 from random import Random
 
 import pytest
@@ -25,10 +26,10 @@ OUTAGES = {
 }
 
 
-def play(storm: Storm) -> Result:
+def play(storm: Storm, number: int = PEOPLE, max_rate: float = inf) -> Result:
     """One night with the storm, and one after it."""
     people = People("email")
-    for _ in range(PEOPLE):
+    for _ in range(number):
         people.add(Random(3))
     people.persons = {each: replace(who, spellings=(f"{each}@x.org",)) for each, who in people.persons.items()}
     rows = [Cells(each.number, each.spellings[0], "", "Ann", "Lee") for each in people.persons.values()]
@@ -38,7 +39,7 @@ def play(storm: Storm) -> Result:
         seed=3,
         settings={"latency_ms": 50, "rate": 50, "duplicates": "accept"},
         people=people,
-        policy=LoadPolicy(quiet_period_s=10.0),
+        policy=LoadPolicy(quiet_period_s=10.0, max_rate=max_rate),
         nights=nights,
     )
     return simulate(scenario, Ledgers())
@@ -74,3 +75,26 @@ def test_while_it_is_down_only_single_probes_leave() -> None:
     ]
     assert 3 <= len(lost) <= 12
     assert all(later.sent_at - sooner.sent_at > 0.9 for sooner, later in pairwise(lost))
+
+
+@pytest.mark.parametrize("outage", OUTAGES)
+def test_a_run_that_may_send_one_in_five_seconds_ends_as_well(outage: str) -> None:
+    storm = replace(OUTAGES[outage], after_s=15.0)
+    result = play(storm, 60, max_rate=0.2)
+    first, second = result.world.played
+    assert first.report is not None
+    assert second.report is not None
+    assert "run again" in (first.report.reason or "")
+    assert first.ended_at - first.began_at - 15.0 <= 180
+    assert (second.report.reason, result.faults) == (None, [])
+
+
+@pytest.mark.parametrize("outage", ["refuses connections", "hangs"])
+def test_a_service_that_is_down_from_the_start_ends_the_run_within_two_minutes(outage: str) -> None:
+    storm = replace(OUTAGES[outage], switches={**OUTAGES[outage].switches, "list_error": 1.0}, after_s=0.0)
+    first, second = play(storm).world.played
+    assert first.report is not None
+    assert second.report is not None
+    assert first.report.reason is not None
+    assert first.ended_at - first.began_at <= 120
+    assert second.report.reason is None
