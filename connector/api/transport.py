@@ -9,16 +9,18 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from multidict import CIMultiDict
 from yarl import URL
 
 from connector.api.service import Service
 from connector.protocol import Ambiguous, NotSent, Request
+from connector.values import hot_value
 
 IDLE_S: Final = 3.0
 """An idle connection is closed after this long. The shortest keep-alive in common use is 5 s (Node.js, Apache): a
@@ -32,7 +34,7 @@ _CONNECT_SHARE: Final = 0.5
 the answer; aiohttp tells the two apart by type only then."""
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class RawAnswer:
     """An answer that was read to its end."""
 
@@ -56,8 +58,8 @@ class Transport:
         self._timeout_s = service.timeout_s
         self._urls: dict[str, URL] = {}
         # With each request and not as the session's own: aiohttp hands those to a proxy too, the token among them.
-        self._headers = {"Authorization": service.reveal_authorization(), "Accept": "application/json"}
-        self._posted_headers = {**self._headers, "Content-Type": "application/json"}
+        self._headers = CIMultiDict({"Authorization": service.reveal_authorization(), "Accept": "application/json"})
+        self._posted_headers = CIMultiDict({**self._headers, "Content-Type": "application/json"})
 
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
         """Make one attempt. A cancellation passes through and closes the connection: what became of it is unknown."""

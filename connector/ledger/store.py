@@ -18,6 +18,7 @@ from connector.ledger.faults import build_error, translated
 from connector.ledger.schema import HOW, IDENTITY_FIELDS
 from connector.ledger.texts import keep_text
 from connector.states import Event, State, decide_state
+from connector.values import hot_value
 
 
 class StaleMoveError(LedgerError):
@@ -36,7 +37,7 @@ class Entry:
     attempts: int
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Intent:
     """A create that is about to be sent: digest of the identity, fingerprint, the request's body, and the field
     (email or client_user_id) that the identity is of."""

@@ -34,13 +34,22 @@ class Ahead:
         self._is_ended = True
         self._has_changed.set()
 
-    async def take(self) -> Candidate | None:
-        """The next one; None when all are done."""
-        while not self._candidates or self._out >= self._most:
+    async def wait(self) -> bool:
+        """Wait until one may be taken; False when all are done."""
+        while self.first is None:
             if self._is_ended and not self._out and not self._candidates:
-                return None
+                return False
             self._has_changed.clear()
             await self._has_changed.wait()
+        return True
+
+    @property
+    def first(self) -> Candidate | None:
+        """The next one; None when none may be taken now."""
+        return self._candidates[0] if self._candidates and self._out < self._most else None
+
+    def take(self) -> Candidate:
+        """The first."""
         candidate = self._candidates.popleft()
         self._out += 1
         if len(self._candidates) < self._enough:
@@ -55,7 +64,8 @@ class Ahead:
     def note_done(self) -> None:
         """One that was taken is done with."""
         self._out -= 1
-        self._has_changed.set()
+        if self._candidates or not self._out:
+            self._has_changed.set()
 
     def take_rest(self) -> list[Candidate]:
         """Those who are waiting, for the caller to put back."""

@@ -14,6 +14,7 @@ from connector.ledger import Base, Intent
 from connector.plan.digests import Digests, split_digests
 from connector.protocol.wire import encode_subscriber, plan_encoding
 from connector.states import State
+from connector.values import hot_value
 
 _READ_AT_ONCE = 1024  # rows taken out of their columns together: enough that it costs nothing, few enough to hold
 
@@ -41,7 +42,7 @@ class Planned:
     fingerprints: Digests
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Candidate:
     """One subscriber to be created; `sent` are the values that its body holds."""
 

@@ -21,6 +21,8 @@ from connector.protocol.words import refusal_kind
 from connector.states import Event, State
 
 INTENDED_AT_ONCE = 64  # intents that share a commit (design 4.1): the disk is waited for once for all of them
+_MOST_AT_ONCE = 256  # of a fast service: the ledger takes a third of the time then (107 µs a create came down to 23)
+_SOON_S = 0.1  # a group that has left within it may be followed by one of twice as many
 _UNKNOWN_CANARIES = 3
 _REFUSED_CANARIES = 20
 _LOST_IN_A_ROW = 100  # answers that tell nothing, at least; and more than are under way when a server hiccups
@@ -129,15 +131,17 @@ class Creator:
         try:
             async with asyncio.TaskGroup() as group:
                 intending = group.create_task(self._intend_ahead(take, ahead))
-                while (candidate := await ahead.take()) is not None:
-                    if self._is_stale(candidate):
-                        self._tell(candidate, _STALE)
-                        ahead.note_done()
-                    elif await self._enter(candidate, ahead):
-                        unbegun[candidate.intent.identity] = candidate
-                        group.create_task(self._send_one(candidate, ahead, unbegun))
-                    else:
+                while await ahead.wait():
+                    if not self._has_fresh(ahead):
+                        continue
+                    if not await self._gate.enter():
                         break
+                    if not self._has_fresh(ahead):
+                        self._gate.turn_back()
+                        continue
+                    candidate = ahead.take()
+                    unbegun[candidate.intent.identity] = candidate
+                    group.create_task(self._send_in_turn(candidate, ahead, unbegun))
                 intending.cancel()
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
@@ -152,30 +156,37 @@ class Creator:
         """Whether it has grown old that nobody is there."""
         return self._session.clock.monotonic() > candidate.known_until
 
+    def _has_fresh(self, ahead: Ahead) -> bool:
+        """Whether the first of those at hand may be sent; those before it that have grown old are put back."""
+        while (candidate := ahead.first) is not None and self._is_stale(candidate):
+            self._tell(ahead.take(), _STALE)
+            ahead.note_done()
+        return candidate is not None
+
     async def _intend_ahead(self, take: Take, ahead: Ahead) -> None:
-        while not self._session.stopping.is_set() and (batch := take(INTENDED_AT_ONCE)):
+        number, monotonic = INTENDED_AT_ONCE, self._session.clock.monotonic
+        while not self._session.stopping.is_set() and (batch := take(number)):
+            intended_at = monotonic()
             await self._intend(batch)
             await ahead.put(batch)
+            is_fast = monotonic() - intended_at < _SOON_S
+            number = min(2 * number, _MOST_AT_ONCE) if is_fast else INTENDED_AT_ONCE
         ahead.end()
 
-    async def _enter(self, candidate: Candidate, ahead: Ahead) -> bool:
-        """Whether it may leave; if not, or if nobody waits for that any more, it is put back."""
-        is_let_in = False
-        try:
-            is_let_in = await self._gate.enter()
-        finally:
-            if not is_let_in:
-                ahead.take_back(candidate)
-        return is_let_in
-
-    async def _send_one(self, candidate: Candidate, ahead: Ahead, unbegun: dict[bytes, Candidate]) -> None:
+    async def _send_in_turn(self, candidate: Candidate, ahead: Ahead, unbegun: dict[bytes, Candidate]) -> None:
+        """Send it and then, while one more may leave at once, the next: a task for each costs 6 µs more."""
         del unbegun[candidate.intent.identity]
-        ended = await self._attempt(candidate)
-        if ended is None:
-            ahead.take_back(candidate)
-            return
-        self._tell(candidate, ended[1])
-        ahead.note_done()
+        is_next = True
+        while is_next:
+            ended = await self._attempt(candidate)
+            if ended is None:
+                ahead.take_back(candidate)
+            else:
+                self._tell(candidate, ended[1])
+                ahead.note_done()
+            if is_next := self._has_fresh(ahead) and self._gate.enter_now():
+                candidate = ahead.take()
+            self._gate.tell_room()
 
     async def _attempt(self, candidate: Candidate) -> tuple[object, Verdict] | None:
         """Send a create that has entered the gate; None if it had no effect and is to be sent again.

@@ -33,29 +33,34 @@ class Gate:
 
     async def enter(self) -> bool:
         """Wait for a place; False, and no place is taken, when the run is to stop."""
-        session = self._session
-        while not session.stopping.is_set():
-            if self._under_way < self._concurrency.allowed:
-                wait_s = self._find_wait(session.clock.monotonic())
-                if wait_s <= 0:
-                    self._under_way += 1
-                    return True
-                if wait_s < inf:
-                    await self._wait(wait_s)
-                    continue
-            self._left.clear()
-            await self._left.wait()
+        while not self._session.stopping.is_set():
+            wait_s = self._take_place()
+            if wait_s <= 0:
+                return True
+            if wait_s < inf:
+                await self._wait(wait_s)
+            else:
+                self._left.clear()
+                await self._left.wait()
         return False
 
+    def enter_now(self) -> bool:
+        """Take a place if one more may leave at once."""
+        return not self._session.stopping.is_set() and self._take_place() <= 0
+
     def leave(self) -> None:
-        """Give the place back."""
+        """Give the place back; whoever waits to enter is told by `tell_room`."""
         self._under_way -= 1
-        self._left.set()
 
     def turn_back(self) -> None:
         """Give the place back without having sent anything."""
         self._breaker.note_untold(self._session.clock.monotonic())
         self.leave()
+
+    def tell_room(self) -> None:
+        """Wake whoever waits to enter, if there is room."""
+        if self._under_way < self._concurrency.allowed:
+            self._left.set()
 
     @property
     def allowed(self) -> int:
@@ -94,6 +99,14 @@ class Gate:
                 return True
             is_going_on = await session.rest(wait_s)
         return False
+
+    def _take_place(self) -> float:
+        """0 when a place was taken, for a create to leave at once; else the wait; inf when only an answer can tell."""
+        if self._under_way >= self._concurrency.allowed:
+            return inf
+        wait_s = self._find_wait(self._session.clock.monotonic())
+        self._under_way += wait_s <= 0
+        return wait_s
 
     def _find_wait(self, now: float) -> float:
         """0 when a create may leave, which is then taken to; inf when only an answer can tell."""

@@ -1,19 +1,18 @@
 """What an answer to a create says of its entry. Pure: no clock, no I/O; the one place where success is recognised."""
 
-from dataclasses import dataclass
-
 from connector.fields import normalise_identity
 from connector.ledger import Base
 from connector.load.candidates import Candidate
 from connector.protocol.answers import Ambiguous, Created, NotSent, Refused
 from connector.protocol.wire import altered_fields
 from connector.states import Event
+from connector.values import hot_value
 
 ENDS_A_RUN = frozenset({401, 403, 404, 405})
 """Refusals that say something of the token or the address rather than of a row, when the first create meets them."""
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Verdict:
     """The event for the ledger, and what goes with it.
 

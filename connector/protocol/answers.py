@@ -15,6 +15,7 @@ from connector.protocol.requests import TOO_MANY_REQUESTS
 from connector.protocol.retry_after import parse_retry_after
 from connector.protocol.wire import decode_subscriber
 from connector.protocol.words import extract_words, refusal_kind
+from connector.values import hot_value
 
 __all__ = [
     "LARGEST_ID",
@@ -42,7 +43,7 @@ _UNCERTAIN_4XX = frozenset({408, 409})  # a time-out and a conflict may both fol
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Created:
     """A subscriber was created: its id, and the answered subscriber flat by field name (`decode_subscriber`)."""
 

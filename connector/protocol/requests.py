@@ -8,6 +8,7 @@ from typing import Literal
 
 from connector.errors import ConfigurationError
 from connector.protocol.email import Message, encode_email
+from connector.values import hot_value
 
 Operation = Literal["create", "list", "send"]
 
@@ -24,7 +25,7 @@ _LIST_PATH = "/api/subscribers/subscribers-list/"
 _SEND_PATH = "/api/emails/send-instant-email/"
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Request:
     """One request, its `path` relative to the base URL; query values are plain text, not yet URL-encoded."""
 

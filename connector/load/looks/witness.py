@@ -2,8 +2,10 @@
 
 import dataclasses
 
+from connector.values import hot_value
 
-@dataclasses.dataclass(frozen=True, slots=True)
+
+@hot_value
 class Witness:
     """Somebody confirmed by this run at `at` (monotonic), with the identity's field and its text as it was sent."""
 
