@@ -64,23 +64,20 @@ class Transport:
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
         """Make one attempt. A cancellation passes through and closes the connection: what became of it is unknown."""
         try:
-            return await self._attempt(request)
+            async with self._session.request(
+                request.method,
+                self._url(request),
+                data=_payload(request.body),
+                headers=self._headers if request.body is None else self._posted_headers,
+                allow_redirects=False,
+                middlewares=_ONCE if request.method == "GET" else None,
+            ) as response:
+                length = response.content_length
+                if length is not None and length <= LARGEST_ANSWER and "Content-Encoding" not in response.headers:
+                    return RawAnswer(response.status, response.headers, await response.read())
+                return await _read_bounded(response, length or 0)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return _translate(error, self._timeout_s)
-
-    async def _attempt(self, request: Request) -> RawAnswer | Ambiguous:
-        async with self._session.request(
-            request.method,
-            self._url(request),
-            data=_payload(request.body),
-            headers=self._headers if request.body is None else self._posted_headers,
-            allow_redirects=False,
-            middlewares=_ONCE if request.method == "GET" else None,
-        ) as response:
-            length = response.content_length
-            if length is not None and length <= LARGEST_ANSWER and "Content-Encoding" not in response.headers:
-                return RawAnswer(response.status, response.headers, await response.read())
-            return await _read_bounded(response, length or 0)
 
     def _url(self, request: Request) -> URL:
         url = self._urls.get(request.path)

@@ -119,7 +119,7 @@ class Creator:
             )
 
     async def _learn_base(self, answer: Created) -> None:
-        service_id, name = answer.values["base_id"], answer.values["base_name"]
+        service_id, name = answer.read("base_id"), answer.read("base_name")
         base = self._session.journal.base
         if isinstance(service_id, int) and isinstance(name, str) and (base.service_id, base.name) != (service_id, name):
             await self._session.journal.learn_base(service_id, name)

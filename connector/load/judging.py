@@ -4,7 +4,7 @@ from connector.fields import normalise_identity
 from connector.ledger import Base
 from connector.load.candidates import Candidate
 from connector.protocol.answers import Ambiguous, Created, NotSent, Refused
-from connector.protocol.wire import altered_fields
+from connector.protocol.wire import altered_fields, echoes
 from connector.states import Event
 from connector.values import hot_value
 
@@ -45,24 +45,22 @@ def judge_answer(
         return Verdict(Event.LOST, status=answer.status, message=answer.message)
     if isinstance(answer, NotSent):
         return Verdict(Event.NOT_SENT, message=answer.message)
-    if not (_is_of_base(answer.values, base, asked_name) and _is_asked_for(answer, candidate)):
+    is_echo = echoes(candidate.sent, answer.subscriber)
+    if not (_is_of_base(answer, base, asked_name) and (is_echo or _is_asked_for(answer, candidate))):
         message = "the service answered with another base or identity than the one that was sent"
         return Verdict(Event.LOST, status=answer.status, message=message, is_misdirected=True)
-    return Verdict(
-        Event.ANSWERED, answer.subscriber_id, answer.status, altered=altered_fields(candidate.sent, answer.values)
-    )
+    altered = () if is_echo else altered_fields(candidate.sent, answer.read_all())
+    return Verdict(Event.ANSWERED, answer.subscriber_id, answer.status, altered=altered)
 
 
-def _is_of_base(values: dict[str, object], base: Base, asked_name: str | None) -> bool:
+def _is_of_base(answer: Created, base: Base, asked_name: str | None) -> bool:
     """By Id where that is known; by name where the job gave it: a base that bears another name now is another base."""
-    if base.service_id is not None and values["base_id"] != base.service_id:
+    if base.service_id is not None and answer.read("base_id") != base.service_id:
         return False
-    return asked_name is None or values["base_name"] == asked_name
+    return asked_name is None or answer.read("base_name") == asked_name
 
 
 def _is_asked_for(answer: Created, candidate: Candidate) -> bool:
     identity = candidate.intent.field
-    answered = answer.values[identity]
-    if answered == candidate.sent[identity]:  # nearly always; spares the normal form
-        return True
+    answered = answer.read(identity)
     return isinstance(answered, str) and normalise_identity(identity, answered) == candidate.name

@@ -13,7 +13,7 @@ import orjson
 
 from connector.protocol.requests import TOO_MANY_REQUESTS
 from connector.protocol.retry_after import parse_retry_after
-from connector.protocol.wire import decode_subscriber
+from connector.protocol.wire import decode_subscriber, read_field
 from connector.protocol.words import extract_words, refusal_kind
 from connector.values import hot_value
 
@@ -45,11 +45,19 @@ _BOM = b"\xef\xbb\xbf"
 
 @hot_value
 class Created:
-    """A subscriber was created: its id, and the answered subscriber flat by field name (`decode_subscriber`)."""
+    """A subscriber was created: its id, and the answered subscriber as it came."""
 
     subscriber_id: int
-    values: dict[str, object] = field(repr=False)
+    subscriber: dict[str, Any] = field(repr=False)
     status: int
+
+    def read(self, name: str) -> object:
+        """One of its values, by field name."""
+        return self.subscriber_id if name == "id" else read_field(self.subscriber, name)
+
+    def read_all(self) -> dict[str, object]:
+        """All of them, flat by field name, as `decode_subscriber` reads them."""
+        return {**decode_subscriber(self.subscriber), "id": self.subscriber_id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +120,7 @@ def parse_created(
     if isinstance(subscriber, dict) and _is_2xx(status):
         subscriber_id = _whole_number(subscriber.get("Id"))
         if subscriber_id is not None and subscriber_id > 0:
-            values = decode_subscriber(subscriber)
-            values["id"] = subscriber_id
-            return Created(subscriber_id, values, status)
+            return Created(subscriber_id, subscriber, status)
     return _unsuccessful(status, headers, body, now, mask, claims_success=answer is not None)
 
 

@@ -28,6 +28,7 @@ _PLAN: Final[Plan] = tuple(
     (field.name, field.path[0] if len(field.path) > 1 else "", field.path[-1], _sent_type(field)) for field in _SENT
 )
 _READ: Final = tuple((field.name, field.path[0] if len(field.path) > 1 else "", field.path[-1]) for field in FIELDS)
+_PATHS: Final = {name: (parent, key) for name, parent, key in _READ}
 _PARENTS: Final = tuple(dict.fromkeys(field.path[0] for field in FIELDS if len(field.path) > 1))
 
 
@@ -72,6 +73,22 @@ def decode_subscriber(wire: Mapping[str, Any]) -> dict[str, object]:
         inner = wire.get(parent)
         parents[parent] = inner if isinstance(inner, dict) else {}
     return {name: parents[parent].get(key) for name, parent, key in _READ}
+
+
+def read_field(wire: Mapping[str, Any], name: str) -> object:
+    """One value of a wire object, as `decode_subscriber` reads it."""
+    parent, key = _PATHS[name]
+    inner = wire.get(parent) if parent else wire
+    return inner.get(key) if isinstance(inner, dict) else None
+
+
+def echoes(sent: Mapping[str, object], wire: Mapping[str, Any]) -> bool:
+    """Whether a wire object holds each value that was sent (flat, by field name) just as it was: most answers do."""
+    for name, value in sent.items():
+        other = read_field(wire, name)
+        if type(value) is not type(other) or value != other:
+            return False
+    return True
 
 
 def _plain(name: str, value: object, expected: type) -> object:

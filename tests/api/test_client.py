@@ -55,7 +55,7 @@ def test_each_operation_sends_its_request_with_the_token_and_gives_its_success(r
         ):
             created = await client.create_subscriber(b'{"Subscriber":{}}')
             assert isinstance(created, Created)
-            assert (created.subscriber_id, created.status, created.values["email"]) == (5, 201, "ann@example.com")
+            assert (created.subscriber_id, created.status, created.read("email")) == (5, 201, "ann@example.com")
             assert await client.list_subscribers(ListQuery(base_id=7)) == Listed([{"Id": 5}], 1, None, None)
             assert await client.send_email(MESSAGE) == Accepted(8, "<m>")
 

@@ -79,7 +79,7 @@ def _measure(sandbox: SandboxProcess, spent: Spent, rows: int, cpu_s: float) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     if options.rows <= _FEW:
         parser.error(f"--rows must be more than {_FEW}")

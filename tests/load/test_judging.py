@@ -2,7 +2,6 @@
 
 import pytest
 
-from connector.fields import NAMES
 from connector.ledger import Base, Intent
 from connector.load.candidates import Candidate
 from connector.load.judging import judge_answer
@@ -17,7 +16,8 @@ CANDIDATE = Candidate(Intent(b"i" * 16, b"f" * 8, b""), {"base_id": 7, "email": 
 
 def answer(**values: object) -> Created:
     given = {"base_id": 7, "base_name": "News", "email": "Ann@example.com", "first_name": "Ann"} | values
-    return Created(5, dict.fromkeys(NAMES) | given, 200)
+    base = {"Id": given["base_id"], "Name": given["base_name"]}
+    return Created(5, {"Base": base, "Email": given["email"], "FirstName": given["first_name"]}, 200)
 
 
 @pytest.mark.parametrize("base", [BY_ID, BY_NAME], ids=["by id", "by name"])

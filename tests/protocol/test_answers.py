@@ -33,10 +33,10 @@ def test_a_created_subscriber_is_read_flat_with_its_id() -> None:
     answer = parse_created(201, {}, CREATED, NOW)
     assert isinstance(answer, Created)
     assert (answer.subscriber_id, answer.status) == (81231, 201)
-    assert answer.values["id"] == 81231
-    assert (answer.values["base_id"], answer.values["base_name"]) == (7, "News")
-    assert answer.values["address_zip"] == "1234"
-    assert answer.values["tags"] == ["new", "vip, gold"]
+    assert answer.read("id") == 81231
+    assert (answer.read("base_id"), answer.read("base_name")) == (7, "News")
+    assert answer.read("address_zip") == "1234"
+    assert answer.read("tags") == ["new", "vip, gold"]
 
 
 def test_a_page_is_read_with_its_echoes_and_its_subscribers_as_they_came() -> None:
@@ -61,7 +61,7 @@ def test_an_accepted_email_is_read_with_both_its_ids() -> None:
 def test_a_whole_number_may_be_written_as_a_decimal_and_a_body_may_begin_with_a_bom() -> None:
     answer = parse_created(200, {}, b'\xef\xbb\xbf{"success": true, "Subscriber": {"Id": 12.0}}', NOW)
     assert isinstance(answer, Created)
-    assert [repr(answer.subscriber_id), repr(answer.values["id"])] == ["12", "12"]
+    assert [repr(answer.subscriber_id), repr(answer.read("id"))] == ["12", "12"]
 
 
 @pytest.mark.parametrize(
