@@ -29,7 +29,7 @@ _FURTHER = 1.3  # and each further step, of the one before
 _SHORTEST_STEP_S = 0.4
 _SENT_IN_STEP = 8
 _ROOM = 0.978  # of the estimate, while it is held
-_ROOM_AFTER_FALL = 0.95  # after a fall by a fifth or more: what was measured holds what a bucket had left
+_ROOM_AFTER_FALL = 0.95  # at first, after a fall by a fifth or more: what was measured holds what a bucket had left
 _FALL = 0.8
 _SHORTEST_HOLD_S = 5.0
 _SENT_IN_HOLD = 140  # at least, so that the refusals of one rise are few among them
@@ -137,18 +137,23 @@ class RateController:
     def _move_on(self, now: float) -> None:
         if self._probe_s is not None:
             return
-        if self.phase is Phase.HOLD and now >= self._since + self._hold_s() and self._is_calm(now):
-            self._begin_growth(now)
+        if self.phase is Phase.HOLD and now >= self._since + self._settling_s() and self._is_calm(now):
+            if now >= self._since + self._hold_s():
+                self._begin_growth(now)
+            elif self.rate < _ROOM * self._estimate and not self._pauses.can_make_up:
+                self._set_rate(_ROOM * self._estimate)
         elif self.phase is Phase.GROW and now >= self._since + self._step_s() and self._is_binding(now):
             self._step += 1
             if self._step == len(_STEPS) + 2:
                 self._windows.forget()
             self._grow(now)
 
-    def _hold_s(self) -> float:
+    def _settling_s(self) -> float:
         of_count = min(_SENT_IN_HOLD / self._estimate, _LONGEST_COUNT_S)
-        of_pauses = min(_PAUSES_IN_HOLD * self._pauses.cost_s, _LONGEST_HOLD_S)
-        return max(_SHORTEST_HOLD_S, of_count, _WINDOWS_IN_HOLD * self._windows.waited_s, of_pauses)
+        return max(_SHORTEST_HOLD_S, of_count, _WINDOWS_IN_HOLD * self._windows.waited_s)
+
+    def _hold_s(self) -> float:
+        return max(self._settling_s(), min(_PAUSES_IN_HOLD * self._pauses.cost_s, _LONGEST_HOLD_S))
 
     def _is_calm(self, now: float) -> bool:
         """Whether nothing that was sent since the cut has been refused for a window."""
