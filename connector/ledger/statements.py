@@ -26,6 +26,9 @@ FIND = Batch(
     f"FROM {{told}} JOIN entry ON {_ENTRY}",
     2,
 )
+FIND_FINGERPRINTS = Batch(
+    f"SELECT identity, CASE WHEN state = :confirmed THEN fingerprint END FROM {{told}} JOIN entry ON {_ENTRY}", 2
+)
 INSERT_INTENT = Batch(
     "INSERT INTO entry (base_key, identity, identity_field, state, fingerprint, body, attempts, run_key) "
     "SELECT told.column1, told.column2, told.column3, :to, told.column4, told.column5, 1, :run FROM {told} WHERE true "

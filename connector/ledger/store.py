@@ -112,6 +112,12 @@ class Ledger:
         rows = select(self.connection, sql.FIND, {}, _each(base, identities))
         return {identity: Entry(_STATES[state], *rest) for identity, state, *rest in rows}
 
+    def find_fingerprints(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, bytes | None]:
+        """The fingerprints of those of these identities that are CONFIRMED, and None for an entry in another state or
+        whom no row has told of; those that have none are left out. Half the cost of `find_entries`."""
+        rows = select(self.connection, sql.FIND_FINGERPRINTS, {"confirmed": State.CONFIRMED}, _each(base, identities))
+        return dict(rows)  # type: ignore[arg-type] # rows of two
+
     def find_unfinished(self, base: Base, state: State) -> list[Unfinished]:
         """All entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, whoever left them."""
         rows = self.connection.execute(sql.FIND_UNFINISHED, {"base": base.key, "state": state})

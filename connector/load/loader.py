@@ -103,14 +103,19 @@ class Loader:
         state of its entry, and of those that are held or rejected, whom a look may yet show."""
         identities = split_digests(planned.identities[places])
         fingerprints = split_digests(planned.fingerprints[places])
+        rows = list(zip(places, identities, fingerprints, strict=True))
         base = self._session.journal.base
-        entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, identities))
+        known = await self._session.journal.ask(lambda ledger: ledger.find_fingerprints(base, identities))
+        rest = [row for row in rows if known.get(row[1]) != row[2]]  # mostly nobody: an unchanged row ends here
+        self._count(Outcome.EXISTS, len(rows) - len(rest))
+        others = [identity for _, identity, _ in rest if identity in known]
+        entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, others)) if others else {}
         to_create: dict[int, State] = {}
         kept: dict[int, Entry] = {}
         told: list[tuple[bytes, bytes]] = []
         doubted: dict[int, Entry] = {}
         counted: Counter[Outcome] = Counter()
-        for place, identity, fingerprint in zip(places, identities, fingerprints, strict=True):
+        for place, identity, fingerprint in rest:
             entry = entries.get(identity)
             decision = decide_row(entry, fingerprint)
             if entry is not None and decision is Decision.AGAIN and self._finisher.is_unproved(entry):
@@ -126,13 +131,17 @@ class Loader:
             else:
                 self._set_aside(entry, planned, place, Intent(identity, fingerprint, b""))
         for outcome, number in counted.items():
-            self._session.tally.count(outcome, number)
-            self._finisher.open -= number
+            self._count(outcome, number)
         if told:
             await self._session.journal.ask(lambda ledger: ledger.record_fingerprints(base, told))
         if doubted:
             to_create |= await self._doubt(planned, doubted)
         return to_create, kept
+
+    def _count(self, outcome: Outcome, number: int) -> None:
+        """So many rows have ended so."""
+        self._session.tally.count(outcome, number)
+        self._finisher.open -= number
 
     async def _doubt(self, planned: Planned, doubted: dict[int, Entry]) -> dict[int, State]:
         """Rows of those who were refused so lately that they may be there: UNKNOWN, and settled before they are sent.

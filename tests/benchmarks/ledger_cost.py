@@ -51,7 +51,7 @@ class ForgetfulLedger:
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def find_entries(self, _base: Base, _identities: Sequence[bytes]) -> dict[bytes, Any]:
+    def find_fingerprints(self, _base: Base, _identities: Sequence[bytes]) -> dict[bytes, Any]:
         return {}
 
     def __getattr__(self, name: str) -> Callable[..., list[Any]]:

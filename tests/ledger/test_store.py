@@ -210,13 +210,26 @@ def test_more_identities_than_one_statement_takes_are_all_found_and_moved(ledger
         assert ledger.find_entries(base, identities) == {}
 
 
+def test_only_the_confirmed_of_whom_a_row_has_told_have_a_fingerprint_to_compare(ledger: Ledger) -> None:
+    base = add_base(ledger)
+    sent, listed, refused, unknown, nobody = (bytes([number]) * 16 for number in range(5))
+    with ledger.transaction():
+        ledger.mark_intended(base, RUN, [Intent(each, b"f" * 8, b"{}") for each in (sent, refused, unknown)])
+        ledger.mark_answered(base, [(sent, 1)])
+        ledger.mark_refused(base, State.SENDING, [(refused, 422, "no")])
+        ledger.mark_lost(base, [unknown])
+        ledger.record_listed(base, "email", [(listed, 2)])
+        found = ledger.find_fingerprints(base, [sent, listed, refused, unknown, nobody])
+    assert found == {sent: b"f" * 8, listed: None, refused: None, unknown: None}
+
+
 def test_a_step_over_nobody_changes_nothing(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction():
         ledger.mark_intended(base, RUN, [])
         ledger.mark_answered(base, [])
         ledger.record_listed(base, "email", [])
-        assert ledger.find_entries(base, []) == {}
+        assert ledger.find_entries(base, []) == ledger.find_fingerprints(base, []) == {}
         assert ledger.mark_died() == 0
 
 
