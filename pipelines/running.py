@@ -19,6 +19,7 @@ from connector.load import Loader, LoadPolicy, Tally
 from connector.load.journal import Journal
 from connector.load.session import Session
 from connector.outcomes import Outcome
+from connector.pace import Pace
 from connector.plan.suppression import Suppression
 from pipelines.faults import describe_fault
 from pipelines.progress import Progress
@@ -67,6 +68,7 @@ class Run:
     key: int
     bases: Sequence[Base]
     commits: Executor | None
+    pace: Pace
     reason: str | None = None  # why it had to end early
     suppression: Suppression | None = None
     session: Session | None = None  # the one that it works in now
@@ -85,6 +87,7 @@ class Run:
             asked_name,
             job=self.frame.by_job,
             suppression=self.suppression,
+            pace=self.pace,
         )
         return self.session
 
@@ -168,7 +171,8 @@ async def _work_in(
         async with open_client(service) as client:
             key, bases = _begin(ledger, frame, report)
             tally = Tally(rejects.write)
-            run = Run(frame, report, stop, clock, rejects, tally, ledger, client, key, bases, commits)
+            pace = Pace(frame.policy.max_rate, frame.policy.max_concurrency)
+            run = Run(frame, report, stop, clock, rejects, tally, ledger, client, key, bases, commits, pace)
             progress.follow(run.describe)
             await work(run)
             report.requests = count_requests(client.counts)

@@ -203,6 +203,7 @@ class Creator:
                 self._gate.leave()
             verdict = judge_answer(answer, candidate, self._session.journal.base, self._session.asked_name)
             if isinstance(answer, Refused):
+                self._gate.tell_room()  # to look it up takes time, and may wait for others to be created
                 verdict = await self._judge_refusal(candidate, verdict)
         except asyncio.CancelledError:  # what is cut off while it is under way may have been executed
             self._tell(candidate, _CUT_OFF)

@@ -8,7 +8,7 @@ from math import inf
 
 from connector.api.client import LONGEST_PAUSE_S
 from connector.load.session import Session
-from connector.pace import Breaker, ConcurrencyLimit, RateController
+from connector.pace import Pace
 from connector.protocol import TOO_MANY_REQUESTS, Ambiguous, Created, NotSent, Refused
 
 _PATIENCE_S = 180.0  # nothing but 429s for longer than any usual window: this service takes no creates from us now
@@ -24,9 +24,8 @@ class Gate:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._rate = RateController(session.policy.max_rate)
-        self._concurrency = ConcurrencyLimit(session.policy.max_concurrency)
-        self._breaker = Breaker()
+        pace = session.pace or Pace(session.policy.max_rate, session.policy.max_concurrency)
+        self._rate, self._concurrency, self._breaker = pace.rate, pace.concurrency, pace.breaker
         self._under_way = 0
         self._left = asyncio.Event()
         self._refused_since = inf  # nothing but refusals for the rate since then

@@ -16,6 +16,7 @@ from connector.load.looks.lookout import Lookout
 from connector.load.looks.witness import Witness
 from connector.load.policy import LoadPolicy
 from connector.load.tally import Tally
+from connector.pace import Pace
 from connector.plan.suppression import Suppression
 
 T = TypeVar("T")
@@ -38,6 +39,7 @@ class Session:
     asked_name: str | None = None  # the base's name, where the job gave that and no id: answers must agree with it
     job: str = ""  # the job's name: what an earlier run of it left may be sent again by this one
     suppression: Suppression | None = None  # the job's list, read anew by this run: none of it is sent again
+    pace: Pace | None = None  # what is known of it from the run's other bases; None: this is the first, or the only one
     draw: Callable[[int], bytes] = os.urandom  # so many random bytes; simulations pass their own
     ending: str | None = None
     activity: str = "reading"  # what a person should know of it now

@@ -3,6 +3,7 @@
 from connector.pace.breaker import Breaker
 from connector.pace.budget import RetryBudget
 from connector.pace.concurrency import ConcurrencyLimit
+from connector.pace.pace import Pace
 from connector.pace.rate import RateController
 
-__all__ = ["Breaker", "ConcurrencyLimit", "RateController", "RetryBudget"]
+__all__ = ["Breaker", "ConcurrencyLimit", "Pace", "RateController", "RetryBudget"]

@@ -117,7 +117,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the answered identity is not compared with the one that was sent",
-        (Edit("load/judging.py", "and _is_asked_for(answer, candidate)):", "):"),),
+        (Edit("load/judging.py", "and (is_echo or _is_asked_for(answer, candidate))):", "):"),),
     ),
     Mutation(
         "an incomplete certificate counts as a complete one",
