@@ -36,7 +36,7 @@ def test_killed_at_random_moments_nobody_is_lost_or_there_twice(connector: Conne
             process.communicate()
         assert max(count_stored(sandbox).values(), default=0) <= 1, f"after kill {kill}"
     ended = connector.run_json(*arguments)
-    assert ended.code == 0
+    assert ended.code == 0, ended.stdout
     stored = count_stored(sandbox)
     assert len(stored) == PEOPLE
     assert set(stored.values()) == {1}
