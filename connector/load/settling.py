@@ -42,7 +42,7 @@ class Doubt:
     known_until: float = float("-inf")  # until when it may be relied on (monotonic) that they were absent
     is_misdirected: bool = False  # the answer spoke of another subscriber: perhaps that is what was made of this one
     missed_at: float | None = None  # when the first look that told it was not there began
-    withdrawn: int = 0  # attempts that the ledger counts, and that were never made
+    uncounted: int = 0  # attempts that the ledger counts, and that were never made or are an earlier run's
     newer: Candidate | None = None  # what the source says now, where that is not what was sent
     told: bytes | None = None  # the fingerprint of the row
 
@@ -104,7 +104,7 @@ class Settler:
         doubt = self.doubts[candidate.intent.identity]
         doubt.newer = None  # the ledger has it by now
         if verdict.is_stale:
-            doubt.withdrawn += 1
+            doubt.uncounted += 1
             return
         doubt.is_of_this_run |= verdict.event is Event.LOST
         doubt.known_until = candidate.known_until
@@ -118,7 +118,9 @@ class Settler:
         unknown = [entry for entry in entries if self._is_to_be_settled(entry)]
         found_at = self._session.clock.monotonic()
         for entry in unknown:
-            self.doubts.setdefault(entry.identity, Doubt(found_at))
+            doubt = self.doubts.setdefault(entry.identity, Doubt(found_at))
+            if not doubt.is_of_this_run:  # runs that died, say: that speaks of them, and not of the row
+                doubt.uncounted = entry.attempts
         return unknown
 
     def _is_to_be_settled(self, entry: Unfinished) -> bool:
@@ -206,7 +208,7 @@ class Settler:
             return Event.SUPPRESSED
         if self._is_to_be_held(entry) or doubt.is_misdirected:
             return Event.WITHHELD
-        if entry.attempts - doubt.withdrawn >= _ATTEMPTS and doubt.is_of_this_run:
+        if entry.attempts - doubt.uncounted >= _ATTEMPTS and doubt.is_of_this_run:
             return Event.WITHHELD if doubt.status is None else Event.REFUSED
         return Event.ABSENT
 

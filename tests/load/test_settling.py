@@ -16,6 +16,7 @@ from connector.ledger import Base, Intent, Ledger, find_or_add_base, open_ledger
 from connector.load.candidates import Candidate
 from connector.load.creating import Take
 from connector.load.journal import Journal
+from connector.load.judging import Verdict
 from connector.load.looks.sighting import Sighting, Wanted
 from connector.load.looks.witness import Witness
 from connector.load.policy import LoadPolicy
@@ -59,6 +60,7 @@ class Bench:
     settled: list[Settled] = field(default_factory=list)
     in_any_spelling: list[bool] = field(default_factory=list)
     body: bytes = encode_subscriber({"base_id": 7, "email": "ann@x.org"})
+    losses: int = 0  # of creates that are answered with an error before one is answered
 
     def settle(self, *, hold: bool = False, confirmed_at: float | None = None, doubt: Doubt | None = None) -> None:
         asyncio.run(self._settle(hold, confirmed_at, doubt))
@@ -78,7 +80,7 @@ class Bench:
         if confirmed_at is not None:
             session.witnesses.append(Witness(confirmed_at, WITNESS, "email", "witness@x.org"))
         self.session = session
-        settler = Settler(session, self._create, self.settled.append, self._look)
+        self.settler = settler = Settler(session, self._create, self.settled.append, self._look)
         if doubt is not None:
             settler.doubts[ANN] = doubt
         await settler.settle()
@@ -98,9 +100,15 @@ class Bench:
     async def _create(self, take: Take) -> None:
         while batch := take(10):
             self.sent_again += batch
+            is_lost, self.losses = self.losses > 0, self.losses - 1
             with self.ledger.transaction():
                 self.ledger.mark_absent(self.base, 1, [candidate.intent for candidate in batch])
-                self.ledger.mark_answered(self.base, [(candidate.intent.identity, 7) for candidate in batch])
+                if is_lost:
+                    self.ledger.mark_lost(self.base, [candidate.intent.identity for candidate in batch])
+                else:
+                    self.ledger.mark_answered(self.base, [(candidate.intent.identity, 7) for candidate in batch])
+            for candidate in batch if is_lost else ():
+                self.settler.renew(candidate, Verdict(Event.LOST, status=500, message="oops"))
 
     @property
     def state(self) -> State:
@@ -222,7 +230,7 @@ def lose_often(bench: Bench) -> None:
     [
         (Doubt(since=990.0, is_of_this_run=True), State.HELD),
         (Doubt(since=990.0, status=422, message="no", is_of_this_run=True), State.REJECTED),
-        (Doubt(since=990.0, is_of_this_run=True, withdrawn=2), State.CONFIRMED),
+        (Doubt(since=990.0, is_of_this_run=True, uncounted=2), State.CONFIRMED),
         (Doubt(since=990.0), State.CONFIRMED),
     ],
     ids=["no words", "with words", "some never left", "by an earlier run"],
@@ -233,6 +241,13 @@ def test_who_is_lost_again_and_again_is_left_to_a_person(bench: Bench, doubt: Do
     bench.looks = [NOTHING, NOTHING, NOTHING]
     bench.settle(confirmed_at=1001.0, doubt=doubt)
     assert bench.state is state
+
+
+def test_creates_of_runs_that_died_do_not_count_against_a_row_that_is_lost_once_more(bench: Bench) -> None:
+    lose_often(bench)
+    bench.looks, bench.losses = [NOTHING] * 6, 1
+    bench.settle(confirmed_at=1001.0)
+    assert (bench.state, len(bench.sent_again)) == (State.CONFIRMED, 2)
 
 
 def test_hold_leaves_it_to_a_person(bench: Bench) -> None:
