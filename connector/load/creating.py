@@ -121,7 +121,7 @@ class Creator:
     async def _learn_base(self, answer: Created) -> None:
         service_id, name = answer.read("base_id"), answer.read("base_name")
         base = self._session.journal.base
-        if isinstance(service_id, int) and isinstance(name, str) and (base.service_id, base.name) != (service_id, name):
+        if type(service_id) is int and isinstance(name, str) and (base.service_id, base.name) != (service_id, name):
             await self._session.journal.learn_base(service_id, name)
 
     async def _create_together(self, take: Take) -> None:
@@ -198,7 +198,7 @@ class Creator:
                 self._gate.turn_back()
                 return None, _STALE
             try:
-                answer = await self._gate.send(candidate.intent.body)
+                answer = await self._gate.send(candidate.intent.body, candidate.known_until)
             finally:
                 self._gate.leave()
             verdict = judge_answer(answer, candidate, self._session.journal.base, self._session.asked_name)

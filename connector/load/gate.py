@@ -4,6 +4,7 @@ while it has asked to be left alone or does not answer (design, section 6).
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from math import inf
 
 from connector.api.client import LONGEST_PAUSE_S
@@ -66,10 +67,12 @@ class Gate:
         """How many may be under way at once."""
         return self._concurrency.allowed
 
-    async def send(self, body: bytes) -> Answer:
-        """Create one subscriber, again while it is known not to have left and trying again may help."""
+    async def send(self, body: bytes, until: float = inf) -> Answer:
+        """Create one subscriber, again while it is known not to have left and trying again may help; not after `until`
+        (monotonic)."""
         session = self._session
-        return await session.retrier.create(self, body, session.client.counts["create"], self._rest_before_retry)
+        rest = partial(self._rest_before_retry, until)
+        return await session.retrier.create(self, body, session.client.counts["create"], rest)
 
     async def create_subscriber(self, body: bytes) -> Answer:
         """One attempt, whose end the controllers are told."""
@@ -86,13 +89,13 @@ class Gate:
         self._note(answer, sent_at, monotonic())
         return answer
 
-    async def _rest_before_retry(self, seconds: float) -> bool:
+    async def _rest_before_retry(self, until: float, seconds: float) -> bool:
         """An attempt that is made again keeps the pace, too; none is while only probes, or nothing, may leave."""
         session = self._session
         is_going_on = await session.rest(seconds)
         while is_going_on and not self._breaker.is_open:
             now = session.clock.monotonic()
-            if session.client.quiet_until > now:
+            if session.client.quiet_until > now or now > until:
                 return False
             if (wait_s := self._rate.admit(now)) <= 0:
                 return True

@@ -55,7 +55,8 @@ def judge_answer(
 
 def _is_of_base(answer: Created, base: Base, asked_name: str | None) -> bool:
     """By Id where that is known; by name where the job gave it: a base that bears another name now is another base."""
-    if base.service_id is not None and answer.read("base_id") != base.service_id:
+    service_id = answer.read("base_id")
+    if base.service_id is not None and (type(service_id) is not int or service_id != base.service_id):
         return False
     return asked_name is None or answer.read("base_name") == asked_name
 
@@ -63,4 +64,6 @@ def _is_of_base(answer: Created, base: Base, asked_name: str | None) -> bool:
 def _is_asked_for(answer: Created, candidate: Candidate) -> bool:
     identity = candidate.intent.field
     answered = answer.read(identity)
+    if answered == candidate.sent[identity]:  # nearly always; spares the normal form
+        return True
     return isinstance(answered, str) and normalise_identity(identity, answered) == candidate.name

@@ -36,6 +36,8 @@ _SENT_IN_HOLD = 140  # at least, so that the refusals of one rise are few among 
 _WINDOWS_IN_HOLD = 1.5
 _PAUSES_IN_HOLD = 60  # where a refusal costs a pause, rises are rare: pauses of up to 3 s take 2 % of the time
 _LONGEST_HOLD_S = 180.0
+_CHEAP_PAUSE_S = 3.0
+_FINE_ESTIMATE = 20.0  # requests/s; what is counted in a second is coarse below
 _LONGEST_COUNT_S = 60.0  # however slow it is: a limit that has risen is found within minutes
 _SAVED_S = 2.0  # a bucket keeps about what it gains in a second
 _LOWEST_AFTER_BLOCK = 1 / 8  # of what was proved: all may have been refused for a while, by an outage
@@ -140,13 +142,19 @@ class RateController:
         if self.phase is Phase.HOLD and now >= self._since + self._settling_s() and self._is_calm(now):
             if now >= self._since + self._hold_s():
                 self._begin_growth(now)
-            elif self.rate < _ROOM * self._estimate and not self._pauses.can_make_up:
+            elif self.rate < _ROOM * self._estimate and self._is_estimate_good:
                 self._set_rate(_ROOM * self._estimate)
         elif self.phase is Phase.GROW and now >= self._since + self._step_s() and self._is_binding(now):
             self._step += 1
             if self._step == len(_STEPS) + 2:
                 self._windows.forget()
             self._grow(now)
+
+    @property
+    def _is_estimate_good(self) -> bool:
+        """Whether what was measured before a pause is what is allowed, and no bucket's rest; and worth a pause."""
+        is_cheap = self._pauses.cost_s <= _CHEAP_PAUSE_S and self._estimate >= _FINE_ESTIMATE
+        return is_cheap and not self._pauses.can_make_up
 
     def _settling_s(self) -> float:
         of_count = min(_SENT_IN_HOLD / self._estimate, _LONGEST_COUNT_S)

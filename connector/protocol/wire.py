@@ -83,10 +83,10 @@ def read_field(wire: Mapping[str, Any], name: str) -> object:
 
 
 def echoes(sent: Mapping[str, object], wire: Mapping[str, Any]) -> bool:
-    """Whether a wire object holds each value that was sent (flat, by field name) just as it was: most answers do."""
+    """Whether a wire object holds each value that was sent (flat, by field name), by the rules of `altered_fields`."""
     for name, value in sent.items():
         other = read_field(wire, name)
-        if type(value) is not type(other) or value != other:
+        if (type(value) is not type(other) or value != other) and not _is_same(BY_NAME[name].kind, value, other):
             return False
     return True
 

@@ -34,6 +34,7 @@ def test_success_is_an_id_with_the_base_and_the_identity_that_were_sent(base: Ba
         (BY_ID, {"email": None}),
         (BY_ID, {"base_id": 8}),
         (BY_ID, {"base_id": "7"}),
+        (Base(1, "account", 1, None), {"base_id": True}),
         (BY_NAME, {"base_name": "news"}),
         (WHOLE, {"base_name": "Other"}),
         (WHOLE, {"base_id": 8}),

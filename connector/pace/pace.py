@@ -1,0 +1,19 @@
+"""All that a run has found of how fast a service takes creates; kept from one base to the next."""
+
+from math import inf
+
+from connector.pace.breaker import Breaker
+from connector.pace.concurrency import ConcurrencyLimit
+from connector.pace.rate import RateController
+
+
+class Pace:
+    """The controllers of one run: `rate`, `concurrency` and `breaker`."""
+
+    __slots__ = ("breaker", "concurrency", "rate")
+
+    def __init__(self, max_rate: float = inf, max_concurrency: int = 1) -> None:
+        """`max_rate` (requests/s) and `max_concurrency` (requests under way) are ceilings."""
+        self.rate = RateController(max_rate)
+        self.concurrency = ConcurrencyLimit(max_concurrency)
+        self.breaker = Breaker()

@@ -1,0 +1,77 @@
+"""Creates that leave one after another, and what may hold them up."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+
+from connector.api.client import Counts
+from connector.ledger import Intent
+from connector.load.candidates import Candidate, CandidateList
+from connector.load.creating import Creator
+from connector.load.judging import Verdict
+from connector.protocol import Created, NotSent, Refused
+from connector.protocol.wire import encode_subscriber
+from connector.states import Event, State
+from tests.load.sessions import BASE, VirtualTime, build_session, identity, open_journal
+
+NUMBER = 5
+
+
+def build_candidate(number: int, known_until: float = float("inf")) -> Candidate:
+    email = f"person{number}@x.org"
+    sent: dict[str, object] = {"base_id": BASE, "email": email}
+    intent = Intent(identity(email), b"f" * 8, encode_subscriber(sent))
+    return Candidate(intent, sent, left=State.NONE, known_until=known_until)
+
+
+class Service:
+    """Answers as it is told for each email; all others are created. `sent` are the emails, in order."""
+
+    def __init__(self, answers: dict[str, Refused | NotSent]) -> None:
+        self._answers = answers
+        self.counts = {"create": Counts()}
+        self.quiet_until = float("-inf")
+        self.sent: list[str] = []
+        self.has_sent_all = asyncio.Event()
+
+    async def create_subscriber(self, body: bytes) -> Created | Refused | NotSent:
+        subscriber = orjson.loads(body)["Subscriber"]
+        self.sent.append(subscriber["Email"])
+        if len(self.sent) == NUMBER:
+            self.has_sent_all.set()
+        return self._answers.get(subscriber["Email"]) or Created(len(self.sent), subscriber, 200)
+
+
+class SlowLook:
+    """Believes a refusal once everybody else has been sent: whoever waits for a witness waits like that."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def judge(self, _candidate: Candidate, _verdict: Verdict) -> Event:
+        await self._service.has_sent_all.wait()
+        return Event.REFUSED
+
+
+def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Refused | NotSent]) -> list[Event]:
+    """Send them one at a time; returns what became of them. A creator that hangs fails in ten seconds."""
+    verdicts: list[Verdict] = []
+
+    async def run() -> None:
+        service = Service(answers)
+        with open_journal(folder) as journal:
+            session = build_session(service, journal, time=VirtualTime(), max_concurrency=1)
+            creator = Creator(session, cast("Any", SlowLook(service)), lambda _candidate, it: verdicts.append(it))
+            take = CandidateList(candidates, session.clock.monotonic).take
+            await asyncio.wait_for(creator.create(take), 10)
+
+    asyncio.run(run())
+    return [verdict.event for verdict in verdicts]
+
+
+def test_a_refusal_that_is_being_looked_up_holds_nobody_up(tmp_path: Path) -> None:
+    candidates = [build_candidate(number) for number in range(NUMBER)]
+    events = create_all(tmp_path, candidates, {"person2@x.org": Refused(400, "no")})
+    assert sorted(events) == sorted([Event.ANSWERED] * 4 + [Event.REFUSED])
