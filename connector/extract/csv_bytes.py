@@ -105,14 +105,17 @@ class Utf8Stream:
         verdict = judge_encoding(piece)
         self._is_found = True
         if verdict.encoding is None:
-            self.advised = next(iter(verdict.likely), self.advised)
+            if verdict.likely and self.advised not in verdict.likely:
+                self.advised = verdict.likely[0]
             self.remark = (
                 f"its encoding is not certain: {verdict.reason}. Rows with other than ASCII in them were not read; "
                 f"name the encoding and run it again: {advise_encoding(self.advised)}"
             )
         elif verdict.encoding != "utf-8":
             self._set_encoding(verdict.encoding, is_strict=True)
-            self.remark = f"read as {verdict.encoding}, {verdict.reason}; if that is wrong, name it: {advise_encoding()}"
+            self.remark = (
+                f"read as {verdict.encoding}, {verdict.reason}; if that is wrong, name it: {advise_encoding()}"
+            )
         return piece
 
     def _set_encoding(self, encoding: str, *, is_strict: bool = False) -> None:

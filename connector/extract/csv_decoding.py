@@ -1,4 +1,4 @@
-"""Bytes of any encoding to text, piece by piece; a mark stands where bytes are none of it, and costs its row later on."""
+"""Bytes of any encoding to text, piece by piece; a mark stands where bytes are none, and costs its row later on."""
 
 import codecs
 import unicodedata

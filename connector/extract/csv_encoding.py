@@ -29,7 +29,7 @@ _LEAST_LEAD = 1.0  # of fewer words: no other encoding may give another text
 _ODD_WORDS = 0.01  # of the words: in any list some are misspelt
 _MOST_IMPLAUSIBLE = 0.05  # of the words: more, and it is two encodings in one file, or one that is not known here
 
-# A word with a byte beyond ASCII in it. Bytes below 0x40 are a cell's and a sentence's own signs in every encoding here.
+# A word with a byte beyond ASCII in it. Bytes below 0x40 are signs between words in every encoding here.
 _WORD = re.compile(rb"[\x40-\xff]*[\x80-\xff][\x40-\xff]*")
 
 _BAD_BYTES = re.compile("[\udc80-\udcff]")
@@ -74,7 +74,7 @@ def judge_encoding(text: bytes) -> Verdict:
 
 
 def find_utf_16(text: bytes) -> str | None:
-    """The name of UTF-16 without a BOM, known by where the zero bytes of its ASCII characters are; None if it is not."""
+    """Name the UTF-16 that has no BOM, by where the zero bytes of its ASCII characters are; None if it is not."""
     for name, zeros, others in (("utf-16-le", text[1::2], text[0::2]), ("utf-16-be", text[0::2], text[1::2])):
         if zeros.count(0) > _UTF_16_ZEROS * len(zeros) and others.count(0) <= _UTF_16_STRAYS * len(others):
             return name

@@ -5,6 +5,7 @@ reads 32 blocks ahead, from threads that crash the interpreter if it ends before
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 from os import PathLike, fspath
 from types import TracebackType
@@ -18,8 +19,8 @@ import pyarrow as pa
 from connector.errors import SourceError
 from connector.extract.chunk import Chunk, MalformedRow, Source
 from connector.extract.csv_bytes import Utf8Stream, advise_encoding, open_utf8, refuse_binary
-from connector.extract.csv_head import decide_delimiter, parse_delimiter, parse_header
-from connector.extract.csv_parse import Failed, Format, Parsed, parse_block
+from connector.extract.csv_head import count_titles, decide_delimiter, decide_quote, parse_delimiter, parse_header
+from connector.extract.csv_parse import Failed, Format, Parsed, count_lines, parse_block
 from connector.extract.csv_records import Records, find_blank, find_records
 
 _HEAD_BYTES = 1 << 18
@@ -44,9 +45,12 @@ class CsvSource:
         refuse_binary(name, head)
         head, told = self._take_excel_hint(head)
         text = head.decode("utf-8", "replace")
-        chosen = delimiter or told or decide_delimiter(text, is_whole=is_whole)
-        self.columns, rest = self._take_header(head, chosen, is_whole=is_whole)
-        self._form = Format(chosen, len(self.columns), stream.encoding)
+        quote = decide_quote(text)
+        chosen = delimiter or told or decide_delimiter(text, quote, is_whole=is_whole)
+        titles = count_titles(text, chosen, quote)
+        self._untold = [f"{name}: {titles} titles above its header were left out"] if titles else []
+        self.columns, rest = self._take_header(head, chosen, quote, titles, is_whole=is_whole)
+        self._form = Format(chosen, len(self.columns), stream.encoding, quote)
         self._block_bytes = chunk_bytes or _choose_block(rest)
         self._ahead = BytesIO(rest)  # what was read to know the header, to be read again as rows
         self._pending = b""
@@ -59,11 +63,11 @@ class CsvSource:
             if not len(records):
                 return
             try:
-                parsed = parse_block(block, records, self._form)
+                parsed = parse_block(block, records, self._describe_form())
             except (SourceError, pa.ArrowInvalid) as error:
                 raise SourceError(f"{self.name}: cannot be read on from line {self._line}: {error}") from error
             yield from self._build_chunks(block, records, parsed)
-            self._line += _count_lines(block)
+            self._line += count_lines(block)
             self._number += int(parsed.is_record.sum())
 
     def close(self) -> None:
@@ -87,26 +91,28 @@ class CsvSource:
         self._line += 1
         return rest, parse_delimiter(chr(hint[4]))
 
-    def _take_header(self, head: bytes, delimiter: str, *, is_whole: bool) -> tuple[tuple[str, ...], bytes]:
-        records = find_records(head, delimiter, is_last=is_whole)
-        is_blank = find_blank(head, records, delimiter)
-        if is_blank.all():
+    def _take_header(
+        self, head: bytes, delimiter: str, quote: str, titles: int, *, is_whole: bool
+    ) -> tuple[tuple[str, ...], bytes]:
+        records = find_records(head, delimiter, is_last=is_whole, quote=quote)
+        filled = np.flatnonzero(~find_blank(head, records, delimiter))
+        if len(filled) <= titles:
             raise SourceError(f"{self.name}: no header: its first line does not end within {_HEAD_BYTES} bytes")
-        place = int(np.argmin(is_blank))
+        place = int(filled[titles])
         if records.is_unclosed and place == len(records) - 1:
             raise SourceError(f"{self.name}: a quote in its header is never closed")
         record = head[records.starts[place] : records.stops[place]]
         try:
             if b"\0" in record:
                 raise SourceError(f"{self.name}: its header holds a NUL byte; is it a text file?")
-            columns = parse_header(record.decode("utf-8"), delimiter, self.name)
+            columns = parse_header(record.decode("utf-8"), delimiter, self.name, quote)
         except UnicodeDecodeError as error:
             raise SourceError(
                 f"{self.name}: its header is not {self._stream.encoding} (byte 0x{record[error.start]:02X}); "
-                f"name the file's encoding: {advise_encoding()}"
+                f"name the file's encoding: {advise_encoding(self._stream.advised)}"
             ) from None
         taken = int(records.nexts[place])
-        self._line += _count_lines(head[:taken])
+        self._line += count_lines(head[:taken])
         return columns, head[taken:]
 
     def _read_block(self) -> tuple[bytes, Records]:
@@ -118,7 +124,7 @@ class CsvSource:
                 self._is_ended = not more
                 block += more
                 continue
-            records = find_records(block, self._form.delimiter, is_last=self._is_ended)
+            records = find_records(block, self._form.delimiter, is_last=self._is_ended, quote=self._form.quote)
             if self._is_ended or len(records):
                 break
             if len(block) > _MOST_RECORD:
@@ -137,6 +143,15 @@ class CsvSource:
         except SourceError as error:
             raise SourceError(f"{self.name}: {error}") from error
 
+    def _describe_form(self) -> Format:
+        """The encoding may have been found since the file was opened: by the first row that is not ASCII."""
+        return replace(self._form, encoding=self._stream.encoding, advised=self._stream.advised)
+
+    def _take_messages(self) -> tuple[str, ...]:
+        remark, self._stream.remark = self._stream.remark, None
+        told, self._untold = [*self._untold, *([f"{self.name}: {remark}"] if remark else [])], []
+        return tuple(told)
+
     def _build_chunks(self, block: bytes, records: Records, parsed: Parsed) -> Iterator[Chunk]:
         numbers_of_records = self._number + np.cumsum(parsed.is_record)
         numbers = numbers_of_records[parsed.places]
@@ -150,7 +165,7 @@ class CsvSource:
             malformed = malformed[len(with_it) :]
             if rows.num_rows or with_it:
                 frame = rows.to_pandas(types_mapper=lambda _: _TEXT)
-                yield Chunk(frame, numbers[start : start + _MOST_ROWS], with_it, self.name)
+                yield Chunk(frame, numbers[start : start + _MOST_ROWS], with_it, self.name, self._take_messages())
 
     def _build_malformed(
         self, block: bytes, records: Records, failures: tuple[Failed, ...], numbers: npt.NDArray[np.int64]
@@ -158,7 +173,7 @@ class CsvSource:
         line, since = self._line, 0
         for failed in failures:
             start = int(records.starts[failed.place])
-            line, since = line + _count_lines(block[since:start]), start
+            line, since = line + count_lines(block[since:start]), start
             yield MalformedRow(int(numbers[failed.place]), line, failed.raw, failed.code, failed.message)
 
 
@@ -169,10 +184,6 @@ def _choose_block(text: bytes) -> int:
     """Bytes for about _CHUNK_ROWS rows, judged by the lines of the file's beginning."""
     lines = max(1, text.count(b"\n"))
     return min(max(_CHUNK_ROWS * len(text) // lines, _LEAST_BLOCK), _MOST_BLOCK)
-
-
-def _count_lines(text: bytes) -> int:
-    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
 def open_csv(
