@@ -18,14 +18,16 @@ _COMMON = (  # first those that are named where several give the same text
 )  # fmt: skip
 # Told from one another too rarely (measured: EUC-JP taken for Big5): they make doubt, and are never chosen.
 _DOUBTED = ("cp932", "gb18030", "big5hkscs", "cp949", "euc-jp", "cp874")
+_WINDOWS = _COMMON[:8]
 _WESTERN = ("cp1252", "iso8859-1", "iso8859-15")
 _WESTERN_WEIGHT = 1.3  # measured on names of countries in 26 languages: without it Danish is taken for Hungarian
 _WORDS = 200  # looked at; more decided nothing else, and each is looked at in every encoding
 
 # How far behind the next likeliest must be, by how many different words there are. Measured on the same names in 45
 # encodings: of 300 samples of twelve words none was taken for another than cp1252, of 300 of three words one.
-_LEADS = ((12, 0.25), (5, 0.5))
-_LEAST_LEAD = 1.0  # of fewer words: no other encoding may give another text
+_FEW_WORDS = 5
+_FEW_WORDS = 5  # fewer are believed only in an encoding of Windows', and if no other makes words of them
+_LEADS = ((12, 0.25), (0, 0.5))
 _ODD_WORDS = 0.01  # of the words: in any list some are misspelt
 _MOST_IMPLAUSIBLE = 0.05  # of the words: more, and it is two encodings in one file, or one that is not known here
 
@@ -92,6 +94,8 @@ def _rank(words: Sequence[bytes]) -> list[_Reading]:
     """What the words may be, the likeliest first; of encodings that give the same text one."""
     by_text: dict[tuple[str, ...], _Reading] = {}
     ratings = _rate(words)
+    if len(words) < _FEW_WORDS:
+        ratings = dict.fromkeys((*_COMMON, *_DOUBTED), 0.0) | ratings
     for encoding in (name for name in (*_COMMON, *_DOUBTED) if name in ratings):
         try:
             decoded = tuple(word.decode(encoding) for word in words)
@@ -105,7 +109,8 @@ def _rank(words: Sequence[bytes]) -> list[_Reading]:
         elif rating > same.rating:
             by_text[decoded] = replace(same, rating=rating)
     kept = _keep_least(list(by_text.values()), lambda reading: reading.implausible)
-    kept = _keep_least(kept, lambda reading: reading.strange)
+    if len(words) >= _FEW_WORDS:  # of fewer, those of one language show nothing
+        kept = _keep_least(kept, lambda reading: reading.strange)
     return sorted(kept, key=lambda reading: -reading.rating)
 
 
@@ -130,9 +135,10 @@ def _decide(words: Sequence[bytes], readings: Sequence[_Reading]) -> Verdict:
     likely = tuple(reading.encoding for reading in readings[:3])
     if best.implausible > _MOST_IMPLAUSIBLE * len(words):
         return Verdict(None, likely, f"as {best.encoding}, the likeliest, {_count_wrong(best)}")
-    lead = (best.rating - others[0].rating) / best.rating if others else 1.0
-    wanted = next((lead for number, lead in _LEADS if len(words) >= number), _LEAST_LEAD)
-    if best.encoding in _DOUBTED or lead < wanted:
+    lead = 1 - others[0].rating / best.rating if others and best.rating else float(not others)
+    wanted = next(lead for number, lead in _LEADS if len(words) >= number)
+    is_hasty = len(words) < _FEW_WORDS and (best.encoding not in _WINDOWS or bool(others))
+    if best.encoding in _DOUBTED or is_hasty or lead < wanted:
         return Verdict(None, likely, _explain_doubt(words, readings))
     reason = f"found from {_count_words(len(words))} beyond ASCII; "
     if others:
@@ -153,7 +159,7 @@ def _explain_doubt(words: Sequence[bytes], readings: Sequence[_Reading]) -> str:
         if len(word) == len(one) == len(two):
             for octet, this, that in zip(word, one, two, strict=True):
                 if this != that:
-                    return f"{told} (byte 0x{octet:02X} is {this} in the one and {that} in the other)"
+                    return f"{told} (byte 0x{octet:02X} is {this!r} in the one and {that!r} in the other)"
     return told
 
 

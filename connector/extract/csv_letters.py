@@ -20,12 +20,12 @@ _ALPHABETS = (
     "ċġħżàèéìòù", "ĉĝĥĵŝŭ",
 )  # fmt: skip
 _LETTERS = tuple(frozenset(alphabet) for alphabet in _ALPHABETS)
-_JOINING = frozenset("’‘'·–—‑\u00ad")  # between two letters: O’Brien, Gal·la, Müller–Lüdenscheidt, a soft hyphen
+_JOINING = frozenset("’‘'·–—‑׳״\u00ad")  # between two letters: O’Brien, Gal·la, Müller–Lüdenscheidt, a soft hyphen
 _OPENING = frozenset("«»“”„‘‚¿¡‹›–—")  # before a letter
 
 
 def is_plausible(word: str) -> bool:
-    """Tell whether a word (no white space in it but U+00A0) may be one: its letters of one script, its capitals where
+    """Tell whether a word (no white space in it but U+00A0) may be one: its letters and their marks of one script, its capitals where
     capitals stand, no sign in the midst of letters, nothing that is no character."""
     parts = word.split("\u00a0")
     return all(_is_text(part) and _is_of_one_script(part) and _is_cased(part) and _has_no_sign(part) for part in parts)
@@ -76,6 +76,6 @@ def _get_category(character: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _get_script(character: str) -> str | None:
-    if not character.isalpha():
+    if _get_category(character)[0] not in "LM":
         return None
     return _SCRIPTS.get(unicodedata.name(character, "").partition(" ")[0].partition("-")[0])
