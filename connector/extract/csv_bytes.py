@@ -114,7 +114,7 @@ class Utf8Stream:
         elif verdict.encoding != "utf-8":
             self._set_encoding(verdict.encoding, is_strict=True)
             self.remark = (
-                f"read as {verdict.encoding}, {verdict.reason}; if that is wrong, name it: {advise_encoding()}"
+                f"read as {verdict.encoding}, {verdict.reason}; if that is wrong, name it: {advise_encoding('NAME')}"
             )
         return piece
 

@@ -1,4 +1,4 @@
-"""Every kind of pollution that Pollock (Vitagliano et al., VLDB 2023) found in 3,712 real files, and what is made of it.
+"""Each kind of pollution that Pollock (Vitagliano et al., VLDB 2023) found in real files, and what is made of it.
 
 The kinds are Pollock's; the files are our own. Where a file is not read as it was meant, `why` says why not: a row that
 cannot be told for sure is rejected by its line, and what cannot be told at all refuses the file. Nothing is shifted.
@@ -123,7 +123,7 @@ READ = [
     ),
     # Delimiters
     *[
-        Case(f"delimiter: {name}", PLAIN.replace('"Ben, Jr."', "Ben@ Jr.").replace(",", sign).replace("@ ", ", "), PEOPLE)
+        Case(f"delimiter: {name}", PLAIN.replace(",", sign).replace(f"{sign} Jr.", ", Jr."), PEOPLE)
         for name, sign in (("semicolon", ";"), ("tab", "\t"), ("pipe", "|"))
     ],
     Case(
@@ -176,7 +176,11 @@ READ = [
     ),
     # Quotes and escapes
     Case("quotes around each cell", '"email","name","city"\n"a@x.org","Ann Lee","Graz"\n', [ANN]),
-    Case("quote: single", "'email','name','city'\n'a@x.org','Ann Lee','Graz'\n'b@x.org','Ben, Jr.','Linz'\n", PEOPLE[:2]),
+    Case(
+        "quote: single",
+        "'email','name','city'\n'a@x.org','Ann Lee','Graz'\n'b@x.org','Ben, Jr.','Linz'\n",
+        [ANN, BEN],
+    ),
     Case(
         "quote: of one row single",
         f"{HEADER}\n{A}\n'd@x.org','Dan','Enns'\n'e@x.org','Eve, Jr.','Enns'\n",

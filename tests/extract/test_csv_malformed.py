@@ -83,6 +83,24 @@ def test_a_cell_that_goes_on_after_its_quote_costs_its_row_and_no_other(
     assert "@" not in malformed[0].message
 
 
+def test_a_row_that_takes_in_others_says_so(tmp_path: Path) -> None:
+    (chunk,) = read(write(tmp_path, 'a,b\n1,"Ann\n2,Ben\n3,"Cem"\n4,Dan\n'))
+    (row,) = chunk.malformed
+    assert (row.line, row.code, row.raw) == (2, "stray_quote", '1,"Ann\n2,Ben\n3,"Cem"')
+    assert "takes in 2 more lines, which were not read as rows of their own" in row.message
+    assert chunk.frame["a"].tolist() == ["4"]
+
+
+def test_an_oversized_record_is_shown_by_its_beginning(tmp_path: Path) -> None:
+    cell = "x" * (1 << 20)
+    (chunk,) = read(write(tmp_path, f"a,b\n1,2\n3,{cell}\n5,6\n"))
+    (row,) = chunk.malformed
+    assert (row.number, row.line, row.code, row.raw) == (2, 3, "oversized", f"3,{cell[: (1 << 16) - 2]}…")
+    assert "longer than 1024 KiB" in row.message
+    largest = "y" * ((1 << 20) - 2)
+    assert read(write(tmp_path, f"a,b\n1,{largest}\n"))[0].frame["b"].tolist() == [largest]
+
+
 def test_malformed_rows_come_with_the_rows_around_them(tmp_path: Path) -> None:
     content = "a,b\n" + "".join("1,\n" if n % 10_000 else "ragged\n" for n in range(1, 120_001))
     chunks = read(write(tmp_path, content), chunk_bytes=1 << 20)
@@ -100,8 +118,8 @@ def test_a_file_of_malformed_rows_alone_gives_empty_frames(tmp_path: Path) -> No
     assert [row.number for row in chunk.malformed] == [1, 2]
 
 
-def test_a_file_in_latin_1_is_told_row_by_row_in_good_time(tmp_path: Path) -> None:
+def test_a_file_that_is_not_in_the_named_encoding_is_told_row_by_row_in_good_time(tmp_path: Path) -> None:
     path = write(tmp_path, b"a,b\n" + b"M\xfcller,2\n" * 50_000)
-    chunks = read(path)
+    chunks = read(path, encoding="utf-8")
     assert sum(len(chunk.malformed) for chunk in chunks) == 50_000
     assert chunks[-1].malformed[-1].line == 50_001
