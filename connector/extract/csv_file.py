@@ -22,11 +22,13 @@ from connector.extract.csv_bytes import Utf8Stream, advise_encoding, open_utf8, 
 from connector.extract.csv_head import count_titles, decide_delimiter, decide_quote, parse_delimiter, parse_header
 from connector.extract.csv_parse import Failed, Format, Parsed, count_lines, parse_block
 from connector.extract.csv_records import Records, find_blank, find_records
+from connector.extract.csv_runaways import end_runaways, find_runaway
 
 _HEAD_BYTES = 1 << 18
 _CHUNK_ROWS = 30_000  # aimed at; fewer cost pandera's fixed time per run too often, more only memory
 _MOST_ROWS = 50_000
 _LEAST_BLOCK, _MOST_BLOCK = 1 << 16, 1 << 23
+_MOST_PENDING = 1 << 22  # a record that has not ended by then is looked at: a quote may never have been closed
 _MOST_RECORD = 1 << 26  # a record longer than 64 MiB is a quote that was never closed
 
 _TEXT = pd.StringDtype(na_value=np.nan)
@@ -124,7 +126,7 @@ class CsvSource:
                 self._is_ended = not more
                 block += more
                 continue
-            records = find_records(block, self._form.delimiter, is_last=self._is_ended, quote=self._form.quote)
+            records = self._find_records(block)
             if self._is_ended or len(records):
                 break
             if len(block) > _MOST_RECORD:
@@ -136,6 +138,16 @@ class CsvSource:
         end = int(records.nexts[-1]) if len(records) else 0
         self._pending = block[end:]
         return block[:end], records
+
+    def _find_records(self, block: bytes) -> Records:
+        form = self._form
+        records = find_records(block, form.delimiter, is_last=self._is_ended, quote=form.quote)
+        if len(records) == 0 and len(block) > _MOST_PENDING:
+            line = find_runaway(block, form.delimiter, form.width, form.quote, is_last=self._is_ended)
+            if line:
+                ended = find_records(block[:line], form.delimiter, is_last=True, quote=form.quote)
+                return replace(ended, is_unclosed=False, broken=(0,))
+        return end_runaways(block, records, form.delimiter, form.width, form.quote)
 
     def _read_more(self, size: int) -> bytes:
         try:

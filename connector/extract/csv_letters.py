@@ -25,8 +25,8 @@ _OPENING = frozenset("«»“”„‘‚¿¡‹›–—")  # before a letter
 
 
 def is_plausible(word: str) -> bool:
-    """Tell whether a word (no white space in it but U+00A0) may be one: its letters and their marks of one script, its capitals where
-    capitals stand, no sign in the midst of letters, nothing that is no character."""
+    """Tell whether a word (no white space in it but U+00A0) may be one: its letters and marks of one script, capitals
+    where capitals stand, no sign in the midst of letters, nothing that is no character."""
     parts = word.split("\u00a0")
     return all(_is_text(part) and _is_of_one_script(part) and _is_cased(part) and _has_no_sign(part) for part in parts)
 

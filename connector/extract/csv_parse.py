@@ -62,6 +62,7 @@ def parse_block(block: bytes, records: Records, form: Format) -> Parsed:
     failed = _find_stray_quotes(block, records) | _find_undecodable(block, records, form)
     if records.is_unclosed:
         failed[len(records) - 1] = _fail_unclosed(block, records, len(records) - 1)
+    failed |= {place: _fail_broken(block, records, place) for place in records.broken}
     failed |= _find_oversized(block, records)
     is_parsed = is_record.copy()
     is_parsed[list(failed)] = False
@@ -133,6 +134,11 @@ def _explain_encoding(octet: int, form: Format) -> str:
 def _fail_ragged(block: bytes, records: Records, place: int, width: int, expected: int) -> Failed:
     message = f"has {width} cells where the header has {expected}; look for a missing or a stray delimiter or quote"
     return _fail(block, records, place, "ragged", message)
+
+
+def _fail_broken(block: bytes, records: Records, place: int) -> Failed:
+    message = "a quote is opened and not closed, and what is below are rows of their own; close the quote"
+    return _fail(block, records, place, "unclosed_quote", message)
 
 
 def _fail_unclosed(block: bytes, records: Records, place: int) -> Failed:

@@ -20,14 +20,18 @@ _NEVER = np.iinfo(np.int64).max
 class Records:
     """The records of a block, blank lines included: byte positions where each begins, where its text ends, and
     where the next begins. `strays`: closing quotes after which their cell goes on, as in `"Jo"x`. `indents`: spaces
-    before an opening quote. `is_unclosed`: a quote in the last record is still open where the file ends."""
+    before an opening quote. `is_orderly`: quotes stand around cells only, and within them doubled. `is_unclosed`: a
+    quote in the last record is still open where the file ends. `broken`: places of records that were cut at the end of
+    the line on which a quote of theirs was opened (`csv_runaways`)."""
 
     starts: Positions
     stops: Positions
     nexts: Positions
     strays: Positions
     indents: Positions
+    is_orderly: bool
     is_unclosed: bool
+    broken: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -48,7 +52,7 @@ def find_records(block: bytes, delimiter: str, *, is_last: bool, quote: str = '"
     is_unclosed = is_last and bool(len(quoted.closed)) and bool(quoted.closed[-1] == _NEVER)
     end = nexts[-1] if len(nexts) else 0
     strays, indents = quoted.strays[quoted.strays < end], quoted.indents[quoted.indents < end]
-    return Records(starts, stops, nexts, strays, indents, is_unclosed)
+    return Records(starts, stops, nexts, strays, indents, quoted.is_orderly, is_unclosed)
 
 
 def find_blank(block: bytes, records: Records, delimiter: str) -> npt.NDArray[np.bool_]:
@@ -86,19 +90,20 @@ def _find_line_ends(block: bytes, octets: npt.NDArray[np.uint8], *, is_last: boo
 
 @dataclass(frozen=True, slots=True)
 class _Quoted:
-    """Where quoted stretches open and close (_NEVER for one that does not), which closings end no cell, and the spaces
-    before opening quotes."""
+    """Where quoted stretches open and close (_NEVER for one that does not), which closings end no cell, the spaces
+    before opening quotes, and whether all quotes stand where they should."""
 
     opened: Positions
     closed: Positions
     strays: Positions
     indents: Positions
+    is_orderly: bool
 
 
 def _find_quoted(octets: npt.NDArray[np.uint8], delimiter: int, quote: int) -> _Quoted:
     quotes = np.flatnonzero(octets == quote)
     if not len(quotes):
-        return _Quoted(quotes, quotes, quotes, quotes)
+        return _Quoted(quotes, quotes, quotes, quotes, is_orderly=True)
     is_border = np.zeros(256, dtype=bool)
     is_border[[delimiter, _LF, _CR]] = True
     begins_field = is_border[octets[np.maximum(quotes - 1, 0)]] | (quotes == 0)
@@ -108,11 +113,12 @@ def _find_quoted(octets: npt.NDArray[np.uint8], delimiter: int, quote: int) -> _
     # In orderly CSV quotes open and close by turns (a doubled one closes and opens), and whole columns tell it.
     if np.all((begins_field | follows_one)[0::2]) and np.all((ends_field | is_doubled)[1::2]):
         closed = np.append(quotes[1::2], [_NEVER] * (len(quotes) % 2))
-        return _Quoted(quotes[0::2], closed, quotes[:0], quotes[:0])
+        return _Quoted(quotes[0::2], closed, quotes[:0], quotes[:0], is_orderly=True)
     indents = _count_indents(octets, quotes, is_border) if delimiter != _SPACE else np.zeros_like(quotes)
     opened, closed = _walk_quotes(quotes, begins_field | (indents > 0), is_doubled)
     strays = np.intersect1d(closed, quotes[~ends_field], assume_unique=True)
-    return _Quoted(opened, closed, strays, _list_indents(opened, indents[np.searchsorted(quotes, opened)]))
+    listed = _list_indents(opened, indents[np.searchsorted(quotes, opened)])
+    return _Quoted(opened, closed, strays, listed, is_orderly=False)
 
 
 def _count_indents(

@@ -221,16 +221,23 @@ READ = [
     Case(
         "a quote too many, at the end of a cell",
         f'{HEADER}\n{A}\nd@x.org,"Dan"",Enns\n{B}\n{C}\n',
-        [ANN, CEM],
-        ((3, "stray_quote"),),
-        why="it runs on to the next quote, which is in the next row; both are in the rejects file, none is guessed",
+        [ANN, BEN, CEM],
+        ((3, "unclosed_quote"),),
+        why="it is a quote in a cell that goes on; as what is below are plainly rows, it costs its own alone",
     ),
     Case(
         "a quote too many, at the beginning of a cell",
         f'{HEADER}\n{A}\nd@x.org,"Dan,Enns\n{A}\n',
+        [ANN, ANN],
+        ((3, "unclosed_quote"),),
+        why="the same",
+    ),
+    Case(
+        "a quote too many, and below it no rows",
+        f'{HEADER}\n{A}\nd@x.org,"Dan,Enns\nand more\n',
         [ANN],
         ((3, "unclosed_quote"),),
-        why="it runs on to the end of the file; all of that is in the rejects file",
+        why="what is below may be the cell's own text; all of it is in the rejects file",
     ),
     # Rows
     Case("a row too short", f"{HEADER}\n{A}\nd@x.org,Dan\n{B}\n", [ANN, BEN], ((3, "ragged"),), why="never filled up"),

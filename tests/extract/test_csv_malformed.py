@@ -53,12 +53,46 @@ def test_what_is_shown_of_a_record_can_be_written_to_a_file_and_read_again(tmp_p
     assert ragged.raw == '"\\x1b\t\r\n",2,3'
 
 
-def test_a_quote_that_never_closes_swallows_nothing_silently(tmp_path: Path) -> None:
-    (chunk,) = read(write(tmp_path, 'a,b\n1,2\n3,"Ann\n5,6\n7,8\n'))
+@pytest.mark.parametrize("chunk_bytes", [None, 8])
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("below", ["", '9,"Dan"', '9,"Dan, Jr."\n', '9,"a ""b"", c"'])
+def test_a_quote_that_is_not_closed_costs_its_row_and_none_below(
+    tmp_path: Path, below: str, ending: str, chunk_bytes: int | None
+) -> None:
+    content = f'a,b\n1,2\n3,"Ann\n5,6\n\n{below}'
+    chunks = read(write(tmp_path, content.replace("\n", ending)), chunk_bytes=chunk_bytes)
+    rows = [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()]
+    good = read(write(tmp_path, f"a,b\n1,2\n5,6\n{below}".replace("\n", ending)))
+    assert rows == [row for chunk in good for row in chunk.frame.to_numpy().tolist()]
+    malformed = [row for chunk in chunks for row in chunk.malformed]
+    assert [(row.number, row.line, row.code, row.raw) for row in malformed] == [(2, 3, "unclosed_quote", '3,"Ann')]
+
+
+def test_rows_below_a_quote_that_is_not_closed_have_faults_of_their_own(tmp_path: Path) -> None:
+    rows = [["5", "6"]] * 9
+    (chunk,) = read(write(tmp_path, 'a,b\n3,"Ann\n' + "5,6\n" * 9 + '7\n\n8,"x,y"\n8,"Bob\n' + "5,6\n" * 9))
+    assert chunk.frame.to_numpy().tolist() == [*rows, ["8", "x,y"], *rows]
+    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [
+        (1, 2, "unclosed_quote"), (11, 12, "ragged"), (13, 15, "unclosed_quote"),
+    ]  # fmt: skip
+
+
+def test_a_quote_that_is_not_closed_costs_no_large_file(tmp_path: Path) -> None:
+    rows = [[f"{number}", "x" * 60] for number in range(100_000)]
+    lines = [",".join(row) for row in rows]
+    chunks = read(write(tmp_path, "\n".join(["a,b", *lines[:50], '-,"Ann', *lines[50:]])))
+    assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == rows
+    assert [(row.line, row.code) for chunk in chunks for row in chunk.malformed] == [(52, "unclosed_quote")]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ['"he said\n5,6\n"hi" there"', '"5,6\n7,8"x', '"text\nmore text\nand more'],
+)
+def test_lines_of_a_cell_are_not_taken_for_rows(tmp_path: Path, cell: str) -> None:
+    (chunk,) = read(write(tmp_path, f"a,b\n1,2\n3,{cell}"))
     assert chunk.frame["a"].tolist() == ["1"]
-    (row,) = chunk.malformed
-    assert (row.number, row.line, row.code) == (2, 3, "unclosed_quote")
-    assert row.raw == '3,"Ann\n5,6\n7,8\n'
+    assert "".join(row.raw for row in chunk.malformed).replace("\n", "") == f"3,{cell}".replace("\n", "")
 
 
 @pytest.mark.parametrize(
@@ -84,9 +118,9 @@ def test_a_cell_that_goes_on_after_its_quote_costs_its_row_and_no_other(
 
 
 def test_a_row_that_takes_in_others_says_so(tmp_path: Path) -> None:
-    (chunk,) = read(write(tmp_path, 'a,b\n1,"Ann\n2,Ben\n3,"Cem"\n4,Dan\n'))
+    (chunk,) = read(write(tmp_path, 'a,b\n1,"Ann\n2,Ben,3\n3,"Cem"\n4,Dan\n'))
     (row,) = chunk.malformed
-    assert (row.line, row.code, row.raw) == (2, "stray_quote", '1,"Ann\n2,Ben\n3,"Cem"')
+    assert (row.line, row.code, row.raw) == (2, "stray_quote", '1,"Ann\n2,Ben,3\n3,"Cem"')
     assert "takes in 2 more lines, which were not read as rows of their own" in row.message
     assert chunk.frame["a"].tolist() == ["4"]
 
