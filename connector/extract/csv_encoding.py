@@ -20,12 +20,11 @@ _COMMON = (  # first those that are named where several give the same text
 _DOUBTED = ("cp932", "gb18030", "big5hkscs", "cp949", "euc-jp", "cp874")
 _WINDOWS = _COMMON[:8]
 _WESTERN = ("cp1252", "iso8859-1", "iso8859-15")
-_WESTERN_WEIGHT = 1.3  # measured on names of countries in 26 languages: without it Danish is taken for Hungarian
+_WESTERN_WEIGHT = 1.3  # measured on names of countries in 33 languages: without it Danish is taken for Hungarian
 _WORDS = 200  # looked at; more decided nothing else, and each is looked at in every encoding
 
-# How far behind the next likeliest must be, by how many different words there are. Measured on the same names in 45
-# encodings: of 300 samples of twelve words none was taken for another than cp1252, of 300 of three words one.
-_FEW_WORDS = 5
+# How far behind the next likeliest must be, by how many different words there are at least. Measured on the same names,
+# in the encodings of their languages: of 1,300 samples of three to 60 names each one was read wrongly, an Estonian one.
 _FEW_WORDS = 5  # fewer are believed only in an encoding of Windows', and if no other makes words of them
 _LEADS = ((12, 0.25), (0, 0.5))
 _ODD_WORDS = 0.01  # of the words: in any list some are misspelt

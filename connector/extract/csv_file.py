@@ -201,12 +201,16 @@ def _choose_block(text: bytes) -> int:
 def open_csv(
     path: str | PathLike[str], *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None
 ) -> Source:
-    """Open a CSV file, in which nothing is guessed: every cell is text, an empty one is "".
+    """Open a CSV file, of whose cells nothing is guessed: each is text, an empty one is "".
 
-    The header names the columns (an empty name becomes `column N`, a second `Email` becomes `Email (2)`). Records
-    of another width than the header's, with an undecodable or a NUL byte, with a quote that never closes or one
-    that closes before its cell ends, come as malformed. No records are blank lines (nothing, or spaces and tabs
-    alone) and lines of just as many delimiters as the header has. `chunk_bytes` is the size of a block (chosen for
+    The header names the columns (an empty name becomes `column N`, a second `Email` becomes `Email (2)`); titles above
+    it, lines of a single cell, are left out. Records of another width than the header's, with an undecodable or a NUL
+    byte, with a quote that never closes or one that closes before its cell ends, or of more than a MiB, come as
+    malformed. No records are blank lines (nothing, or spaces and tabs alone) and lines of just as many delimiters as
+    the header has. A quote within quotes is written twice; a backslash is a backslash.
+
+    What was left out, and the encoding that was found where none was named, the chunks' `messages` tell. An encoding
+    that is not certain costs the rows with other than ASCII in them. `chunk_bytes` is the size of a block (chosen for
     about 30,000 rows); a longer record makes its block longer.
 
     Raises SourceError for a file that is missing, a folder, empty, binary or without a header, ConfigurationError

@@ -81,3 +81,24 @@ def test_whatever_the_csv_module_writes_is_read_back_cell_for_cell(
     assert [row for chunk in chunks for row in chunk.malformed] == []
     read = [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()]
     assert [row for row in read if is_record(row, delimiter)] == [row for row in rows if is_record(row, delimiter)]
+
+
+@settings(deadline=None, max_examples=300)  # a shared machine keeps no deadline
+@given(st.text(alphabet='ab",\n\r ', max_size=60), st.integers(1, 20))
+def test_whatever_the_text_every_record_has_its_number_and_blocks_change_nothing(text: str, chunk_bytes: int) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "people.csv"
+        path.write_text("x,y\n" + text, encoding="utf-8", newline="")
+        whole, cut = read_all(path, None), read_all(path, chunk_bytes)
+    assert whole == cut
+    assert sorted(number for number, _ in whole) == list(range(1, len(whole) + 1))
+
+
+def read_all(path: Path, chunk_bytes: int | None) -> list[tuple[int, object]]:
+    """Each record's number with its cells, or with its line, text and code."""
+    with open_csv(path, delimiter=",", chunk_bytes=chunk_bytes) as source:
+        chunks = list(source.chunks())
+    rows = [
+        pair for chunk in chunks for pair in zip(chunk.numbers.tolist(), chunk.frame.to_numpy().tolist(), strict=True)
+    ]
+    return rows + [(row.number, (row.line, row.raw, row.code)) for chunk in chunks for row in chunk.malformed]
