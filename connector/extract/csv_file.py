@@ -29,7 +29,7 @@ _CHUNK_ROWS = 30_000  # aimed at; fewer cost pandera's fixed time per run too of
 _MOST_ROWS = 50_000
 _LEAST_BLOCK, _MOST_BLOCK = 1 << 16, 1 << 23
 _MOST_PENDING = 1 << 22  # a record that has not ended by then is looked at: a quote may never have been closed
-_MOST_RECORD = 1 << 26  # a record longer than 64 MiB is a quote that was never closed
+_MOST_RECORD = 1 << 24  # a record of 16 MiB is a quote that was never closed
 
 _TEXT = pd.StringDtype(na_value=np.nan)
 
@@ -129,12 +129,12 @@ class CsvSource:
             records = self._find_records(block)
             if self._is_ended or len(records):
                 break
-            if len(block) > _MOST_RECORD:
+            if len(block) >= _MOST_RECORD:
                 raise SourceError(
                     f"{self.name}: the record that begins on line {self._line} is longer than "
                     f"{_MOST_RECORD >> 20} MiB; look there for a quote that is never closed"
                 )
-            wanted = 2 * len(block)
+            wanted = min(2 * len(block), _MOST_RECORD)
         end = int(records.nexts[-1]) if len(records) else 0
         self._pending = block[end:]
         return block[:end], records

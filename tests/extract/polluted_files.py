@@ -284,6 +284,7 @@ REFUSED = [
     ("no content", "", "is empty"),
     ("line ends alone", "\n\r\n\n", "is empty"),
     ("no header", f"{A}\n{B}\n", "has no header"),
+    ("an address above the header", f"a@x.org\n{PLAIN}", "has no header"),
     ("a header without a name", ",,\n" + A, "names no column"),
     ("a name of 600,000 characters", f"{'name' * 150_000},email\n1,a@x.org\n", "does not end within"),
     ("a quote in the header that is never closed", f'"email,name,city\n{A}\n', "never closed"),

@@ -115,6 +115,22 @@ def test_an_encoding_is_found_wherever_its_first_sign_is(tmp_path: Path) -> None
     assert chunks[0].messages == ()
 
 
+@pytest.mark.parametrize("shift", range(4))
+@pytest.mark.parametrize(("name", "encoding"), [("Jürgen", "utf-8"), ("€uro", "utf-8"), ("Müller", "cp1252")])
+def test_half_a_character_at_the_end_of_the_beginning_decides_nothing(
+    tmp_path: Path, name: str, encoding: str, shift: int
+) -> None:
+    beginning = 1 << 18  # judged first
+    filler = "1,Ann\n" * (beginning // 6)
+    start = "id,name\n" + filler[: -6 * 5]
+    start += "2," + "x" * (beginning - len(start) - 2 - shift)
+    assert len(start) == beginning - shift
+    names = [name, *NAMES["German"].split()]
+    chunks = read(write(tmp_path, (start + "\n3,".join(names)).encode(encoding)))
+    assert [each.lstrip("x") for each in chunks[-1].frame["name"].tolist()[-len(names) :]] == names
+    assert [row for chunk in chunks for row in chunk.malformed] == []
+
+
 def test_no_sign_at_the_beginning_and_too_few_later_cost_their_rows_alone(tmp_path: Path) -> None:
     path = write(tmp_path, b"id,name\n" + b"1,Ann\n" * 300_000 + b"2,S\xf8ren\n3,Ann\n")
     chunks = read(path)

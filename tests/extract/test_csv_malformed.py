@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from connector.errors import SourceError
+from connector.extract import open_csv
 from tests.extract.csv_files import read, write
 
 
@@ -78,11 +80,18 @@ def test_rows_below_a_quote_that_is_not_closed_have_faults_of_their_own(tmp_path
 
 
 def test_a_quote_that_is_not_closed_costs_no_large_file(tmp_path: Path) -> None:
-    rows = [[f"{number}", "x" * 60] for number in range(100_000)]
-    lines = [",".join(row) for row in rows]
-    chunks = read(write(tmp_path, "\n".join(["a,b", *lines[:50], '-,"Ann', *lines[50:]])))
-    assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == rows
+    line = "x" * 1000 + ",y\n"
+    path = write(tmp_path, "a,b\n" + line * 50 + '-,"Ann\n' + line * 20_000)
+    chunks = read(path)
+    assert path.stat().st_size > 1 << 24  # so much is never held for one record
+    assert sum(len(chunk.frame) for chunk in chunks) == 20_050
     assert [(row.line, row.code) for chunk in chunks for row in chunk.malformed] == [(52, "unclosed_quote")]
+
+
+def test_a_quote_that_takes_in_what_are_no_rows_ends_the_reading_and_says_where(tmp_path: Path) -> None:
+    path = write(tmp_path, 'a,b\n1,2\n3,"' + "no row\n" * 3_000_000)
+    with open_csv(path) as source, pytest.raises(SourceError, match="begins on line 3 is longer than 16 MiB"):
+        list(source.chunks())
 
 
 @pytest.mark.parametrize(
