@@ -69,6 +69,7 @@ def test_how_sure_it_is_is_told(tmp_path: Path) -> None:
         ("Zoë René", "cp1252", "'ë'", "'ė'"),
         ("山田 太郎", "cp932", "it may be", "cp932"),
         ("山田 太郎", "euc-jp", "it may be", ""),
+        ("山田 太郎 佐藤 花子 鈴木 一郎 高橋 さくら 田中 健太 伊藤 美咲 渡辺 翔太", "cp932", "it may be", "cp932"),
     ],
 )
 def test_what_may_be_two_encodings_is_not_guessed(
