@@ -92,6 +92,7 @@ class _Load:
     def __init__(self, plan: LoadPlan, run: Run) -> None:
         self._plan, self._run = plan, run
         self._omitted_zips = 0
+        self._told: list[str] = []  # of how the source was read
         self.is_left_behind = False  # a thread that still reads the source, when the run was stopped
 
     async def carry_out(self) -> None:
@@ -149,6 +150,7 @@ class _Load:
         tally, rejects = self._run.tally, self._run.rejects
         tally.read += prepared.read
         self._omitted_zips += prepared.omitted_zips
+        self._told += prepared.chunk.messages
         for malformed in prepared.chunk.malformed:
             tally.count(Outcome.INVALID)
             rejects.write(build_malformed(malformed, prepared.chunk.name), malformed.raw)
@@ -162,6 +164,7 @@ class _Load:
     def _remark(self) -> Iterator[str]:
         """What a person should know beyond the sums."""
         tally = self._run.tally
+        yield from self._told
         created = tally.outcomes[Outcome.CREATED]
         if created and "is_active" not in self._plan.mapping.rules:
             yield (

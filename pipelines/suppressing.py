@@ -36,6 +36,7 @@ class _Reading:
 
     digests: list[Digests] = field(default_factory=list)
     nameless: list[int] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
 
 def plan_suppression(job: Job) -> SuppressionPlan | None:
@@ -76,7 +77,7 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
             f"{_ARTICLES[plan.field]} in the column {plan.column}; correct suppress.column or suppress.field. "
             "Nothing was sent"
         )
-    return suppression, list(_remark(name, plan, suppression, reading.nameless))
+    return suppression, [*reading.messages, *_remark(name, plan, suppression, reading.nameless)]
 
 
 def _open_list(plan: SuppressionPlan) -> Source:
@@ -111,6 +112,7 @@ def _suggest(column: str, columns: Sequence[str]) -> str:
 
 def _take(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
     """Read as a row to be created would be, so that who is one person there is one person here."""
+    reading.messages += chunk.messages
     for malformed in chunk.malformed:
         line = "" if malformed.line is None else f" (line {malformed.line})"
         raise SourceError(

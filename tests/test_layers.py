@@ -23,6 +23,7 @@ APART = "connector.sandbox"
 MAY_START_THE_SANDBOX = ("pipelines",)
 
 HOMES = {  # each third-party library has its one home (house style, layout)
+    "chardet": ("connector.extract.csv_encoding",),
     "tenacity": ("connector.api.retries",),
     "aiohttp": ("connector.api", "connector.sandbox"),
     "click": ("pipelines",),

@@ -35,12 +35,14 @@ class Chunk:
     `frame` has the source's own columns in order, as pandas `str`, on a RangeIndex from 0 (a missing value
     only where the source has one: SQL's NULL); `numbers` (int64, one per frame row) are record numbers from 1,
     running over good and malformed records alike; `name` is the source's, for people. `frame` may be empty.
+    `messages` tell a person how the source was read, each once in a source, with the first chunk that it is about.
     """
 
     frame: pd.DataFrame
     numbers: npt.NDArray[np.int64]
     malformed: tuple[MalformedRow, ...]
     name: str
+    messages: tuple[str, ...] = ()
 
 
 class Source(Protocol):

@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from connector.errors import ConfigurationError, SourceError
+from connector.extract.csv_decoding import UNDECODABLE_BYTES, build_decoder
+from connector.extract.csv_encoding import find_utf_16, judge_encoding
 
+_BEGINNING_BYTES = 1 << 18  # some thousand rows: what they do not show of the encoding, more hardly would
+_MOST_CHARACTER_BYTES = 4  # of UTF-8
 _READ_BYTES = 1 << 20  # one system call's worth; larger reads were no faster
 
 _BOMS = (  # UTF-32's begins with UTF-16's, so the longer ones come first
@@ -39,32 +43,25 @@ _BINARY_SHARE = 0.1  # of control bytes in the beginning; text has none or a few
 # NUL would make a CSV reader stop, and the others break terminals; tab and line ends are a record's own.
 _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
-_UNDECODABLE = "\udcff"  # a lone surrogate: encoded it is no valid UTF-8, so it costs its row as a wrong byte does
-_UNDECODABLE_BYTES = _UNDECODABLE.encode("utf-8", "surrogatepass")
-
-
-def _mark_undecodable(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    return _UNDECODABLE, error.end
-
-
-codecs.register_error("connector.mark", _mark_undecodable)  # error handlers can only be named, never passed
-
 
 class Utf8Stream:
-    """A file read forward as UTF-8 without its BOM; bytes that cannot be decoded stay invalid UTF-8."""
+    """A file read forward as UTF-8 without its BOM; bytes that cannot be decoded stay invalid UTF-8.
+
+    With the encoding `auto` a BOM's word is taken, else what the first bytes beyond ASCII show, wherever they come;
+    where they do not show enough, it is UTF-8, and each of its rows with other bytes is undecodable. `remark` says
+    what was found, for a person; None while there is nothing to say. `encoding` is what the file is read in by now.
+    """
 
     def __init__(self, file: BinaryIO, encoding: str) -> None:
         self._file = file
-        beginning = file.read(4)
-        self.encoding = _decide_encoding(beginning) if encoding == "auto" else encoding
-        self._pending = beginning
         self._is_first = True
-        # UTF-8 passes as it is, which is the fast way and keeps each wrong byte for the reject file.
-        self._decoder = (
-            None if self.encoding == "utf-8" else codecs.getincrementaldecoder(self.encoding)("connector.mark")
-        )
+        self.remark: str | None = None
+        self.advised = "cp1252"  # for a person who must name an encoding
+        self._pending = self._read_beginning()
+        self._is_found = encoding != "auto"
+        self._set_encoding(encoding if self._is_found else "utf-8")
+        if not self._is_found:
+            self._take_plain_signs()
 
     def read(self, size: int) -> bytes:
         """Give about `size` bytes, at least one unless the file has ended. Raises SourceError."""
@@ -72,9 +69,11 @@ class Utf8Stream:
         while wanted > 0:
             try:
                 piece = self._pending or self._file.read(min(wanted, _READ_BYTES))
+                self._pending = b""
+                if not self._is_found and not piece.isascii():
+                    piece = self._find_encoding(piece)
             except OSError as error:
                 raise SourceError(f"reading failed: {error.strerror or error}") from error
-            self._pending = b""
             utf8 = self._to_utf8(piece)
             pieces.append(utf8)
             wanted -= len(utf8)
@@ -82,9 +81,51 @@ class Utf8Stream:
                 break
         return b"".join(pieces)
 
+    def _take_plain_signs(self) -> None:
+        """A BOM, or the zero bytes of UTF-16."""
+        bom = next((encoding for bom, encoding in _BOMS if self._pending.startswith(bom)), None)
+        utf_16 = find_utf_16(self._pending) if bom is None else None
+        if utf_16 is not None:
+            self.remark = f"read as {utf_16}, found by its zero bytes; it has no BOM that would say so"
+        if encoding := bom or utf_16:
+            self._set_encoding(encoding)
+        self._is_found = encoding is not None or _is_binary(self._pending)
+
+    def _read_beginning(self) -> bytes:
+        """Enough to judge by; a pipe gives less at a time."""
+        beginning = b""
+        while len(beginning) < _BEGINNING_BYTES and (more := self._file.read(_BEGINNING_BYTES - len(beginning))):
+            beginning += more
+        return beginning
+
+    def _find_encoding(self, piece: bytes) -> bytes:
+        """Decide by the first piece that is not ASCII alone; give it, with what had to be read to its end."""
+        if piece[:-_MOST_CHARACTER_BYTES].isascii():  # what is beyond ASCII may be half a character at its end
+            piece += self._file.read(_READ_BYTES)
+        verdict = judge_encoding(piece)
+        self._is_found = True
+        if verdict.encoding is None:
+            if verdict.likely and self.advised not in verdict.likely:
+                self.advised = verdict.likely[0]
+            self.remark = (
+                f"its encoding is not certain: {verdict.reason}. Rows with other than ASCII in them were not read; "
+                f"name the encoding and run it again: {advise_encoding(self.advised)}"
+            )
+        elif verdict.encoding != "utf-8":
+            self._set_encoding(verdict.encoding, is_strict=True)
+            self.remark = (
+                f"read as {verdict.encoding}, {verdict.reason}; if that is wrong, name it: {advise_encoding('NAME')}"
+            )
+        return piece
+
+    def _set_encoding(self, encoding: str, *, is_strict: bool = False) -> None:
+        """UTF-8 passes as it is, which is the fast way and keeps each wrong byte for the rejects file."""
+        self.encoding = encoding
+        self._decode = None if encoding == "utf-8" else build_decoder(encoding, is_strict=is_strict)
+
     def _to_utf8(self, piece: bytes) -> bytes:
-        if self._decoder is not None:
-            piece = self._decoder.decode(piece, final=not piece).encode("utf-8", "surrogatepass")
+        if self._decode is not None:
+            piece = self._decode(piece, not piece).encode("utf-8", "surrogatepass")
         if self._is_first and piece:
             self._is_first = False
             piece = piece.removeprefix(codecs.BOM_UTF8)
@@ -96,7 +137,7 @@ class Utf8Stream:
 
 
 def open_utf8(path: str | PathLike[str], encoding: str) -> Utf8Stream:
-    """Open a file; `encoding` is `auto` (a BOM's word, else UTF-8) or a name that Python knows.
+    """Open a file; `encoding` is `auto` (a BOM's word, else what its bytes show) or a name that Python knows.
 
     Raises SourceError for what cannot be opened as a file, ConfigurationError for an unknown encoding.
     """
@@ -123,16 +164,14 @@ def refuse_binary(path: str, beginning: bytes) -> None:
     for magic, meaning in _BINARY_BEGINNINGS:
         if beginning.startswith(magic):
             raise SourceError(f"{path}: is {meaning}")
-    controls = sum(beginning.count(bytes([byte])) for byte in (*range(9), *range(14, 32)))
-    if controls > _BINARY_SHARE * len(beginning):
-        is_utf_16 = beginning[1::2].count(0) > 0
-        hint = f"; if it is UTF-16 without a BOM, say so: {advise_encoding('utf-16-le')}" if is_utf_16 else ""
-        raise SourceError(f"{path}: is a binary file, not CSV{hint}")
+    if _is_full_of_controls(beginning):
+        hint = f"if it is UTF-16 or UTF-32 without a BOM, say so: {advise_encoding('utf-16-le')}"
+        raise SourceError(f"{path}: is a binary file, not CSV" + (f"; {hint}" if 0 in beginning else ""))
 
 
 def show_bytes(record: bytes) -> str:
     """A record for a person and the rejects file: as text, wrong bytes and control characters written out as \\xNN."""
-    shown = record.replace(_UNDECODABLE_BYTES, "\ufffd".encode())
+    shown = record.replace(UNDECODABLE_BYTES, "\ufffd".encode())
     return _CONTROLS.sub(lambda found: b"\\x%02x" % found[0][0], shown).decode("utf-8", "backslashreplace")
 
 
@@ -141,8 +180,14 @@ def advise_encoding(name: str = "cp1252") -> str:
     return f"--encoding {name}, or source.file.encoding in a job"
 
 
-def _decide_encoding(beginning: bytes) -> str:
-    return next((encoding for bom, encoding in _BOMS if beginning.startswith(bom)), "utf-8")
+def _is_binary(beginning: bytes) -> bool:
+    """No text in any encoding of single bytes: what it is, is then told by its bytes as they are."""
+    return beginning.startswith(tuple(magic for magic, _ in _BINARY_BEGINNINGS)) or _is_full_of_controls(beginning)
+
+
+def _is_full_of_controls(text: bytes) -> bool:
+    controls = sum(text.count(bytes([byte])) for byte in (*range(9), *range(14, 32)))
+    return controls > _BINARY_SHARE * len(text)
 
 
 def _check_encoding(encoding: str) -> str:

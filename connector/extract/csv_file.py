@@ -5,6 +5,7 @@ reads 32 blocks ahead, from threads that crash the interpreter if it ends before
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 from os import PathLike, fspath
 from types import TracebackType
@@ -18,15 +19,17 @@ import pyarrow as pa
 from connector.errors import SourceError
 from connector.extract.chunk import Chunk, MalformedRow, Source
 from connector.extract.csv_bytes import Utf8Stream, advise_encoding, open_utf8, refuse_binary
-from connector.extract.csv_head import decide_delimiter, parse_delimiter, parse_header
-from connector.extract.csv_parse import Failed, Format, Parsed, parse_block
+from connector.extract.csv_head import count_titles, decide_delimiter, decide_quote, parse_delimiter, parse_header
+from connector.extract.csv_parse import Failed, Format, Parsed, count_lines, parse_block
 from connector.extract.csv_records import Records, find_blank, find_records
+from connector.extract.csv_runaways import end_runaways, find_runaway
 
 _HEAD_BYTES = 1 << 18
 _CHUNK_ROWS = 30_000  # aimed at; fewer cost pandera's fixed time per run too often, more only memory
 _MOST_ROWS = 50_000
 _LEAST_BLOCK, _MOST_BLOCK = 1 << 16, 1 << 23
-_MOST_RECORD = 1 << 26  # a record longer than 64 MiB is a quote that was never closed
+_MOST_PENDING = 1 << 22  # a record that has not ended by then is looked at: a quote may never have been closed
+_MOST_RECORD = 1 << 24  # a record of 16 MiB is a quote that was never closed
 
 _TEXT = pd.StringDtype(na_value=np.nan)
 
@@ -44,9 +47,12 @@ class CsvSource:
         refuse_binary(name, head)
         head, told = self._take_excel_hint(head)
         text = head.decode("utf-8", "replace")
-        chosen = delimiter or told or decide_delimiter(text, is_whole=is_whole)
-        self.columns, rest = self._take_header(head, chosen, is_whole=is_whole)
-        self._form = Format(chosen, len(self.columns), stream.encoding)
+        quote = decide_quote(text)
+        chosen = delimiter or told or decide_delimiter(text, quote, is_whole=is_whole)
+        titles = count_titles(text, chosen, quote)
+        self._untold = [f"{name}: {titles} titles above its header were left out"] if titles else []
+        self.columns, rest = self._take_header(head, chosen, quote, titles, is_whole=is_whole)
+        self._form = Format(chosen, len(self.columns), stream.encoding, quote)
         self._block_bytes = chunk_bytes or _choose_block(rest)
         self._ahead = BytesIO(rest)  # what was read to know the header, to be read again as rows
         self._pending = b""
@@ -59,11 +65,11 @@ class CsvSource:
             if not len(records):
                 return
             try:
-                parsed = parse_block(block, records, self._form)
+                parsed = parse_block(block, records, self._describe_form())
             except (SourceError, pa.ArrowInvalid) as error:
                 raise SourceError(f"{self.name}: cannot be read on from line {self._line}: {error}") from error
             yield from self._build_chunks(block, records, parsed)
-            self._line += _count_lines(block)
+            self._line += count_lines(block)
             self._number += int(parsed.is_record.sum())
 
     def close(self) -> None:
@@ -87,26 +93,28 @@ class CsvSource:
         self._line += 1
         return rest, parse_delimiter(chr(hint[4]))
 
-    def _take_header(self, head: bytes, delimiter: str, *, is_whole: bool) -> tuple[tuple[str, ...], bytes]:
-        records = find_records(head, delimiter, is_last=is_whole)
-        is_blank = find_blank(head, records, delimiter)
-        if is_blank.all():
+    def _take_header(
+        self, head: bytes, delimiter: str, quote: str, titles: int, *, is_whole: bool
+    ) -> tuple[tuple[str, ...], bytes]:
+        records = find_records(head, delimiter, is_last=is_whole, quote=quote)
+        filled = np.flatnonzero(~find_blank(head, records, delimiter))
+        if len(filled) <= titles:
             raise SourceError(f"{self.name}: no header: its first line does not end within {_HEAD_BYTES} bytes")
-        place = int(np.argmin(is_blank))
+        place = int(filled[titles])
         if records.is_unclosed and place == len(records) - 1:
             raise SourceError(f"{self.name}: a quote in its header is never closed")
         record = head[records.starts[place] : records.stops[place]]
         try:
             if b"\0" in record:
                 raise SourceError(f"{self.name}: its header holds a NUL byte; is it a text file?")
-            columns = parse_header(record.decode("utf-8"), delimiter, self.name)
+            columns = parse_header(record.decode("utf-8"), delimiter, self.name, quote)
         except UnicodeDecodeError as error:
             raise SourceError(
                 f"{self.name}: its header is not {self._stream.encoding} (byte 0x{record[error.start]:02X}); "
-                f"name the file's encoding: {advise_encoding()}"
+                f"name the file's encoding: {advise_encoding(self._stream.advised)}"
             ) from None
         taken = int(records.nexts[place])
-        self._line += _count_lines(head[:taken])
+        self._line += count_lines(head[:taken])
         return columns, head[taken:]
 
     def _read_block(self) -> tuple[bytes, Records]:
@@ -118,24 +126,43 @@ class CsvSource:
                 self._is_ended = not more
                 block += more
                 continue
-            records = find_records(block, self._form.delimiter, is_last=self._is_ended)
+            records = self._find_records(block)
             if self._is_ended or len(records):
                 break
-            if len(block) > _MOST_RECORD:
+            if len(block) >= _MOST_RECORD:
                 raise SourceError(
                     f"{self.name}: the record that begins on line {self._line} is longer than "
                     f"{_MOST_RECORD >> 20} MiB; look there for a quote that is never closed"
                 )
-            wanted = 2 * len(block)
+            wanted = min(2 * len(block), _MOST_RECORD)
         end = int(records.nexts[-1]) if len(records) else 0
         self._pending = block[end:]
         return block[:end], records
+
+    def _find_records(self, block: bytes) -> Records:
+        form = self._form
+        records = find_records(block, form.delimiter, is_last=self._is_ended, quote=form.quote)
+        if len(records) == 0 and len(block) > _MOST_PENDING:
+            line = find_runaway(block, form.delimiter, form.width, form.quote, is_last=self._is_ended)
+            if line:
+                ended = find_records(block[:line], form.delimiter, is_last=True, quote=form.quote)
+                return replace(ended, is_unclosed=False, broken=(0,))
+        return end_runaways(block, records, form.delimiter, form.width, form.quote)
 
     def _read_more(self, size: int) -> bytes:
         try:
             return self._ahead.read(size) or self._stream.read(size)
         except SourceError as error:
             raise SourceError(f"{self.name}: {error}") from error
+
+    def _describe_form(self) -> Format:
+        """The encoding may have been found since the file was opened: by the first row that is not ASCII."""
+        return replace(self._form, encoding=self._stream.encoding, advised=self._stream.advised)
+
+    def _take_messages(self) -> tuple[str, ...]:
+        remark, self._stream.remark = self._stream.remark, None
+        told, self._untold = [*self._untold, *([f"{self.name}: {remark}"] if remark else [])], []
+        return tuple(told)
 
     def _build_chunks(self, block: bytes, records: Records, parsed: Parsed) -> Iterator[Chunk]:
         numbers_of_records = self._number + np.cumsum(parsed.is_record)
@@ -150,7 +177,7 @@ class CsvSource:
             malformed = malformed[len(with_it) :]
             if rows.num_rows or with_it:
                 frame = rows.to_pandas(types_mapper=lambda _: _TEXT)
-                yield Chunk(frame, numbers[start : start + _MOST_ROWS], with_it, self.name)
+                yield Chunk(frame, numbers[start : start + _MOST_ROWS], with_it, self.name, self._take_messages())
 
     def _build_malformed(
         self, block: bytes, records: Records, failures: tuple[Failed, ...], numbers: npt.NDArray[np.int64]
@@ -158,7 +185,7 @@ class CsvSource:
         line, since = self._line, 0
         for failed in failures:
             start = int(records.starts[failed.place])
-            line, since = line + _count_lines(block[since:start]), start
+            line, since = line + count_lines(block[since:start]), start
             yield MalformedRow(int(numbers[failed.place]), line, failed.raw, failed.code, failed.message)
 
 
@@ -171,19 +198,19 @@ def _choose_block(text: bytes) -> int:
     return min(max(_CHUNK_ROWS * len(text) // lines, _LEAST_BLOCK), _MOST_BLOCK)
 
 
-def _count_lines(text: bytes) -> int:
-    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
-
-
 def open_csv(
     path: str | PathLike[str], *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None
 ) -> Source:
-    """Open a CSV file, in which nothing is guessed: every cell is text, an empty one is "".
+    """Open a CSV file, of whose cells nothing is guessed: each is text, an empty one is "".
 
-    The header names the columns (an empty name becomes `column N`, a second `Email` becomes `Email (2)`). Records
-    of another width than the header's, with an undecodable or a NUL byte, with a quote that never closes or one
-    that closes before its cell ends, come as malformed. No records are blank lines (nothing, or spaces and tabs
-    alone) and lines of just as many delimiters as the header has. `chunk_bytes` is the size of a block (chosen for
+    The header names the columns (an empty name becomes `column N`, a second `Email` becomes `Email (2)`); titles above
+    it, lines of a single cell, are left out. Records of another width than the header's, with an undecodable or a NUL
+    byte, with a quote that never closes or one that closes before its cell ends, or of more than a MiB, come as
+    malformed. No records are blank lines (nothing, or spaces and tabs alone) and lines of just as many delimiters as
+    the header has. A quote within quotes is written twice; a backslash is a backslash.
+
+    What was left out, and the encoding that was found where none was named, the chunks' `messages` tell. An encoding
+    that is not certain costs the rows with other than ASCII in them. `chunk_bytes` is the size of a block (chosen for
     about 30,000 rows); a longer record makes its block longer.
 
     Raises SourceError for a file that is missing, a folder, empty, binary or without a header, ConfigurationError

@@ -1,10 +1,10 @@
-"""What the beginning of a CSV file says of the rest: its delimiter, and the names of its columns. Pure."""
+"""What the beginning of a CSV file says of the rest: its delimiter, quote and header, and what stands above. Pure."""
 
 import csv
 import io
 import re
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import islice, takewhile
 
 from connector.errors import ConfigurationError, SourceError
 from connector.extract.names import name_columns
@@ -12,6 +12,7 @@ from connector.extract.names import name_columns
 DELIMITERS = (",", ";", "\t", "|")
 _NAMES = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
 _SNIFFED_RECORDS = 200  # enough to outvote ragged rows; more changed no decision
+_MOST_TITLES = 20  # above a header; more is another table
 
 _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
@@ -28,45 +29,97 @@ def parse_delimiter(delimiter: str) -> str | None:
     return named
 
 
-def decide_delimiter(text: str, *, is_whole: bool) -> str:
+def decide_quote(text: str) -> str:
+    """Choose the quote: a single one where each cell of the first line stands in two of them, else a double one."""
+    line = next((line for line in text.splitlines() if line.strip()), "").strip()
+    is_single = any(all(map(_is_in_single_quotes, line.split(delimiter))) for delimiter in DELIMITERS)
+    return "'" if is_single else '"'
+
+
+def _is_in_single_quotes(cell: str) -> bool:
+    return len(cell) > 2 and cell[0] == cell[-1] == "'" and "'" not in cell[1:-1]
+
+
+def decide_delimiter(text: str, quote: str = '"', *, is_whole: bool) -> str:
     """Choose the delimiter that cuts most records into most cells as its header does; a comma if none does.
 
-    `text` is the file's beginning; unless it `is_whole`, its last record may be incomplete and is left out.
+    Where none cuts most of them so, the first lines are no header: most cells in most records decide. `text` is the
+    file's beginning; unless it `is_whole`, its last record may be incomplete and is left out.
     """
-    return max(DELIMITERS, key=lambda delimiter: _rate(text, delimiter, is_whole=is_whole))
+    widths = {each: _read_widths(text, each, quote, is_whole=is_whole) for each in DELIMITERS}
+    best = max(DELIMITERS, key=lambda each: _rate(widths[each], widths[each][0]))
+    if widths[best].count(widths[best][0]) > len(widths[best]) / 2 and widths[best][0] > 1:
+        return best
+    by_most = max(DELIMITERS, key=lambda each: _rate(widths[each], _find_most(widths[each])))
+    return by_most if _find_most(widths[by_most]) > 1 else best
 
 
-def _rate(text: str, delimiter: str, *, is_whole: bool) -> float:
-    widths = list(islice(_read_widths(text, delimiter), _SNIFFED_RECORDS + 1))
-    if not is_whole and len(widths) <= _SNIFFED_RECORDS and len(widths) > 1:
+def _rate(widths: Sequence[int], width: int) -> float:
+    return (width - 1) * widths.count(width) / len(widths)
+
+
+def _find_most(widths: Sequence[int]) -> int:
+    """The width that most records have, of two the larger."""
+    return max(set(widths), key=lambda width: (widths.count(width), width))
+
+
+def _read_widths(text: str, delimiter: str, quote: str, *, is_whole: bool) -> list[int]:
+    widths = [len(cells) for cells in islice(_read_records(text, delimiter, quote), _SNIFFED_RECORDS + 1)]
+    if not is_whole and 1 < len(widths) <= _SNIFFED_RECORDS:
         widths.pop()
-    if not widths or widths[0] < 2:
-        return 0.0
-    return (widths[0] - 1) * widths.count(widths[0]) / len(widths)
+    return widths or [0]
 
 
-def _read_widths(text: str, delimiter: str) -> Iterator[int]:
+def _read_records(text: str, delimiter: str, quote: str) -> Iterator[list[str]]:
+    """The records that are no blank lines."""
     try:
-        for record in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
-            if len(record) > 1 or "".join(record).strip():  # no blank line
-                yield len(record)
+        for cells in csv.reader(
+            io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote, skipinitialspace=delimiter != " "
+        ):
+            if len(cells) > 1 or "".join(cells).strip(" \t"):  # as csv_records.find_blank
+                yield cells
     except csv.Error:  # a cell longer than csv's limit under a wrong delimiter: what was read has to do
         return
 
 
-def parse_header(record: str, delimiter: str, path: str) -> tuple[str, ...]:
+def count_titles(text: str, delimiter: str, quote: str = '"') -> int:
+    """How many records (blank lines apart) stand above the header: titles, each a single cell, in a file whose records
+    mostly have more, the first of those being the header. 0 where that is not plain to see."""
+    records = list(islice(_read_records(text, delimiter, quote), _SNIFFED_RECORDS))
+    most = _find_most([len(cells) for cells in records]) if records else 0
+    titles = list(takewhile(lambda cells: sum(1 for cell in cells if cell.strip()) < 2, records[:_MOST_TITLES]))
+    header = records[len(titles)] if len(titles) < len(records) else []
+    if most < 2 or len(header) != most or _looks_like_row(header) or any(map(_looks_like_row, titles)):
+        return 0
+    return len(titles)
+
+
+def parse_header(record: str, delimiter: str, path: str, quote: str = '"') -> tuple[str, ...]:
     """Give the column names of a header record, each made unique. Raises SourceError if it is no header."""
     try:
-        cells = next(csv.reader(io.StringIO(record, newline=""), delimiter=delimiter, strict=True))
+        cells = next(
+            csv.reader(
+                io.StringIO(record, newline=""),
+                delimiter=delimiter,
+                quotechar=quote,
+                skipinitialspace=delimiter != " ",
+                strict=True,
+            )
+        )
     except csv.Error as error:
         raise SourceError(f"{path}: its header cannot be read: {error}") from None
     if not any(cell.strip() for cell in cells):
         raise SourceError(f"{path}: its first line names no column; a header line is needed")
-    if any(_ADDRESS.fullmatch(cell.strip()) for cell in cells) or all(_is_number(cell) for cell in cells):
+    if _looks_like_row(cells):
         raise SourceError(
             f"{path}: has no header: its first line looks like a row. Put a line with the columns' names first"
         )
     return name_columns(cells)
+
+
+def _looks_like_row(cells: Sequence[str]) -> bool:
+    """It has an address in it, or numbers alone; no column is called so."""
+    return any(_ADDRESS.fullmatch(cell.strip()) for cell in cells) or all(_is_number(cell) for cell in cells)
 
 
 def _is_number(cell: str) -> bool:

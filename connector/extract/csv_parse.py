@@ -17,7 +17,10 @@ from connector.errors import SourceError
 from connector.extract.csv_bytes import advise_encoding, show_bytes
 from connector.extract.csv_records import Records, find_blank
 
+_MOST_RECORD = 1 << 20  # a thousand times what a subscriber's fields hold; a cell longer than a record may be is in one
+_MOST_SHOWN = 1 << 16  # of a record in a rejects file: a person finds the fault at its beginning
 _DECODED_BYTES = 1 << 16  # at a time: after a wrong byte Python lays out the whole text anew
+_SWALLOWING = ("stray_quote", "unclosed_quote", "oversized")  # for these the record's end may be far from its fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,14 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a file is written: its delimiter, the number of its columns, and the encoding that it was read in."""
+    """How a file is written: its delimiter, the number of its columns, the encoding that it was read in, the quote, and
+    the encoding to advise for rows that are not in it."""
 
     delimiter: str
     width: int
     encoding: str
+    quote: str = '"'
+    advised: str = "cp1252"
 
 
 def parse_block(block: bytes, records: Records, form: Format) -> Parsed:
@@ -56,6 +62,8 @@ def parse_block(block: bytes, records: Records, form: Format) -> Parsed:
     failed = _find_stray_quotes(block, records) | _find_undecodable(block, records, form)
     if records.is_unclosed:
         failed[len(records) - 1] = _fail_unclosed(block, records, len(records) - 1)
+    failed |= {place: _fail_broken(block, records, place) for place in records.broken}
+    failed |= _find_oversized(block, records)
     is_parsed = is_record.copy()
     is_parsed[list(failed)] = False
     parsed_places = np.flatnonzero(is_parsed)
@@ -77,6 +85,14 @@ def _find_blank(block: bytes, records: Records, form: Format) -> npt.NDArray[np.
     for place in np.flatnonzero(lengths == form.width - 1).tolist():
         is_blank[place] |= block[records.starts[place] : records.stops[place]] == only_delimiters
     return is_blank
+
+
+def _find_oversized(block: bytes, records: Records) -> dict[int, Failed]:
+    message = (
+        f"is longer than {_MOST_RECORD >> 10} KiB, which no person's row is; look for a quote that is never closed"
+    )
+    places = np.flatnonzero(records.stops - records.starts > _MOST_RECORD).tolist()
+    return {place: _fail(block, records, place, "oversized", message) for place in places}
 
 
 def _find_stray_quotes(block: bytes, records: Records) -> dict[int, Failed]:
@@ -103,20 +119,26 @@ def _find_undecodable(block: bytes, records: Records, form: Format) -> dict[int,
         except UnicodeDecodeError as error:
             wrong = at + error.start
             place = int(np.searchsorted(records.nexts, wrong, side="right"))
-            failed[place] = _fail(block, records, place, "encoding", _explain_encoding(block[wrong], form.encoding))
+            failed[place] = _fail(block, records, place, "encoding", _explain_encoding(block[wrong], form))
             at = int(records.nexts[place])
     return failed
 
 
-def _explain_encoding(octet: int, encoding: str) -> str:
-    if encoding == "utf-8":
-        return f"byte 0x{octet:02X} is not UTF-8; if the file is in another encoding, name it: {advise_encoding()}"
-    return f"holds bytes that are not {encoding}; if the file is in another encoding, name it: {advise_encoding()}"
+def _explain_encoding(octet: int, form: Format) -> str:
+    advice = f"if the file is in another encoding, name it: {advise_encoding(form.advised)}"
+    if form.encoding == "utf-8":
+        return f"byte 0x{octet:02X} is not UTF-8; {advice}"
+    return f"holds bytes that are not {form.encoding}; {advice}"
 
 
 def _fail_ragged(block: bytes, records: Records, place: int, width: int, expected: int) -> Failed:
     message = f"has {width} cells where the header has {expected}; look for a missing or a stray delimiter or quote"
     return _fail(block, records, place, "ragged", message)
+
+
+def _fail_broken(block: bytes, records: Records, place: int) -> Failed:
+    message = "a quote is opened and not closed, and what is below are rows of their own; close the quote"
+    return _fail(block, records, place, "unclosed_quote", message)
 
 
 def _fail_unclosed(block: bytes, records: Records, place: int) -> Failed:
@@ -125,15 +147,32 @@ def _fail_unclosed(block: bytes, records: Records, place: int) -> Failed:
 
 
 def _fail(block: bytes, records: Records, place: int, code: str, message: str) -> Failed:
-    return Failed(place, show_bytes(block[records.starts[place] : records.stops[place]]), code, message)
+    record = block[records.starts[place] : records.stops[place]]
+    lines = count_lines(record)
+    if lines and code in _SWALLOWING:
+        message += f"; the row takes in {lines} more lines, which were not read as rows of their own"
+    return Failed(place, show_bytes(record[:_MOST_SHOWN]) + ("…" if len(record) > _MOST_SHOWN else ""), code, message)
+
+
+def count_lines(text: bytes) -> int:
+    """How many lines end in a text, by LF, CR LF or CR."""
+    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
 def _keep(block: bytes, records: Records, is_parsed: npt.NDArray[np.bool_]) -> bytes:
-    """The block without the records that pyarrow is not to see; the same block, uncopied, if there are none."""
-    if is_parsed.all():
+    """The block without what pyarrow is not to see, records and spaces before quotes; the same block, uncopied, if
+    there is none."""
+    if is_parsed.all() and not len(records.indents):
         return block
+    dropped = np.flatnonzero(~is_parsed).tolist()
+    if len(records.indents):
+        is_kept = np.ones(len(block), dtype=bool)
+        is_kept[records.indents] = False
+        for place in dropped:
+            is_kept[records.starts[place] : records.nexts[place]] = False
+        return np.frombuffer(block, dtype=np.uint8)[is_kept].tobytes()
     pieces, since = [], 0
-    for place in np.flatnonzero(~is_parsed).tolist():
+    for place in dropped:
         pieces.append(block[since : records.starts[place]])
         since = int(records.nexts[place])
     return b"".join([*pieces, block[since:]])
@@ -154,7 +193,11 @@ def _read_table(block: bytes, form: Format) -> tuple[pa.Table, dict[int, int]]:
         pa.BufferReader(block),
         read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names),
         parse_options=pa_csv.ParseOptions(
-            delimiter=form.delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note
+            delimiter=form.delimiter,
+            quote_char=form.quote,
+            newlines_in_values=True,
+            ignore_empty_lines=False,
+            invalid_row_handler=note,
         ),
         convert_options=pa_csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.large_string()),

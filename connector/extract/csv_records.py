@@ -1,7 +1,8 @@
 """Where the records of a block of CSV begin and end, in whole columns of positions at once.
 
 It obeys the rules of pyarrow's parser: a quote counts only where a field begins, a doubled one is a quote, and a
-record ends at LF, CR LF or CR outside quotes. It refuses to know what is in a record, save that it is blank.
+record ends at LF, CR LF or CR outside quotes. One rule is its own: spaces before an opening quote, as in `a, "b"`, are
+no part of the cell. It refuses to know what is in a record, save that it is blank.
 """
 
 from dataclasses import dataclass
@@ -11,41 +12,47 @@ import numpy.typing as npt
 
 Positions = npt.NDArray[np.int64]
 
-_QUOTE, _LF, _CR = 0x22, 0x0A, 0x0D
+_LF, _CR, _SPACE = 0x0A, 0x0D, 0x20
 _NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
     """The records of a block, blank lines included: byte positions where each begins, where its text ends, and
-    where the next begins. `strays`: closing quotes after which their cell goes on, as in `"Jo"x`. `is_unclosed`: a
-    quote in the last record is still open where the file ends."""
+    where the next begins. `strays`: closing quotes after which their cell goes on, as in `"Jo"x`. `indents`: spaces
+    before an opening quote. `is_orderly`: quotes stand around cells only, and within them doubled. `is_unclosed`: a
+    quote in the last record is still open where the file ends. `broken`: places of records that were cut at the end of
+    the line on which a quote of theirs was opened (`csv_runaways`)."""
 
     starts: Positions
     stops: Positions
     nexts: Positions
     strays: Positions
+    indents: Positions
+    is_orderly: bool
     is_unclosed: bool
+    broken: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.starts)
 
 
-def find_records(block: bytes, delimiter: str, *, is_last: bool) -> Records:
+def find_records(block: bytes, delimiter: str, *, is_last: bool, quote: str = '"') -> Records:
     """Find the records that end in `block`, which begins where a record does; all of it if it `is_last`."""
     octets = np.frombuffer(block, dtype=np.uint8)
     stops, nexts = _find_line_ends(block, octets, is_last=is_last)
-    opened, closed, strays = _find_quoted(octets, ord(delimiter))
-    if len(opened):
-        field = np.searchsorted(opened, stops) - 1
-        is_outside = (field < 0) | (stops > closed[field])
+    quoted = _find_quoted(octets, ord(delimiter), ord(quote))
+    if len(quoted.opened):
+        field = np.searchsorted(quoted.opened, stops) - 1
+        is_outside = (field < 0) | (stops > quoted.closed[field])
         stops, nexts = stops[is_outside], nexts[is_outside]
     if is_last and len(block) > (nexts[-1] if len(nexts) else 0):
         stops, nexts = np.append(stops, len(block)), np.append(nexts, len(block))
     starts = np.concatenate([np.zeros(min(1, len(nexts)), dtype=np.int64), nexts[:-1]])
-    is_unclosed = is_last and bool(len(closed)) and bool(closed[-1] == _NEVER)
+    is_unclosed = is_last and bool(len(quoted.closed)) and bool(quoted.closed[-1] == _NEVER)
     end = nexts[-1] if len(nexts) else 0
-    return Records(starts, stops, nexts, strays[strays < end], is_unclosed)
+    strays, indents = quoted.strays[quoted.strays < end], quoted.indents[quoted.indents < end]
+    return Records(starts, stops, nexts, strays, indents, quoted.is_orderly, is_unclosed)
 
 
 def find_blank(block: bytes, records: Records, delimiter: str) -> npt.NDArray[np.bool_]:
@@ -81,11 +88,22 @@ def _find_line_ends(block: bytes, octets: npt.NDArray[np.uint8], *, is_last: boo
     return stops[order], nexts[order]
 
 
-def _find_quoted(octets: npt.NDArray[np.uint8], delimiter: int) -> tuple[Positions, Positions, Positions]:
-    """Where quoted stretches open and close (_NEVER for one that does not), and which closings end no cell."""
-    quotes = np.flatnonzero(octets == _QUOTE)
+@dataclass(frozen=True, slots=True)
+class _Quoted:
+    """Where quoted stretches open and close (_NEVER for one that does not), which closings end no cell, the spaces
+    before opening quotes, and whether all quotes stand where they should."""
+
+    opened: Positions
+    closed: Positions
+    strays: Positions
+    indents: Positions
+    is_orderly: bool
+
+
+def _find_quoted(octets: npt.NDArray[np.uint8], delimiter: int, quote: int) -> _Quoted:
+    quotes = np.flatnonzero(octets == quote)
     if not len(quotes):
-        return quotes, quotes, quotes
+        return _Quoted(quotes, quotes, quotes, quotes, is_orderly=True)
     is_border = np.zeros(256, dtype=bool)
     is_border[[delimiter, _LF, _CR]] = True
     begins_field = is_border[octets[np.maximum(quotes - 1, 0)]] | (quotes == 0)
@@ -94,9 +112,33 @@ def _find_quoted(octets: npt.NDArray[np.uint8], delimiter: int) -> tuple[Positio
     follows_one = np.append(False, is_doubled[:-1])
     # In orderly CSV quotes open and close by turns (a doubled one closes and opens), and whole columns tell it.
     if np.all((begins_field | follows_one)[0::2]) and np.all((ends_field | is_doubled)[1::2]):
-        return quotes[0::2], np.append(quotes[1::2], [_NEVER] * (len(quotes) % 2)), quotes[:0]
-    opened, closed = _walk_quotes(quotes, begins_field, is_doubled)
-    return opened, closed, np.intersect1d(closed, quotes[~ends_field], assume_unique=True)
+        closed = np.append(quotes[1::2], [_NEVER] * (len(quotes) % 2))
+        return _Quoted(quotes[0::2], closed, quotes[:0], quotes[:0], is_orderly=True)
+    indents = _count_indents(octets, quotes, is_border) if delimiter != _SPACE else np.zeros_like(quotes)
+    opened, closed = _walk_quotes(quotes, begins_field | (indents > 0), is_doubled)
+    strays = np.intersect1d(closed, quotes[~ends_field], assume_unique=True)
+    listed = _list_indents(opened, indents[np.searchsorted(quotes, opened)])
+    return _Quoted(opened, closed, strays, listed, is_orderly=False)
+
+
+def _count_indents(
+    octets: npt.NDArray[np.uint8], quotes: Positions, is_border: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64]:
+    """How many spaces stand between a quote and the border of its cell; 0 if anything else does."""
+    counts = np.zeros_like(quotes)
+    left = np.flatnonzero((quotes > 0) & (octets[np.maximum(quotes - 1, 0)] == _SPACE))
+    while len(left):
+        counts[left] += 1
+        left = left[(quotes[left] > counts[left]) & (octets[np.maximum(quotes[left] - counts[left] - 1, 0)] == _SPACE)]
+    before = quotes - counts - 1
+    counts[(before >= 0) & ~is_border[octets[np.maximum(before, 0)]]] = 0
+    return counts
+
+
+def _list_indents(opened: Positions, counts: npt.NDArray[np.int64]) -> Positions:
+    """The positions of so many spaces before each of these quotes."""
+    ends = np.cumsum(counts)
+    return np.repeat(opened - ends, counts) + np.arange(int(ends[-1]) if len(ends) else 0)
 
 
 def _walk_quotes(

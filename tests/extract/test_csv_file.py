@@ -175,7 +175,7 @@ def test_column_names_are_trimmed_named_and_unique(tmp_path: Path) -> None:
         (b"PK\x03\x04....", "Excel workbook"),
         (gzip.compress(b"a,b\n1,2\n", mtime=0), "gzip"),
         (bytes(range(256)) * 20, "binary file"),
-        ("a,b\n1,2\n".encode("utf-16-le"), "--encoding utf-16-le, or source.file.encoding in a job"),
+        ("a,b\n1,2\n".encode("utf-32-le"), "--encoding utf-16-le, or source.file.encoding in a job"),
         (b"a@x.com,Ann\nb@x.com,Bob\n", "no header"),
         (b"1,2\n3,4\n", "no header"),
         (b",,\n1,2,3\n", "names no column"),

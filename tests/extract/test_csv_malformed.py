@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from connector.errors import SourceError
+from connector.extract import open_csv
 from tests.extract.csv_files import read, write
 
 
@@ -53,12 +55,53 @@ def test_what_is_shown_of_a_record_can_be_written_to_a_file_and_read_again(tmp_p
     assert ragged.raw == '"\\x1b\t\r\n",2,3'
 
 
-def test_a_quote_that_never_closes_swallows_nothing_silently(tmp_path: Path) -> None:
-    (chunk,) = read(write(tmp_path, 'a,b\n1,2\n3,"Ann\n5,6\n7,8\n'))
+@pytest.mark.parametrize("chunk_bytes", [None, 8])
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("below", ["", '9,"Dan"', '9,"Dan, Jr."\n', '9,"a ""b"", c"'])
+def test_a_quote_that_is_not_closed_costs_its_row_and_none_below(
+    tmp_path: Path, below: str, ending: str, chunk_bytes: int | None
+) -> None:
+    content = f'a,b\n1,2\n3,"Ann\n5,6\n\n{below}'
+    chunks = read(write(tmp_path, content.replace("\n", ending)), chunk_bytes=chunk_bytes)
+    rows = [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()]
+    good = read(write(tmp_path, f"a,b\n1,2\n5,6\n{below}".replace("\n", ending)))
+    assert rows == [row for chunk in good for row in chunk.frame.to_numpy().tolist()]
+    malformed = [row for chunk in chunks for row in chunk.malformed]
+    assert [(row.number, row.line, row.code, row.raw) for row in malformed] == [(2, 3, "unclosed_quote", '3,"Ann')]
+
+
+def test_rows_below_a_quote_that_is_not_closed_have_faults_of_their_own(tmp_path: Path) -> None:
+    rows = [["5", "6"]] * 9
+    (chunk,) = read(write(tmp_path, 'a,b\n3,"Ann\n' + "5,6\n" * 9 + '7\n\n8,"x,y"\n8,"Bob\n' + "5,6\n" * 9))
+    assert chunk.frame.to_numpy().tolist() == [*rows, ["8", "x,y"], *rows]
+    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [
+        (1, 2, "unclosed_quote"), (11, 12, "ragged"), (13, 15, "unclosed_quote"),
+    ]  # fmt: skip
+
+
+def test_a_quote_that_is_not_closed_costs_no_large_file(tmp_path: Path) -> None:
+    line = "x" * 1000 + ",y\n"
+    path = write(tmp_path, "a,b\n" + line * 50 + '-,"Ann\n' + line * 20_000)
+    chunks = read(path)
+    assert path.stat().st_size > 1 << 24  # so much is never held for one record
+    assert sum(len(chunk.frame) for chunk in chunks) == 20_050
+    assert [(row.line, row.code) for chunk in chunks for row in chunk.malformed] == [(52, "unclosed_quote")]
+
+
+def test_a_quote_that_takes_in_what_are_no_rows_ends_the_reading_and_says_where(tmp_path: Path) -> None:
+    path = write(tmp_path, 'a,b\n1,2\n3,"' + "no row\n" * 3_000_000)
+    with open_csv(path) as source, pytest.raises(SourceError, match="begins on line 3 is longer than 16 MiB"):
+        list(source.chunks())
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ['"he said\n5,6\n"hi" there"', '"5,6\n7,8"x', '"text\nmore text\nand more'],
+)
+def test_lines_of_a_cell_are_not_taken_for_rows(tmp_path: Path, cell: str) -> None:
+    (chunk,) = read(write(tmp_path, f"a,b\n1,2\n3,{cell}"))
     assert chunk.frame["a"].tolist() == ["1"]
-    (row,) = chunk.malformed
-    assert (row.number, row.line, row.code) == (2, 3, "unclosed_quote")
-    assert row.raw == '3,"Ann\n5,6\n7,8\n'
+    assert "".join(row.raw for row in chunk.malformed).replace("\n", "") == f"3,{cell}".replace("\n", "")
 
 
 @pytest.mark.parametrize(
@@ -83,6 +126,24 @@ def test_a_cell_that_goes_on_after_its_quote_costs_its_row_and_no_other(
     assert "@" not in malformed[0].message
 
 
+def test_a_row_that_takes_in_others_says_so(tmp_path: Path) -> None:
+    (chunk,) = read(write(tmp_path, 'a,b\n1,"Ann\n2,Ben,3\n3,"Cem"\n4,Dan\n'))
+    (row,) = chunk.malformed
+    assert (row.line, row.code, row.raw) == (2, "stray_quote", '1,"Ann\n2,Ben,3\n3,"Cem"')
+    assert "takes in 2 more lines, which were not read as rows of their own" in row.message
+    assert chunk.frame["a"].tolist() == ["4"]
+
+
+def test_an_oversized_record_is_shown_by_its_beginning(tmp_path: Path) -> None:
+    cell = "x" * (1 << 20)
+    (chunk,) = read(write(tmp_path, f"a,b\n1,2\n3,{cell}\n5,6\n"))
+    (row,) = chunk.malformed
+    assert (row.number, row.line, row.code, row.raw) == (2, 3, "oversized", f"3,{cell[: (1 << 16) - 2]}…")
+    assert "longer than 1024 KiB" in row.message
+    largest = "y" * ((1 << 20) - 2)
+    assert read(write(tmp_path, f"a,b\n1,{largest}\n"))[0].frame["b"].tolist() == [largest]
+
+
 def test_malformed_rows_come_with_the_rows_around_them(tmp_path: Path) -> None:
     content = "a,b\n" + "".join("1,\n" if n % 10_000 else "ragged\n" for n in range(1, 120_001))
     chunks = read(write(tmp_path, content), chunk_bytes=1 << 20)
@@ -100,8 +161,8 @@ def test_a_file_of_malformed_rows_alone_gives_empty_frames(tmp_path: Path) -> No
     assert [row.number for row in chunk.malformed] == [1, 2]
 
 
-def test_a_file_in_latin_1_is_told_row_by_row_in_good_time(tmp_path: Path) -> None:
+def test_a_file_that_is_not_in_the_named_encoding_is_told_row_by_row_in_good_time(tmp_path: Path) -> None:
     path = write(tmp_path, b"a,b\n" + b"M\xfcller,2\n" * 50_000)
-    chunks = read(path)
+    chunks = read(path, encoding="utf-8")
     assert sum(len(chunk.malformed) for chunk in chunks) == 50_000
     assert chunks[-1].malformed[-1].line == 50_001
