@@ -2,6 +2,7 @@
 
 from connector.extract.chunk import Chunk, MalformedRow, Source
 from connector.extract.csv_file import open_csv
+from connector.extract.files import find_lacking, open_file, open_files
 from connector.extract.sql import open_sql
 
-__all__ = ["Chunk", "MalformedRow", "Source", "open_csv", "open_sql"]
+__all__ = ["Chunk", "MalformedRow", "Source", "find_lacking", "open_csv", "open_file", "open_files", "open_sql"]

@@ -1,0 +1,47 @@
+"""A JSON object as a row: nested objects flattened, `address.city`; all else stays the value that it is. Pure."""
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+
+import orjson
+
+_DEEPEST = 20  # objects within objects; people's are two or three deep
+_EXACT = 2.0**53  # from here on a float no longer holds every whole number
+
+
+def parse_object(text: bytes) -> dict[str, object]:
+    """The keys and values of a line. Raises ValueError, in words for a person, for one that is no object.
+
+    Numbers are exact: one that a float cannot hold comes as a Decimal.
+    """
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError('is JSON, and no object: a row looks like {"email": "ann@example.com"}')
+    row = flatten(found)
+    if any(isinstance(value, float) and abs(value) >= _EXACT for value in row.values()):
+        row = flatten(json.loads(text, parse_float=Decimal))
+    return row
+
+
+def flatten(found: Mapping[str, object]) -> dict[str, object]:
+    """Every value by its path; a list is a value. Raises ValueError for a path that is there twice, or too deep."""
+    row: dict[str, object] = {}
+    _add(row, "", found, 1)
+    return row
+
+
+def _add(row: dict[str, object], prefix: str, found: Mapping[str, object], depth: int) -> None:
+    if depth > _DEEPEST:
+        raise ValueError(f"holds objects nested more than {_DEEPEST} deep")
+    for key, value in found.items():
+        path = prefix + key
+        if isinstance(value, dict):
+            _add(row, f"{path}.", value, depth + 1)
+        elif path in row:
+            raise ValueError(f"has {path} twice, as a key and as a key within another")
+        else:
+            row[path] = value
