@@ -77,7 +77,8 @@ class Utf8Stream:
 
     def read(self, size: int) -> bytes:
         """Give about `size` bytes, at least one unless the file has ended. Raises SourceError."""
-        pieces, wanted = [], size
+        pieces: list[bytes] = []
+        wanted = size
         while wanted > 0:
             try:
                 piece = self._pending or self._read_on(min(wanted, _READ_BYTES))

@@ -130,10 +130,16 @@ def open_excel(content: Content, sheet: str | None) -> Source:
 
 
 def _choose_sheet(workbook: "CalamineWorkbook", sheet: str | None, name: str) -> str:
+    from python_calamine import SheetTypeEnum, SheetVisibleEnum  # it is there: it has opened the workbook
+
     sheets = workbook.sheets_metadata
     names = [each.name for each in sheets]
     if sheet is None:
-        shown = [each.name for each in sheets if each.typ.name == "WorkSheet" and each.visible.name == "Visible"]
+        shown = [
+            each.name
+            for each in sheets
+            if each.typ == SheetTypeEnum.WorkSheet and each.visible == SheetVisibleEnum.Visible
+        ]
         found = next(iter(shown or names), None)
     elif sheet in names:
         found = sheet
@@ -146,8 +152,9 @@ def _choose_sheet(workbook: "CalamineWorkbook", sheet: str | None, name: str) ->
 
 
 def _read_rows(sheet: "CalamineSheet") -> Iterator[Row]:
-    top, left = sheet.start or (0, 0)
-    for number, cells in enumerate(sheet.iter_rows(), start=top + 1):
+    """Every row, the empty ones above the first cell included; the library leaves out the empty columns before it."""
+    left = sheet.start[1] if sheet.start else 0
+    for number, cells in enumerate(sheet.iter_rows(), start=1):
         yield number, [*[""] * left, *cells]
 
 

@@ -3,7 +3,7 @@
 A line that is broken, no object or too long costs itself alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -90,10 +90,11 @@ def open_json_lines(content: Content, encoding: str) -> Source:
 
 
 def _find_keys(content: Content, encoding: str) -> list[str]:
-    keys: dict[str, None] = {}
+    keys: dict[str, bool] = {}  # whether any object has a value for it
     try:
         for lines in read_lines(open_utf8(content.name, encoding, content)):
-            keys.update(dict.fromkeys(key for line in lines for key in _read_keys(line)))
+            for key, value in (item for line in lines for item in _read_items(line)):
+                keys[key] = keys.get(key, False) or value is not None
             if len(keys) > _MOST_KEYS:
                 break
     except SourceError:
@@ -103,12 +104,13 @@ def _find_keys(content: Content, encoding: str) -> list[str]:
         raise SourceError(f"{content.name}: has more than {_MOST_KEYS:,} keys; is each line a row?")
     if not keys:
         raise SourceError(f"{content.name}: holds no JSON object; JSON Lines has one on each line")
-    return list(keys)
+    nested = {key[:end] for key in keys for end, sign in enumerate(key) if sign == "."}
+    return [key for key, is_filled in keys.items() if is_filled or key not in nested]  # an object that is null is none
 
 
-def _read_keys(line: Line) -> Sequence[str]:
+def _read_items(line: Line) -> Iterable[tuple[str, object]]:
     try:
-        return list(_read_row(line))
+        return _read_row(line).items()
     except ValueError:  # told when its turn comes as a row
         return ()
 

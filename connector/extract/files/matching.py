@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 import pandas as pd
 
-from connector.errors import SourceError
+from connector.errors import ConfigurationError, SourceError
 from connector.extract.chunk import Chunk, Source
 
 _TEXT = pd.StringDtype(na_value=np.nan)
@@ -82,16 +82,17 @@ def open_files(path: str | PathLike[str], opener: Opener) -> Source:
     return MatchedFiles(name, paths, opener)
 
 
-def find_lacking(source: Source, columns: Sequence[str]) -> list[tuple[str, str]]:
-    """Which of a source's files lack which of these columns, as (file, column); none for a source of one file."""
-    if not isinstance(source, MatchedFiles):
-        return []
-    return [
-        (path, column)
-        for path, there in source.columns_by_file.items()
-        for column in columns
-        if column not in there and column in source.columns
-    ]
+def refuse_lacking(source: Source, columns: Sequence[str]) -> None:
+    """Raise ConfigurationError if one of a source's files lacks a column that others have, and that is needed."""
+    by_file = source.columns_by_file if isinstance(source, MatchedFiles) else {}
+    lacking = [(path, name) for path, there in by_file.items() for name in columns if name not in there]
+    if lacking:
+        path, name = lacking[0]
+        more = f" ({len(lacking) - 1} more are missing in these files)" if len(lacking) > 1 else ""
+        raise ConfigurationError(
+            f"{path}: has no column {name}, which other files of {source.name} have{more}; its columns: "
+            f"{', '.join(by_file[path])}. Give every file the columns that are mapped, or narrow the pattern"
+        )
 
 
 def _split(path: Path) -> tuple[Path, str]:

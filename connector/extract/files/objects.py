@@ -7,6 +7,7 @@ from decimal import Decimal
 import orjson
 
 _DEEPEST = 20  # objects within objects; people's are two or three deep
+_NO_OBJECT = 'is JSON, and no object: a row looks like {"email": "ann@example.com"}'
 _EXACT = 2.0**53  # from here on a float no longer holds every whole number
 
 
@@ -18,12 +19,14 @@ def parse_object(text: bytes) -> dict[str, object]:
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise ValueError(f"is no JSON: {error}") from None
+        raise ValueError(f"is no JSON: {str(error).partition(': line')[0]}") from None
     if not isinstance(found, dict):
-        raise ValueError('is JSON, and no object: a row looks like {"email": "ann@example.com"}')
+        raise ValueError(_NO_OBJECT)  # noqa: TRY004 - a line's fault, as the others are
     row = flatten(found)
-    if any(isinstance(value, float) and abs(value) >= _EXACT for value in row.values()):
-        row = flatten(json.loads(text, parse_float=Decimal))
+    inexact = [key for key, value in row.items() if isinstance(value, float) and abs(value) >= _EXACT]
+    if inexact:
+        exact = flatten(json.loads(text, parse_float=Decimal))
+        row |= {key: exact[key] for key in inexact}
     return row
 
 

@@ -111,13 +111,13 @@ def _read_values(column: pa.ChunkedArray) -> list[object]:
         column = column.cast(pa.large_binary())
     values: list[object] = column.to_pylist()
     if pa.types.is_float32(column.type) or pa.types.is_float16(column.type):
-        kind = np.float32 if pa.types.is_float32(column.type) else np.float16
-        return [None if value is None else float(str(kind(value))) for value in values]
+        numbers = column.to_numpy()  # NaN where null; its short floats are written with their own digits
+        return [None if value is None else float(str(number)) for value, number in zip(values, numbers, strict=True)]
     return values
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _combine(column: pa.ChunkedArray) -> pa.Array:

@@ -7,7 +7,7 @@ import gzip
 import zipfile
 import zlib
 from collections.abc import Callable
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, cast
 
 import pyarrow as pa
 
@@ -96,7 +96,8 @@ def open_zstd(packed: Named) -> Unpacked:
 def open_member(packed: Named, file: BinaryIO, member: zipfile.ZipInfo) -> Unpacked:
     """What is in one file of a zip archive. Raises SourceError for a packing that is not known here."""
     try:
-        unpacked = zipfile.ZipFile(file).open(member)
+        archive = zipfile.ZipFile(file)
+        unpacked = cast("zipfile.ZipExtFile", archive.open(member))
     except _FAULTS as error:
         raise SourceError(f"{packed.name}: {member.filename} in it cannot be unpacked: {error}") from None
     return Unpacked(packed.name, unpacked.read1, lambda: member.compress_size, packed)

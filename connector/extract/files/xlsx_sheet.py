@@ -53,13 +53,14 @@ class _Walker:
 
     def prepare(self, parser: expat.XMLParserType) -> None:
         parser.StartElementHandler = self._on_start
-        parser.buffer_text = True
         self._parser = parser
 
     def _on_start(self, name: str, attributes: dict[str, str]) -> None:
         tag = name.rpartition(" ")[2]
         if tag == "c":
             self._go_to(attributes.get("r"))
+            if self._is_error:
+                self._parser.CharacterDataHandler = None
             self._is_error = attributes.get("t") == "e"
         elif tag in ("v", "is"):
             self.area.add(self._row, self._column)
@@ -79,5 +80,4 @@ class _Walker:
         self._row, self._column = int(cell[len(letters) :]) - 1, self._columns[letters]
 
     def _on_error(self, text: str) -> None:
-        self._parser.CharacterDataHandler = None
         self.area.add_error(self._row, self._column, text)
