@@ -35,7 +35,7 @@ class FileOptions:
 class Reading:
     """How a file is to be read (whatever the path of `file`), and how much of it."""
 
-    file: FileSource
+    file: FileSource = FileSource(path=Path(STANDARD_INPUT))  # noqa: RUF009 - a frozen value
     limit: int | None = None
 
 

@@ -76,8 +76,10 @@ def _read_at_most(source: Source, limit: int | None) -> Iterator[Chunk]:
         if left is not None and size > left:
             yield _cut(chunk, left)
             return
-        left = left - size if left is not None else None
         yield chunk
+        left = left - size if left is not None else None
+        if left == 0:
+            return
 
 
 def _cut(chunk: Chunk, size: int) -> Chunk:
