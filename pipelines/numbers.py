@@ -15,7 +15,7 @@ def describe_numbers(mapping: FieldMapping, number_cells: Mapping[str, int]) -> 
         number = number_cells.get(rule.column or "", 0) if rule is not None else 0
         if rule is not None and number:
             yield (
-                f"{number:,} cells of the column {rule.column} ({name}) are numbers in the workbook, not texts: leading "
-                "zeros, a plus sign and digits beyond the fifteenth are lost there; if it matters, format the column as "
-                "text and enter them anew"
+                f"{number:,} cells of the column {rule.column} ({name}) are numbers in the workbook, not texts: "
+                "leading zeros, a plus sign and digits beyond the fifteenth are lost there; if it matters, format the "
+                "column as text and enter them anew"
             )

@@ -207,6 +207,7 @@ FILE_FAULTS = [
         "path: a, format: xlsx",
         "source.file.format: must be auto, csv, tsv, excel, parquet or jsonl, not 'xlsx'",
     ),
+    ("path: people.csv", "path: a, sheet: ''", "source.file.sheet: "),
     ("{file: {path: people.csv}}", "{}", "source: needs either file or sql"),
     ("{file: {path: people.csv}}", "", "a job needs source and subscriber"),
 ]

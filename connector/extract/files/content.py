@@ -30,10 +30,19 @@ class Content:
     """
 
     def __init__(
-        self, path: str | PathLike[str], stream: Readable, plain: BinaryIO | None = None, inner: str | None = None
+        self,
+        path: str | PathLike[str],
+        stream: Readable,
+        plain: BinaryIO | None = None,
+        inner: str | None = None,
+        beneath: Readable | None = None,
     ) -> None:
-        """`plain` is the stream itself where it can be sought in; `path` may be `-`. Raises SourceError."""
+        """`plain` is the stream itself where it can be sought in; what is `beneath` is closed with it.
+
+        `path` may be `-`. Raises SourceError.
+        """
         self._path, self._stream, self._plain = path, stream, plain
+        self._owned = [each for each in (stream, beneath) if each is not None]
         self.name = _INPUT_NAME if fspath(path) == STANDARD_INPUT else fspath(path)
         self.inner = inner or self.name
         self._failure: SourceError | None = None  # met while the head was read: told after it
@@ -50,6 +59,7 @@ class Content:
         """All of it, as a file to be sought in, at its beginning. Raises SourceError."""
         if self._plain is None:
             self._plain = self._copy()
+            self._owned.append(self._plain)
         self._plain.seek(0)
         return self._plain
 
@@ -59,18 +69,17 @@ class Content:
             self._stream, self._ahead = self.take_file(), b""
 
     def begin_anew(self) -> "Content":
-        """The same from its beginning; this one is done with. After `keep`. Raises SourceError."""
+        """The same from its beginning, which closes this one, too; after `keep`. Raises SourceError."""
         if _is_regular(self._path):
             self.close()
             return open_content(self._path)
         file = self.take_file()
-        return Content(self._path, file, file, self.inner)
+        return Content(self._path, file, file, self.inner, beneath=self)
 
     def close(self) -> None:
         """Let go of the file and its copy; may be called more than once."""
-        self._stream.close()
-        if self._plain is not None:
-            self._plain.close()
+        for each in self._owned:
+            each.close()
 
     def __enter__(self) -> Self:
         return self
@@ -118,7 +127,7 @@ def open_content(path: str | PathLike[str]) -> Content:
     """Open a path, or standard input for `-`, and undo one packing: gzip, zip or Zstandard. Raises SourceError."""
     raw = _open_raw(path)
     try:
-        return _unpack(path, Content(path, raw, raw if raw.seekable() else None))
+        return _unpack(path, Content(path, raw, raw if _is_regular(path) else None))
     except BaseException:
         raw.close()
         raise

@@ -16,7 +16,7 @@ from connector.extract.chunk import Chunk, MalformedRow, Source
 from connector.extract.csv_bytes import open_utf8, show_bytes
 from connector.extract.files.content import Content
 from connector.extract.files.lines import MOST_LINE, Line, read_lines
-from connector.extract.files.objects import parse_object
+from connector.extract.files.objects import parse_object, write_list
 from connector.extract.names import name_columns
 from connector.extract.sql_text import build_texts
 
@@ -61,7 +61,7 @@ class JsonLinesSource:
         places = list(rows)
         texts = []
         for key, column in zip(self._keys, self.columns, strict=True):
-            array, wrong = build_texts([row.get(key) for row in rows.values()])
+            array, wrong = build_texts([write_list(row.get(key)) for row in rows.values()])
             texts.append(array)
             for at, why in wrong.items():
                 faults.setdefault(places[at], ("encoding", f"{column} {why}"))

@@ -6,6 +6,8 @@ from decimal import Decimal
 
 import orjson
 
+from connector.extract.sql_text import write_text
+
 _DEEPEST = 20  # objects within objects; people's are two or three deep
 _NO_OBJECT = 'is JSON, and no object: a row looks like {"email": "ann@example.com"}'
 _EXACT = 2.0**53  # from here on a float no longer holds every whole number
@@ -28,6 +30,13 @@ def parse_object(text: bytes) -> dict[str, object]:
         exact = flatten(json.loads(text, parse_float=Decimal))
         row |= {key: exact[key] for key in inexact}
     return row
+
+
+def write_list(value: object) -> object:
+    """A list of plain values as a list of texts, null left out, as tags are one; any other value as it is."""
+    if not isinstance(value, list) or any(isinstance(item, list | dict | tuple) for item in value):
+        return value
+    return [write_text(item) for item in value if item is not None]
 
 
 def flatten(found: Mapping[str, object]) -> dict[str, object]:

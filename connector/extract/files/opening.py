@@ -5,10 +5,10 @@ from os import PathLike
 from connector.extract.chunk import Source
 from connector.extract.csv_file import open_csv
 from connector.extract.files.content import Content, open_content
-from connector.extract.files.excel import open_excel
 from connector.extract.files.formats import AUTO, decide_format, refuse_misfits
 from connector.extract.files.json_lines import open_json_lines
 from connector.extract.files.parquet import open_parquet
+from connector.extract.files.workbook import open_excel
 
 
 def open_file(

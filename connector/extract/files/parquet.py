@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from connector.errors import SourceError
 from connector.extract.chunk import Chunk, MalformedRow, Source
 from connector.extract.files.content import Content
+from connector.extract.files.objects import write_list
 from connector.extract.names import name_columns
 from connector.extract.sql_text import build_texts, show_record
 
@@ -110,6 +111,8 @@ def _read_values(column: pa.ChunkedArray) -> list[object]:
     if _is_text(column.type):
         column = column.cast(pa.large_binary())
     values: list[object] = column.to_pylist()
+    if pa.types.is_nested(column.type):
+        return [write_list(value) for value in values]
     if pa.types.is_float32(column.type) or pa.types.is_float16(column.type):
         numbers = column.to_numpy()  # NaN where null; its short floats are written with their own digits
         return [None if value is None else float(str(number)) for value, number in zip(values, numbers, strict=True)]

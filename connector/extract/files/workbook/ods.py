@@ -2,8 +2,8 @@
 
 from xml.parsers import expat
 
-from connector.extract.files.sheet_area import MOST_CELLS, Area
-from connector.extract.files.workbook_parts import Parts
+from connector.extract.files.workbook.area import MOST_CELLS, Area
+from connector.extract.files.workbook.parts import Parts
 
 CONTENT = "content.xml"
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from connector.errors import ConfigurationError, SourceError
 from connector.extract.chunk import Chunk, MalformedRow, Source
 from connector.extract.files.content import Content
-from connector.extract.files.header import refuse_row
-from connector.extract.files.workbook_area import Survey
+from connector.extract.files.workbook.header import refuse_row
+from connector.extract.files.workbook.survey import Survey
 from connector.extract.names import name_columns
 from connector.extract.sql_text import build_texts, show_record, write_text
 
@@ -66,8 +66,9 @@ class ExcelSource:
             raise SourceError(f"{self._where}: is empty; its first row must name the columns")
         if number in self._errors:
             raise SourceError(f"{self._where}: its header cannot be used: {self._errors[number]}")
-        width = max(place for place, cell in enumerate(cells) if cell != "") + 1
-        names = [write_text(cell) for cell in cells[:width]]
+        filled = [place for place, cell in enumerate(cells) if cell != ""]
+        self._span = slice(filled[0], filled[-1] + 1)  # what stands beside the header belongs to no column
+        names = [write_text(cell) for cell in cells[self._span]]
         refuse_row(names, self._where)
         return name_columns(names)
 
@@ -79,7 +80,7 @@ class ExcelSource:
             for number, cells in rows
             if number in faults
         )
-        good = [(number, cells[:width]) for number, cells in rows if number not in faults]
+        good = [(number, cells[self._span]) for number, cells in rows if number not in faults]
         columns = list(zip(*(cells for _, cells in good), strict=True)) or [()] * width
         columns += [("",) * len(good)] * (width - len(columns))  # a column of the header with no cell at all
         texts = [build_texts([_plain(cell) for cell in cells])[0] for cells in columns]
@@ -91,13 +92,14 @@ class ExcelSource:
     def _find_fault(self, number: int, cells: Sequence[object]) -> tuple[str, str] | None:
         if number in self._errors:
             return "error_cell", f"row {number}: {self._errors[number]}; correct it in the workbook"
-        if any(cell != "" for cell in cells[len(self.columns) :]):
-            return "ragged", f"row {number}: has a cell beyond the last column that the header names"
+        if any(cell != "" for cell in [*cells[: self._span.start], *cells[self._span.stop :]]):
+            return "ragged", f"row {number}: has a cell outside the columns that the header names"
         return None
 
     def _show(self, cells: Sequence[object]) -> tuple[Sequence[str], Sequence[object]]:
-        names = [*self.columns, *(f"column {place}" for place in range(len(self.columns) + 1, len(cells) + 1))]
-        return names[: len(cells)], [_plain(cell) for cell in cells]
+        names = [f"column {place}" for place in range(1, len(cells) + 1)]
+        names[self._span] = self.columns[: len(names[self._span])]
+        return names, [_plain(cell) for cell in cells]
 
 
 def open_excel(content: Content, sheet: str | None) -> Source:

@@ -3,8 +3,8 @@
 import posixpath
 from xml.parsers import expat
 
-from connector.extract.files.sheet_area import Area, parse_column
-from connector.extract.files.workbook_parts import Parts
+from connector.extract.files.workbook.area import Area, parse_column
+from connector.extract.files.workbook.parts import Parts
 
 WORKBOOK = "xl/workbook.xml"
 SHARED = ("xl/sharedStrings.xml", "xl/styles.xml")

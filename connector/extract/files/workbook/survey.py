@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from connector.errors import SourceError
-from connector.extract.files.ods_sheet import CONTENT, scan_ods
-from connector.extract.files.sheet_area import MOST_CELLS, Area
-from connector.extract.files.workbook_parts import Parts
-from connector.extract.files.xlsx_sheet import SHARED, WORKBOOK, scan_xlsx
+from connector.extract.files.workbook.area import MOST_CELLS, Area
+from connector.extract.files.workbook.ods import CONTENT, scan_ods
+from connector.extract.files.workbook.parts import Parts
+from connector.extract.files.workbook.xlsx import SHARED, WORKBOOK, scan_xlsx
 
 
 class Survey:
