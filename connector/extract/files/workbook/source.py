@@ -107,7 +107,7 @@ def open_excel(content: Content, sheet: str | None) -> Source:
 
     The first row with anything in it names the columns; empty rows are no rows. Whole numbers come without `.0`, none
     with an exponent, dates as ISO dates, booleans as true and false, texts as they are. A row with an error (#N/A) in
-    it comes as malformed (in .xls such a cell counts as empty). Raises SourceError, and ConfigurationError naming the
+    it comes as malformed. Raises SourceError, and ConfigurationError naming the
     extra when python-calamine is not there.
     """
     try:

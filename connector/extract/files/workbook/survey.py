@@ -1,7 +1,7 @@
 """What the sheets of a workbook span, and which cells hold an error: read from its XML before the library is asked.
 
 The library keeps a place for every cell between the first and the last, and ends the process when there is no memory
-for them; and it gives an error (#N/A) as an empty cell. A workbook of the old kind (.xls) is bounded by its format.
+for them; and it gives an error (#N/A) as an empty cell.
 """
 
 import zipfile
@@ -13,6 +13,7 @@ from connector.errors import SourceError
 from connector.extract.files.workbook.area import MOST_CELLS, Area
 from connector.extract.files.workbook.ods import CONTENT, scan_ods
 from connector.extract.files.workbook.parts import Parts
+from connector.extract.files.workbook.xls import scan_xls
 from connector.extract.files.workbook.xlsx import SHARED, WORKBOOK, scan_xlsx
 
 
@@ -20,7 +21,7 @@ class Survey:
     """A workbook looked at before it is loaded. Raises SourceError for what is too large to hold, or damaged."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
-        self._name = name
+        self._file, self._name = file, name
         self._areas: dict[str, Area] = {}
         file.seek(0)
         self._parts: Parts | None = None
@@ -39,12 +40,12 @@ class Survey:
 
     def find_errors(self, sheet: str) -> dict[int, str]:
         """By row number (from 1) what error is in a cell of it. Raises SourceError for a sheet too large to hold."""
-        if self._parts is not None and sheet not in self._areas and CONTENT not in self._parts:
+        if sheet not in self._areas:
             with self._translated():
-                self._areas[sheet] = scan_xlsx(self._parts, sheet)
+                parts = self._parts
+                self._areas[sheet] = scan_xls(self._file, sheet) if parts is None else scan_xlsx(parts, sheet)
             self._refuse_large(self._areas[sheet], sheet)
-        errors = self._areas[sheet].errors if sheet in self._areas else {}
-        return {row + 1: fault for row, fault in errors.items()}
+        return {row + 1: fault for row, fault in self._areas[sheet].errors.items()}
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
