@@ -24,6 +24,8 @@ _BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _OBJECT = re.compile(rb'\{\s*["}]')
 _ARRAY = re.compile(rb"\[\s*[{\]]")
 
+_MARKUP = re.compile(rb"<(!doctype|html|head|meta|style|table|\?xml)", re.IGNORECASE)
+
 _WORDS = {"excel": "an Excel workbook or a spreadsheet", "parquet": "a Parquet file"}
 _KEYS_OF = {"delimiter": ("csv",), "encoding": ("csv", "tsv", "jsonl"), "sheet": ("excel",)}
 
@@ -60,6 +62,10 @@ def _decide_text(text: bytes, name: str, inner: str) -> Format:
     if _ARRAY.match(text):
         raise SourceError(
             f"{name}: is a JSON array, and not JSON Lines: write one object a line, as `jq -c '.[]'` does"
+        )
+    if _MARKUP.match(text):
+        raise SourceError(
+            f"{name}: is a web page or XML, whatever its name says; open it in a spreadsheet and save it as .xlsx or CSV"
         )
     if by_suffix == "jsonl" or _OBJECT.match(text):
         return "jsonl"

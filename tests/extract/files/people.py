@@ -56,10 +56,10 @@ def pack_gzip(content: bytes) -> bytes:
     return gzip.compress(content)
 
 
-def pack_zip(content: bytes, name: str = "people.csv", **others: bytes) -> bytes:
+def pack_zip(content: bytes, name: str = "people.csv", others: Mapping[str, bytes] | None = None) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for each, text in {name: content, **others}.items():
+        for each, text in {name: content, **(others or {})}.items():
             archive.writestr(each, text)
     return out.getvalue()
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from connector.errors import SourceError
 from connector.extract import Chunk, MalformedRow, open_file
 
 
@@ -29,3 +30,14 @@ def read_rows(path: Path, **said: str) -> list[list[str]]:
 
 def read_malformed(path: Path, **said: str) -> list[MalformedRow]:
     return [row for chunk in read(path, **said) for row in chunk.malformed]
+
+
+def read_until_error(path: Path) -> tuple[list[Chunk], str]:
+    """What came before the error, and what it says; an error there must be."""
+    chunks: list[Chunk] = []
+    with open_file(path) as source:
+        try:
+            chunks.extend(source.chunks())
+        except SourceError as error:
+            return chunks, str(error)
+    raise AssertionError(f"{path} was read to its end")

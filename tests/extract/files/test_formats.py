@@ -94,6 +94,7 @@ def test_what_is_said_of_a_file_is_done(tmp_path: Path) -> None:
         ("a.parquet", write_parquet(), {"encoding": "utf-8"}, ConfigurationError, "parquet, which has no encoding"),
         ("a.json", '[{"a": 1}]', {}, SourceError, "is a JSON array, and not JSON Lines"),
         ("a.csv", "", {}, SourceError, "is empty"),
+        ("a.xls", "\n<html><table>", {}, SourceError, "is a web page or XML, whatever its name says"),
         ("a.parquet", b"PAR1" + b"x" * 100, {}, SourceError, "is no Parquet file that can be read"),
         ("a.xlsx", write_xlsx()[:-30], {}, SourceError, "cut off or damaged"),
         ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), {}, SourceError, "is no workbook"),

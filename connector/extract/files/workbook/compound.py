@@ -37,7 +37,8 @@ def _read_table(content: bytes, size: int) -> Sequence[int]:
 
 
 def _join(content: bytes, size: int, table: Sequence[int], first: int) -> bytes:
-    pieces, at = [], first
+    pieces: list[bytes] = []
+    at = first
     while at < _LAST_SECTOR:
         if at >= len(table) or len(pieces) > len(table):
             raise ValueError("a chain of its sectors is damaged")
