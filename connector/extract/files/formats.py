@@ -65,7 +65,7 @@ def _decide_text(text: bytes, name: str, inner: str) -> Format:
         )
     if _MARKUP.match(text):
         raise SourceError(
-            f"{name}: is a web page or XML, whatever its name says; open it in a spreadsheet and save it as .xlsx or CSV"
+            f"{name}: is a web page or XML, whatever its name says; open it in a spreadsheet, save it as .xlsx or CSV"
         )
     if by_suffix == "jsonl" or _OBJECT.match(text):
         return "jsonl"

@@ -34,7 +34,7 @@ PEOPLE: tuple[Person, ...] = (
 COLUMNS = tuple(PEOPLE[0])
 
 SAMPLES = Path(__file__).parent / "samples"
-"""What no library writes any more: `people.xls` is PEOPLE, and a row with #N/A, as a program of 2003 would save them."""
+"""What no library writes any more: `people.xls` is PEOPLE, and a row with #N/A, as programs of 2003 saved them."""
 
 
 def write_text(value: object) -> str:

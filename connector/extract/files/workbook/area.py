@@ -30,7 +30,8 @@ class Area:
 
     def add_error(self, row: int, column: int, error: str) -> None:
         """A cell that holds an error; the first of a row is kept."""
-        self.errors.setdefault(row, f"the cell {write_cell(row, column)} holds an error{error and f' ({error})'}")
+        held = f"the error {error}" if error else "an error"
+        self.errors.setdefault(row, f"the cell {write_cell(row, column)} holds {held}")
 
     @property
     def size(self) -> int:
