@@ -103,7 +103,7 @@ def _find_keys(content: Content, encoding: str) -> list[str]:
     if len(keys) > _MOST_KEYS:
         raise SourceError(f"{content.name}: has more than {_MOST_KEYS:,} keys; is each line a row?")
     if not keys:
-        raise SourceError(f"{content.name}: holds no JSON object; JSON Lines has one on each line")
+        raise SourceError(f"{content.name}: holds no JSON object with a key; JSON Lines has one on each line")
     nested = {key[:end] for key in keys for end, sign in enumerate(key) if sign == "."}
     return [key for key, is_filled in keys.items() if is_filled or key not in nested]  # an object that is null is none
 

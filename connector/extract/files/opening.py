@@ -30,6 +30,8 @@ def open_file(
     content = open_content(path)
     try:
         form = decide_format(format, content.head, content.name, content.inner)
+        if form == "tsv" and format == AUTO and delimiter != AUTO:
+            form = "csv"  # by its suffix alone, and the delimiter was said
         refuse_misfits(form, content.name, delimiter=delimiter, encoding=encoding, sheet=sheet)
         if form == "excel":
             return open_excel(content, sheet)

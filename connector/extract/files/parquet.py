@@ -110,13 +110,26 @@ def _read_values(column: pa.ChunkedArray) -> list[object]:
         return _read_values(pc.dictionary_decode(column))
     if _is_text(column.type):
         column = column.cast(pa.large_binary())
-    values: list[object] = column.to_pylist()
+    try:
+        values: list[object] = column.to_pylist()
+    except (ValueError, OverflowError):
+        values = [_read_value(value) for value in column]
     if pa.types.is_nested(column.type):
         return [write_list(value) for value in values]
     if pa.types.is_float32(column.type) or pa.types.is_float16(column.type):
         numbers = column.to_numpy()  # NaN where null; its short floats are written with their own digits
         return [None if value is None else float(str(number)) for value, number in zip(values, numbers, strict=True)]
     return values
+
+
+def _read_value(value: pa.Scalar) -> object:
+    """One value; bytes that are not UTF-8 as they are, and a date beyond Python's as its text."""
+    try:
+        return value.as_py()
+    except UnicodeDecodeError as error:
+        return error.object
+    except (ValueError, OverflowError):
+        return value.cast(pa.string()).as_py()
 
 
 def _is_text(kind: pa.DataType) -> bool:

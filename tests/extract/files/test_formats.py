@@ -78,6 +78,7 @@ def test_the_format_is_what_it_looks_like(
 def test_what_is_said_of_a_file_is_done(tmp_path: Path) -> None:
     path = write(tmp_path, "a.dat", "na\xefve|x;y\n1|2\n".encode("cp1252"))
     assert read_rows(path, delimiter="pipe", encoding="cp1252") == [["1", "2"]]
+    assert read_rows(write(tmp_path, "b.tsv", "a;\tb\n1;2\n"), delimiter=";") == [["1", "2"]]
     assert read_rows(write(tmp_path, "b.dat", "a\tb\n1\t2\n"), format="tsv") == [["1", "2"]]
 
 

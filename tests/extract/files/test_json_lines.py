@@ -100,7 +100,7 @@ def test_lists_of_tags_arrive_whole(tmp_path: Path) -> None:
 
 
 def test_a_file_without_an_object_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="holds no JSON object"):
+    with pytest.raises(SourceError, match="holds no JSON object with a key"):
         open_file(write(tmp_path, "a.jsonl", "[1]\n"))
 
 

@@ -38,6 +38,7 @@ def write_table(folder: Path, table: pa.Table, **options: object) -> Path:
         (pa.array([dt.date(1980, 2, 29)]), "1980-02-29"),
         (pa.array([1577934245000], pa.timestamp("ms")), "2020-01-02T03:04:05"),
         (pa.array([1577934245123456789], pa.timestamp("ns", "UTC")), "2020-01-02T03:04:05.123456789+00:00"),
+        (pa.array([253402300800], pa.timestamp("s")), "10000-01-01 00:00:00.000"),  # beyond Python's dates
         (pa.array([dt.time(13, 5)]), "13:05:00"),
         (pa.array([["a", "b, c", None]]), '["a","b, c"]'),
         (pa.array([[1, 2]]), '["1","2"]'),
@@ -78,6 +79,13 @@ def test_bytes_that_are_not_utf8_cost_their_row(tmp_path: Path) -> None:
     assert (row.number, row.line, row.code) == (2, None, "encoding")
     assert row.message == "column email holds bytes that are not UTF-8 (0xFC)"
     assert row.raw == r'{"email":"M\\xfc","n":"2"}'
+
+
+def test_bytes_that_are_not_utf8_within_a_list_cost_their_row(tmp_path: Path) -> None:
+    texts = pa.Array.from_buffers(pa.string(), 2, [None, *pa.array([b"ok", b"M\xfc"]).buffers()[1:]])
+    (chunk,) = read(write_table(tmp_path, pa.table({"t": pa.ListArray.from_arrays([0, 1, 2], texts)})))
+    assert chunk.frame["t"].tolist() == ['["ok"]']
+    assert [(row.number, row.code) for row in chunk.malformed] == [(2, "encoding")]
 
 
 def test_columns_of_one_name_are_told_apart(tmp_path: Path) -> None:

@@ -87,6 +87,12 @@ def test_a_workbook_of_the_old_kind_is_read_alike() -> None:
     assert read_malformed(SAMPLES / "people.xls", sheet="Other") == []
 
 
+@pytest.mark.parametrize("length", range(8, 5632, 307))
+def test_an_old_workbook_that_is_cut_off_is_refused_whatever_the_library_does(tmp_path: Path, length: int) -> None:
+    with pytest.raises(SourceError, match=r"a\.xls: is (no workbook|a workbook that is damaged)"):
+        open_file(write(tmp_path, "a.xls", (SAMPLES / "people.xls").read_bytes()[:length]))
+
+
 def test_rows_go_by_the_numbers_that_the_sheet_shows_wherever_it_begins(tmp_path: Path) -> None:
     rows = [["email", "name"], ["a@x.org", "Ann"], ["", ""], ["b@x.org", "Bob"]]
     (chunk,) = read(write(tmp_path, "a.xlsx", write_xlsx(rows, top=4, left=2)))

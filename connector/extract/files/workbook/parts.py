@@ -1,4 +1,4 @@
-"""The XML parts of a workbook, inflated here with a bound on all of them together, and walked element by element.
+"""The parts of a workbook, measured by what they really unpack to, and walked element by element.
 
 zipfile stops at the size that an archive claims; the workbook library does not, so no claim is believed here.
 """
@@ -24,9 +24,10 @@ class Parts:
     """The parts of a workbook by name, whatever the case. Raises SourceError, BadZipFile and ValueError."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
-        self._file, self._name, self._left = file, name, _MOST_BYTES
+        self._file = file
         with zipfile.ZipFile(file) as archive:
             self._infos = {info.filename.casefold(): info for info in archive.infolist()}
+        self._measure(name)
 
     def __contains__(self, part: str) -> bool:
         return part.casefold() in self._infos
@@ -43,11 +44,15 @@ class Parts:
         except expat.ExpatError as error:
             raise ValueError(f"{part}: {error}") from None
 
-    def measure(self, part: str) -> None:
-        """Count a part, if it is there, among what the workbook unpacks to."""
-        if part in self:
-            for _ in self._inflate(part):
-                pass
+    def _measure(self, name: str) -> None:
+        left = _MOST_BYTES
+        for part in self._infos:
+            for piece in self._inflate(part):
+                left -= len(piece)
+                if left < 0:
+                    raise SourceError(
+                        f"{name}: unpacks to more than {_MOST_BYTES >> 30} GiB; save the sheet as CSV instead"
+                    )
 
     def _inflate(self, part: str) -> Iterator[bytes]:
         info = self._infos.get(part.casefold())
@@ -62,7 +67,6 @@ class Parts:
                 while packed:
                     piece = inflater.decompress(packed, _MOST_PIECE) if is_packed else packed
                     packed = inflater.unconsumed_tail if is_packed else b""
-                    self._count(len(piece))
                     yield piece
         except zlib.error as error:
             raise ValueError(f"{part}: {error}") from None
@@ -76,13 +80,6 @@ class Parts:
         while left > 0 and (piece := self._file.read(min(left, _READ_BYTES))):
             left -= len(piece)
             yield piece
-
-    def _count(self, number: int) -> None:
-        self._left -= number
-        if self._left < 0:
-            raise SourceError(
-                f"{self._name}: unpacks to more than {_MOST_BYTES >> 30} GiB; save the sheet as CSV, which has no bound"
-            )
 
     def _refuse_entity(self, *_: object) -> None:
         raise ValueError("its XML declares entities, as no workbook does")

@@ -117,8 +117,8 @@ def open_excel(content: Content, sheet: str | None) -> Source:
             f"{content.name}: reading a workbook takes python-calamine: pip install 'subscriber-connector[excel]'"
         ) from None
     file = content.take_file()
+    survey = Survey(file, content.name)
     try:
-        survey = Survey(file, content.name)
         file.seek(0)
         workbook = python_calamine.load_workbook(file)
         name = _choose_sheet(workbook, sheet, content.name)
@@ -129,6 +129,10 @@ def open_excel(content: Content, sheet: str | None) -> Source:
         raise SourceError(f"{content.name}: is protected by a password; save it without one") from None
     except (python_calamine.CalamineError, OSError) as error:
         raise SourceError(f"{content.name}: is no workbook that can be read ({error}); save it anew") from None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # the library's own, on a damaged .xls; no module exports it
+            raise
+        raise SourceError(f"{content.name}: is a workbook that is damaged; save it anew") from None
 
 
 def _choose_sheet(workbook: "CalamineWorkbook", sheet: str | None, name: str) -> str:

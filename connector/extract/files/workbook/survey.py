@@ -14,7 +14,7 @@ from connector.extract.files.workbook.area import MOST_CELLS, Area
 from connector.extract.files.workbook.ods import CONTENT, scan_ods
 from connector.extract.files.workbook.parts import Parts
 from connector.extract.files.workbook.xls import scan_xls
-from connector.extract.files.workbook.xlsx import SHARED, WORKBOOK, scan_xlsx
+from connector.extract.files.workbook.xlsx import WORKBOOK, scan_xlsx
 
 
 class Survey:
@@ -33,8 +33,6 @@ class Survey:
                 self._areas = scan_ods(self._parts)  # all of them: the library reads all at once
             elif WORKBOOK not in self._parts:
                 raise ValueError("it is another program's document; save the sheet as .xlsx or CSV")
-            for part in SHARED:
-                self._parts.measure(part)
         for sheet, area in self._areas.items():
             self._refuse_large(area, sheet)
 

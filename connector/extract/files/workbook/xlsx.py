@@ -7,9 +7,6 @@ from connector.extract.files.workbook.area import Area, parse_column
 from connector.extract.files.workbook.parts import Parts
 
 WORKBOOK = "xl/workbook.xml"
-SHARED = ("xl/sharedStrings.xml", "xl/styles.xml")
-"""What the library reads besides the sheet."""
-
 _RELATIONS = "xl/_rels/workbook.xml.rels"
 _DIGITS = "0123456789"
 
