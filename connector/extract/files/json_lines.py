@@ -3,7 +3,7 @@
 A line that is broken, no object or too long costs itself alone.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -16,7 +16,7 @@ from connector.extract.chunk import Chunk, MalformedRow, Source
 from connector.extract.csv_bytes import open_utf8, show_bytes
 from connector.extract.files.content import Content
 from connector.extract.files.lines import MOST_LINE, Line, read_lines
-from connector.extract.files.objects import parse_object, write_list
+from connector.extract.files.objects import parse_object, write_lists
 from connector.extract.names import name_columns
 from connector.extract.sql_text import build_texts
 
@@ -61,7 +61,7 @@ class JsonLinesSource:
         places = list(rows)
         texts = []
         for key, column in zip(self._keys, self.columns, strict=True):
-            array, wrong = build_texts([write_list(row.get(key)) for row in rows.values()])
+            array, wrong = build_texts(write_lists([row.get(key) for row in rows.values()]))
             texts.append(array)
             for at, why in wrong.items():
                 faults.setdefault(places[at], ("encoding", f"{column} {why}"))
@@ -90,11 +90,14 @@ def open_json_lines(content: Content, encoding: str) -> Source:
 
 
 def _find_keys(content: Content, encoding: str) -> list[str]:
-    keys: dict[str, bool] = {}  # whether any object has a value for it
+    keys: dict[str, None] = {}
+    filled: set[str] = set()  # those for which any object has a value
     try:
         for lines in read_lines(open_utf8(content.name, encoding, content)):
-            for key, value in (item for line in lines for item in _read_items(line)):
-                keys[key] = keys.get(key, False) or value is not None
+            for row in map(_read_row_if_any, lines):
+                if not row.keys() <= filled:
+                    keys |= dict.fromkeys(row)
+                    filled |= {key for key, value in row.items() if value is not None}
             if len(keys) > _MOST_KEYS:
                 break
     except SourceError:
@@ -105,14 +108,14 @@ def _find_keys(content: Content, encoding: str) -> list[str]:
     if not keys:
         raise SourceError(f"{content.name}: holds no JSON object with a key; JSON Lines has one on each line")
     nested = {key[:end] for key in keys for end, sign in enumerate(key) if sign == "."}
-    return [key for key, is_filled in keys.items() if is_filled or key not in nested]  # an object that is null is none
+    return [key for key in keys if key in filled or key not in nested]  # an object that is null is none
 
 
-def _read_items(line: Line) -> Iterable[tuple[str, object]]:
+def _read_row_if_any(line: Line) -> dict[str, object]:
     try:
-        return _read_row(line).items()
+        return _read_row(line)
     except ValueError:  # told when its turn comes as a row
-        return ()
+        return {}
 
 
 def _read_row(line: Line) -> dict[str, object]:

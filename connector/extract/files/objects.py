@@ -25,22 +25,28 @@ def parse_object(text: bytes) -> dict[str, object]:
     if not isinstance(found, dict):
         raise ValueError(_NO_OBJECT)  # noqa: TRY004 - a line's fault, as the others are
     row = flatten(found)
-    inexact = [key for key, value in row.items() if isinstance(value, float) and abs(value) >= _EXACT]
+    inexact = [key for key, value in row.items() if type(value) is float and abs(value) >= _EXACT]
     if inexact:
         exact = flatten(json.loads(text, parse_float=Decimal))
         row |= {key: exact[key] for key in inexact}
     return row
 
 
-def write_list(value: object) -> object:
-    """A list of plain values as a list of texts, null left out, as tags are one; any other value as it is."""
-    if not isinstance(value, list) or any(isinstance(item, list | dict | tuple) for item in value):
-        return value
-    return [write_text(item) for item in value if item is not None]
+def write_lists(values: list[object]) -> list[object]:
+    """Lists of plain values as lists of texts, null left out, as tags are one; any other value as it is."""
+    return [_write_list(value) if type(value) is list else value for value in values]
+
+
+def _write_list(items: list[object]) -> list[object]:
+    if any(isinstance(item, list | dict | tuple) for item in items):
+        return items
+    return [write_text(item) for item in items if item is not None]
 
 
 def flatten(found: Mapping[str, object]) -> dict[str, object]:
     """Every value by its path; a list is a value. Raises ValueError for a path that is there twice, or too deep."""
+    if dict not in map(type, found.values()):
+        return dict(found)
     row: dict[str, object] = {}
     _add(row, "", found, 1)
     return row

@@ -13,11 +13,13 @@ import pyarrow.parquet as pq
 from connector.errors import SourceError
 from connector.extract.chunk import Chunk, MalformedRow, Source
 from connector.extract.files.content import Content
-from connector.extract.files.objects import write_list
+from connector.extract.files.objects import write_lists
 from connector.extract.names import name_columns
 from connector.extract.sql_text import build_texts, show_record
 
 _CHUNK_ROWS = 20_000  # as Python objects they weigh about ten times what they do as text
+_CHUNK_BYTES = 1 << 23  # of rows that are wide: fewer at a time
+_BUFFER_BYTES = 1 << 20  # of a column, read ahead; a row group may be as large as the file
 _TEXT = pd.StringDtype(na_value=np.nan)
 
 
@@ -27,7 +29,7 @@ class ParquetSource:
     def __init__(self, content: Content) -> None:
         self.name, self._content = content.name, content
         try:
-            self._file = pq.ParquetFile(content.take_file())
+            self._file = pq.ParquetFile(content.take_file(), buffer_size=_BUFFER_BYTES, pre_buffer=False)
             self.columns = name_columns(_flatten(self._file.schema_arrow.empty_table()).column_names)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise SourceError(f"{self.name}: is no Parquet file that can be read: {_first_line(error)}") from None
@@ -37,7 +39,7 @@ class ParquetSource:
         first = 1
         try:
             # One thread: what reads ahead in others crashes the interpreter if it ends before they do.
-            for batch in self._file.iter_batches(_CHUNK_ROWS, use_threads=False):
+            for batch in self._file.iter_batches(_choose_rows(self._file.metadata), use_threads=False):
                 yield self._build_chunk(_flatten(pa.Table.from_batches([batch])), first)
                 first += batch.num_rows
         except (pa.ArrowException, OSError) as error:
@@ -85,6 +87,12 @@ def open_parquet(content: Content) -> Source:
     return ParquetSource(content)
 
 
+def _choose_rows(about: pq.FileMetaData) -> int:
+    """How many rows make a chunk, judged by what the file says of its row groups."""
+    size = sum(about.row_group(place).total_byte_size for place in range(about.num_row_groups))
+    return int(min(_CHUNK_ROWS, max(1, _CHUNK_BYTES * about.num_rows // max(1, size))))
+
+
 def _flatten(table: pa.Table) -> pa.Table:
     """Structs cut into their fields, at any depth; a field of a struct that is null is null."""
     while any(pa.types.is_struct(kind) for kind in table.schema.types):
@@ -115,7 +123,7 @@ def _read_values(column: pa.ChunkedArray) -> list[object]:
     except (ValueError, OverflowError):
         values = [_read_value(value) for value in column]
     if pa.types.is_nested(column.type):
-        return [write_list(value) for value in values]
+        return write_lists(values)
     if pa.types.is_float32(column.type) or pa.types.is_float16(column.type):
         numbers = column.to_numpy()  # NaN where null; its short floats are written with their own digits
         return [None if value is None else float(str(number)) for value, number in zip(values, numbers, strict=True)]

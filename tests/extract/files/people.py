@@ -53,14 +53,14 @@ def write_csv(delimiter: str = ",") -> bytes:
 
 
 def pack_gzip(content: bytes) -> bytes:
-    return gzip.compress(content)
+    return gzip.compress(content, mtime=0)
 
 
 def pack_zip(content: bytes, name: str = "people.csv", others: Mapping[str, bytes] | None = None) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for each, text in {name: content, **(others or {})}.items():
-            archive.writestr(each, text)
+            archive.writestr(zipfile.ZipInfo(each), text, zipfile.ZIP_DEFLATED)
     return out.getvalue()
 
 

@@ -55,19 +55,19 @@ def test_what_comes_through_a_pipe_is_read_like_a_file(name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "columns"),
-    [
-        ("a.tsv", "a\tb,c,d\n1\t2,3,4\n", ("a", "b,c,d")),  # the suffix tells the delimiter
-        ("a.csv", "a\tb\n1\t2\n", ("a", "b")),
-        ("a.tsv", "a,b\n1,2\n", ("a", "b")),  # no tab in it: misnamed
-        ("a.tsv.gz", pack_gzip(b"a\tb,c,d\n1\t2,3,4\n"), ("a", "b,c,d")),
-        ("a.zip", pack_zip(b"a\tb,c,d\n1\t2,3,4\n", "a.tsv"), ("a", "b,c,d")),
-        ("a.csv", '\ufeff{"a": 1, "b": 2}\n', ("a", "b")),
-        ("a.csv", "{a},[b]\n1,2\n", ("{a}", "[b]")),  # odd names, and no JSON
-        ("a.jsonl", "\n\n  \n{}\n" + '{"a": 1, "b": 2}', ("a", "b")),
-    ],
-)
+LOOKS: list[tuple[str, bytes | str, tuple[str, ...]]] = [
+    ("a.tsv", "a\tb,c,d\n1\t2,3,4\n", ("a", "b,c,d")),  # the suffix tells the delimiter
+    ("a.csv", "a\tb\n1\t2\n", ("a", "b")),
+    ("a.tsv", "a,b\n1,2\n", ("a", "b")),  # no tab in it: misnamed
+    ("a.tsv.gz", pack_gzip(b"a\tb,c,d\n1\t2,3,4\n"), ("a", "b,c,d")),
+    ("a.zip", pack_zip(b"a\tb,c,d\n1\t2,3,4\n", "a.tsv"), ("a", "b,c,d")),
+    ("a.csv", '\ufeff{"a": 1, "b": 2}\n', ("a", "b")),
+    ("a.csv", "{a},[b]\n1,2\n", ("{a}", "[b]")),  # odd names, and no JSON
+    ("a.jsonl", "\n\n  \n{}\n" + '{"a": 1, "b": 2}', ("a", "b")),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "columns"), LOOKS, ids=[name for name, *_ in LOOKS])
 def test_the_format_is_what_it_looks_like(
     tmp_path: Path, name: str, content: bytes | str, columns: tuple[str, ...]
 ) -> None:
@@ -82,26 +82,26 @@ def test_what_is_said_of_a_file_is_done(tmp_path: Path) -> None:
     assert read_rows(write(tmp_path, "b.dat", "a\tb\n1\t2\n"), format="tsv") == [["1", "2"]]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said", "error", "words"),
-    [
-        ("a", "x\n", {"format": "xml"}, ConfigurationError, "use auto, csv, tsv, excel, parquet, jsonl"),
-        ("a.csv", write_parquet(), {"format": "csv"}, SourceError, "is a Parquet file, and not csv"),
-        ("a.xlsx", write_xlsx(), {"format": "jsonl"}, SourceError, "is an Excel workbook or a spreadsheet, and not"),
-        ("a.csv", "a,b\n", {"format": "excel"}, SourceError, "is not an Excel workbook"),
-        ("a.csv", "a,b\n", {"format": "parquet"}, SourceError, "is not a Parquet file"),
-        ("a.csv", "a,b\n", {"sheet": "People"}, ConfigurationError, "is read as csv, which has no sheet"),
-        ("a.xlsx", write_xlsx(), {"delimiter": ","}, ConfigurationError, "is read as excel, which has no delimiter"),
-        ("a.parquet", write_parquet(), {"encoding": "utf-8"}, ConfigurationError, "parquet, which has no encoding"),
-        ("a.json", '[{"a": 1}]', {}, SourceError, "is a JSON array, and not JSON Lines"),
-        ("a.csv", "", {}, SourceError, "is empty"),
-        ("a.xls", "\n<html><table>", {}, SourceError, "is a web page or XML, whatever its name says"),
-        ("a.parquet", b"PAR1" + b"x" * 100, {}, SourceError, "is no Parquet file that can be read"),
-        ("a.xlsx", write_xlsx()[:-30], {}, SourceError, "cut off or damaged"),
-        ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), {}, SourceError, "is no workbook"),
-        ("a.docx", pack_zip(b"", "[Content_Types].xml"), {}, SourceError, "another program's document"),
-    ],
-)
+REFUSED: list[tuple[str, bytes | str, dict[str, str], type[Exception], str]] = [
+    ("a", "x\n", {"format": "xml"}, ConfigurationError, "use auto, csv, tsv, excel, parquet, jsonl"),
+    ("a.csv", write_parquet(), {"format": "csv"}, SourceError, "is a Parquet file, and not csv"),
+    ("a.xlsx", write_xlsx(), {"format": "jsonl"}, SourceError, "is an Excel workbook or a spreadsheet, and not"),
+    ("a.csv", "a,b\n", {"format": "excel"}, SourceError, "is not an Excel workbook"),
+    ("a.csv", "a,b\n", {"format": "parquet"}, SourceError, "is not a Parquet file"),
+    ("a.csv", "a,b\n", {"sheet": "People"}, ConfigurationError, "is read as csv, which has no sheet"),
+    ("a.xlsx", write_xlsx(), {"delimiter": ","}, ConfigurationError, "is read as excel, which has no delimiter"),
+    ("a.parquet", write_parquet(), {"encoding": "utf-8"}, ConfigurationError, "parquet, which has no encoding"),
+    ("a.json", '[{"a": 1}]', {}, SourceError, "is a JSON array, and not JSON Lines"),
+    ("a.csv", "", {}, SourceError, "is empty"),
+    ("a.xls", "\n<html><table>", {}, SourceError, "is a web page or XML, whatever its name says"),
+    ("a.parquet", b"PAR1" + b"x" * 100, {}, SourceError, "is no Parquet file that can be read"),
+    ("a.xlsx", write_xlsx()[:-30], {}, SourceError, "cut off or damaged"),
+    ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), {}, SourceError, "is no workbook"),
+    ("a.docx", pack_zip(b"", "[Content_Types].xml"), {}, SourceError, "another program's document"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "said", "error", "words"), REFUSED, ids=[words for *_, words in REFUSED])
 def test_what_cannot_be_is_refused_in_clear_words(
     tmp_path: Path, name: str, content: bytes | str, said: dict[str, str], error: type[Exception], words: str
 ) -> None:
