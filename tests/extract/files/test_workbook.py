@@ -78,6 +78,12 @@ def test_an_error_costs_its_row_by_the_number_that_the_sheet_shows(tmp_path: Pat
     assert chunk.malformed[0].raw == '{"email":"b@x.org","name":""}'
 
 
+@pytest.mark.parametrize("kind", SHEETS)
+def test_a_last_row_of_nothing_but_an_error_is_told_too(tmp_path: Path, kind: str) -> None:
+    rows: list[list[object]] = [["email", "name"], ["a@x.org", "Ann"], ["", ""], ["", "=NA()"]]
+    assert [row.number for row in read_malformed(write(tmp_path, f"a.{kind}", SHEETS[kind](rows)))] == [4]
+
+
 def test_a_workbook_of_the_old_kind_is_read_alike() -> None:
     (chunk,) = read(SAMPLES / "people.xls")
     assert chunk.frame.drop(columns="tags").equals(EXPECTED)
