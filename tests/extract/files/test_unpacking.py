@@ -121,19 +121,19 @@ except SourceError as error:
 
 @pytest.mark.parametrize("pack", PACKS)
 def test_a_bomb_ends_in_a_clear_error_and_memory_stays_flat(tmp_path: Path, pack: str) -> None:
-    line = b"bomb@example.com," + b"x" * 100 + b"\n"
-    path = write(tmp_path, f"bomb.csv.{pack}", PACKS[pack](b"email,key\n" + line * 700_000))
+    line = b"bomb@example.com," + b"x" * 10_000 + b"\n"
+    path = write(tmp_path, f"bomb.csv.{pack}", PACKS[pack](b"email,key\n" + line * 8_000))
     ran = subprocess.run([sys.executable, "-c", _READ, path], check=True, capture_output=True, text=True)
     megabytes, message = ran.stdout.split(" ", 1)
     assert int(megabytes) < 100
-    assert f"{path}: unpacks to more than 200 times its size" in message
+    assert f"{path}: unpacks to more than 500 times its size" in message
 
 
 def test_a_short_file_may_pack_to_nothing(tmp_path: Path) -> None:
-    line = b"ann@example.com," + b"x" * 1000 + b"\n"
-    path = write(tmp_path, "people.csv.gz", pack_gzip(b"email,key\n" + line * 20_000))
-    assert path.stat().st_size * 200 < 20_000_000
-    assert len(read_rows(path)) == 20_000
+    line = b"ann@example.com," + b"x" * 10_000 + b"\n"
+    path = write(tmp_path, "people.csv.gz", pack_gzip(b"email,key\n" + line * 2_000))
+    assert path.stat().st_size * 500 < 20_000_000
+    assert len(read_rows(path)) == 2_000
 
 
 def test_an_archive_within_an_archive_is_refused(tmp_path: Path) -> None:
