@@ -8,7 +8,7 @@ import re
 import stat
 from os import PathLike
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 from connector.errors import ConfigurationError, SourceError
 from connector.extract.csv_decoding import UNDECODABLE_BYTES, build_decoder
@@ -44,6 +44,14 @@ _BINARY_SHARE = 0.1  # of control bytes in the beginning; text has none or a few
 _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
+class Readable(Protocol):
+    """What is read forward and closed; of a file no more is needed."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
 class Utf8Stream:
     """A file read forward as UTF-8 without its BOM; bytes that cannot be decoded stay invalid UTF-8.
 
@@ -52,8 +60,9 @@ class Utf8Stream:
     what was found, for a person; None while there is nothing to say. `encoding` is what the file is read in by now.
     """
 
-    def __init__(self, file: BinaryIO, encoding: str) -> None:
+    def __init__(self, file: Readable, encoding: str) -> None:
         self._file = file
+        self._failure: SourceError | None = None  # met after some bytes: they are given first
         self._is_first = True
         self.remark: str | None = None
         self.advised = "cp1252"  # for a person who must name an encoding
@@ -65,15 +74,19 @@ class Utf8Stream:
 
     def read(self, size: int) -> bytes:
         """Give about `size` bytes, at least one unless the file has ended. Raises SourceError."""
-        pieces, wanted = [], size
+        pieces: list[bytes] = []
+        wanted = size
         while wanted > 0:
             try:
-                piece = self._pending or self._file.read(min(wanted, _READ_BYTES))
+                piece = self._pending or self._read_on(min(wanted, _READ_BYTES))
                 self._pending = b""
                 if not self._is_found and not piece.isascii():
                     piece = self._find_encoding(piece)
-            except OSError as error:
-                raise SourceError(f"reading failed: {error.strerror or error}") from error
+            except SourceError as error:
+                if not pieces:
+                    raise
+                self._failure = error
+                break
             utf8 = self._to_utf8(piece)
             pieces.append(utf8)
             wanted -= len(utf8)
@@ -94,14 +107,16 @@ class Utf8Stream:
     def _read_beginning(self) -> bytes:
         """Enough to judge by; a pipe gives less at a time."""
         beginning = b""
-        while len(beginning) < _BEGINNING_BYTES and (more := self._file.read(_BEGINNING_BYTES - len(beginning))):
+        while len(beginning) < _BEGINNING_BYTES and (more := self._read_more(_BEGINNING_BYTES - len(beginning))):
             beginning += more
+        if not beginning and self._failure is not None:
+            raise self._failure
         return beginning
 
     def _find_encoding(self, piece: bytes) -> bytes:
         """Decide by the first piece that is not ASCII alone; give it, with what had to be read to its end."""
         if piece[:-_MOST_CHARACTER_BYTES].isascii():  # what is beyond ASCII may be half a character at its end
-            piece += self._file.read(_READ_BYTES)
+            piece += self._read_more(_READ_BYTES)
         verdict = judge_encoding(piece)
         self._is_found = True
         if verdict.encoding is None:
@@ -123,6 +138,22 @@ class Utf8Stream:
         self.encoding = encoding
         self._decode = None if encoding == "utf-8" else build_decoder(encoding, is_strict=is_strict)
 
+    def _read_more(self, size: int) -> bytes:
+        """What follows; b"" at the end, and where reading fails: that is told after what was read before."""
+        try:
+            return self._read_on(size)
+        except SourceError as error:
+            self._failure = error
+            return b""
+
+    def _read_on(self, size: int) -> bytes:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._file.read(size)
+        except OSError as error:
+            raise SourceError(f"reading failed: {error.strerror or error}") from error
+
     def _to_utf8(self, piece: bytes) -> bytes:
         if self._decode is not None:
             piece = self._decode(piece, not piece).encode("utf-8", "surrogatepass")
@@ -136,12 +167,15 @@ class Utf8Stream:
         self._file.close()
 
 
-def open_utf8(path: str | PathLike[str], encoding: str) -> Utf8Stream:
+def open_utf8(path: str | PathLike[str], encoding: str, stream: Readable | None = None) -> Utf8Stream:
     """Open a file; `encoding` is `auto` (a BOM's word, else what its bytes show) or a name that Python knows.
 
+    A `stream` that is given is read in place of the file, whose `path` is then its name alone.
     Raises SourceError for what cannot be opened as a file, ConfigurationError for an unknown encoding.
     """
     name = _check_encoding(encoding)
+    if stream is not None:
+        return Utf8Stream(stream, name)
     try:
         if stat.S_ISDIR(Path(path).stat().st_mode):
             raise SourceError(f"{path}: is a folder; name the CSV file in it")
