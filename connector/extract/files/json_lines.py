@@ -79,6 +79,7 @@ def open_json_lines(content: Content, encoding: str) -> Source:
     Nested objects are flattened (`address.city`), lists stay JSON, null and an absent key are missing. Raises
     SourceError for a file without any object.
     """
+    encoding = "utf-8" if encoding == "auto" else encoding  # RFC 8259: no other is found in what it exchanges
     content.keep()
     keys = _find_keys(content, encoding)
     anew = content.begin_anew()

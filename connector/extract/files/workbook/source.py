@@ -87,7 +87,8 @@ class ExcelSource:
         frame = pa.table(texts, names=list(self.columns)).to_pandas(types_mapper=lambda _: _TEXT)
         numbers = np.array([number for number, _ in good], dtype=np.int64)
         counts = {name: sum(map(_is_number, cells)) for name, cells in zip(self.columns, columns, strict=True)}
-        return Chunk(frame, numbers, malformed, self.name, {name: count for name, count in counts.items() if count})
+        number_cells = {name: count for name, count in counts.items() if count}
+        return Chunk(frame, numbers, malformed, self.name, number_cells=number_cells)
 
     def _find_fault(self, number: int, cells: Sequence[object]) -> tuple[str, str] | None:
         if number in self._errors:
