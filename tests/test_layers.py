@@ -31,7 +31,7 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "yaml": ("pipelines.jobs",),
     "sqlalchemy": ("connector.ledger", "connector.extract", "connector.export.writers"),
     "pandera": ("connector.validation",),
-    "duckdb": ("connector.export.writers", "pipelines.demo"),
+    "duckdb": ("connector.extract", "connector.export.writers", "pipelines.demo"),
 }
 
 
