@@ -1,7 +1,8 @@
 """A source or list that a job names, opened; it knows nothing of what the rows are for."""
 
-from connector.extract import Source, open_csv, open_sql
-from pipelines.jobs.sources import JobSource, Suppress
+from connector.extract import IncrementalSource, Source, open_csv, open_incremental, open_sql
+from pipelines.jobs.cursors import Cursor
+from pipelines.jobs.sources import JobSource, SqlRows, SqlSource, Suppress
 
 
 def open_source(source: JobSource | Suppress) -> Source:
@@ -10,4 +11,13 @@ def open_source(source: JobSource | Suppress) -> Source:
         return open_csv(source.file.path, delimiter=source.file.delimiter, encoding=source.file.encoding)
     if source.sql is None:  # the model lets no such source through
         raise ValueError("a source is a file or a query")
+    if isinstance(source.sql, SqlSource) and source.sql.cursor is not None:
+        return open_increment(source.sql, source.sql.cursor)
     return open_sql(source.sql.url, query=source.sql.query, table=source.sql.table)
+
+
+def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:
+    """The query or table, to be read from the cursor's start on unless it is told otherwise. Raises the same."""
+    source = open_incremental(sql.url, query=sql.query, table=sql.table, column=cursor.column, kind=cursor.kind)
+    source.begin_at(cursor.first)
+    return source
