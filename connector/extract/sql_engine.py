@@ -94,6 +94,8 @@ def let_go(connection: sa.Connection, result: sa.CursorResult[Any] | None) -> No
     if getattr(unread, "unbuffered_active", False):
         unread.unbuffered_active = False
         connection.invalidate()
+    if result is not None:
+        result.close()  # PostgreSQL's cursor, before its connection
     connection.close()
 
 
