@@ -79,8 +79,8 @@ def build_engine(url: sa.URL) -> sa.Engine:
         raise ConfigurationError(f"{show_url(url)}: there is no driver for {url.drivername}; {advice}") from None
     except (sa.exc.ArgumentError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{show_url(url)}: {explain(error, url)}") from None
-    for each in _PREPARE.get(dialect, ()):
-        sa.event.listen(engine, "connect", each)
+    if dialect in _PREPARE:
+        sa.event.listen(engine, "connect", _PREPARE[dialect])
     return engine
 
 
@@ -135,8 +135,16 @@ def _prepare_mysql(connection: Any, _: object) -> None:
         connection.decoders[_MYSQL_BIT] = lambda value: int.from_bytes(value, "big")
 
 
-_PREPARE: Mapping[str, tuple[Callable[[Any, object], None], ...]] = {
-    "sqlite": (_prepare_sqlite,),
-    "mysql": (_prepare_mysql,),
-    "mariadb": (_prepare_mysql,),
+def _prepare_postgres(connection: Any, _: object) -> None:
+    if type(connection).__module__.partition(".")[0] == "psycopg":  # the driver that comes with our extra
+        from connector.extract.sql_postgres import keep_strange_dates
+
+        keep_strange_dates(connection)
+
+
+_PREPARE: Mapping[str, Callable[[Any, object], None]] = {
+    "sqlite": _prepare_sqlite,
+    "postgresql": _prepare_postgres,
+    "mysql": _prepare_mysql,
+    "mariadb": _prepare_mysql,
 }

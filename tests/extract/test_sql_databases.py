@@ -3,11 +3,12 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
 from connector.errors import ConfigurationError, SourceError
-from connector.extract import open_sql
+from connector.extract import CursorKind, open_incremental, open_sql
 from tests.databases import OPEN, Database, read_all
 
 
@@ -77,7 +78,8 @@ ENDLESS = {
 
 READ_SOME = """
 import resource, sys
-from connector.extract import open_sql
+from connector.extract import CursorKind, open_incremental, open_sql
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # who buffers it all ends here, and not the machine
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 with open_sql(sys.argv[1], query=sys.argv[2]) as source:
     chunks = source.chunks()
@@ -195,6 +197,23 @@ def test_times_with_a_zone_come_from_duckdb_with_their_zone() -> None:
         assert row["t"] is not None
         assert row["t"].startswith("2001-02-03T") or row["t"].startswith("2001-02-02T")
         assert row["t"][-6] in "+-"
+
+
+def test_dates_that_python_does_not_have_come_from_postgresql_as_text_and_cost_no_other_row() -> None:
+    with OPEN["postgresql"]() as database:
+        database.run(
+            "create table t (n integer, day date, moment timestamp, zoned timestamptz)",
+            "insert into t values (1, 'infinity', '-infinity', 'infinity'), (2, '0044-03-15 BC', null, null), "
+            "(3, '2001-02-03', '2001-02-03 04:05', '2001-02-03 04:05+00')",
+        )
+        rows = read_all(open_sql(database.url, query="select n, day, moment from t order by n"))
+        assert [tuple(row.values()) for row in rows] == [
+            ("1", "infinity", "-infinity"), ("2", "0044-03-15 BC", None), ("3", "2001-02-03", "2001-02-03T04:05:00"),
+        ]  # fmt: skip
+        source = open_incremental(database.url, table="t", column="zoned", kind=CursorKind.TIMESTAMP)
+        source.begin_at(datetime(2000, 1, 1, tzinfo=UTC))
+        assert len(read_all(source)) == 3
+        assert (source.watch.largest, source.watch.strays) == (datetime(2001, 2, 3, 4, 5, tzinfo=UTC), 1)
 
 
 def test_a_date_that_python_does_not_have_comes_from_duckdb_as_text() -> None:
