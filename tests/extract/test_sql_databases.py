@@ -257,3 +257,28 @@ BREAKS = {
 def test_a_result_that_breaks_in_the_middle_says_so(kind: str) -> None:
     with OPEN[kind]() as database, pytest.raises(SourceError, match=r"after row 20000|boom|broken|more than 1 row"):
         read_all(open_sql(database.url, query=BREAKS[kind]))
+
+
+KILL = {
+    "postgresql": "select pg_terminate_backend(pid, 5000) from pg_stat_activity where query like '%1000000000000%' "
+    "and pid <> pg_backend_pid()",
+    "mariadb": "begin not atomic for each_ in (select id from information_schema.processlist where info like "
+    "'%1000000000000%' and id <> connection_id()) do kill each_.id; end for; end",
+}
+
+
+@pytest.mark.parametrize("kind", sorted(KILL))
+def test_a_connection_that_is_lost_in_the_middle_is_told_of_once(
+    kind: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with OPEN[kind]() as database:
+        source = open_sql(database.url, query=ENDLESS[kind])
+        chunks = source.chunks()
+        assert len(next(chunks).frame) == 20_000
+        database.run(KILL[kind].replace("%", "%%"))
+        with pytest.raises(SourceError, match="reading stopped after row"):
+            for _ in chunks:
+                pass
+        source.close()
+    assert caplog.records == []
+    assert capsys.readouterr() == ("", "")
