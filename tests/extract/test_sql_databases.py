@@ -260,8 +260,8 @@ def test_a_result_that_breaks_in_the_middle_says_so(kind: str) -> None:
 
 
 KILL = {
-    "postgresql": "select pg_terminate_backend(pid, 5000) from pg_stat_activity where query like '%1000000000000%' "
-    "and pid <> pg_backend_pid()",
+    "postgresql": "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
+    "where backend_type = 'client backend' and pid <> pg_backend_pid()",
     "mariadb": "begin not atomic for each_ in (select id from information_schema.processlist where info like "
     "'%1000000000000%' and id <> connection_id()) do kill each_.id; end for; end",
 }
@@ -277,7 +277,7 @@ def test_a_connection_that_is_lost_in_the_middle_is_told_of_once(
         assert len(next(chunks).frame) == 20_000
         database.run(KILL[kind].replace("%", "%%"))
         with pytest.raises(SourceError, match="reading stopped after row"):
-            for _ in chunks:
+            for _ in zip(range(50), chunks, strict=False):  # what the server had sent already comes still
                 pass
         source.close()
     assert caplog.records == []
