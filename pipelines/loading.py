@@ -16,6 +16,7 @@ from connector.load.session import Session
 from connector.mapping import FieldMapping
 from connector.outcomes import Outcome
 from connector.validation import Rules
+from pipelines.increments import Increment, Reading, read_kept
 from pipelines.numbers import describe_numbers
 from pipelines.preparing import Prepared, prepare_chunks
 from pipelines.progress import Progress
@@ -26,6 +27,7 @@ from pipelines.settings import Settings
 from pipelines.stopping import Stop
 from pipelines.suppressing import SuppressionPlan
 
+_ENDED_WELL = (0, 1)  # exit codes: ok, and partial, when all that needs a person is in the ledger or the rejects file
 _READING_GRACE_S = 2.0  # for a chunk that is being read when the run is stopped; then the process ends without it
 
 
@@ -45,6 +47,7 @@ class LoadPlan:
     settings: Settings
     by_job: str = ""  # the name of the job file, where there is one
     suppression: SuppressionPlan | None = None
+    increment: Increment | None = None
     limit: int | None = None
     wait_s: float = 0.0
 
@@ -107,10 +110,28 @@ class _Load:
         self._run.report.messages += [*self._run.tally.messages, *self._remark()]
 
     async def _load(self, loader: Loader, session: Session) -> None:
+        if self._plan.increment is not None:
+            await self._begin_at_cursor(session, self._plan.increment)
         session.suppression = await read_list(self._run)
         await loader.begin()
         await self._take_all(loader)
         await loader.settle()
+
+    async def _begin_at_cursor(self, session: Session, increment: Increment) -> None:
+        """Have the source read from where its cursor stands, and the cursor moved as the run ends."""
+        run = self._run
+        reading = Reading(increment, await session.journal.ask(lambda ledger: read_kept(ledger, increment)))
+        run.report.messages.append(reading.describe())
+        run.at_end = lambda: reading.end(run.ledger, run.key, self._find_hindrance(increment), run.clock.now())
+
+    def _find_hindrance(self, increment: Increment) -> str | None:
+        """Why the cursor must not move now that the run has ended; None: it may."""
+        unsent = self._run.tally.outcomes[Outcome.UNSENT]
+        if self._plan.limit is not None:
+            return "--limit left out the rest of the source"
+        if self._run.report.exit_code not in _ENDED_WELL or not increment.source.is_read_to_end:
+            return "the run did not come to its end, and the next one reads it all again"
+        return f"{unsent} rows were not sent, and the next run reads them again" if unsent else None
 
     async def _take_all(self, loader: Loader) -> None:
         """Prepare one chunk, in a thread, while the one before is being loaded."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from connector.errors import ConfigurationError, SourceError
@@ -11,6 +11,7 @@ from connector.fields import NAMES
 from connector.load import LoadPolicy
 from connector.mapping import ColumnRule, FieldMapping, guess_mapping, override_mapping
 from connector.validation import Rules
+from pipelines.increments import plan_increment
 from pipelines.jobs import Job, JobSubscriber
 from pipelines.jobs.conversion import build_mapping, build_policy, build_rules, check_mapping
 from pipelines.jobs.opening import open_as, open_source
@@ -39,13 +40,18 @@ class Reading:
     limit: int | None = None
 
 
-def plan_sync(job: Job, settings: Settings, *, limit: int | None, wait_s: float) -> LoadPlan:
-    """The load of a job, its source opened. Raises ConfigurationError and SourceError."""
+def plan_sync(
+    job: Job, settings: Settings, *, limit: int | None, wait_s: float, is_full: bool = False, since: str | None = None
+) -> LoadPlan:
+    """The load of a job, its source opened; of an incremental one what is new, all of it, or what is new `since` a
+    value of its cursor. Raises ConfigurationError and SourceError."""
     if job.source is None or job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports: run it by `connector export`")
-    source = open_source(job.source)
+    increment = plan_increment(job, job.source, settings.account, is_full=is_full, since=since)
+    source = open_source(job.source) if increment is None else increment.source
     is_file = job.source.file is not None
-    return _plan_by_job("sync", job, job.subscriber, source, settings, limit, wait_s, is_empty_refused=is_file)
+    plan = _plan_by_job("sync", job, job.subscriber, source, settings, limit, wait_s, is_empty_refused=is_file)
+    return replace(plan, increment=increment)
 
 
 def plan_import(

@@ -4,7 +4,7 @@ Whence rows come and what is done with them, it does not know.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
@@ -72,6 +72,7 @@ class Run:
     reason: str | None = None  # why it had to end early
     suppression: Suppression | None = None
     session: Session | None = None  # the one that it works in now
+    at_end: Callable[[], Iterable[str]] = tuple  # done in the transaction that records the end; gives messages
 
     def open_session(self, base: Base, asked_name: str | None) -> Session:
         """What the loader of one base shares; `asked_name` is the base's name, where that alone was given."""
@@ -179,6 +180,8 @@ async def _work_in(
     _end(run)
     with ledger.transaction() as connection:
         finish_run(connection, key, report.status, clock.now().timestamp())
+        messages = list(run.at_end())
+    report.messages += messages
 
 
 def _open_commits(ledger: Ledger) -> AbstractContextManager[Executor | None]:

@@ -33,7 +33,7 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "sqlalchemy": ("connector.ledger", "connector.extract", "connector.export.writers"),
     "pandera": ("connector.validation",),
     "python_calamine": ("connector.extract.files",),
-    "duckdb": ("connector.export.writers", "pipelines.demo"),
+    "duckdb": ("connector.extract", "connector.export.writers", "pipelines.demo"),
 }
 
 

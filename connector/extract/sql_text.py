@@ -4,7 +4,7 @@ It knows Python's types as drivers give them, and no database.
 """
 
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 
 import orjson
@@ -93,6 +93,13 @@ def _write_iso(value: date | time) -> str:
     return value.isoformat()
 
 
+def _write_duration(value: timedelta) -> str:
+    """`04:05:06`, as MySQL writes a TIME, which comes as a duration."""
+    seconds, micros = divmod(abs(value) // timedelta(microseconds=1), 1_000_000)
+    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{'-' if value < timedelta(0) else ''}{text}{f'.{micros:06}' if micros else ''}"
+
+
 # In order: a bool is an int too, and a datetime is a date.
 _WRITERS: dict[type, Callable[..., str]] = {
     str: str,
@@ -103,6 +110,7 @@ _WRITERS: dict[type, Callable[..., str]] = {
     datetime: _write_iso,
     date: _write_iso,
     time: _write_iso,
+    timedelta: _write_duration,
     bytes: _write_bytes,
     bytearray: _write_bytes,
     memoryview: _write_bytes,

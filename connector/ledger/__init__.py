@@ -2,6 +2,7 @@
 
 from connector.ledger.backup import back_up_ledger
 from connector.ledger.bases import Base, count_doubts_elsewhere, find_or_add_base, learn_base, list_bases
+from connector.ledger.cursors import KeptCursor, move_cursor, read_cursor
 from connector.ledger.opening import open_ledger, wrap_connection
 from connector.ledger.refusals import (
     RefusalKind,
@@ -17,6 +18,7 @@ __all__ = [
     "Base",
     "Entry",
     "Intent",
+    "KeptCursor",
     "Known",
     "Ledger",
     "RefusalKind",
@@ -30,7 +32,9 @@ __all__ = [
     "list_bases",
     "mark_refusal_checked",
     "mark_refusal_created",
+    "move_cursor",
     "open_ledger",
+    "read_cursor",
     "read_refusal_kinds",
     "record_refusal",
     "start_run",

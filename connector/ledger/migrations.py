@@ -75,7 +75,26 @@ def _from_1_to_2(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
-STEPS: dict[int, Callable[[Connection], None]] = {1: _from_1_to_2}
+_CURSOR_3 = """
+CREATE TABLE source_cursor (
+    job TEXT NOT NULL,
+    source {bytes} NOT NULL,
+    value TEXT NOT NULL,
+    run_key INTEGER NOT NULL,
+    PRIMARY KEY (job, source),
+    CONSTRAINT source_is_whole CHECK (length(source) = 16),
+    FOREIGN KEY(run_key) REFERENCES run (run_key)
+)
+"""
+_BYTES = {"sqlite": "BLOB", "postgresql": "BYTEA"}
+
+
+def _from_2_to_3(connection: Connection) -> None:
+    """Cursors of incremental sources are kept. Version 2 was kept in PostgreSQL, too."""
+    connection.exec_driver_sql(_CURSOR_3.format(bytes=_BYTES[connection.dialect.name]))
+
+
+STEPS: dict[int, Callable[[Connection], None]] = {1: _from_1_to_2, 2: _from_2_to_3}
 """By the version that a step leaves."""
 
 

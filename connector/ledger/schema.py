@@ -20,7 +20,8 @@ from sqlalchemy import (
 from connector.plan.digests import FINGERPRINT_BYTES, IDENTITY_BYTES
 from connector.states import State
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+SOURCE_BYTES = 16  # of the digest that tells an incremental source from another
 
 metadata = MetaData()
 
@@ -91,6 +92,16 @@ refusal = Table(
     Column("identity", LargeBinary(IDENTITY_BYTES), nullable=False),  # whom the last run met it with first
     Column("has_created", Boolean, nullable=False),  # ever: then it is never again taken for a refusal
     Column("is_checked", Boolean, nullable=False),  # by a run after the one that met it
+)
+
+source_cursor = Table(
+    "source_cursor",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("source", LargeBinary(SOURCE_BYTES), primary_key=True),  # a digest of whence, whither and by which column
+    Column("value", Text, nullable=False),  # the largest that was read
+    Column("run_key", Integer, ForeignKey(run.c.run_key), nullable=False),  # by this run
+    CheckConstraint(f"length(source) = {SOURCE_BYTES}", name="source_is_whole"),
 )
 
 IDENTITY_FIELDS = {"email": 1, "client_user_id": 2}

@@ -1,11 +1,13 @@
 """`connector sync JOB…`: what cron runs."""
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
+from connector.errors import ConfigurationError
 from pipelines.commands.options import Duration, Output, end, finish, output_options, run_flow, show
 from pipelines.jobs import Job, load_job
 from pipelines.loading import LoadPlan, run_load
@@ -16,12 +18,27 @@ from pipelines.settings import SettingOptions, read_settings
 
 @click.command("sync")
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=click.Path(path_type=Path))
+@click.option("--full", "is_full", is_flag=True, help="Read everything, from the cursor's start on.")
+@click.option("--since", metavar="VALUE", help="Read from this value of the cursor on.")
 @click.option("--limit", type=click.IntRange(min=1), help="Load only the first N rows of each source.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
 @output_options
-def sync_command(jobs: tuple[Path, ...], limit: int | None, wait_s: float, output: Output) -> None:
-    """Load what the sources of these job files give, one after another."""
-    plans = _plan_all([load_job(path, os.environ) for path in jobs], limit, wait_s)
+def sync_command(
+    jobs: tuple[Path, ...], is_full: bool, since: str | None, limit: int | None, wait_s: float, output: Output
+) -> None:
+    """Load what the sources of these job files give, one after another.
+
+    Of a source with a cursor only what is new since the last run that came to its end. --full and --since read again;
+    people who are there already are not created again.
+    """
+    if is_full and since is not None:
+        raise ConfigurationError("--full reads everything, and --since a part: give one of them")
+
+    def plan_job(job: Job) -> LoadPlan:
+        settings = read_settings(os.environ, job, SettingOptions())
+        return plan_sync(job, settings, limit=limit, wait_s=wait_s, is_full=is_full, since=since)
+
+    plans = _plan_all([load_job(path, os.environ) for path in jobs], plan_job)
     reports: list[Report] = []
     for plan in plans:
         reports.append(_run(plan, output))
@@ -33,12 +50,12 @@ def sync_command(jobs: tuple[Path, ...], limit: int | None, wait_s: float, outpu
     _finish_all(reports, output)
 
 
-def _plan_all(jobs: list[Job], limit: int | None, wait_s: float) -> list[LoadPlan]:
+def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[LoadPlan]:
     """The plan of each, so that what is wrong with the last is said before the first begins."""
     plans: list[LoadPlan] = []
     with ExitStack() as opened:
         for job in jobs:
-            plans.append(plan_sync(job, read_settings(os.environ, job, SettingOptions()), limit=limit, wait_s=wait_s))
+            plans.append(plan_job(job))
             opened.callback(plans[-1].source.close)
         opened.pop_all()  # each run closes its own
     return plans

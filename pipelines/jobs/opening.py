@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from connector.extract import Source, open_file, open_files, open_sql
-from pipelines.jobs.sources import FileSource, JobSource, Suppress
+from connector.extract import IncrementalSource, Source, open_file, open_files, open_incremental, open_sql
+from pipelines.jobs.cursors import Cursor
+from pipelines.jobs.sources import FileSource, JobSource, SqlRows, SqlSource, Suppress
 
 
 def open_source(source: JobSource | Suppress) -> Source:
@@ -13,9 +14,18 @@ def open_source(source: JobSource | Suppress) -> Source:
         return open_files(file.path, lambda path: open_as(path, file))
     if source.sql is None:  # the model lets no such source through
         raise ValueError("a source is a file or a query")
+    if isinstance(source.sql, SqlSource) and source.sql.cursor is not None:
+        return open_increment(source.sql, source.sql.cursor)
     return open_sql(source.sql.url, query=source.sql.query, table=source.sql.table)
 
 
 def open_as(path: str | Path, file: FileSource) -> Source:
     """A file as another is said to be written. Raises SourceError or ConfigurationError."""
     return open_file(path, format=file.format, encoding=file.encoding, delimiter=file.delimiter, sheet=file.sheet)
+
+
+def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:
+    """The query or table, to be read from the cursor's start on unless it is told otherwise. Raises the same."""
+    source = open_incremental(sql.url, query=sql.query, table=sql.table, column=cursor.column, kind=cursor.kind)
+    source.begin_at(cursor.first)
+    return source

@@ -10,11 +10,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from connector.extract import uses_cursor
+from pipelines.jobs.cursors import Cursor
 from pipelines.jobs.fields import STRICT, Identity
 from pipelines.jobs.places import resolve_path, resolve_url
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
+
+_UNUSED = "the query does not use :cursor; add, say, where updated_at >= :cursor, the column being the cursor's"
+_UNKNOWN = "the query uses :cursor; say by source.sql.cursor which column it is and where it starts"
 
 
 def find_folder(info: ValidationInfo) -> Path:
@@ -71,7 +76,7 @@ class FileSource(BaseModel):
         return character
 
 
-class SqlSource(BaseModel):
+class SqlRows(BaseModel):
     """Rows of a database, by a query or a whole table."""
 
     model_config = STRICT
@@ -84,6 +89,18 @@ class SqlSource(BaseModel):
     def _check(self) -> Self:
         if (self.query is None) == (self.table is None):
             raise ValueError("needs either query or table, and not both")
+        return self
+
+
+class SqlSource(SqlRows):
+    """The same, all of them or what is new; inherited, so that a list is read like any other rows."""
+
+    cursor: Cursor | None = Field(default=None, description="read only what is new; everything when not given")
+
+    @model_validator(mode="after")
+    def _check_cursor(self) -> Self:
+        if self.query is not None and uses_cursor(self.query) != (self.cursor is not None):
+            raise ValueError(_UNUSED if self.cursor is not None else _UNKNOWN)
         return self
 
 
@@ -108,7 +125,7 @@ class ListFile(FileSource):
     column: str = Field(min_length=1, description="the column that holds them")
 
 
-class ListSql(SqlSource):
+class ListSql(SqlRows):
     """Rows of a database with a column of people; inherited, so that a list is read like any other rows."""
 
     column: str = Field(min_length=1, description="the column that holds them")

@@ -1,7 +1,7 @@
 """Values of databases as texts."""
 
 import uuid
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 
 import pytest
@@ -30,6 +30,9 @@ from connector.extract.sql_text import build_texts, write_text
         (date(2001, 2, 3), "2001-02-03"),
         (datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC), "2001-02-03T04:05:06+00:00"),
         (time(4, 5), "04:05:00"),
+        (timedelta(hours=4, minutes=5), "04:05:00"),
+        (timedelta(days=1, microseconds=500), "24:00:00.000500"),
+        (-timedelta(seconds=90), "-00:01:30"),
         (b"\xc3\xa9", "é"),
         (memoryview(b"ab"), "ab"),
         (["a", 1, None], '["a",1,null]'),

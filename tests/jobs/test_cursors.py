@@ -1,0 +1,67 @@
+"""`source.sql.cursor` of a job file: what it says, and what is said of a bad one."""
+
+from datetime import date, datetime
+from pathlib import Path
+
+import pytest
+
+from connector.extract import CursorKind, CursorValue
+from tests.jobs.test_loading import read, refuse
+
+JOB = """\
+job: crm
+source:
+  sql: {url: "sqlite:///crm.db", query: "select * from t where updated_at >= :cursor",
+        cursor: {column: updated_at, start: 1970-01-01T00:00:00, lookback: 10m}}
+subscriber: {base: {id: 7}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "kind", "value"),
+    [
+        ("1970-01-01T00:00:00", CursorKind.TIMESTAMP, datetime(1970, 1, 1)),  # noqa: DTZ001 - as it is written
+        ("1970-01-01", CursorKind.DATE, date(1970, 1, 1)),
+        ("0", CursorKind.INTEGER, 0),
+        ("''", CursorKind.TEXT, ""),
+    ],
+)
+def test_a_cursor_is_of_the_kind_that_its_start_is(
+    tmp_path: Path, start: str, kind: CursorKind, value: CursorValue
+) -> None:
+    lookback = ", lookback: 10m" if kind in (CursorKind.TIMESTAMP, CursorKind.DATE) else ""
+    text = JOB.replace("1970-01-01T00:00:00", start).replace(", lookback: 10m", lookback)
+    source = read(tmp_path, text).source
+    assert source is not None
+    assert source.sql is not None
+    cursor = source.sql.cursor
+    assert cursor is not None
+    assert (cursor.column, cursor.kind, cursor.first) == ("updated_at", kind, value)
+    assert cursor.lookback_s == (600.0 if lookback else 0.0)
+
+
+FAULTS = [
+    ("1970-01-01T00:00:00", "1970-13-01", "source.sql.cursor.start: must be a date, such as 2026-11-21"),
+    ("1970-01-01T00:00:00", "1970-01-01 noon", "source.sql.cursor.start: must be a timestamp, such as"),
+    ("start: 1970-01-01T00:00:00", "start: 0", "lookback is for timestamps and dates, and start is a whole number"),
+    ("start: 1970-01-01T00:00:00", "start: A", "lookback is for timestamps and dates, and start is text"),
+    ("start: 1970-01-01T00:00:00, ", "", "source.sql.cursor.start: is missing"),
+    ("column: updated_at, ", "", "source.sql.cursor.column: is missing"),
+    ("lookback: 10m", "lookback: 10", "lookback: must be a duration with its unit"),
+    ("lookback: 10m", "look_back: 10m", "there is no such key; did you mean lookback?"),
+    (" where updated_at >= :cursor", "", "source.sql: the query does not use :cursor; add, say, where updated_at >="),
+    ("cursor: {column: updated_at, start: 1970-01-01T00:00:00, lookback: 10m}", "", "the query uses :cursor; say by"),
+]
+
+
+@pytest.mark.parametrize(("good", "bad", "words"), FAULTS)
+def test_a_fault_of_a_cursor_is_named(tmp_path: Path, good: str, bad: str, words: str) -> None:
+    assert JOB.count(good) == 1
+    assert words in refuse(tmp_path, JOB.replace(good, bad))
+
+
+def test_a_table_needs_no_word_of_the_cursor_and_a_list_has_none(tmp_path: Path) -> None:
+    table = JOB.replace('query: "select * from t where updated_at >= :cursor"', "table: t")
+    assert read(tmp_path, table).source is not None
+    suppress = "suppress: {sql: {url: 'sqlite:///crm.db', table: gone, column: mail, cursor: {column: a, start: 0}}}\n"
+    assert "suppress.sql.cursor: there is no such key" in refuse(tmp_path, JOB + suppress)

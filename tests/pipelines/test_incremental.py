@@ -1,0 +1,272 @@
+"""`connector sync` of what is new: where the cursor stands after each way in which a run can end."""
+
+import signal
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_csv
+
+JOB = """
+job: {job}
+source:
+  sql: {{url: "sqlite:///crm.db", {what},
+        cursor: {{column: {column}, start: {start}{lookback}}}}}
+subscriber: {{base: {{name: {base}}}, fields: {{email: email, is_active: {{value: true}}}}}}
+load: {{quiet_period: 200ms}}
+"""
+QUERY = 'query: "select * from people where updated_at >= :cursor"'
+DAY = "2026-11-20"
+
+
+def write_job(
+    folder: Path,
+    *,
+    what: str = "table: people",
+    column: str = "updated_at",
+    start: str = "2000-01-01T00:00:00",
+    lookback: str = "",
+    job: str = "crm",
+    base: str = "News",
+) -> Path:
+    path = folder / f"{job}-{base}.yaml"
+    path.write_text(
+        JOB.format(job=job, what=what, column=column, start=start, lookback=lookback, base=base), encoding="utf-8"
+    )
+    return path
+
+
+def write_people(folder: Path, *rows: tuple[object, object]) -> None:
+    """Add people: (name, updated_at)."""
+    with closing(sqlite3.connect(folder / "crm.db")) as database, database:
+        database.execute("create table if not exists people (email, updated_at)")
+        database.executemany("insert into people values (? || '@example.com', ?)", rows)
+
+
+def at(*hours: int) -> list[tuple[object, object]]:
+    """One person for each hour of a day."""
+    return [(f"p{hour}", f"{DAY} {hour:02}:00:00") for hour in hours]
+
+
+def messages(ended: Ended, word: str = "cursor") -> list[str]:
+    return [each for each in ended.report["messages"] if word in each]
+
+
+def is_at(ended: Ended, hour: int) -> bool:
+    return f"the cursor stands at {DAY}T{hour:02}:00:00 now" in ended.report["messages"]
+
+
+@pytest.mark.parametrize("what", ["table: people", QUERY])
+def test_each_run_reads_from_the_largest_value_on_that_the_one_before_read(
+    connector: Connector, tmp_path: Path, what: str
+) -> None:
+    write_people(tmp_path, *at(9, 7, 8))
+    job = write_job(tmp_path, what=what)
+    first = connector.run_json("sync", job)
+    assert (first.code, first.rows, is_at(first, 9)) == (0, {"read": 3, "created": 3}, True)
+    assert messages(first, "on (")[0].endswith(
+        "from updated_at 2000-01-01T00:00:00 on (the start: no cursor is kept yet)"
+    )
+    write_people(tmp_path, *at(10), ("late", f"{DAY} 06:00:00"), ("same", f"{DAY} 09:00:00"))
+    second = connector.run_json("sync", job)
+    assert (second.rows, is_at(second, 10)) == ({"read": 3, "created": 2, "exists": 1}, True)
+    assert messages(second, "on (")[0].endswith(f"{DAY}T09:00:00 on (the cursor stood at {DAY}T09:00:00)")
+    third = connector.run_json("sync", job)
+    assert third.rows == {"read": 1, "exists": 1}
+    assert f"the cursor stays at {DAY}T10:00:00: nothing newer was read" in third.report["messages"]
+    assert count_stored(connector.sandbox).total() == 5
+
+
+def test_a_lookback_reads_again_what_may_have_been_committed_late(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, *at(9))
+    job = write_job(tmp_path, lookback=", lookback: 2h")
+    connector.run_json("sync", job)
+    write_people(tmp_path, *at(7), *at(6))
+    ended = connector.run_json("sync", job)
+    assert ended.rows == {"read": 2, "created": 1, "exists": 1}
+    assert f"the cursor stays at {DAY}T09:00:00: nothing newer was read" in ended.report["messages"]
+
+
+def test_a_lookback_does_not_go_before_the_start(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, *at(6, 9))
+    job = write_job(tmp_path, start=f"{DAY}T08:00:00", lookback=", lookback: 20h")
+    assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
+    assert connector.run_json("sync", job).rows == {"read": 1, "exists": 1}
+
+
+def test_rows_without_a_value_are_read_each_time_and_move_nothing(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, ("nobody", None))
+    job = write_job(tmp_path)
+    first = connector.run_json("sync", job)
+    assert first.rows == {"read": 1, "created": 1}
+    assert messages(first)[-1] == "no cursor is kept: no row had a value in updated_at"
+    write_people(tmp_path, *at(9), ("nowhen", None), ("odd", "soon"))
+    second = connector.run_json("sync", job)
+    assert (second.rows, is_at(second, 9)) == ({"read": 4, "created": 3, "exists": 1}, True)
+    assert "1 rows have no timestamp in updated_at (the first is record 4)" in second.stderr
+    assert connector.run_json("sync", job).rows == {"read": 4, "exists": 4}  # 'soon' is larger than any day
+
+
+def test_numbers_are_compared_as_numbers(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, ("nine", 9), ("ten", 10))
+    job = write_job(tmp_path, start="0")
+    assert "the cursor stands at 10 now" in connector.run_json("sync", job).report["messages"]
+    write_people(tmp_path, ("hundred", 100))
+    assert connector.run_json("sync", job).rows == {"read": 2, "created": 1, "exists": 1}
+
+
+def test_a_cursor_of_text_is_not_shown(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, ("ann", "ann@secret.example"))
+    job = write_job(tmp_path, start="''")
+    first = connector.run_json("sync", job)
+    assert "the cursor stands at a text that is not shown now" in first.report["messages"]
+    assert "secret" not in first.stdout + first.stderr
+    write_people(tmp_path, ("abel", "abel"))
+    assert connector.run_json("sync", job).rows == {"read": 1, "exists": 1}
+
+
+NOT_MOVED: list[tuple[Sequence[str], dict[str, str | None], int, str]] = [
+    # (options, environment, exit code, why the cursor stays)
+    (("--limit", "3"), {}, 0, "--limit left out the rest of the source"),
+    (("--limit", "30"), {}, 0, "--limit left out the rest of the source"),
+    ((), {"CONNECTOR_TOKEN": "wrong"}, 3, "the run did not come to its end, and the next one reads it all again"),
+]
+
+
+@pytest.mark.parametrize(("options", "environ", "code", "why"), NOT_MOVED)
+def test_a_run_that_did_not_read_and_send_it_all_leaves_the_cursor(
+    connector: Connector, tmp_path: Path, options: Sequence[str], environ: dict[str, str | None], code: int, why: str
+) -> None:
+    write_people(tmp_path, *at(7))
+    job = write_job(tmp_path)
+    assert is_at(connector.run_json("sync", job), 7)
+    write_people(tmp_path, *at(8, 9, 10))
+    ended = connector.run_json("sync", job, *options, environ=environ)
+    assert ended.code == code, ended.stderr
+    assert messages(ended)[-1] == f"the cursor stays at {DAY}T07:00:00: {why}"
+    again = connector.run_json("sync", job)
+    assert (again.rows["read"], is_at(again, 10)) == (4, True)
+    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert count_stored(connector.sandbox).total() == 4
+
+
+def test_a_run_that_was_stopped_leaves_the_cursor(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(latency_ms=50)
+    write_people(tmp_path, *((f"n{number}", f"{DAY} 09:00:00") for number in range(200)))
+    job = write_job(tmp_path)
+    with connector.start("sync", job, "--output", "json") as process:
+        wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 20)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=30)
+    stopped = Ended(process.returncode, stdout, stderr)
+    assert (stopped.code, stopped.report["status"]) == (130, "stopped")
+    assert messages(stopped)[-1].startswith("no cursor is kept: the run did not come to its end")
+    connector.sandbox.switch(latency_ms=0)
+    again = connector.run_json("sync", job)
+    assert (again.rows["read"], is_at(again, 9)) == (200, True)
+    assert len(count_stored(connector.sandbox)) == 200
+
+
+def test_rows_for_a_person_do_not_hold_the_cursor_up(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, *at(9), ("not an address", f"{DAY} 10:00:00"))
+    ended = connector.run_json("sync", write_job(tmp_path))
+    assert (ended.code, ended.rows, is_at(ended, 10)) == (1, {"read": 2, "invalid": 1, "created": 1}, True)
+
+
+def test_a_file_in_place_of_the_source_moves_nothing(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, *at(9))
+    job = write_job(tmp_path)
+    path = write_csv(tmp_path / "more.csv", "email,updated_at", f"more@example.com,{DAY} 23:00:00")
+    assert messages(connector.run_json("import", path, "--job", job)) == []
+    assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
+
+
+def test_a_full_run_reads_all_and_mends_a_cursor_that_a_wrong_date_took_into_the_future(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_people(tmp_path, *at(8), ("future", "2999-01-01 00:00:00"))
+    job = write_job(tmp_path)
+    first = connector.run_json("sync", job)
+    assert "the cursor stands in the future" in first.stderr
+    with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
+        database.execute("update people set updated_at = '2026-11-20 09:00:00' where updated_at > '2999'")
+    assert connector.run_json("sync", job).rows == {}
+    full = connector.run_json("sync", job, "--full")
+    assert (full.rows, is_at(full, 9)) == ({"read": 2, "exists": 2}, True)
+    assert messages(full, "on (--full)") != []
+
+
+def test_a_full_run_that_does_not_end_well_loses_nothing_of_the_cursor(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, *at(8, 9))
+    job = write_job(tmp_path)
+    connector.run_json("sync", job)
+    ended = connector.run_json("sync", job, "--full", environ={"CONNECTOR_TOKEN": "wrong"})
+    assert ended.code == 3
+    assert connector.run_json("sync", job).rows == {"read": 1, "exists": 1}
+
+
+def test_since_reads_from_there_and_moves_the_cursor_on_if_nothing_is_left_out(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_people(tmp_path, *at(7, 8, 9))
+    job = write_job(tmp_path)
+    connector.run_json("sync", job)
+    write_people(tmp_path, *at(10, 12))
+    later = connector.run_json("sync", job, "--since", f"{DAY}T11:00:00")
+    assert later.rows == {"read": 1, "created": 1}
+    assert messages(later)[-1] == (
+        f"the cursor stays at {DAY}T09:00:00: --since left out what lies after {DAY}T09:00:00, which the next run reads"
+    )
+    earlier = connector.run_json("sync", job, "--since", f"{DAY} 08:00:00")
+    assert (earlier.rows, is_at(earlier, 12)) == ({"read": 4, "created": 1, "exists": 3}, True)
+    again = connector.run_json("sync", job, "--since", f"{DAY}T07:00:00")
+    assert (again.rows, messages(again)[-1]) == (
+        {"read": 5, "exists": 5}, f"the cursor stays at {DAY}T12:00:00: nothing newer was read",
+    )  # fmt: skip
+
+
+def test_another_job_another_query_and_another_base_begin_at_their_own_start(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_people(tmp_path, *at(8, 9))
+    connector.run_json("sync", write_job(tmp_path))
+    others = (
+        write_job(tmp_path, job="other"),
+        write_job(tmp_path, base="Shop"),
+        write_job(tmp_path, job="crm", what=QUERY),
+    )
+    read = [connector.run_json("sync", job).rows["read"] for job in others]
+    assert read == [2, 2, 2]
+    assert connector.run_json("sync", write_job(tmp_path)).rows["read"] == 1  # its own cursor is where it was
+
+
+@pytest.mark.parametrize(
+    ("job", "options", "words"),
+    [
+        ({}, ("--since", "yesterday"), "--since must be a timestamp"),
+        ({"start": "0"}, ("--since", f"{DAY}"), "--since must be a whole number"),
+        ({}, ("--since", DAY, "--full"), "give one of them"),
+        ({"what": 'query: "select email from people where updated_at >= :cursor"'}, (), "select it, too"),
+        ({"column": "updated"}, (), "updated"),
+        ({"what": 'query: "select * from people"'}, (), "does not use :cursor"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_starts(
+    connector: Connector, tmp_path: Path, job: dict[str, str], options: Sequence[str], words: str
+) -> None:
+    write_people(tmp_path, *at(9))
+    ended = connector.run_json("sync", write_job(tmp_path, **job), *options)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert words in ended.stderr
+    assert connector.sandbox.stats()["requests"] == {}
+
+
+def test_since_needs_a_cursor_and_full_does_not(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "email", "ann@example.com")
+    job = tmp_path / "file.yaml"
+    job.write_text("job: f\nsource: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n", encoding="utf-8")
+    assert "has no source.sql.cursor" in connector.run_json("sync", job, "--since", "1").stderr
+    assert connector.run_json("sync", job, "--full").rows == {"read": 1, "created": 1}
