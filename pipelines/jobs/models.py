@@ -95,7 +95,7 @@ class JobSubscriber(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        faults = find_rule_faults(self.fields_ or {})
+        faults = find_rule_faults(self.fields_ or {}, self.identity)
         if self.fields_ is not None:
             faults += find_mapping_faults(self.fields_, self.identity, self.required, self.zip)
         if faults:
