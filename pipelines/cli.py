@@ -14,6 +14,7 @@ from pipelines.faults import describe_fault
 COMMANDS = {
     "import": "imports:import_command",
     "sync": "sync:sync_command",
+    "validate": "validate:validate_command",
     "export": "export:export_command",
     "retry": "retry:retry_command",
     "forget": "forget:forget_command",
