@@ -1,11 +1,14 @@
 """Rules of `subscriber.fields` that make no sense are refused, each with its key, before anything is read."""
 
+import re
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from connector.errors import ConfigurationError
 from pipelines.jobs import load_job
+from pipelines.jobs.conversion import build_mapping
 
 JOB = """\
 job: x
@@ -70,3 +73,15 @@ def test_a_rule_that_makes_no_sense_is_refused(tmp_path: Path, rule: str, words:
 @pytest.mark.parametrize(("fields", "words"), PLACE_FAULTS, ids=[words for _, words in PLACE_FAULTS])
 def test_a_rule_that_does_not_fit_its_field_is_refused(tmp_path: Path, fields: str, words: str) -> None:
     assert words in refuse(tmp_path, JOB.replace("email: mail", fields))
+
+
+def test_the_readmes_rules_are_rules(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (fields,) = re.findall(r"```yaml\n(fields:.*?)```", readme, re.DOTALL)
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB.partition("  fields:")[0] + textwrap.indent(fields, "  "), encoding="utf-8")
+    subscriber = load_job(path, {}).subscriber
+    assert subscriber is not None
+    mapping = build_mapping(subscriber)
+    assert mapping is not None
+    assert {"name", "street", "first", "Last Name"} <= set(mapping.columns)
