@@ -5,7 +5,16 @@ It knows neither YAML nor the environment; each description is a line of the ref
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from pipelines.jobs.durations import parse_duration
 from pipelines.jobs.fields import (
@@ -35,7 +44,11 @@ def _check_name(value: str) -> str:
     return value.strip()
 
 
-Duration = Annotated[float, BeforeValidator(_read_duration)]
+Duration = Annotated[
+    float,
+    BeforeValidator(_read_duration),
+    WithJsonSchema({"type": "string", "examples": ["500ms", "30s", "10m", "2h"]}),
+]
 Name = Annotated[str, AfterValidator(_check_name)]
 
 
