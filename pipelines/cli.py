@@ -19,6 +19,7 @@ COMMANDS = {
     "retry": "retry:retry_command",
     "forget": "forget:forget_command",
     "ledger": "ledger:ledger_group",
+    "init": "init:init_command",
     "schema": "schema:schema_command",
     "sandbox": "sandbox:sandbox_command",
     "demo": "demo:demo_command",

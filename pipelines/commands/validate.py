@@ -16,7 +16,7 @@ from pipelines.commands.imports import parse_mapped, refuse_beside_job
 from pipelines.commands.options import Output, end, output_options
 from pipelines.jobs import check_format, load_job
 from pipelines.planning import FileOptions, Reading, plan_validation, plan_validation_by_job
-from pipelines.showing import show_report
+from pipelines.showing import show_report, show_value
 from pipelines.validating import Finding, ValidationPlan, Verdict, run_validation
 
 _SHOWN = 60  # characters of an example in a table; the JSON has more
@@ -100,12 +100,6 @@ def _build_table(findings: list[Finding]) -> Table:
     table = Table("field", "what is wrong", "such as")
     table.add_column("rows", justify="right")
     for each in findings:
-        examples = "\n".join(f"row {example.row}: {_show_value(example.value)}" for example in each.examples)
+        examples = "\n".join(f"row {example.row}: {show_value(example.value, _SHOWN)}" for example in each.examples)
         table.add_row(each.field or "the whole row", Text(each.message), Text(examples), f"{each.rows:,}")
     return table
-
-
-def _show_value(value: str) -> str:
-    """A cell in one line, fit for a terminal: what is not printable becomes an escape."""
-    plain = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in value[:_SHOWN])
-    return f"{plain}…" if len(value) > _SHOWN else plain or "(empty)"

@@ -103,6 +103,9 @@ class FieldRule(BaseModel):
     )
     value: str | None = Field(default=None, description="one value for every row")
     trim: bool = Field(default=True, description="drop white space at both ends of a cell")
+    drop_apostrophe: bool = Field(
+        default=False, description="drop an apostrophe that stands before a number, as Shopify and Excel write one"
+    )
     split_at: str | None = Field(default=None, min_length=1, description="cut a cell in two here, and take one part:")
     part: Part | None = Field(
         default=None,
@@ -144,6 +147,7 @@ def build_column_rule(rule: FieldRule) -> ColumnRule:
         join=None if rule.join is None else Join(rule.join.columns, rule.join.with_),
         template=rule.template,
         is_trimmed=rule.trim,
+        is_apostrophe_dropped=rule.drop_apostrophe,
         split_at=rule.split_at,
         part=rule.part,
         case=rule.case,
