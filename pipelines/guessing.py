@@ -3,6 +3,7 @@
 A guess is tried: its rule is applied and validated, and what share of the cells passes says how sure it is.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -32,6 +33,7 @@ _GENDERS = {
 _SPANISH = "h"  # hombre, beside which m is mujer
 _PARTS: tuple[Part, Part] = ("start", "last")
 _PHONE = r"^[+0(][0-9 ()./-]{6,24}$"
+_PHONE_HEADER = re.compile(r"phone|^tel|telef|mobil|handy|gsm|cell")
 _DATED = r"^(?=(?:\D*\d){5})[\w ,./:T-]{8,25}$"
 _WORDS = r"^[^\d@]{2,60}$"
 
@@ -152,7 +154,9 @@ def _guess_by_contents(
         elif _are_mostly(cells, _DATED) and (birth := _guess_birthday(frame, column, header, today)) is not None:
             yield birth
         elif _are_mostly(cells, _PHONE):
-            yield _as_likely(_judge(frame, "phone", rule, "its cells", today))
+            guess = _as_likely(_judge(frame, "phone", rule, "its cells", today))
+            is_known = _PHONE_HEADER.search(header) is not None or cells.str.startswith("+").mean() >= _UNSURE
+            yield guess if is_known else replace(guess, sureness="unsure")  # a customer's number, a zip
         elif _are_mostly(cells, _WORDS):
             share = measure(frame, "address_country", rule, today).part
             if share >= (_UNSURE if header in _COUNTRY_HEADERS else _LIKELY):

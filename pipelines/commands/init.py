@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -52,32 +52,19 @@ def init_command(
     What is unsure is in it as a comment.
     """
     _check_target(target)
-    encoding, delimiter = check_format(encoding, delimiter)
+    base = _name_base(base_id, base_name)
+    said = dict(zip(("encoding", "delimiter"), check_format(encoding, delimiter), strict=True))
     is_table = "://" in source or _REFERENCE.fullmatch(source) is not None
-    with _open_table(source, table) if is_table else _open_file(source, table, encoding, delimiter) as opened:
-        frame = _read_beginning(opened)
-        guesses = guess_fields(frame[list(own_columns(opened.columns))], system_clock().now().date())
-        columns = own_columns(opened.columns)
+    with _open_table(source, table) if is_table else _open_file(source, table, said) as opened:
+        frame, columns = _read_beginning(opened), own_columns(opened.columns)
+    guesses = guess_fields(frame[list(columns)], system_clock().now().date())
     _show(guesses, len(frame))
-    folder = (target.absolute() if target is not None else Path.cwd() / "job.yaml").parent
-    said = [("encoding", encoding), ("delimiter", delimiter)]
-    place = (
-        [("sql", ""), ("url", source), ("table", table or "")]
-        if is_table
-        else [("file", ""), ("path", _place_file(source, folder)), *(pair for pair in said if pair[1] != "auto")]
-    )
-    name = (target.stem if target is not None else (table or Path(source).stem)) or "job"
+    path = target if target is not None else Path("job.yaml")
+    place = _place_table(source, table) if is_table else _place_file(source, path.absolute().parent, said)
+    name = path.stem if target is not None else table or Path(source).stem
     used = {column for guess in guesses if guess.sureness != "unsure" for column in guess.rule.columns}
-    text = draft_job(
-        name,
-        target.name if target is not None else "job.yaml",
-        place,
-        _name_base(base_id, base_name),
-        _choose_identity(guesses),
-        guesses,
-        [column for column in columns if column not in used],
-    )
-    _hand_over(text, target)
+    unmapped = [column for column in columns if column not in used]
+    _hand_over(draft_job(name, path.name, place, base, _choose_identity(guesses), guesses, unmapped), target)
 
 
 def _check_target(target: Path | None) -> None:
@@ -89,10 +76,10 @@ def _check_target(target: Path | None) -> None:
         raise ConfigurationError(f"--write {target}: a job file's name ends in .yaml")
 
 
-def _open_file(source: str, table: str | None, encoding: str, delimiter: str) -> Source:
+def _open_file(source: str, table: str | None, said: Mapping[str, str]) -> Source:
     if table is not None:
         raise ConfigurationError("--table is for a database, and SOURCE is a file")
-    return open_csv(source, delimiter=delimiter, encoding=encoding)
+    return open_csv(source, delimiter=said["delimiter"], encoding=said["encoding"])
 
 
 def _open_table(source: str, table: str | None) -> Source:
@@ -117,10 +104,15 @@ def _read_beginning(source: Source) -> pd.DataFrame:
     raise ConfigurationError(f"{source.name} has no rows: there is nothing to guess from")
 
 
-def _place_file(source: str, folder: Path) -> str:
-    """The file as the job names it: relative to the job's folder if it is in there."""
+def _place_file(source: str, folder: Path, said: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The keys of `source`, the path relative to the job's folder if it is in there."""
     path = Path(source).absolute()
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+    shown = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+    return [("file", ""), ("path", shown), *((key, word) for key, word in said.items() if word != "auto")]
+
+
+def _place_table(source: str, table: str | None) -> list[tuple[str, str]]:
+    return [("sql", ""), ("url", source), ("table", table or "")]
 
 
 def _name_base(base_id: int | None, base_name: str | None) -> tuple[str, str]:

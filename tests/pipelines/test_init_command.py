@@ -55,6 +55,16 @@ def test_a_table_becomes_a_job_whose_url_stays_in_the_environment(connector: Con
     assert connector.run_json("sync", "job.yaml", environ=environ).rows == {"read": 1, "created": 1}
 
 
+def test_how_a_file_is_written_goes_into_its_job(connector: Connector, tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "people.csv").write_bytes("email|Prénom\na@x.org|Zoë\n".encode("cp1252"))
+    given = ("--encoding", "cp1252", "--delimiter", "|", "--base-id", "7", "--write", "jobs/people.yaml")
+    assert connector.run("init", "people.csv", *given).code == 0
+    assert connector.run_json("sync", "jobs/people.yaml").rows == {"read": 1, "created": 1}
+    (stored,) = [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
+    assert stored["FirstName"] == "Zoë"
+
+
 def test_without_a_place_to_write_the_job_is_all_that_stdout_holds(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", *PEOPLE)
     ended = connector.run("init", "people.csv", "--base-id", "7")
