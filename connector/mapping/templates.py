@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 LONGEST = 10_000
 """Characters of what a template may make: as many as validation lets a text have."""
 
+_DEEPEST = 40  # nodes within each other; Python compiles no more than 200 brackets, of which a node takes up to three
 _LONGEST_TEMPLATE = 2_000  # characters; a longer one is no rule of one field, and its cost grows with it
 ROW = "row"
 """The name by which a column is had whose own name is no word: `row["First Name"]`."""
+_ITSELF = "self"
 
 _FILTERS = frozenset({"capitalize", "default", "first", "last", "length", "lower", "replace", "title", "trim", "upper"})
 _NODES = frozenset({"Template", "Output", "TemplateData", "Name", "Const", "Getitem", "Slice", "Filter", "Concat"}) | {
     "Neg", "If", "CondExpr", "Compare", "Operand", "And", "Or", "Not",
 }  # fmt: skip
+_TOO_DEEP = "the template is nested too deeply"
 _WORDS = {"Call": "a call", "For": "a loop", "Test": "a test (is …)", "Assign": "an assignment", "Keyword": "a keyword"}
 
 
@@ -35,6 +38,7 @@ class TemplateError(Exception):
 def find_columns(text: str) -> tuple[str, ...]:
     """The columns that a template names, each once. Raises ConfigurationError for what is no template of ours."""
     tree = _parse(text)
+    _refuse_depth(tree)
     _refuse_others(tree)
     return tuple(dict.fromkeys(_name_columns(tree)))
 
@@ -111,8 +115,17 @@ def _parse(text: str) -> "nodes.Template":
     except jinja2.TemplateSyntaxError as error:
         raise ConfigurationError(f"the template cannot be read: {error.message}") from None
     except RecursionError:
-        raise ConfigurationError("the template is nested too deeply") from None
+        raise ConfigurationError(_TOO_DEEP) from None
     return tree
+
+
+def _refuse_depth(tree: "nodes.Template") -> None:
+    """Level by level, since what is too deep cannot be gone through by calls within calls."""
+    level: list[nodes.Node] = [tree]
+    for _ in range(_DEEPEST):
+        level = [child for node in level for child in node.iter_child_nodes()]
+    if level:
+        raise ConfigurationError(_TOO_DEEP)
 
 
 def _refuse_others(tree: "nodes.Template") -> None:
@@ -143,6 +156,8 @@ def _name_columns(tree: "nodes.Template") -> Iterator[str]:
     asked = {id(node.node): node.arg for node in tree.find_all(nodes.Getitem) if isinstance(node.node, nodes.Name)}
     for name in tree.find_all(nodes.Name):
         key = asked.get(id(name))
+        if name.name == _ITSELF:
+            raise ConfigurationError(f"in a template {_ITSELF} is itself; a column of that name is {ROW}['{_ITSELF}']")
         if name.name != ROW:
             yield name.name
         elif isinstance(key, nodes.Const) and isinstance(key.value, str):

@@ -53,6 +53,22 @@ def test_a_template_is_filled_in_with_a_rows_columns(template: str, text: str | 
     assert fill_one(template) == text
 
 
+@pytest.mark.parametrize("times", [20, 36, 37, 38, 39, 60])
+@pytest.mark.parametrize(
+    ("before", "core", "after"),
+    [("not ", "a", ""), ("-", "1", ""), ("", "a", "|upper"), ("", "a", "[:1]"), ("(a~", "a", ")"), ("a > ", "a", ""),
+     ("a if a else ", "a", "")],
+)  # fmt: skip
+def test_a_template_is_either_refused_or_can_be_filled_in(before: str, core: str, after: str, times: int) -> None:
+    text = "{{ " + before * times + core + after * times + " }}"
+    try:
+        ColumnRule(template=text)
+    except ConfigurationError as error:
+        assert "nested too deeply" in str(error)  # noqa: PT017 - either will do
+        return
+    fill(text, a=["x"])
+
+
 def test_each_row_has_its_own_text() -> None:
     mapped = fill("{{ a }}-{{ b }}", a=["1", None, ""], b=["x", "y", None])
     assert [to_plain(cell) for cell in mapped.frame["first_name"]] == ["1-x", "-y", "-"]
@@ -92,6 +108,11 @@ def test_the_columns_of_a_template_are_the_mappings() -> None:
         ("{{ [a, a] }}", "List"),
         ("{{ a }}" * 400, "at most 2,000 characters"),
         ("{{ " + "(" * 900 + "a" + ")" * 900 + " }}", "nested too deeply"),
+        ("{{ " + "not " * 480 + "a }}", "nested too deeply"),
+        ("{{ " + "-" * 900 + "1 }}", "nested too deeply"),
+        ("{{ a" + "|upper" * 300 + " }}", "nested too deeply"),
+        ("{{ a" + "[0]" * 400 + " }}", "nested too deeply"),
+        ("{{ self }}", "a column of that name is"),
         ("{{ '\ud800' }}", "half a character"),
     ],
     ids=lambda text: str(text)[:30],
