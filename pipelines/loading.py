@@ -1,6 +1,7 @@
 """The flow that import and sync share: extract, map, validate, plan, load, settle, report."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from connector.load.session import Session
 from connector.mapping import FieldMapping
 from connector.outcomes import Outcome
 from connector.validation import Rules
+from pipelines.numbers import describe_numbers
 from pipelines.preparing import Prepared, prepare_chunks
 from pipelines.progress import Progress
 from pipelines.rejects import build_different, build_invalid, build_malformed, own_columns
@@ -92,6 +94,7 @@ class _Load:
     def __init__(self, plan: LoadPlan, run: Run) -> None:
         self._plan, self._run = plan, run
         self._omitted_zips = 0
+        self._number_cells = Counter[str]()  # of a workbook, by column
         self.is_left_behind = False  # a thread that still reads the source, when the run was stopped
 
     async def carry_out(self) -> None:
@@ -149,6 +152,7 @@ class _Load:
         tally, rejects = self._run.tally, self._run.rejects
         tally.read += prepared.read
         self._omitted_zips += prepared.omitted_zips
+        self._number_cells.update(prepared.chunk.number_cells)
         for malformed in prepared.chunk.malformed:
             tally.count(Outcome.INVALID)
             rejects.write(build_malformed(malformed, prepared.chunk.name), malformed.raw)
@@ -171,6 +175,7 @@ class _Load:
         yield from describe_leftovers(tally)
         if self._omitted_zips:
             yield f"{self._omitted_zips} zips are no numbers and were not sent (zip: omit)"
+        yield from describe_numbers(self._plan.mapping, self._number_cells)
         if self._plan.unmapped_columns:
             yield f"columns not used: {', '.join(self._plan.unmapped_columns)}"
         for name, number in sorted(tally.altered.items()):

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from connector.errors import ConfigurationError, SourceError
-from connector.extract import Source, open_csv
+from connector.extract import STANDARD_INPUT, Source, open_file, refuse_lacking
 from connector.fields import NAMES
 from connector.load import LoadPolicy
 from connector.mapping import ColumnRule, FieldMapping, guess_mapping, override_mapping
 from connector.validation import Rules
 from pipelines.jobs import Job, JobSubscriber
 from pipelines.jobs.conversion import build_mapping, build_policy, build_rules, check_mapping
-from pipelines.jobs.opening import open_source
+from pipelines.jobs.opening import open_as, open_source
+from pipelines.jobs.sources import FileSource
 from pipelines.loading import LoadPlan
 from pipelines.rejects import is_rejects, own_columns
 from pipelines.settings import Settings
@@ -36,10 +37,9 @@ class FileOptions:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a file is to be read, and how much of it."""
+    """How a file is to be read (whatever the path of `file`), and how much of it."""
 
-    encoding: str = "auto"
-    delimiter: str = "auto"
+    file: FileSource = FileSource(path=Path(STANDARD_INPUT))  # noqa: RUF009 - a frozen value
     limit: int | None = None
 
 
@@ -64,12 +64,12 @@ def plan_import(
 ) -> LoadPlan:
     """The load of a file by its headers. Raises ConfigurationError and SourceError."""
     base_name = _check_base(options)
-    source = open_csv(path, delimiter=reading.delimiter, encoding=reading.encoding)
+    source = open_as(path, reading.file)
     with _closed_on_error(source):
         mapping = _map_by_headers(source, options)
         plan = LoadPlan(
             command="import",
-            job=path.stem,
+            job="stdin" if str(path) == STANDARD_INPUT else path.stem,
             source=source,
             is_empty_refused=True,
             mapping=mapping,
@@ -94,7 +94,7 @@ def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: Rea
 
 def plan_validation(path: Path, options: FileOptions, rules: Rules, reading: Reading) -> ValidationPlan:
     """The validation of a file by its headers. Raises ConfigurationError and SourceError."""
-    source = open_csv(path, delimiter=reading.delimiter, encoding=reading.encoding)
+    source = open_as(path, reading.file)
     with _closed_on_error(source):
         mapping = _map_by_headers(source, options)
         return _checked(ValidationPlan(path.stem, source, mapping, rules, reading.limit, is_empty_refused=True))
@@ -159,8 +159,9 @@ def _choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
 
 
 def _checked(plan: Planned) -> Planned:
-    """The plan, if its mapping can serve."""
+    """The plan, if its mapping can serve each file of its source."""
     check_mapping(plan.mapping, plan.rules, plan.source.columns, where=plan.source.name)
+    refuse_lacking(plan.source, plan.mapping.columns)
     return plan
 
 
@@ -185,18 +186,28 @@ def _check_base(options: FileOptions) -> str | None:
 
 
 def _open_in_place(path: Path, job: Job, reading: Reading) -> Source:
-    """The file as its options say, else as the job's own file is written, unless it is one of our rejects files."""
+    """The file as its options say, else as the job's own file is written, unless it is one of our rejects files.
+
+    What comes through a pipe can be opened but once: as its options or the job say.
+    """
     given = job.source.file if job.source is not None else None
-    if given is None or reading.encoding != "auto" or reading.delimiter != "auto":
-        return open_csv(path, delimiter=reading.delimiter, encoding=reading.encoding)
+    if given is None or _says_anything(reading.file):
+        return open_as(path, reading.file)
+    if not path.is_file():
+        return open_as(path, given)
     try:
-        source = open_csv(path)
+        source = open_file(path)
     except SourceError:  # not as we would write it; as the job says, then, and what is wrong with that is said
-        return open_csv(path, delimiter=given.delimiter, encoding=given.encoding)
+        return open_as(path, given)
     if is_rejects(source.columns):
         return source
     source.close()
-    return open_csv(path, delimiter=given.delimiter, encoding=given.encoding)
+    return open_as(path, given)
+
+
+def _says_anything(file: FileSource) -> bool:
+    """Whether a person said how the file is written."""
+    return bool(file.model_fields_set - {"path"})
 
 
 def _set_active(mapping: FieldMapping, *, is_active: bool) -> FieldMapping:

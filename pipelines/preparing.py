@@ -1,7 +1,7 @@
 """From a chunk of a source to rows that are ready to load: map, validate, plan. No network, no ledger."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 import numpy as np
@@ -71,16 +71,21 @@ def _find_suppressed(suppression: Suppression | None, valid: pd.DataFrame, ident
 
 
 def _read_at_most(source: Source, limit: int | None) -> Iterator[Chunk]:
+    left = limit
     for chunk in source.chunks():
-        if limit is None or _last_number(chunk) <= limit:
-            yield chunk
-            continue
-        kept = int(np.count_nonzero(chunk.numbers <= limit))
-        malformed = tuple(row for row in chunk.malformed if row.number <= limit)
-        yield Chunk(chunk.frame.iloc[:kept], chunk.numbers[:kept], malformed, chunk.name)
-        return
+        size = len(chunk.numbers) + len(chunk.malformed)
+        if left is not None and size > left:
+            yield _cut(chunk, left)
+            return
+        yield chunk
+        left = left - size if left is not None else None
+        if left == 0:
+            return
 
 
-def _last_number(chunk: Chunk) -> int:
-    last = int(chunk.numbers[-1]) if len(chunk.numbers) else 0
-    return max([last, *(row.number for row in chunk.malformed)])
+def _cut(chunk: Chunk, size: int) -> Chunk:
+    """The first records of a chunk, counted, since their numbers need not follow each other."""
+    last = sorted([*chunk.numbers.tolist(), *(row.number for row in chunk.malformed)])[:size][-1]
+    kept = int(np.count_nonzero(chunk.numbers <= last))
+    malformed = tuple(row for row in chunk.malformed if row.number <= last)
+    return replace(chunk, frame=chunk.frame.iloc[:kept], numbers=chunk.numbers[:kept], malformed=malformed)

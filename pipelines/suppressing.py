@@ -8,7 +8,7 @@ from difflib import get_close_matches
 import numpy as np
 
 from connector.errors import ConfigurationError, RunAborted, SourceError
-from connector.extract import Chunk, Source
+from connector.extract import Chunk, Source, refuse_lacking
 from connector.mapping import ColumnRule, FieldMapping, apply_mapping
 from connector.plan.digests import IDENTITY_BYTES, Digests, compute_identities, join_digests
 from connector.plan.suppression import Suppression
@@ -87,6 +87,7 @@ def _open_list(plan: SuppressionPlan) -> Source:
         raise _refuse(error) from None
     is_there_twice = f"{plan.column} (2)" in source.columns  # so sources name a second one
     if plan.column in source.columns and not is_there_twice:
+        _refuse_lacking(source, plan.column)
         return source
     source.close()
     if is_there_twice:
@@ -98,6 +99,15 @@ def _open_list(plan: SuppressionPlan) -> Source:
         f"the suppression list {source.name} has no column {plan.column}{_suggest(plan.column, source.columns)}. "
         f"Its columns: {', '.join(source.columns)}. Nothing was sent"
     )
+
+
+def _refuse_lacking(source: Source, column: str) -> None:
+    """A file of a pattern that lacks the column would suppress nobody, silently."""
+    try:
+        refuse_lacking(source, [column])
+    except ConfigurationError as error:
+        source.close()
+        raise ConfigurationError(f"the suppression list cannot be read: {error}. Nothing was sent") from None
 
 
 def _refuse(error: SourceError) -> SourceError:

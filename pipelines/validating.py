@@ -1,7 +1,7 @@
 """The flow of `connector validate`: extract, map and validate, and sum up what is wrong. No service, no ledger."""
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from connector.fields import NAMES
 from connector.mapping import FieldMapping
 from connector.outcomes import Fault
 from connector.validation import Rules
+from pipelines.numbers import describe_numbers
 from pipelines.preparing import Prepared, prepare_chunks
 from pipelines.rejects import RejectsFile, build_different, build_invalid, build_malformed, own_columns
 from pipelines.report import Report, Status, end_report, start_report
@@ -67,6 +68,7 @@ class Verdict:
 
     report: Report
     omitted_zips: int = 0
+    number_cells: Counter[str] = dataclasses.field(default_factory=Counter)  # of a workbook, by column
     findings: dict[tuple[str, str], Finding] = dataclasses.field(default_factory=dict)
 
     def list_findings(self) -> list[Finding]:
@@ -117,6 +119,7 @@ def _read_all(plan: ValidationPlan, verdict: Verdict, file: RejectsFile | None, 
         for prepared in chunks:
             _count(prepared, verdict.report.rows)
             verdict.omitted_zips += prepared.omitted_zips
+            verdict.number_cells.update(prepared.chunk.number_cells)
             _find(prepared, plan.mapping, verdict)
             if file is not None:
                 _reject(prepared, plan.rules.identity, file)
@@ -182,6 +185,7 @@ def _remark(plan: ValidationPlan, verdict: Verdict) -> Iterator[str]:
         )
     if verdict.omitted_zips:
         yield f"{verdict.omitted_zips} zips are no numbers and would not be sent (zip: omit)"
+    yield from describe_numbers(plan.mapping, verdict.number_cells)
     unmapped = _list_unmapped(plan)
     if unmapped:
         yield f"columns not used: {', '.join(unmapped)}"

@@ -34,6 +34,7 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "jinja2": ("connector.mapping.templates",),
     "phonenumbers": ("connector.validation.phones",),
     "pycountry": ("connector.validation.countries",),
+    "python_calamine": ("connector.extract.files",),
     "duckdb": ("connector.export.writers", "pipelines.demo"),
 }
 

@@ -3,8 +3,8 @@
 It knows nothing of fields, mapping or validity: a cell is what the source said, and no more.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -17,8 +17,8 @@ import pandas as pd
 class MalformedRow:
     """A record that has no place in a frame: ragged, undecodable, with a NUL byte or a stray quote.
 
-    `number` counts records from 1, `line` is the physical line it starts on (1-based, the header's line
-    included; None where a source has no lines), `raw` the record as text, `code` a stable word.
+    `number` counts records from 1 (or is as in `Chunk.numbers`), `line` is the physical line it starts on (1-based, the
+    header's line included; None where a source has no lines), `raw` the record as text, `code` a stable word.
     """
 
     number: int
@@ -34,13 +34,16 @@ class Chunk:
 
     `frame` has the source's own columns in order, as pandas `str`, on a RangeIndex from 0 (a missing value
     only where the source has one: SQL's NULL); `numbers` (int64, one per frame row) are record numbers from 1,
-    running over good and malformed records alike; `name` is the source's, for people. `frame` may be empty.
+    running over good and malformed records alike, or what else the source itself shows them by (a sheet's rows, a
+    file's lines); `name` is the source's, for people: of several files the one that these are from. `frame` may be
+    empty. `number_cells` tells of a workbook's columns how many of their cells were numbers, and no text.
     """
 
     frame: pd.DataFrame
     numbers: npt.NDArray[np.int64]
     malformed: tuple[MalformedRow, ...]
     name: str
+    number_cells: Mapping[str, int] = field(default_factory=dict)
 
 
 class Source(Protocol):

@@ -8,7 +8,7 @@ import re
 import stat
 from os import PathLike
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 from connector.errors import ConfigurationError, SourceError
 
@@ -52,11 +52,20 @@ def _mark_undecodable(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("connector.mark", _mark_undecodable)  # error handlers can only be named, never passed
 
 
+class Readable(Protocol):
+    """What is read forward and closed; of a file no more is needed."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
 class Utf8Stream:
     """A file read forward as UTF-8 without its BOM; bytes that cannot be decoded stay invalid UTF-8."""
 
-    def __init__(self, file: BinaryIO, encoding: str) -> None:
+    def __init__(self, file: Readable, encoding: str) -> None:
         self._file = file
+        self._failure: SourceError | None = None  # met after some bytes: they are given first
         beginning = file.read(4)
         self.encoding = _decide_encoding(beginning) if encoding == "auto" else encoding
         self._pending = beginning
@@ -68,12 +77,16 @@ class Utf8Stream:
 
     def read(self, size: int) -> bytes:
         """Give about `size` bytes, at least one unless the file has ended. Raises SourceError."""
-        pieces, wanted = [], size
+        pieces: list[bytes] = []
+        wanted = size
         while wanted > 0:
             try:
-                piece = self._pending or self._file.read(min(wanted, _READ_BYTES))
-            except OSError as error:
-                raise SourceError(f"reading failed: {error.strerror or error}") from error
+                piece = self._pending or self._read_on(min(wanted, _READ_BYTES))
+            except SourceError as error:
+                if not pieces:
+                    raise
+                self._failure = error
+                break
             self._pending = b""
             utf8 = self._to_utf8(piece)
             pieces.append(utf8)
@@ -81,6 +94,14 @@ class Utf8Stream:
             if not piece:
                 break
         return b"".join(pieces)
+
+    def _read_on(self, size: int) -> bytes:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._file.read(size)
+        except OSError as error:
+            raise SourceError(f"reading failed: {error.strerror or error}") from error
 
     def _to_utf8(self, piece: bytes) -> bytes:
         if self._decoder is not None:
@@ -95,12 +116,15 @@ class Utf8Stream:
         self._file.close()
 
 
-def open_utf8(path: str | PathLike[str], encoding: str) -> Utf8Stream:
+def open_utf8(path: str | PathLike[str], encoding: str, stream: Readable | None = None) -> Utf8Stream:
     """Open a file; `encoding` is `auto` (a BOM's word, else UTF-8) or a name that Python knows.
 
+    A `stream` that is given is read in place of the file, whose `path` is then its name alone.
     Raises SourceError for what cannot be opened as a file, ConfigurationError for an unknown encoding.
     """
     name = _check_encoding(encoding)
+    if stream is not None:
+        return Utf8Stream(stream, name)
     try:
         if stat.S_ISDIR(Path(path).stat().st_mode):
             raise SourceError(f"{path}: is a folder; name the CSV file in it")

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from connector.errors import SourceError
 from connector.extract.chunk import Chunk, MalformedRow, Source
-from connector.extract.csv_bytes import Utf8Stream, advise_encoding, open_utf8, refuse_binary
+from connector.extract.csv_bytes import Readable, Utf8Stream, advise_encoding, open_utf8, refuse_binary
 from connector.extract.csv_head import decide_delimiter, parse_delimiter, parse_header
 from connector.extract.csv_parse import Failed, Format, Parsed, parse_block
 from connector.extract.csv_records import Records, find_blank, find_records
@@ -51,6 +51,7 @@ class CsvSource:
         self._ahead = BytesIO(rest)  # what was read to know the header, to be read again as rows
         self._pending = b""
         self._is_ended = False
+        self._failure: SourceError | None = None  # met while reading on: told after the records before it
 
     def chunks(self) -> Iterator[Chunk]:
         """Give the file's records, in order, once; none for a file with a header only. Raises SourceError."""
@@ -113,14 +114,16 @@ class CsvSource:
         """Read until a record ends (at least) in what is at hand; what follows its end waits for the next block."""
         block, wanted = self._pending, self._block_bytes
         while True:
-            if not self._is_ended and len(block) < wanted:
+            if not self._is_ended and self._failure is None and len(block) < wanted:
                 more = self._read_more(wanted - len(block))
-                self._is_ended = not more
+                self._is_ended = not more and self._failure is None
                 block += more
                 continue
             records = find_records(block, self._form.delimiter, is_last=self._is_ended)
             if self._is_ended or len(records):
                 break
+            if self._failure is not None:
+                raise self._failure
             if len(block) > _MOST_RECORD:
                 raise SourceError(
                     f"{self.name}: the record that begins on line {self._line} is longer than "
@@ -135,7 +138,9 @@ class CsvSource:
         try:
             return self._ahead.read(size) or self._stream.read(size)
         except SourceError as error:
-            raise SourceError(f"{self.name}: {error}") from error
+            said = str(error)
+            self._failure = error if said.startswith(self.name) else SourceError(f"{self.name}: {said}")
+            return b""
 
     def _build_chunks(self, block: bytes, records: Records, parsed: Parsed) -> Iterator[Chunk]:
         numbers_of_records = self._number + np.cumsum(parsed.is_record)
@@ -176,7 +181,12 @@ def _count_lines(text: bytes) -> int:
 
 
 def open_csv(
-    path: str | PathLike[str], *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None
+    path: str | PathLike[str],
+    *,
+    delimiter: str = "auto",
+    encoding: str = "auto",
+    chunk_bytes: int | None = None,
+    stream: Readable | None = None,
 ) -> Source:
     """Open a CSV file, in which nothing is guessed: every cell is text, an empty one is "".
 
@@ -184,15 +194,16 @@ def open_csv(
     of another width than the header's, with an undecodable or a NUL byte, with a quote that never closes or one
     that closes before its cell ends, come as malformed. No records are blank lines (nothing, or spaces and tabs
     alone) and lines of just as many delimiters as the header has. `chunk_bytes` is the size of a block (chosen for
-    about 30,000 rows); a longer record makes its block longer.
+    about 30,000 rows); a longer record makes its block longer. A `stream` that is given is read in place of the file,
+    and closed by the source; `path` is then its name alone.
 
     Raises SourceError for a file that is missing, a folder, empty, binary or without a header, ConfigurationError
     for a delimiter or an encoding that does not exist.
     """
     named = parse_delimiter(delimiter)
-    stream = open_utf8(path, encoding)
+    utf8 = open_utf8(path, encoding, stream)
     try:
-        return CsvSource(fspath(path), stream, named, chunk_bytes)
+        return CsvSource(fspath(path), utf8, named, chunk_bytes)
     except BaseException:
-        stream.close()
+        utf8.close()
         raise

@@ -1,4 +1,4 @@
-"""`connector import FILE`: a one-off import of a file."""
+"""`connector import FILE`: a one-off import of a file, or of what comes through a pipe."""
 
 import os
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from connector.errors import ConfigurationError
+from connector.extract import FORMATS
 from connector.validation import Rules
 from connector.validation.rules import IDENTITIES, ZIP_POLICIES
 from pipelines.commands.options import Duration, Output, finish, output_options, run_flow
@@ -25,8 +26,10 @@ from pipelines.settings import SettingOptions, read_settings
 @click.option("--active/--inactive", "is_active", default=None, help="Import everybody as active, or as inactive.")
 @click.option("--zip", "zip_policy", type=click.Choice(ZIP_POLICIES), help="What becomes of a zip that is no number.")
 @click.option("--job", "job_path", type=click.Path(path_type=Path), help="Use this job's mapping, base and rules.")
-@click.option("--encoding", default="auto", help="How the file's text is encoded, such as cp1252.")
-@click.option("--delimiter", default="auto", help="What stands between two cells: one character, or tab.")
+@click.option("--format", "file_format", type=click.Choice(["auto", *FORMATS]), help="What the file holds.")
+@click.option("--sheet", metavar="SHEET", help="A workbook's sheet, by name or number; the first when not given.")
+@click.option("--encoding", help="How the file's text is encoded, such as cp1252.")
+@click.option("--delimiter", help="What stands between two cells: one character, or tab.")
 @click.option("--limit", type=click.IntRange(min=1), help="Import only the first N rows.")
 @click.option("--on-unknown", type=click.Choice(["resend", "hold"]), help="What becomes of an unknown proved absent.")
 @click.option("--look", type=click.Choice(["auto", "none"]), help="none: create without looking who is there.")
@@ -44,8 +47,10 @@ def import_command(
     is_active: bool | None,
     zip_policy: str | None,
     job_path: Path | None,
-    encoding: str,
-    delimiter: str,
+    file_format: str | None,
+    sheet: str | None,
+    encoding: str | None,
+    delimiter: str | None,
     limit: int | None,
     on_unknown: str | None,
     look: str | None,
@@ -55,7 +60,7 @@ def import_command(
     wait_s: float,
     output: Output,
 ) -> None:
-    """Import the subscribers of FILE, a CSV with a header."""
+    """Import the subscribers of FILE: CSV, Excel, Parquet or JSON Lines, packed or not; - is standard input."""
     given = {
         "on_unknown": on_unknown,
         "look": look,
@@ -63,7 +68,8 @@ def import_command(
         "max_concurrency": max_concurrency,
         "max_rate": max_rate,
     }
-    reading = Reading(*check_format(encoding, delimiter), limit)
+    said = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
+    reading = Reading(check_format(said), limit)
     output.refuse_to_overwrite(file, "the file to be imported")
     options = FileOptions(base_id, base_name, parse_mapped(mapped), is_active)
     if job_path is not None:

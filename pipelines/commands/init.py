@@ -13,11 +13,12 @@ from rich.text import Text
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError
-from connector.extract import Source, open_csv, open_sql
+from connector.extract import FORMATS, STANDARD_INPUT, Source, open_sql
 from connector.validation.rules import IDENTITIES
 from pipelines.drafting import draft_job, write_rule
 from pipelines.guessing import GuessedField, guess_fields
 from pipelines.jobs import check_format, load_job
+from pipelines.jobs.opening import open_as
 from pipelines.rejects import own_columns
 from pipelines.showing import show_value
 
@@ -33,16 +34,20 @@ _STYLES = {"sure": "green", "likely": "yellow", "unsure": "red"}
 @click.option("--table", help="The table or view, if SOURCE is a database.")
 @click.option("--base-id", type=click.IntRange(min=1), help="The base that the job loads into, by its id.")
 @click.option("--base-name", help="The base that the job loads into, by its name.")
-@click.option("--encoding", default="auto", help="How the file's text is encoded, such as cp1252.")
-@click.option("--delimiter", default="auto", help="What stands between two cells: one character, or tab.")
+@click.option("--format", "file_format", type=click.Choice(["auto", *FORMATS]), help="What the file holds.")
+@click.option("--sheet", metavar="SHEET", help="A workbook's sheet, by name or number; the first when not given.")
+@click.option("--encoding", help="How the file's text is encoded, such as cp1252.")
+@click.option("--delimiter", help="What stands between two cells: one character, or tab.")
 @click.option("--write", "target", type=click.Path(path_type=Path), help="Write the job here (a new file).")
 def init_command(
     source: str,
     table: str | None,
     base_id: int | None,
     base_name: str | None,
-    encoding: str,
-    delimiter: str,
+    file_format: str | None,
+    sheet: str | None,
+    encoding: str | None,
+    delimiter: str | None,
     target: Path | None,
 ) -> None:
     """Look at a file or a table, guess what its columns are, and draft a job.
@@ -53,7 +58,8 @@ def init_command(
     """
     _check_target(target)
     base = _name_base(base_id, base_name)
-    said = dict(zip(("encoding", "delimiter"), check_format(encoding, delimiter), strict=True))
+    given = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
+    said = {key: word for key, word in given.items() if word is not None}
     is_table = "://" in source or _REFERENCE.fullmatch(source) is not None
     with _open_table(source, table) if is_table else _open_file(source, table, said) as opened:
         frame, columns = _read_beginning(opened), own_columns(opened.columns)
@@ -79,7 +85,9 @@ def _check_target(target: Path | None) -> None:
 def _open_file(source: str, table: str | None, said: Mapping[str, str]) -> Source:
     if table is not None:
         raise ConfigurationError("--table is for a database, and SOURCE is a file")
-    return open_csv(source, delimiter=said["delimiter"], encoding=said["encoding"])
+    if source == STANDARD_INPUT:
+        raise ConfigurationError("a job reads its source again and again: name a file, not standard input")
+    return open_as(source, check_format(said))
 
 
 def _open_table(source: str, table: str | None) -> Source:
@@ -108,7 +116,7 @@ def _place_file(source: str, folder: Path, said: Mapping[str, str]) -> list[tupl
     """The keys of `source`, the path relative to the job's folder if it is in there."""
     path = Path(source).absolute()
     shown = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
-    return [("file", ""), ("path", shown), *((key, word) for key, word in said.items() if word != "auto")]
+    return [("file", ""), ("path", shown), *said.items()]
 
 
 def _place_table(source: str, table: str | None) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError
+from connector.extract import FORMATS
 from connector.validation import Rules
 from connector.validation.rules import IDENTITIES, ZIP_POLICIES
 from pipelines.commands.imports import parse_mapped, refuse_beside_job
@@ -31,8 +32,10 @@ _SHOWN = 60  # characters of an example in a table; the JSON has more
 @click.option("--active/--inactive", "is_active", default=None, help="As if everybody were active, or inactive.")
 @click.option("--zip", "zip_policy", type=click.Choice(ZIP_POLICIES), help="What becomes of a zip that is no number.")
 @click.option("--job", "job_path", type=click.Path(path_type=Path), help="Use this job's mapping and rules for FILE.")
-@click.option("--encoding", default="auto", help="How the file's text is encoded, such as cp1252.")
-@click.option("--delimiter", default="auto", help="What stands between two cells: one character, or tab.")
+@click.option("--format", "file_format", type=click.Choice(["auto", *FORMATS]), help="What the file holds.")
+@click.option("--sheet", metavar="SHEET", help="A workbook's sheet, by name or number; the first when not given.")
+@click.option("--encoding", help="How the file's text is encoded, such as cp1252.")
+@click.option("--delimiter", help="What stands between two cells: one character, or tab.")
 @click.option("--limit", type=click.IntRange(min=1), help="Validate only the first N rows.")
 @click.option("--rejects", type=click.Path(path_type=Path), help="Write the rejects file of an import here.")
 @output_options
@@ -45,8 +48,10 @@ def validate_command(
     is_active: bool | None,
     zip_policy: str | None,
     job_path: Path | None,
-    encoding: str,
-    delimiter: str,
+    file_format: str | None,
+    sheet: str | None,
+    encoding: str | None,
+    delimiter: str | None,
     limit: int | None,
     rejects: Path | None,
     output: Output,
@@ -55,7 +60,8 @@ def validate_command(
 
     Nothing is sent, no token is needed, and the ledger is not asked: who is there already is not looked at.
     """
-    reading = Reading(*check_format(encoding, delimiter), limit)
+    said = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
+    reading = Reading(check_format(said), limit)
     output.refuse_to_overwrite(target, "what is to be validated")
     _check_rejects(rejects)
     options = FileOptions(base_id, base_name, parse_mapped(mapped), is_active)
@@ -73,8 +79,10 @@ def validate_command(
 def _plan_by_job(target: Path, job_path: Path | None, reading: Reading) -> ValidationPlan:
     if job_path is not None:
         return plan_validation_by_job(target, load_job(job_path, os.environ), reading)
-    if (reading.encoding, reading.delimiter) != ("auto", "auto"):
-        raise ConfigurationError("a job says itself how its file is written: leave out --encoding and --delimiter")
+    if reading.file.model_fields_set - {"path"}:
+        raise ConfigurationError(
+            "a job says itself how its file is written: leave out --format and the like"
+        )
     return plan_validation_by_job(None, load_job(target, os.environ), reading)
 
 

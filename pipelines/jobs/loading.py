@@ -74,13 +74,14 @@ def override_load(load: Load, options: Mapping[str, Any]) -> Load:
         raise ConfigurationError("\n".join(words)) from None
 
 
-def check_format(encoding: str, delimiter: str) -> tuple[str, str]:
-    """A file's encoding and delimiter as `source.file` takes them. Raises ConfigurationError naming the option."""
-    given = {"path": "-", "encoding": encoding, "delimiter": delimiter}
+def check_format(given: Mapping[str, str | None]) -> FileSource:
+    """What was said of a file (format, encoding, delimiter, sheet; None: nothing) as `source.file` takes it.
+
+    Its path means nothing. Raises ConfigurationError naming the option.
+    """
     try:
-        source = FileSource.model_validate(given)
+        return FileSource.model_validate({"path": "-"} | {key: said for key, said in given.items() if said is not None})
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
         faults = [explain_error(detail, FileSource, given, {}) for detail in details]
         raise ConfigurationError("\n".join(f"--{fault.keys[-1]}: {fault.message}" for fault in faults)) from None
-    return source.encoding, source.delimiter

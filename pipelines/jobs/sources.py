@@ -38,21 +38,21 @@ def _find_encoding(name: str) -> str:
 
 
 class FileSource(BaseModel):
-    """A file of rows."""
+    """A file of rows, or the files of a pattern."""
 
     model_config = STRICT
 
-    path: Annotated[Path, BeforeValidator(_resolve_path)] = Field(description="the file, relative to the job file")
-    format: Literal["auto", "csv"] = Field(default="auto", description="what the file holds")
+    path: Annotated[Path, BeforeValidator(_resolve_path)] = Field(
+        description="the file, relative to the job file, or a pattern of several, such as inbox/*.csv"
+    )
+    format: Literal["auto", "csv", "tsv", "excel", "parquet", "jsonl"] = Field(
+        default="auto", description="what the file holds; auto: what it looks like"
+    )
     encoding: str = Field(default="auto", description="how its text is encoded, such as utf-8 or cp1252")
     delimiter: str = Field(default="auto", description="what stands between two cells: a character or its name")
-
-    @field_validator("path")
-    @classmethod
-    def _refuse_patterns(cls, value: Path) -> Path:
-        if any(mark in value.name for mark in "*?"):
-            raise ValueError("must name one file; patterns such as *.csv are not read yet")
-        return value
+    sheet: str | None = Field(
+        default=None, min_length=1, description="a workbook's sheet, by name or number; the first when not given"
+    )
 
     @field_validator("encoding")
     @classmethod

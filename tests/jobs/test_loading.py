@@ -193,7 +193,6 @@ def test_a_fault_names_its_key_its_line_and_what_to_do(tmp_path: Path, good: str
 
 
 FILE_FAULTS = [
-    ("path: people.csv", "path: inbox/*.csv", "source.file.path: must name one file"),
     ("path: people.csv", "path: ''", "source.file.path: must be a path"),
     ("path: people.csv", "path: [a]", "source.file.path: "),
     (
@@ -203,7 +202,12 @@ FILE_FAULTS = [
     ),
     ("path: people.csv", "path: a, encoding: klingon", "source.file.encoding: is no encoding that is known"),
     ("path: people.csv", "path: a, encoding: base64", "source.file.encoding: is no encoding that is known"),
-    ("path: people.csv", "path: a, format: xlsx", "source.file.format: must be auto or csv, not 'xlsx'"),
+    (
+        "path: people.csv",
+        "path: a, format: xlsx",
+        "source.file.format: must be auto, csv, tsv, excel, parquet or jsonl, not 'xlsx'",
+    ),
+    ("path: people.csv", "path: a, sheet: ''", "source.file.sheet: "),
     ("{file: {path: people.csv}}", "{}", "source: needs either file or sql"),
     ("{file: {path: people.csv}}", "", "a job needs source and subscriber"),
 ]

@@ -54,7 +54,9 @@ class Connector:
             "CONNECTOR_STATE_DIR": str(self.folder / "state"),
         }
 
-    def start(self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None, stdin: str = "") -> Forked:
+    def start(
+        self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None, stdin: str | bytes = ""
+    ) -> Forked:
         """Begin a command; None takes a setting out of the environment."""
         return Forked([str(each) for each in arguments], self._build_environ(environ), self.folder, stdin)
 
@@ -70,16 +72,20 @@ class Connector:
             env=self._build_environ({}),
         )
 
-    def run(self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None, stdin: str = "") -> Ended:
+    def run(
+        self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None, stdin: str | bytes = ""
+    ) -> Ended:
         """Run a command to its end."""
         with self.start(*arguments, environ=environ, stdin=stdin) as process:
             stdout, stderr = process.communicate()
         assert "Traceback" not in stderr, stderr
         return Ended(process.returncode, stdout, stderr)
 
-    def run_json(self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None) -> Ended:
+    def run_json(
+        self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None, stdin: str | bytes = ""
+    ) -> Ended:
         """The same with `--output json`."""
-        return self.run(*arguments, "--output", "json", environ=environ)
+        return self.run(*arguments, "--output", "json", environ=environ, stdin=stdin)
 
     def _build_environ(self, environ: Mapping[str, str | None] | None) -> dict[str, str]:
         given = os.environ | self.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | dict(environ or {})

@@ -25,11 +25,13 @@ _CONTEXT.set_forkserver_preload(["pytest", __name__, *(f"pipelines.commands.{nam
 class Forked:
     """`python -m pipelines` with these arguments, this environment and in this folder; waited for at its exit."""
 
-    def __init__(self, arguments: Sequence[str], environ: Mapping[str, str], folder: Path, stdin: str = "") -> None:
+    def __init__(
+        self, arguments: Sequence[str], environ: Mapping[str, str], folder: Path, stdin: str | bytes = ""
+    ) -> None:
         self._streams = TemporaryDirectory(prefix="connector-streams-")
         paths = [Path(self._streams.name) / name for name in ("stdin", "stdout", "stderr")]
-        for path, text in zip(paths, (stdin, "", ""), strict=True):
-            path.write_text(text, encoding="utf-8")
+        for path, content in zip(paths, (stdin, "", ""), strict=True):
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
         self._outputs = paths[1:]
         self._process = _CONTEXT.Process(target=_be_the_command, args=(arguments, dict(environ), folder, paths))
         self._process.start()

@@ -1,0 +1,192 @@
+"""The same people in a file of every format, written by the libraries that people's programs use."""
+
+import csv
+import gzip
+import io
+import json
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xlsxwriter
+
+Person = Mapping[str, object]
+
+PEOPLE: tuple[Person, ...] = (
+    {
+        "email": "ann@example.com", "first_name": "Ann", "phone": "0031612345678", "tags": ["VIP", "Paris, France"],
+        "is_active": True, "birthday": date(1980, 2, 29), "address_zip": 1012, "custom_field1": 12.5,
+    },
+    {
+        "email": "no address", "first_name": "Bob", "phone": "", "tags": [],
+        "is_active": False, "birthday": date(1990, 1, 1), "address_zip": 1013, "custom_field1": 2,
+    },
+    {
+        "email": "zoë@example.com", "first_name": "Zoë \"Z\", Jr.", "phone": "+44 20", "tags": ["a"],
+        "is_active": False, "birthday": date(2001, 12, 31), "address_zip": 90210, "custom_field1": 1e16,
+    },
+)  # fmt: skip
+COLUMNS = tuple(PEOPLE[0])
+
+SAMPLES = Path(__file__).parent / "samples"
+"""What no library writes any more: `people.xls` is PEOPLE, and a row with #N/A, as programs of 2003 saved them."""
+
+
+def write_text(value: object) -> str:
+    """A value as a person writes it in a CSV."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value) if isinstance(value, list) else f"{value:.0f}" if value == 1e16 else str(value)
+
+
+def write_csv(delimiter: str = ",") -> bytes:
+    out = io.StringIO(newline="")
+    rows = csv.writer(out, delimiter=delimiter)
+    rows.writerow(COLUMNS)
+    rows.writerows([write_text(person[name]) for name in COLUMNS] for person in PEOPLE)
+    return out.getvalue().encode()
+
+
+def pack_gzip(content: bytes) -> bytes:
+    return gzip.compress(content, mtime=0)
+
+
+def pack_zip(content: bytes, name: str = "people.csv", others: Mapping[str, bytes] | None = None) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for each, text in {name: content, **(others or {})}.items():
+            archive.writestr(zipfile.ZipInfo(each), text, zipfile.ZIP_DEFLATED)
+    return out.getvalue()
+
+
+def pack_zstd(content: bytes) -> bytes:
+    out = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(out, "zstd") as stream:
+        stream.write(content)
+    return bytes(out.getvalue())
+
+
+def write_json_lines() -> bytes:
+    return b"".join(json.dumps(dict(person), default=str).encode() + b"\n" for person in PEOPLE)
+
+
+def write_parquet() -> bytes:
+    out = io.BytesIO()
+    columns = {name: [person[name] for person in PEOPLE] for name in COLUMNS}
+    columns["custom_field1"] = [float(str(value)) for value in columns["custom_field1"]]
+    pq.write_table(pa.table(columns), out)
+    return out.getvalue()
+
+
+def write_xlsx(
+    rows: Sequence[Sequence[object]] | None = None, *, sheet: str = "People", top: int = 0, left: int = 0
+) -> bytes:
+    """A workbook; a text that begins with `=` is a formula, and its value `#N/A`."""
+    out = io.BytesIO()
+    with xlsxwriter.Workbook(out, {"in_memory": True}) as book:
+        day = book.add_format({"num_format": "yyyy-mm-dd"})
+        page = book.add_worksheet(sheet)
+        for at, row in enumerate(rows or build_rows(), start=top):
+            for column, value in enumerate(row, start=left):
+                if isinstance(value, date):
+                    page.write_datetime(at, column, value, day)
+                elif isinstance(value, str) and value.startswith("="):
+                    page.write_formula(at, column, value, None, "#N/A")
+                elif isinstance(value, str):
+                    page.write_string(at, column, value)
+                else:
+                    page.write(at, column, value)
+    return out.getvalue()
+
+
+def build_rows() -> list[list[object]]:
+    """The header and the people as a sheet's rows; tags as text, since a cell holds no list."""
+    people = [[json.dumps(value) if isinstance(value, list) else value for value in each.values()] for each in PEOPLE]
+    return [list(COLUMNS), *people]
+
+
+def write_ods(rows: Sequence[Sequence[object]] | None = None, sheet: str = "People") -> bytes:
+    """A spreadsheet as LibreOffice writes it, its thousands of empty cells and rows included."""
+    body = "".join(
+        f"<table:table-row>{''.join(map(_write_ods_cell, row))}</table:table-row>" for row in rows or build_rows()
+    )
+    empty = '<table:table-cell table:number-columns-repeated="16000"/>'
+    content = (
+        '<?xml version="1.0" encoding="UTF-8"?><office:document-content '
+        'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" '
+        'xmlns:table="urn:oasis:names:tc:opendocument:xmlns:table:1.0" '
+        'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0" '
+        'xmlns:calcext="urn:org:documentfoundation:names:experimental:calc:xmlns:calcext:1.0" office:version="1.3">'
+        f"<office:body><office:spreadsheet><table:table table:name={quoteattr(sheet)}>{body}"
+        f'<table:table-row table:number-rows-repeated="1048000">{empty}</table:table-row>'
+        "</table:table></office:spreadsheet></office:body></office:document-content>"
+    )
+    manifest = (
+        '<?xml version="1.0"?><manifest:manifest xmlns:manifest="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0">'
+        '<manifest:file-entry manifest:full-path="/" '
+        'manifest:media-type="application/vnd.oasis.opendocument.spreadsheet"/></manifest:manifest>'
+    )
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
+        archive.writestr("content.xml", content, zipfile.ZIP_DEFLATED)
+        archive.writestr("META-INF/manifest.xml", manifest)
+    return out.getvalue()
+
+
+def _write_ods_cell(value: object) -> str:
+    if isinstance(value, str) and value.startswith("="):
+        return (
+            '<table:table-cell office:value-type="string" office:string-value="" calcext:value-type="error">'
+            "<text:p>#N/A</text:p></table:table-cell>"
+        )
+    if isinstance(value, bool):
+        kind, shown = f'office:value-type="boolean" office:boolean-value="{str(value).lower()}"', str(value).upper()
+    elif isinstance(value, date):
+        kind, shown = f'office:value-type="date" office:date-value="{value}"', str(value)
+    elif isinstance(value, int | float):
+        kind, shown = f'office:value-type="float" office:value="{value}"', str(value)
+    elif value == "":
+        return "<table:table-cell/>"
+    else:
+        kind, shown = 'office:value-type="string"', str(value).replace("&", "&amp;").replace("<", "&lt;")
+    return f"<table:table-cell {kind}><text:p>{shown}</text:p></table:table-cell>"
+
+
+FILES: dict[str, Callable[[], bytes]] = {
+    "people.csv": write_csv,
+    "people.tsv": lambda: write_csv("\t"),
+    "people.txt": lambda: write_csv(";"),
+    "utf-16.csv": lambda: b"\xff\xfe" + write_csv().decode().encode("utf-16-le"),
+    "people.csv.gz": lambda: pack_gzip(write_csv()),
+    "people.zip": lambda: pack_zip(write_csv()),
+    "people.csv.zst": lambda: pack_zstd(write_csv()),
+    "people.xlsx": write_xlsx,
+    "people.xlsx.gz": lambda: pack_gzip(write_xlsx()),
+    "people.ods": write_ods,
+    "people.parquet": write_parquet,
+    "parquet.zip": lambda: pack_zip(write_parquet(), "people.parquet"),
+    "people.jsonl": write_json_lines,
+    "people.ndjson.gz": lambda: pack_gzip(write_json_lines()),
+    "misnamed.csv": write_parquet,
+    "no-suffix": write_json_lines,
+}
+"""Each is read as the same people; the last two by what they hold, whatever they are called."""
+
+EXPECTED = pd.DataFrame(
+    {
+        "email": ["ann@example.com", "no address", "zoë@example.com"],
+        "first_name": ["Ann", "Bob", 'Zoë "Z", Jr.'],
+        "phone": ["0031612345678", "", "+44 20"],
+        "is_active": ["true", "false", "false"],
+        "birthday": ["1980-02-29", "1990-01-01", "2001-12-31"],
+        "address_zip": ["1012", "1013", "90210"],
+        "custom_field1": ["12.5", "2", "10000000000000000"],
+    },
+    dtype="str",
+)

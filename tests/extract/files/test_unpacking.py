@@ -1,0 +1,152 @@
+"""Packed files: streamed, bounded, and damage told after the rows before it."""
+
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from connector.errors import SourceError
+from connector.extract import open_file
+from tests.extract.files.people import pack_gzip, pack_zip, pack_zstd, write_csv
+from tests.extract.files.reading import read_rows, read_until_error, write
+
+PACKS: dict[str, Callable[[bytes], bytes]] = {"gz": pack_gzip, "zip": pack_zip, "zst": pack_zstd}
+
+
+def build_rows(number: int) -> bytes:
+    """A CSV whose cells do not pack to nothing."""
+    return b"email,key\n" + b"".join(b"p%d@example.com,%s\n" % (n, os.urandom(8).hex().encode()) for n in range(number))
+
+
+def read_emails(path: Path) -> tuple[list[str], str]:
+    chunks, message = read_until_error(path)
+    return [email for chunk in chunks for email in chunk.frame["email"]], message
+
+
+@pytest.mark.parametrize("pack", ["gz", "zst"])
+@pytest.mark.parametrize("number", [200, 60_000])
+def test_the_rows_before_a_cut_come_and_then_a_clear_error(tmp_path: Path, pack: str, number: int) -> None:
+    packed = PACKS[pack](build_rows(number))
+    path = write(tmp_path, f"people.csv.{pack}", packed[: -max(len(packed) // 10, 12)])
+    if pack == "zst" and number == 200:  # one block, and what is in a block comes whole or not at all
+        with pytest.raises(SourceError, match="cut off or damaged after 0 unpacked bytes"):
+            open_file(path)
+        return
+    emails, message = read_emails(path)
+    assert 0.75 * number < len(emails) < number
+    assert emails == [f"p{n}@example.com" for n in range(len(emails))]
+    assert message.startswith(f"{path}: its packed content is cut off or damaged after ")
+    assert message.count(str(path)) == 1
+    assert message.endswith("fetch it or pack it anew")
+
+
+def test_damage_in_the_middle_of_an_archive_is_an_error_after_rows(tmp_path: Path) -> None:
+    packed = bytearray(pack_zip(build_rows(60_000)))
+    packed[len(packed) // 2 : len(packed) // 2 + 50] = bytes(50)
+    emails, message = read_emails(write(tmp_path, "people.zip", bytes(packed)))
+    assert 20_000 < len(emails) < 40_000
+    assert "cut off or damaged" in message
+
+
+def test_a_wrong_checksum_is_an_error_though_all_rows_came(tmp_path: Path) -> None:
+    packed = bytearray(pack_gzip(build_rows(100)))
+    packed[-8] ^= 1
+    emails, message = read_emails(write(tmp_path, "people.csv.gz", bytes(packed)))
+    assert len(emails) == 100
+    assert "CRC" in message
+
+
+def test_an_archive_that_is_cut_off_has_no_directory_and_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="is a ZIP archive that is cut off or damaged"):
+        open_file(write(tmp_path, "people.zip", pack_zip(build_rows(1000))[:-40]))
+
+
+def test_parts_that_follow_each_other_are_one_file(tmp_path: Path) -> None:
+    for name, pack in (("a.gz", pack_gzip), ("a.zst", pack_zstd)):
+        assert read_rows(write(tmp_path, name, pack(b"a,b\n1,2\n") + pack(b"3,4\n"))) == [["1", "2"], ["3", "4"]]
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        ({"b.csv": b"x", "c.csv": b"x"}, r"holds 3 files \(people.csv, b.csv, c.csv\); it must hold exactly one"),
+        ({f"{n}.csv": b"" for n in range(9)}, r"holds 10 files \(people.csv, 0.csv, 1.csv, 2.csv, 3.csv …\)"),
+    ],
+)
+def test_an_archive_of_several_files_is_refused_by_their_names(
+    tmp_path: Path, others: dict[str, bytes], words: str
+) -> None:
+    with pytest.raises(SourceError, match=words):
+        open_file(write(tmp_path, "people.zip", pack_zip(write_csv(), others=others)))
+
+
+def test_an_archive_without_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="holds no file"):
+        open_file(write(tmp_path, "people.zip", pack_zip(b"", "folder/")))
+
+
+def test_folders_and_what_macos_adds_do_not_count(tmp_path: Path) -> None:
+    others = {"export/": b"", "__MACOSX/export/._people.csv": b"x", "export/.DS_Store": b"x"}
+    path = write(tmp_path, "people.zip", pack_zip(b"a\n1\n", "export/people.csv", others=others))
+    assert read_rows(path) == [["1"]]
+
+
+def test_a_password_is_told(tmp_path: Path) -> None:
+    packed = bytearray(pack_zip(b"a\n1\n"))
+    for magic, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        packed[packed.index(magic) + flags] |= 1
+    with pytest.raises(SourceError, match=r"people\.csv in it is protected by a password"):
+        open_file(write(tmp_path, "people.zip", bytes(packed)))
+
+
+_READ = """
+import resource, sys
+from connector.errors import SourceError
+from connector.extract import open_file
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+before = peak()
+try:
+    with open_file(sys.argv[1]) as source:
+        for chunk in source.chunks():
+            pass
+except SourceError as error:
+    print(peak() - before, error)
+"""
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_a_bomb_ends_in_a_clear_error_and_memory_stays_flat(tmp_path: Path, pack: str) -> None:
+    line = b"bomb@example.com," + b"x" * 100 + b"\n"
+    path = write(tmp_path, f"bomb.csv.{pack}", PACKS[pack](b"email,key\n" + line * 700_000))
+    ran = subprocess.run([sys.executable, "-c", _READ, path], check=True, capture_output=True, text=True)
+    megabytes, message = ran.stdout.split(" ", 1)
+    assert int(megabytes) < 100
+    assert f"{path}: unpacks to more than 200 times its size" in message
+
+
+def test_a_short_file_may_pack_to_nothing(tmp_path: Path) -> None:
+    line = b"ann@example.com," + b"x" * 1000 + b"\n"
+    path = write(tmp_path, "people.csv.gz", pack_gzip(b"email,key\n" + line * 20_000))
+    assert path.stat().st_size * 200 < 20_000_000
+    assert len(read_rows(path)) == 20_000
+
+
+def test_an_archive_within_an_archive_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="compressed by gzip: unpack it first"):
+        open_file(write(tmp_path, "people.zip", pack_zip(pack_gzip(b"a\n1\n"), "people.csv.gz")))
+
+
+def test_a_packing_that_is_not_known_is_told(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("people.csv", b"a\n1\n")
+    packed = bytearray(out.getvalue())
+    for magic, method in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        packed[packed.index(magic) + method] = 97  # WavPack
+    with pytest.raises(SourceError, match=r"people\.csv in it cannot be unpacked"):
+        open_file(write(tmp_path, "people.zip", bytes(packed)))

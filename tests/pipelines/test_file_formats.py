@@ -1,0 +1,203 @@
+"""`connector import` and `sync` of files of every format: the same people in each, the same outcome."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.extract.files.people import FILES, SAMPLES, pack_gzip, write_csv, write_xlsx
+from tests.extract.files.reading import write
+from tests.pipelines.conftest import Connector, Ended, count_stored
+
+STORED = [
+    {
+        "Email": "ann@example.com", "FirstName": "Ann", "Phone": "0031612345678", "Tags": ["VIP", "Paris, France"],
+        "IsActive": True, "Birthday": "1980-02-29", "Zip": "1012", "CustomField1": "12.5",
+    },
+    {
+        "Email": "zoë@example.com", "FirstName": 'Zoë "Z", Jr.', "Phone": "+44 20", "Tags": ["a"],
+        "IsActive": False, "Birthday": "2001-12-31", "Zip": "90210", "CustomField1": "10000000000000000",
+    },
+]  # fmt: skip
+
+JOB = """
+job: people
+source: {{file: {{{file}}}}}
+subscriber: {{base: {{name: News}}}}
+load: {{quiet_period: 200ms}}
+"""
+
+
+def read_stored(connector: Connector) -> list[dict[str, Any]]:
+    found = [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
+    flat = [{**person, "Zip": person["Address"]["Zip"]} for person in found]
+    return sorted(({key: person[key] for key in STORED[0]} for person in flat), key=lambda person: person["Email"])
+
+
+def read_rejects(ended: Ended) -> list[dict[str, str]]:
+    with Path(ended.report["rejects_file"]).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_job(folder: Path, file: str, more: str = "") -> Path:
+    return write(folder, "job.yaml", JOB.format(file=file) + more)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_same_people_are_created_from_every_format(connector: Connector, tmp_path: Path, name: str) -> None:
+    ended = connector.import_file(write(tmp_path, name, FILES[name]()))
+    assert (ended.code, ended.rows) == (1, {"read": 3, "invalid": 1, "created": 2})
+    assert read_stored(connector) == STORED
+    (reject,) = read_rejects(ended)
+    number = "3" if ".xlsx" in name or ".ods" in name else "2"  # a sheet's row is the one that the sheet shows
+    assert (reject["email"], reject["_row"], reject["_file"]) == ("no address", number, str(tmp_path / name))
+
+
+@pytest.mark.parametrize("name", ["people.csv", "people.csv.gz", "people.zip", "people.xlsx", "people.jsonl"])
+def test_standard_input_is_a_file_like_any_other(connector: Connector, name: str) -> None:
+    ended = connector.run_json("import", "-", "--base-name", "News", stdin=FILES[name]())
+    assert ended.rows == {"read": 3, "invalid": 1, "created": 2}
+    assert read_stored(connector) == STORED
+    assert ended.report["job"] == "stdin"
+    (reject,) = read_rejects(ended)
+    assert reject["_file"] == "standard input"
+
+
+def test_what_is_said_of_standard_input_is_done_and_a_job_says_the_rest(connector: Connector, tmp_path: Path) -> None:
+    content = write_csv(";").decode().encode("cp1252")
+    refused = connector.run("import", "-", "--base-name", "News", "--format", "excel", stdin=content)
+    assert (refused.code, "standard input: is not an Excel workbook" in refused.stderr) == (2, True)
+    job = write_job(tmp_path, 'path: none.csv, delimiter: ";", encoding: cp1252')
+    ended = connector.run_json("import", "-", "--job", job, stdin=content)
+    assert ended.rows == {"read": 3, "invalid": 1, "created": 2}
+    again = connector.run_json(
+        "import", "-", "--base-name", "News", "--encoding", "cp1252", "--delimiter", ";", stdin=content
+    )
+    assert again.rows == {"read": 3, "invalid": 1, "exists": 2}
+
+
+def test_an_old_workbook_is_imported_and_its_error_rejected_by_the_row_that_it_shows(connector: Connector) -> None:
+    ended = connector.import_file(SAMPLES / "people.xls")
+    assert ended.rows == {"read": 4, "invalid": 2, "created": 2}
+    assert read_stored(connector) == STORED
+    told = {row["_row"]: (row["_code"], row["_message"]) for row in read_rejects(ended)}
+    assert told["6"] == ("error_cell", "row 6: the cell C6 holds the error #N/A; correct it in the workbook")
+
+
+def test_numbers_where_a_text_belongs_are_warned_of(connector: Connector, tmp_path: Path) -> None:
+    rows: list[list[object]] = [
+        ["email", "phone", "Customer ID", "points"],
+        ["a@x.org", 31612345678, "7", 1],
+        ["b@x.org", 612, "8", 2],
+    ]
+    ended = connector.import_file(write(tmp_path, "a.xlsx", write_xlsx(rows)), "--map", "custom_field1=points")
+    (warning,) = [message for message in ended.report["messages"] if "are numbers" in message]
+    assert warning.startswith(
+        "2 cells of the column phone (phone) are numbers in the workbook, not texts: leading zeros"
+    )
+    plain = connector.import_file(write(tmp_path, "a.csv", "email,phone\na@x.org,612\n"))
+    assert not [message for message in plain.report["messages"] if "are numbers" in message]
+
+
+def test_a_sheet_is_chosen_by_option_and_by_job(connector: Connector, tmp_path: Path) -> None:
+    path = write(tmp_path, "a.xlsx", write_xlsx(sheet="Other people"))
+    refused = connector.run("import", path, "--base-name", "News", "--sheet", "People")
+    assert (refused.code, "has no sheet People; its sheets: Other people" in refused.stderr) == (2, True)
+    assert connector.import_file(path, "--sheet", "Other people").rows["created"] == 2
+    job = write_job(tmp_path, "path: a.xlsx, format: excel, sheet: 1")
+    assert connector.run_json("sync", job).rows == {"read": 3, "invalid": 1, "exists": 2}
+
+
+def write_inbox(folder: Path) -> None:
+    (folder / "inbox").mkdir()
+    write(folder / "inbox", "2026-02.csv", "name,email\nBob,bob@x.org\nshort\nCem,nobody\n")
+    write(folder / "inbox", "2026-01.csv.gz", pack_gzip(b"email;name;colour\nann@x.org;Ann;red\nnobody;Ann;blue\n"))
+
+
+def test_the_files_of_a_pattern_are_synced_and_rejects_name_the_right_one(connector: Connector, tmp_path: Path) -> None:
+    write_inbox(tmp_path)
+    ended = connector.run_json("sync", write_job(tmp_path, 'path: "inbox/*"'))
+    assert ended.rows == {"read": 5, "invalid": 3, "created": 2}
+    assert set(count_stored(connector.sandbox)) == {"ann@x.org", "bob@x.org"}
+    inbox = tmp_path / "inbox"
+    told = [(row["_file"], row["_row"], row["email"], row["name"], row["colour"]) for row in read_rejects(ended)]
+    assert sorted(told) == [
+        (str(inbox / "2026-01.csv.gz"), "2", "nobody", "Ann", "blue"),
+        (str(inbox / "2026-02.csv"), "2", "", "", ""),
+        (str(inbox / "2026-02.csv"), "3", "nobody", "Cem", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "rows"),
+    [
+        (1, {"read": 1, "created": 1}),
+        (2, {"read": 2, "invalid": 1, "created": 1}),
+        (3, {"read": 3, "invalid": 1, "created": 2}),
+        (4, {"read": 4, "invalid": 2, "created": 2}),
+        (9, {"read": 5, "invalid": 3, "created": 2}),
+    ],
+)
+def test_a_limit_counts_the_records_of_all_files(
+    connector: Connector, tmp_path: Path, limit: int, rows: dict[str, int]
+) -> None:
+    write_inbox(tmp_path)
+    job = write_job(tmp_path, 'path: "inbox/*"')
+    assert connector.run_json("sync", job, "--limit", str(limit)).rows == rows
+
+
+def test_a_limit_counts_the_rows_of_a_sheet_and_not_their_numbers(connector: Connector, tmp_path: Path) -> None:
+    rows = [["email"], [""], ["a@x.org"], ["=NA()"], [""], ["b@x.org"], ["c@x.org"]]
+    ended = connector.import_file(write(tmp_path, "a.xlsx", write_xlsx(rows)), "--limit", "3")
+    assert ended.rows == {"read": 3, "invalid": 1, "created": 2}
+
+
+def test_a_file_that_lacks_a_mapped_column_stops_the_sync_before_anything_is_sent(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_inbox(tmp_path)
+    write(tmp_path / "inbox", "2026-03.csv", "mail,name\neve@x.org,Eve\n")
+    ended = connector.run("sync", write_job(tmp_path, 'path: "inbox/*"'))
+    assert ended.code == 2
+    assert "2026-03.csv: has no column email, which other files of" in ended.stderr
+    assert count_stored(connector.sandbox) == {}
+
+
+def test_a_pattern_that_matches_nothing_is_told(connector: Connector, tmp_path: Path) -> None:
+    ended = connector.run("sync", write_job(tmp_path, 'path: "inbox/*.csv"'))
+    assert ended.code == 2
+    assert "no file matches" in ended.stderr
+
+
+def test_a_suppression_list_may_be_a_workbook_or_several_files(connector: Connector, tmp_path: Path) -> None:
+    write(tmp_path, "people.csv", "email\na@x.org\nb@x.org\nc@x.org\n")
+    (tmp_path / "lists").mkdir()
+    write(tmp_path / "lists", "a.xlsx", write_xlsx([["mail"], ["a@x.org"]]))
+    write(tmp_path / "lists", "b.jsonl", json.dumps({"mail": "B@x.org"}))
+    job = write_job(tmp_path, "path: people.csv", 'suppress: {file: {path: "lists/*", column: mail}}\n')
+    assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 2, "created": 1}
+    write(tmp_path / "lists", "c.csv", "email\nc@x.org\n")
+    ended = connector.run("sync", job)
+    assert ended.code == 2
+    assert "c.csv: has no column mail" in ended.stderr
+
+
+def test_a_job_of_csv_takes_a_corrected_rejects_file_that_was_saved_as_a_workbook(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write(tmp_path, "people.csv", "email;name\nann@x.org;Ann\nbob x.org;Bob\n")
+    job = write_job(tmp_path, 'path: people.csv, format: csv, delimiter: ";"')
+    (reject,) = read_rejects(connector.run_json("sync", job))
+    corrected = {**reject, "email": "bob@x.org"}
+    path = write(tmp_path, "corrected.xlsx", write_xlsx([list(corrected), list(corrected.values())]))
+    assert connector.run_json("import", path, "--job", job).rows == {"read": 1, "created": 1}
+
+
+def test_an_archive_that_is_cut_off_ends_the_run_after_the_rows_before_it(connector: Connector, tmp_path: Path) -> None:
+    path = write(tmp_path, "people.csv.gz", pack_gzip(write_csv())[:-9])
+    ended = connector.import_file(path)
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert "is cut off or damaged" in ended.report["messages"][0]
+    assert ended.rows["read"] in (2, 3)
