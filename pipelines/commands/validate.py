@@ -80,9 +80,7 @@ def _plan_by_job(target: Path, job_path: Path | None, reading: Reading) -> Valid
     if job_path is not None:
         return plan_validation_by_job(target, load_job(job_path, os.environ), reading)
     if reading.file.model_fields_set - {"path"}:
-        raise ConfigurationError(
-            "a job says itself how its file is written: leave out --format and the like"
-        )
+        raise ConfigurationError("a job says itself how its file is written: leave out --format and the like")
     return plan_validation_by_job(None, load_job(target, os.environ), reading)
 
 
