@@ -14,10 +14,13 @@ from pipelines.faults import describe_fault
 COMMANDS = {
     "import": "imports:import_command",
     "sync": "sync:sync_command",
+    "validate": "validate:validate_command",
     "export": "export:export_command",
     "retry": "retry:retry_command",
     "forget": "forget:forget_command",
     "ledger": "ledger:ledger_group",
+    "init": "init:init_command",
+    "schema": "schema:schema_command",
     "sandbox": "sandbox:sandbox_command",
     "demo": "demo:demo_command",
 }

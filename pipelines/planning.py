@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from connector.errors import ConfigurationError, SourceError
 from connector.extract import STANDARD_INPUT, Source, open_file, refuse_lacking
@@ -20,6 +21,9 @@ from pipelines.loading import LoadPlan
 from pipelines.rejects import is_rejects, own_columns
 from pipelines.settings import Settings
 from pipelines.suppressing import plan_suppression
+from pipelines.validating import ValidationPlan
+
+Planned = TypeVar("Planned", LoadPlan, ValidationPlan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +72,7 @@ def plan_import(
     base_name = _check_base(options)
     source = open_as(path, reading.file)
     with _closed_on_error(source):
-        guess = override_mapping(guess_mapping(own_columns(source.columns)), options.mapped, source.columns)
-        is_set = options.is_active is not None
-        mapping = _set_active(guess.mapping, is_active=bool(options.is_active)) if is_set else guess.mapping
+        mapping = _map_by_headers(source, options)
         plan = LoadPlan(
             command="import",
             job="stdin" if str(path) == STANDARD_INPUT else path.stem,
@@ -94,6 +96,25 @@ def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: Rea
         raise ConfigurationError(f"the job {job.name} exports and has no mapping: use a job with a subscriber section")
     source = _open_in_place(path, job, reading)
     return _plan_by_job("import", job, job.subscriber, source, settings, reading.limit, wait_s, is_empty_refused=True)
+
+
+def plan_validation(path: Path, options: FileOptions, rules: Rules, reading: Reading) -> ValidationPlan:
+    """The validation of a file by its headers. Raises ConfigurationError and SourceError."""
+    source = open_as(path, reading.file)
+    with _closed_on_error(source):
+        mapping = _map_by_headers(source, options)
+        return _checked(ValidationPlan(path.stem, source, mapping, rules, reading.limit, is_empty_refused=True))
+
+
+def plan_validation_by_job(path: Path | None, job: Job, reading: Reading) -> ValidationPlan:
+    """The validation of a job's source, or of a file in its place. Raises ConfigurationError and SourceError."""
+    if job.source is None or job.subscriber is None:
+        raise ConfigurationError(f"the job {job.name} exports: there is nothing to validate")
+    source = open_source(job.source) if path is None else _open_in_place(path, job, reading)
+    with _closed_on_error(source):
+        rules, mapping = build_rules(job.subscriber), _choose_mapping(job.subscriber, source)
+        is_file = path is not None or job.source.file is not None
+        return _checked(ValidationPlan(job.name, source, mapping, rules, reading.limit, is_empty_refused=is_file))
 
 
 def _plan_by_job(
@@ -128,6 +149,14 @@ def _plan_by_job(
         return _checked(plan)
 
 
+def _map_by_headers(source: Source, options: FileOptions) -> FieldMapping:
+    """What the headers seem to mean, and what the options say above that."""
+    guess = override_mapping(guess_mapping(own_columns(source.columns)), options.mapped, source.columns)
+    if options.is_active is None:
+        return guess.mapping
+    return _set_active(guess.mapping, is_active=options.is_active)
+
+
 def _choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
     """The job's own, unless it has none or the source names the fields themselves, as the rejects of a retry do."""
     own = own_columns(source.columns)
@@ -135,7 +164,7 @@ def _choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
     return mapping or guess_mapping(own).mapping
 
 
-def _checked(plan: LoadPlan) -> LoadPlan:
+def _checked(plan: Planned) -> Planned:
     """The plan, if its mapping can serve each file of its source."""
     check_mapping(plan.mapping, plan.rules, plan.source.columns, where=plan.source.name)
     refuse_lacking(plan.source, plan.mapping.columns)

@@ -49,7 +49,8 @@ def prepare_chunks(
     """Read the source to its end, or to `limit` records, chunk by chunk. Raises SourceError."""
     seen = SeenIdentities()
     for chunk in _read_at_most(source, limit):
-        validated = validate_rows(apply_mapping(chunk.frame, mapping), rules, today=today)
+        mapped = apply_mapping(chunk.frame, mapping)
+        validated = validate_rows(mapped.frame, rules, today=today, known=mapped.faults)
         valid = validated.subscribers
         identities = compute_identities(valid[rules.identity], rules.identity)
         fingerprints = compute_fingerprints(valid, rules.identity)

@@ -28,3 +28,9 @@ def show_report(report: Report, console: Console, *, title: str | None = None) -
     console.print(table)
     if report.rejects_file is not None:
         console.print("rows to look at:", report.rejects_file, soft_wrap=True, markup=False, highlight=False)
+
+
+def show_value(value: str, longest: int) -> str:
+    """A cell in one line, fit for a terminal: what is not printable becomes an escape."""
+    plain = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in value[:longest])
+    return f"{plain}…" if len(value) > longest else plain or "(empty)"

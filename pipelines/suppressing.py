@@ -128,7 +128,7 @@ def _take(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
         raise SourceError(
             f"{chunk.name}: record {malformed.number}{line} {malformed.message}; whom it names cannot be told"
         )
-    mapped = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
+    mapped = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)})).frame
     validated = validate_rows(mapped, Rules(identity=plan.field), today=date.max)
     reading.digests.append(compute_identities(validated.subscribers[plan.field], plan.field))
     places = sorted({fault.position for fault in validated.faults})

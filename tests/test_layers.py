@@ -32,6 +32,9 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "yaml": ("pipelines.jobs",),
     "sqlalchemy": ("connector.ledger", "connector.extract", "connector.export.writers"),
     "pandera": ("connector.validation",),
+    "jinja2": ("connector.mapping.templates",),
+    "phonenumbers": ("connector.validation.phones",),
+    "pycountry": ("connector.validation.countries",),
     "python_calamine": ("connector.extract.files",),
     "duckdb": ("connector.extract", "connector.export.writers", "pipelines.demo"),
 }

@@ -1,16 +1,21 @@
 """From a source's columns to the fields of a subscriber: guesses, overrides, and the mapping itself. Pure."""
 
-from connector.mapping.apply import apply_mapping
+from connector.mapping.apply import Mapped, apply_mapping
 from connector.mapping.guess import Guess, guess_mapping
 from connector.mapping.override import override_mapping, require_columns
-from connector.mapping.rules import MAPPABLE, ColumnRule, FieldMapping
+from connector.mapping.rules import MAPPABLE, Case, ColumnRule, FieldMapping, Join, Part, find_misfits
 
 __all__ = [
     "MAPPABLE",
+    "Case",
     "ColumnRule",
     "FieldMapping",
     "Guess",
+    "Join",
+    "Mapped",
+    "Part",
     "apply_mapping",
+    "find_misfits",
     "guess_mapping",
     "override_mapping",
     "require_columns",

@@ -1,75 +1,119 @@
 """The mapping at work on a chunk: a source's columns in, columns named after fields out, whole columns at once.
 
-It trims and translates; whether a value is any good is validation's to say.
+It reads and translates; whether a value is any good is validation's to say.
 """
 
-from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.fields import BY_NAME, Kind
+from connector.fields import BY_NAME, Kind, wire_name
 from connector.mapping.override import require_columns
 from connector.mapping.rules import ColumnRule, FieldMapping
+from connector.mapping.steps import (
+    change_case,
+    drop_apostrophes,
+    empty_to_null,
+    join_cells,
+    parse_dates,
+    replace_cells,
+    take_part,
+)
 from connector.mapping.tags import DEFAULT_SPLIT, build_tags
+from connector.mapping.templates import TemplateError, compile_template
+from connector.outcomes import Fault
 
 _TEXT = pd.StringDtype(na_value=np.nan)
 
 
-def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping) -> pd.DataFrame:
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A chunk's `frame` of the mapped fields, and `faults`: the rows whose template gave no text for a field."""
+
+    frame: pd.DataFrame
+    faults: tuple[Fault, ...] = ()
+
+
+def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping) -> Mapped:
     """Make a chunk's frame (text columns) a frame of the mapped fields, with the same rows on the same index.
 
-    Cells are trimmed; an empty one becomes missing. `tags` is a list<string> column of Arrow's, all others are `str`.
-    Raises ConfigurationError if the mapping names a column that the frame does not have.
+    What is empty is missing. `tags` is a list<string> column of Arrow's, all others are `str`. Raises
+    ConfigurationError if the mapping names a column that the frame does not have.
     """
     require_columns(mapping, list(frame.columns))
-    columns = {name: _build_column(frame, name, rule) for name, rule in mapping.rules.items()}
-    return pd.DataFrame(columns, index=frame.index)
+    columns: dict[str, pd.Series] = {}
+    faults: list[Fault] = []
+    for name, rule in mapping.rules.items():
+        cells, failed = _read_source(frame, rule)
+        columns[name] = _build_column(cells, name, rule, frame.index)
+        message = f"{wire_name(BY_NAME[name])}: the template"
+        faults += [Fault(position, name, "template", f"{message} {why}") for position, why in failed.items()]
+    return Mapped(pd.DataFrame(columns, index=frame.index), tuple(faults))
 
 
-def _build_column(frame: pd.DataFrame, name: str, rule: ColumnRule) -> pd.Series:
-    cells = _read_cells(frame, rule)
-    if rule.values is not None:
-        cells = _replace(cells, rule.values)
-    if rule.format is not None:
-        cells = _parse_dates(cells, rule.format)
-    cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
+def _build_column(cells: pa.Array, name: str, rule: ColumnRule, index: pd.Index) -> pd.Series:
+    cells = _read_cells(cells, rule)
+    if rule.default is not None:
+        cells = pc.fill_null(cells, rule.default.strip() if rule.is_trimmed else rule.default)
     if BY_NAME[name].kind is Kind.TAGS:
         tags = build_tags(cells, rule.split or DEFAULT_SPLIT)
-        return pd.Series(pd.arrays.ArrowExtensionArray(tags), index=frame.index)
-    return pd.Series(cells, index=frame.index, dtype=_TEXT)
+        return pd.Series(pd.arrays.ArrowExtensionArray(tags), index=index)
+    return pd.Series(cells, index=index, dtype=_TEXT)
 
 
-def _read_cells(frame: pd.DataFrame, rule: ColumnRule) -> pa.Array:
+def _read_cells(cells: pa.Array, rule: ColumnRule) -> pa.Array:
+    """The steps of a rule, in their order; null where nothing is left."""
+    if rule.is_trimmed:
+        cells = pc.utf8_trim_whitespace(cells)
+    if rule.is_apostrophe_dropped:
+        cells = drop_apostrophes(cells)
+    if rule.split_at is not None and rule.part is not None:
+        cells = take_part(cells, rule.split_at, rule.part)
+        cells = pc.utf8_trim_whitespace(cells) if rule.is_trimmed else cells
+    if rule.case is not None:
+        cells = change_case(cells, rule.case)
+    if rule.values is not None:
+        cells = replace_cells(cells, rule.values, is_trimmed=rule.is_trimmed)
+    if rule.format:
+        cells = parse_dates(cells, rule.format)
+    return empty_to_null(cells)
+
+
+def _read_source(frame: pd.DataFrame, rule: ColumnRule) -> tuple[pa.Array, dict[int, str]]:
+    """A rule's cells as they come, and why there is none, by position (0-based), where a template failed."""
+    if rule.template is not None:
+        return _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
+    if rule.join is not None:
+        return join_cells(
+            [_read_column(frame, column, is_trimmed=rule.is_trimmed) for column in rule.join.columns],
+            rule.join.separator,
+        ), {}
     if rule.column is None:
-        return pa.repeat(pa.scalar((rule.value or "").strip(), pa.large_string()), len(frame))
-    cells = pa.array(frame[rule.column], type=pa.large_string(), from_pandas=True)
+        return pa.repeat(pa.scalar(rule.value or "", pa.large_string()), len(frame)), {}
+    return _read_column(frame, rule.column, is_trimmed=False), {}
+
+
+def _fill_template(frame: pd.DataFrame, text: str, *, is_trimmed: bool) -> tuple[pa.Array, dict[int, str]]:
+    """The one rule that goes row by row."""
+    template = compile_template(text)
+    columns = [_read_column(frame, name, is_trimmed=is_trimmed) for name in template.columns]
+    rows = zip(*(pc.fill_null(column, "").to_pylist() for column in columns), strict=True)
+    texts: list[str | None] = []
+    failed: dict[int, str] = {}
+    for position, cells in enumerate(rows if columns else [()] * len(frame)):
+        try:
+            texts.append(template.render(dict(zip(template.columns, cells, strict=True))))
+        except TemplateError as error:
+            texts.append(None)
+            failed[position] = str(error)
+    return pa.array(texts, pa.large_string()), failed
+
+
+def _read_column(frame: pd.DataFrame, column: str, *, is_trimmed: bool) -> pa.Array:
+    cells = pa.array(frame[column], type=pa.large_string(), from_pandas=True)
     if isinstance(cells, pa.ChunkedArray):
         cells = cells.combine_chunks()
-    cells = pc.utf8_trim_whitespace(cells)
-    return pc.replace_substring_regex(cells, r"^'([0-9+])", r"\1") if rule.is_apostrophe_dropped else cells
-
-
-def _replace(cells: pa.Array, values: Mapping[str, str]) -> pa.Array:
-    """Whole cells by the map; a missing one counts as empty, one that the map does not name stays as it is."""
-    keys = pa.array([key.strip() for key in values], pa.large_string())
-    news = pa.array([value.strip() for value in values.values()], pa.large_string())
-    found = news.take(pc.index_in(pc.fill_null(cells, ""), keys))
-    return pc.coalesce(found, cells)
-
-
-def _parse_dates(cells: pa.Array, form: str) -> pa.Array:
-    """Dates as YYYY-MM-DD. Python's own strptime, over distinct cells: Arrow's makes 31 February the 3rd of March."""
-    coded = cells.dictionary_encode()
-    dates = [None if cell is None else _parse_date(cell, form) for cell in coded.dictionary.to_pylist()]
-    return pa.array(dates, pa.large_string()).take(coded.indices)
-
-
-def _parse_date(cell: str, form: str) -> str:
-    try:
-        return datetime.strptime(cell, form).date().isoformat()  # noqa: DTZ007 - a birthday has no zone
-    except ValueError:
-        return cell  # validation rejects it, in the words that it came in
+    return pc.utf8_trim_whitespace(cells) if is_trimmed else cells

@@ -1,42 +1,86 @@
-"""Which column, or which constant, becomes which field, and how; it refuses to know any row."""
+"""What becomes which field, and how a cell is read on the way; it refuses to know any row."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal, get_args
 
 from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, SENT, Kind
+from connector.mapping.templates import find_columns
 
 MAPPABLE: tuple[str, ...] = tuple(field.name for field in SENT)
 """The fields that a column may become: all that describe the person. The base is the job's to say."""
 
+Part = Literal["first", "rest", "start", "last"]
+Case = Literal["lower", "upper", "title"]
+
+_TEXTS = (Kind.TEXT, Kind.NULLABLE_TEXT)
+_READING = ("values", "split", "split_at", "part", "case", "format", "default")
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The cells of several columns made one, `separator` between them; empty ones are left out."""
+
+    columns: tuple[str, ...]
+    separator: str = " "
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))
+        if len(self.columns) < 2:
+            raise ConfigurationError("join needs two columns or more; one alone is written as column")
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
-    """Where one field's values come from: a `column` of the source or one constant `value` for all rows.
+    """Where one field's values come from, and how they are read.
 
-    `values` replaces whole cells (after trimming; a cell that it does not name stays as it is), `split` is what
-    separates the tags in a cell, `format` (strptime's letters) how the source writes a date. With
-    `is_apostrophe_dropped` a cell loses an apostrophe that stands before a digit or a plus at its beginning.
-    Raises ConfigurationError unless exactly one of column and value is given.
+    They come from exactly one of: a `column` of the source, a `join` of several, a `template` over the columns of a
+    row, one constant `value` for all rows. What comes goes through these steps, in this order, each only if given:
+
+    - `is_trimmed` (the default): white space at both ends is dropped.
+    - `is_apostrophe_dropped`: so is an apostrophe that stands before a digit or a plus at the beginning.
+    - `split_at` and `part`: the text is cut in two and one part is taken. `first` and `rest` are cut where `split_at`
+      stands first, `start` and `last` where it stands last; without one, all of it is `first` or `start`.
+    - `case`: all letters small (`lower`) or capital (`upper`), or the first one of each word (`title`).
+    - `values` replaces whole texts; one that it does not name stays as it is.
+    - `format`: the ways in which the source writes a date (strptime's letters); the first that fits counts.
+    - `default` stands for what is empty by now.
+    - `split`: what separates the tags in a cell.
+
+    Raises ConfigurationError for what makes no sense.
     """
 
     column: str | None = None
     value: str | None = None
-    values: Mapping[str, str] | None = None
-    split: str | None = None
-    format: str | None = None
+    join: Join | None = None
+    template: str | None = None
+    is_trimmed: bool = True
     is_apostrophe_dropped: bool = False
+    split_at: str | None = None
+    part: Part | None = None
+    case: Case | None = None
+    values: Mapping[str, str] | None = None
+    format: tuple[str, ...] = ()
+    default: str | None = None
+    split: str | None = None
 
     def __post_init__(self) -> None:
-        if (self.column is None) == (self.value is None):
-            raise ConfigurationError("a field takes either a column or a value: give exactly one of the two")
-        if self.split == "":
-            raise ConfigurationError("split must be at least one character")
-        if not all(_is_text(word) for word in (self.value or "", *(self.values or {}), *(self.values or {}).values())):
-            raise ConfigurationError("value and values must be text that can be sent: one holds half a character")
+        object.__setattr__(self, "format", tuple(self.format))
         if self.values is not None:
             object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
+        for fault in _find_faults(self):
+            raise ConfigurationError(fault)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The source's columns that are read, each once. Raises ConfigurationError for a template that is none."""
+        if self.template is not None:
+            return find_columns(self.template)
+        if self.join is not None:
+            return tuple(dict.fromkeys(self.join.columns))
+        return () if self.column is None else (self.column,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +94,62 @@ class FieldMapping:
 
     def __post_init__(self) -> None:
         for name, rule in self.rules.items():
-            _check_rule(name, rule)
+            for fault in find_misfits(name, rule):
+                raise ConfigurationError(fault)
         ordered = {name: self.rules[name] for name in MAPPABLE if name in self.rules}
         object.__setattr__(self, "rules", MappingProxyType(ordered))
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The source's columns that are used, each once."""
-        return tuple(dict.fromkeys(rule.column for rule in self.rules.values() if rule.column is not None))
+        return tuple(dict.fromkeys(column for rule in self.rules.values() for column in rule.columns))
 
 
-def _check_rule(name: str, rule: ColumnRule) -> None:
+def find_misfits(name: str, rule: ColumnRule) -> Iterator[str]:
+    """Why a rule does not fit the field `name`, in words."""
     if name not in MAPPABLE:
-        raise ConfigurationError(f"no field {name!r} can be mapped; there are: {', '.join(MAPPABLE)}")
-    if rule.split is not None and BY_NAME[name].kind is not Kind.TAGS:
-        raise ConfigurationError(f"{name}: split is for tags only")
-    if rule.format is not None and BY_NAME[name].kind is not Kind.DATE:
-        raise ConfigurationError(f"{name}: format is for birthday only")
+        yield f"no field {name!r} can be mapped; there are: {', '.join(MAPPABLE)}"
+        return
+    kind = BY_NAME[name].kind
+    if rule.split is not None and kind is not Kind.TAGS:
+        yield f"{name}: split is for tags; to take a part of a cell write split_at and part"
+    if rule.format and kind is not Kind.DATE:
+        yield f"{name}: format is for birthday"
+    if not rule.is_trimmed and kind not in _TEXTS:
+        yield f"{name}: trim: false is for texts, and would only spoil this field"
+
+
+def _find_faults(rule: ColumnRule) -> Iterator[str]:
+    """What is wrong with a rule wherever it stands."""
+    sources = [each for each in (rule.column, rule.value, rule.join, rule.template) if each is not None]
+    if len(sources) != 1:
+        yield "needs exactly one of column, value, join and template"
+        return
+    given = [key for key in _READING if getattr(rule, key)]
+    if rule.value is not None and (given or not rule.is_trimmed):
+        yield f"beside value there is no cell to read: leave out {' and '.join(given) or 'trim'}"
+    if (rule.split_at is None) != (rule.part is None):
+        yield "split_at says where a cell is cut and part which part is taken: give both"
+    if rule.part is not None and rule.part not in get_args(Part):
+        yield f"part must be {', '.join(get_args(Part)[:-1])} or last, not {rule.part!r}"
+    if rule.case is not None and rule.case not in get_args(Case):
+        yield f"case must be lower, upper or title, not {rule.case!r}"
+    if "" in (rule.split, rule.split_at, rule.default):
+        yield "split, split_at and default must be at least one character"
+    if rule.default and rule.values and any(not key.strip() and value for key, value in rule.values.items()):
+        yield "default and the empty cell of values both say what becomes of an empty cell: keep one of them"
+    if not all(_is_text(word) for word in _list_words(rule)):
+        yield "what a rule puts into a field must be text that can be sent: one text holds half a character"
+    if rule.template is not None:
+        find_columns(rule.template)
+
+
+def _list_words(rule: ColumnRule) -> Iterator[str]:
+    """Every text that a rule brings into rows."""
+    yield from (rule.value or "", rule.default or "", rule.template or "")
+    yield rule.join.separator if rule.join is not None else ""
+    for key, value in (rule.values or {}).items():
+        yield from (key, value)
 
 
 def _is_text(word: str) -> bool:

@@ -1,7 +1,7 @@
 """Which rows are subscribers, and what is wrong with the others: pandera schemas of the field table. Pure."""
 
 from connector.validation.rows import Validated, validate_rows
-from connector.validation.rules import Rules
+from connector.validation.rules import E164, Rules
 from connector.validation.schemas import build_listed_schema, build_sent_schema
 
-__all__ = ["Rules", "Validated", "build_listed_schema", "build_sent_schema", "validate_rows"]
+__all__ = ["E164", "Rules", "Validated", "build_listed_schema", "build_sent_schema", "validate_rows"]

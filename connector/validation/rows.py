@@ -1,5 +1,6 @@
 """The rows of a mapped chunk told apart: valid subscribers, typed, and the faults of the others, all of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -10,6 +11,7 @@ import pandera.errors
 
 from connector.fields import BY_NAME, NAMES, wire_name
 from connector.outcomes import Fault
+from connector.validation.lengths import LONGEST
 from connector.validation.prepare import prepare_rows
 from connector.validation.rules import Rules
 from connector.validation.schemas import build_sent_schema
@@ -20,6 +22,8 @@ _MESSAGES = {
     "required": "is missing",
     "encoding": "holds half a character (a surrogate alone), which cannot be sent",
     "control": "holds a control character",
+    "length": f"holds more than {LONGEST:,} characters; look there for a quote that is never closed",
+    "phone": "cannot be written as E.164 (+, country, number): it is no valid number, or has an extension",
     "flag": f"is neither true nor false (yes and no, 1 and 0 will do); {_TRANSLATE}",
     "email": "is not an email address",
     "gender": f"is neither male nor female nor empty; {_TRANSLATE}",
@@ -46,17 +50,18 @@ class Validated:
     omitted_zips: npt.NDArray[np.int64]
 
 
-def validate_rows(mapped: pd.DataFrame, rules: Rules, *, today: date) -> Validated:
+def validate_rows(mapped: pd.DataFrame, rules: Rules, *, today: date, known: Sequence[Fault] = ()) -> Validated:
     """Validate a mapped chunk (columns: field names; texts, tags as lists; missing where empty), obeying api.md 2.1.
 
-    One pandera run finds every fault of every row. A column that is no field of a person's is left out. Raises
-    ConfigurationError if the field that is to hold zips is mapped itself.
+    One pandera run finds every fault of every row; `known` are those that mapping found already. A column that is no
+    field of a person's is left out. Raises ConfigurationError if the field that is to hold zips is mapped itself.
     """
     rules.refuse_clash(list(mapped.columns))
     prepared = prepare_rows(mapped, rules)
-    frame, unwritable = prepared.frame, prepared.unwritable
-    faults = [_build_fault(position, name, "encoding") for position, name in unwritable]
-    faults += [fault for fault in _find_faults(frame, rules, today) if (fault.position, fault.field) not in unwritable]
+    frame = prepared.frame
+    faults = [*known, *(_build_fault(position, name, "encoding") for position, name in prepared.unwritable)]
+    told = {(fault.position, fault.field) for fault in faults}
+    faults += [fault for fault in _find_faults(frame, rules, today) if (fault.position, fault.field) not in told]
     faults.sort(key=lambda fault: (fault.position, _ORDER[fault.field]))
     is_valid = np.ones(len(frame), dtype=bool)
     is_valid[[fault.position for fault in faults]] = False

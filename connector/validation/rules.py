@@ -5,18 +5,38 @@ from dataclasses import dataclass, field
 
 from connector.errors import ConfigurationError
 from connector.fields import SENT
+from connector.validation.phones import check_region
 
 IDENTITIES = ("email", "client_user_id")
 ZIP_FIELDS = ("custom_field1", "custom_field2", "custom_field3")
 ZIP_POLICIES = ("omit", "reject", *ZIP_FIELDS)
 
 _NAMES = tuple(sent.name for sent in SENT)
+PHONE_POLICIES = ("reject", "keep")
+
+
+@dataclass(frozen=True, slots=True)
+class E164:
+    """Phone numbers are to be sent as E.164 has them (+49301234567): one without a country's number is of `region`
+    (ISO 3166-1 alpha-2). What cannot be written so is `otherwise` to `reject` its row or to be kept as it is.
+
+    Raises ConfigurationError for a region or a word that does not exist, or if the library for it is not installed.
+    """
+
+    region: str
+    otherwise: str = "reject"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "region", self.region.upper())
+        check_region(self.region)
+        _check("e164: otherwise", [self.otherwise], PHONE_POLICIES)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """A job's demands: the `identity` field, the fields `required` of each row, and what becomes of a `zip`
     that is no number: `omit` it, `reject` its row, or keep its text in one of custom_field1 to custom_field3.
+    Without `e164` a phone number is any text.
 
     Raises ConfigurationError for a word that is none of these.
     """
@@ -24,6 +44,7 @@ class Rules:
     identity: str = "email"
     required: frozenset[str] = field(default_factory=frozenset)
     zip: str = "omit"
+    e164: E164 | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "required", frozenset(self.required))

@@ -10,10 +10,13 @@ import pyarrow as pa
 
 from connector.fields import FIELDS, SENT, Field, Kind
 from connector.validation.cells import TAGS, TEXT, is_free_of_controls, is_true_or_missing, read_cells
+from connector.validation.countries import read_countries
 from connector.validation.dates import is_date, is_in_lifetime
 from connector.validation.emails import is_email
+from connector.validation.lengths import is_short, is_short_list
+from connector.validation.phones import read_phones
 from connector.validation.rules import Rules
-from connector.validation.words import read_countries, read_flags, read_genders
+from connector.validation.words import read_flags, read_genders
 from connector.validation.zips import is_sendable_zip
 
 _Judge = Callable[[pa.Array], pa.Array]
@@ -53,10 +56,12 @@ def build_listed_schema() -> pandera.DataFrameSchema:
 
 def _build_column(field: Field, rules: Rules, today: date, *, is_required: bool) -> pandera.Column:
     if field.kind is Kind.TAGS:
-        checks = [_build_check("control", _is_clean_list)]
+        checks = [_build_check("control", _is_clean_list), _build_check("length", is_short_list)]
     else:
-        checks = [_build_check("control", is_free_of_controls)]
+        checks = [_build_check("control", is_free_of_controls), _build_check("length", is_short)]
         checks += [_build_check(code, judge) for code, judge in _list_judges(field.kind, rules, today)]
+        if field.name == "phone" and rules.e164 is not None and rules.e164.otherwise == "reject":
+            checks.append(_build_check("phone", partial(_is_phone, region=rules.e164.region)))
     return pandera.Column(
         TAGS if field.kind is Kind.TAGS else TEXT, checks, nullable=not is_required, required=is_required
     )
@@ -75,17 +80,25 @@ def _list_judges(kind: Kind, rules: Rules, today: date) -> list[tuple[str, _Judg
     return judges.get(kind, [])
 
 
+def _is_phone(cells: pa.Array, region: str) -> pa.Array:
+    return read_phones(cells, region).is_valid()
+
+
 def _build_check(code: str, judge: _Judge) -> pandera.Check:
     def check(column: "pd.Series[str]") -> "pd.Series[bool]":
-        cells = pa.array(column.array, from_pandas=True) if column.dtype == TAGS else read_cells(column)
+        cells = _read_lists(column) if column.dtype == TAGS else read_cells(column)
         return is_true_or_missing(pa.compute.or_kleene(judge(cells), cells.is_null()))
 
     return pandera.Check(check, name=code, ignore_na=False)
 
 
+def _read_lists(column: "pd.Series[str]") -> pa.Array:
+    lists = pa.array(column.array, from_pandas=True)
+    return lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
+
+
 def _is_clean_list(lists: pa.Array) -> pa.Array:
     """Whether each list of tags is without control characters."""
-    flat = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
-    is_clean = is_free_of_controls(flat.flatten().cast(pa.large_string()))
-    dirty = pa.compute.list_parent_indices(flat).filter(pa.compute.invert(is_clean))
-    return pa.compute.invert(pa.compute.is_in(pa.array(range(len(flat)), dirty.type), dirty))
+    is_clean = is_free_of_controls(lists.flatten().cast(pa.large_string()))
+    dirty = pa.compute.list_parent_indices(lists).filter(pa.compute.invert(is_clean))
+    return pa.compute.invert(pa.compute.is_in(pa.array(range(len(lists)), dirty.type), dirty))

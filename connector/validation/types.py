@@ -10,14 +10,18 @@ import pyarrow.compute as pc
 
 from connector.fields import BY_NAME, NAMES, Kind
 from connector.validation.cells import TEXT, read_cells
+from connector.validation.countries import read_countries
+from connector.validation.phones import read_phones
 from connector.validation.rules import Rules
-from connector.validation.words import read_countries, read_flags, read_genders
+from connector.validation.words import read_flags, read_genders
 from connector.validation.zips import is_sendable_zip, read_zips
 
 
 def type_subscribers(rows: pd.DataFrame, rules: Rules) -> tuple[pd.DataFrame, npt.NDArray[np.int64]]:
     """Give the rows with typed columns, and the index labels of those whose zip is left out."""
     columns = {name: _type_column(rows[name], BY_NAME[name].kind) for name in rows.columns}
+    if "phone" in rows.columns and rules.e164 is not None:
+        columns["phone"] = _type_phones(rows["phone"], rules.e164.region)
     omitted = np.empty(0, dtype=np.int64)
     if "address_zip" in rows.columns:
         cells = read_cells(rows["address_zip"])
@@ -51,6 +55,12 @@ def _type_genders(column: pd.Series) -> pd.Series:
 
 def _type_countries(column: pd.Series) -> pd.Series:
     return pd.Series(read_countries(read_cells(column)), dtype=TEXT, index=column.index)
+
+
+def _type_phones(column: pd.Series, region: str) -> pd.Series:
+    """In E.164 form where that is possible; what is not was either refused before or is to be kept."""
+    cells = read_cells(column)
+    return pd.Series(pc.coalesce(read_phones(cells, region), cells), dtype=TEXT, index=column.index)
 
 
 def _build_series(cells: pa.Array, dtype: pd.BooleanDtype | pd.Int64Dtype, index: pd.Index) -> pd.Series:

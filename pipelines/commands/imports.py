@@ -71,9 +71,9 @@ def import_command(
     said = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
     reading = Reading(check_format(said), limit)
     output.refuse_to_overwrite(file, "the file to be imported")
-    options = FileOptions(base_id, base_name, _parse_mapped(mapped), is_active)
+    options = FileOptions(base_id, base_name, parse_mapped(mapped), is_active)
     if job_path is not None:
-        _refuse_beside_job(options, identity, zip_policy)
+        refuse_beside_job(options, identity, zip_policy)
         job = load_job(job_path, os.environ)
         job = job.model_copy(update={"load": override_load(job.load, given)})
         settings = read_settings(os.environ, job, SettingOptions())
@@ -86,7 +86,8 @@ def import_command(
     finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
 
 
-def _parse_mapped(mapped: tuple[str, ...]) -> dict[str, str]:
+def parse_mapped(mapped: tuple[str, ...]) -> dict[str, str]:
+    """What `--map FIELD=COLUMN` says, by field. Raises ConfigurationError."""
     parsed: dict[str, str] = {}
     for each in mapped:
         field, separator, column = each.partition("=")
@@ -100,6 +101,7 @@ def _parse_mapped(mapped: tuple[str, ...]) -> dict[str, str]:
     return parsed
 
 
-def _refuse_beside_job(options: FileOptions, identity: str | None, zip_policy: str | None) -> None:
+def refuse_beside_job(options: FileOptions, identity: str | None, zip_policy: str | None) -> None:
+    """Raise ConfigurationError for options that say what the job says already."""
     if options != FileOptions() or identity is not None or zip_policy is not None:
         raise ConfigurationError("--job brings its own base, mapping, identity and zip: leave out those options")

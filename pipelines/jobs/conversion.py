@@ -11,8 +11,8 @@ from connector.errors import ConfigurationError
 from connector.load import LoadPolicy
 from connector.mapping import ColumnRule, FieldMapping, apply_mapping
 from connector.protocol.requests import ListQuery
-from connector.validation import Rules, validate_rows
-from pipelines.jobs.fields import FieldRule, find_mapping_faults
+from connector.validation import E164, Rules, validate_rows
+from pipelines.jobs.fields import build_column_rule, find_mapping_faults
 from pipelines.jobs.models import Filters, JobSubscriber, Load
 
 
@@ -20,22 +20,19 @@ def build_mapping(subscriber: JobSubscriber) -> FieldMapping | None:
     """The job's mapping by field name, or None if the job leaves it to the headers (`guess_mapping`)."""
     if subscriber.fields_ is None:
         return None
-    return FieldMapping({name: _build_rule(rule) for name, rule in subscriber.fields_.items()})
-
-
-def _build_rule(rule: FieldRule) -> ColumnRule:
-    return ColumnRule(
-        column=rule.column,
-        value=rule.value,
-        values=None if rule.values is None else dict(rule.values),
-        split=rule.split,
-        format=rule.format,
-    )
+    return FieldMapping({name: build_column_rule(rule) for name, rule in subscriber.fields_.items()})
 
 
 def build_rules(subscriber: JobSubscriber) -> Rules:
     """What the job demands of each row."""
-    return Rules(identity=subscriber.identity, required=frozenset(subscriber.required), zip=subscriber.zip)
+    phone = (subscriber.fields_ or {}).get("phone")
+    form = None if phone is None else phone.e164
+    return Rules(
+        identity=subscriber.identity,
+        required=frozenset(subscriber.required),
+        zip=subscriber.zip,
+        e164=None if form is None else E164(form.region, form.otherwise),
+    )
 
 
 def build_policy(load: Load, rules: Rules) -> LoadPolicy:
@@ -65,9 +62,10 @@ def check_mapping(mapping: FieldMapping, rules: Rules, columns: Sequence[str], *
     """
     faults = find_mapping_faults(mapping.rules, rules.identity, sorted(rules.required), rules.zip)
     faults += [
-        _describe_missing(name, rule.column, columns)
+        _describe_missing(name, column, columns)
         for name, rule in mapping.rules.items()
-        if rule.column and rule.column not in columns
+        for column in rule.columns
+        if column not in columns
     ]
     faults += _find_value_faults(mapping)
     if faults:
@@ -81,11 +79,19 @@ def _describe_missing(name: str, column: str, columns: Sequence[str]) -> str:
 
 
 def _find_value_faults(mapping: FieldMapping) -> list[str]:
-    """A wrong `value` would make every row invalid: validation judges it here, on one row that has nothing else."""
-    constants = {name: rule for name, rule in mapping.rules.items() if rule.value}
+    """A wrong `value` or `default` would make rows invalid: validation judges it here, on a row with nothing else."""
+    constants = {
+        name: ColumnRule(value=constant)
+        for name, rule in mapping.rules.items()
+        if (constant := rule.value or rule.default)
+    }
     if not constants:
         return []
     identity = {"email": ColumnRule(value="nobody@example.com")}
-    row = apply_mapping(pd.DataFrame(index=pd.RangeIndex(1)), FieldMapping(identity | constants))
+    row = apply_mapping(pd.DataFrame(index=pd.RangeIndex(1)), FieldMapping(identity | constants)).frame
     faults = validate_rows(row, Rules(), today=date.max).faults
-    return [f"the value for {fault.field} cannot be sent: {fault.message}" for fault in faults]
+    return [
+        f"the {'value' if mapping.rules[fault.field].value else 'default'} for {fault.field} cannot be sent: "
+        f"{fault.message}"
+        for fault in faults
+    ]

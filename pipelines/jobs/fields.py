@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, FIELDS, SENT, wire_name
+from connector.mapping import Case, ColumnRule, Join, Part, find_misfits
 
 STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 """Every part of a job: no other keys, no change after reading, no value of a key in an error."""
@@ -44,34 +46,116 @@ def _read_nothing_as_empty(value: Any) -> Any:
 
 
 FieldName = Annotated[str, AfterValidator(check_field_name)]
+ColumnName = Annotated[str, Field(min_length=1)]
 Cell = Annotated[str, BeforeValidator(_read_nothing_as_empty)]
 
 
-class FieldRule(BaseModel):
-    """Where one field comes from: a column of the source or one value for all, and how a cell is read."""
+class Joined(BaseModel):
+    """Several columns made one text."""
 
     model_config = STRICT
 
-    column: str | None = Field(default=None, min_length=1, description="the source's column")
-    value: str | None = Field(default=None, description="one value for every row, in place of a column")
+    columns: tuple[ColumnName, ...] = Field(description="these columns, in this order; empty cells are left out")
+    with_: str = Field(default=" ", alias="with", description="what stands between two of them")
+
+
+def _check_region(value: str) -> str:
+    if len(value) != 2 or not (value.isascii() and value.isalpha()):
+        raise ValueError("must be two letters, such as DE")
+    return value.upper()
+
+
+class PhoneForm(BaseModel):
+    """How phone numbers are written; `e164: DE` is short for `e164: {region: DE}`."""
+
+    model_config = STRICT
+
+    region: Annotated[str, AfterValidator(_check_region)] = Field(
+        description="the country of numbers that name none, such as DE"
+    )
+    otherwise: Literal["reject", "keep"] = Field(
+        default="reject", description="what becomes of a number that cannot be written so, or of its row"
+    )
+
+
+def _name_region(value: Any) -> Any:
+    return {"region": value} if isinstance(value, str) else value
+
+
+def _list_one(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Formats = Annotated[tuple[str, ...], BeforeValidator(_list_one)]
+
+
+class FieldRule(BaseModel):
+    """Where one field comes from and how its cells are read; the steps and their order are `ColumnRule`'s."""
+
+    model_config = STRICT
+
+    column: ColumnName | None = Field(default=None, description="the source's column, or")
+    join: Joined | None = Field(default=None, description="several columns, or")
+    template: str | None = Field(
+        default=None,
+        min_length=1,
+        description='a template over the row\'s columns, such as "{{ first }} {{ last }}", or',
+    )
+    value: str | None = Field(default=None, description="one value for every row")
+    trim: bool = Field(default=True, description="drop white space at both ends of a cell")
+    drop_apostrophe: bool = Field(
+        default=False, description="drop an apostrophe that stands before a number, as Shopify and Excel write one"
+    )
+    split_at: str | None = Field(default=None, min_length=1, description="cut a cell in two here, and take one part:")
+    part: Part | None = Field(
+        default=None,
+        description="first or rest (cut where split_at stands first), start or last (cut where it stands last)",
+    )
+    case: Case | None = Field(default=None, description="make letters small or capital, or capital as in a title")
     values: dict[str, Cell] | None = Field(
         default=None, description="what to take for each cell; others stay as they are"
     )
+    format: Formats = Field(
+        default=(),
+        description="birthday: how the source writes a date, or a list of ways, of which the first that fits counts",
+    )
+    default: str | None = Field(default=None, min_length=1, description="what to take where nothing is left")
     split: str | None = Field(default=None, min_length=1, description="tags: what stands between two tags of a cell")
-    format: str | None = Field(default=None, min_length=1, description="birthday: how the source writes a date")
+    e164: Annotated[PhoneForm | None, BeforeValidator(_name_region)] = Field(
+        default=None, description="phone: write numbers as +49301234567; a region such as DE, or keys:"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if (self.column is None) == (self.value is None):
-            raise ValueError("needs either column or value, and not both")
-        if self.value is not None and (self.values or self.split or self.format):
-            raise ValueError("values, split and format read a column; with value they have nothing to read")
-        if self.format is not None and not _gives_a_day(self.format):
+        if not all(_gives_a_day(pattern) for pattern in self.format):
             raise ValueError("format must give year, month and day, such as %d/%m/%Y")
+        try:
+            build_column_rule(self)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
         return self
 
 
 MappedField = Annotated[FieldRule, BeforeValidator(_name_column)]
+
+
+def build_column_rule(rule: FieldRule) -> ColumnRule:
+    """The library's own rule. Raises ConfigurationError for what makes no sense."""
+    return ColumnRule(
+        column=rule.column,
+        value=rule.value,
+        join=None if rule.join is None else Join(rule.join.columns, rule.join.with_),
+        template=rule.template,
+        is_trimmed=rule.trim,
+        is_apostrophe_dropped=rule.drop_apostrophe,
+        split_at=rule.split_at,
+        part=rule.part,
+        case=rule.case,
+        values=None if rule.values is None else dict(rule.values),
+        format=rule.format,
+        default=rule.default,
+        split=rule.split,
+    )
 
 
 def _gives_a_day(pattern: str) -> bool:
@@ -81,10 +165,16 @@ def _gives_a_day(pattern: str) -> bool:
         return False
 
 
-def find_rule_faults(rules: Mapping[str, FieldRule]) -> list[str]:
-    """What is wrong with rules in their place: split belongs to tags, format to birthday."""
-    faults = [f"{name}: split is for tags" for name, rule in rules.items() if rule.split and name != "tags"]
-    faults += [f"{name}: format is for birthday" for name, rule in rules.items() if rule.format and name != "birthday"]
+def find_rule_faults(rules: Mapping[str, FieldRule], identity: str) -> list[str]:
+    """What is wrong with rules in their place: one that does not fit its field, one for all where each has its own."""
+    faults = [fault for name, rule in rules.items() for fault in find_misfits(name, build_column_rule(rule))]
+    faults += [f"{name}: e164 is for phone" for name, rule in rules.items() if rule.e164 and name != "phone"]
+    own = rules.get(identity)
+    if own is not None and (own.default or own.value is not None):
+        faults.append(
+            f"{identity}: subscribers are told apart by it, so that one {'default' if own.default else 'value'} for "
+            "many would make them one; leave it out"
+        )
     return faults
 
 

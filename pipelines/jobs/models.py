@@ -5,7 +5,16 @@ It knows neither YAML nor the environment; each description is a line of the ref
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from pipelines.jobs.durations import parse_duration
 from pipelines.jobs.fields import (
@@ -35,7 +44,11 @@ def _check_name(value: str) -> str:
     return value.strip()
 
 
-Duration = Annotated[float, BeforeValidator(_read_duration)]
+Duration = Annotated[
+    float,
+    BeforeValidator(_read_duration),
+    WithJsonSchema({"type": "string", "examples": ["500ms", "30s", "10m", "2h"]}),
+]
 Name = Annotated[str, AfterValidator(_check_name)]
 
 
@@ -95,7 +108,7 @@ class JobSubscriber(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        faults = find_rule_faults(self.fields_ or {})
+        faults = find_rule_faults(self.fields_ or {}, self.identity)
         if self.fields_ is not None:
             faults += find_mapping_faults(self.fields_, self.identity, self.required, self.zip)
         if faults:

@@ -30,7 +30,7 @@ def read_rows(source: Source, mapping: FieldMapping, rules: Rules) -> dict[str, 
     rows: dict[str, dict[str, object]] = {}
     with source:
         for chunk in source.chunks():
-            valid = validate_rows(apply_mapping(chunk.frame, mapping), rules, today=date(2026, 11, 21))
+            valid = validate_rows(apply_mapping(chunk.frame, mapping).frame, rules, today=date(2026, 11, 21))
             for row in valid.subscribers.astype(object).where(valid.subscribers.notna(), None).to_dict("records"):
                 plain = {
                     str(key): list(cell) if key == "tags" and cell is not None else cell for key, cell in row.items()
@@ -70,4 +70,5 @@ def test_the_reference_lists_every_key_of_the_job_file_once() -> None:
         "job", "source.file.path", "source.sql.url", "subscriber.base", "export.to",
         "source.sql.cursor.column", "source.sql.cursor.start",
         "suppress.file.path", "suppress.file.column", "suppress.sql.url", "suppress.sql.column",
+        "subscriber.fields.<field>.join.columns", "subscriber.fields.<field>.e164.region",
     }  # fmt: skip

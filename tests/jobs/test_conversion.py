@@ -6,9 +6,9 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.load import LoadPolicy
-from connector.mapping import ColumnRule, FieldMapping
+from connector.mapping import ColumnRule, FieldMapping, Join
 from connector.protocol.requests import ListQuery
-from connector.validation import Rules
+from connector.validation import E164, Rules
 from pipelines.jobs import Filters, JobSource, JobSubscriber, Load
 from pipelines.jobs.conversion import build_mapping, build_policy, build_query, build_rules, check_mapping
 from pipelines.jobs.opening import open_source
@@ -26,6 +26,9 @@ def test_every_kind_of_rule_becomes_a_column_rule() -> None:
             "gender": {"column": "sex", "values": {"M": "male", "": None}},
             "tags": {"column": "segments", "split": "|"},
             "birthday": {"column": "dob", "format": "%d.%m.%Y"},
+            "first_name": {"column": "name", "split_at": " ", "part": "start", "case": "title"},
+            "last_name": {"template": "{{ name }}", "trim": "false"},
+            "address_line1": {"join": {"columns": ["street", "number"], "with": ", "}, "default": "-"},
         }
     )
     assert build_mapping(subscriber) == FieldMapping(
@@ -34,13 +37,38 @@ def test_every_kind_of_rule_becomes_a_column_rule() -> None:
             "is_active": ColumnRule(value="true"),
             "gender": ColumnRule(column="sex", values={"M": "male", "": ""}),
             "tags": ColumnRule(column="segments", split="|"),
-            "birthday": ColumnRule(column="dob", format="%d.%m.%Y"),
+            "birthday": ColumnRule(column="dob", format=("%d.%m.%Y",)),
+            "first_name": ColumnRule(column="name", split_at=" ", part="start", case="title"),
+            "last_name": ColumnRule(template="{{ name }}", is_trimmed=False),
+            "address_line1": ColumnRule(join=Join(("street", "number"), ", "), default="-"),
         }
     )
 
 
 def test_a_job_without_fields_leaves_the_mapping_to_the_headers() -> None:
     assert build_mapping(make_subscriber()) is None
+
+
+def test_one_way_of_writing_a_date_is_a_list_of_one() -> None:
+    for written in ("%d.%m.%Y", ["%d.%m.%Y"], ["%d.%m.%Y", "%Y-%m-%d"]):
+        subscriber = make_subscriber(fields={"email": "mail", "birthday": {"column": "dob", "format": written}})
+        mapping = build_mapping(subscriber)
+        assert mapping is not None
+        assert list(mapping.rules["birthday"].format) == ([written] if isinstance(written, str) else written)
+
+
+@pytest.mark.parametrize(
+    ("written", "rule"), [("de", E164("DE")), ({"region": "FR", "otherwise": "keep"}, E164("FR", "keep"))]
+)
+def test_the_form_of_phone_numbers_is_a_demand_of_the_job(written: object, rule: E164) -> None:
+    subscriber = make_subscriber(fields={"email": "mail", "phone": {"column": "tel", "e164": written}})
+    assert build_rules(subscriber) == Rules(e164=rule)
+
+
+def test_a_region_without_phone_numbers_is_refused() -> None:
+    subscriber = make_subscriber(fields={"email": "mail", "phone": {"column": "tel", "e164": "ZZ"}})
+    with pytest.raises(ConfigurationError, match="no phone numbers of a region 'ZZ'"):
+        build_rules(subscriber)
 
 
 def test_rules_are_the_jobs() -> None:
@@ -111,6 +139,32 @@ def test_a_value_that_no_row_may_have_is_refused_before_the_first(name: str, val
     mapping = FieldMapping({"email": ColumnRule(column="mail"), name: ColumnRule(value=value)})
     with pytest.raises(ConfigurationError, match=f"a.csv: the value for {name} cannot be sent: "):
         check_mapping(mapping, Rules(), ["mail"], where="a.csv")
+
+
+def test_a_default_that_no_row_may_have_is_refused_before_the_first() -> None:
+    mapping = FieldMapping(
+        {
+            "email": ColumnRule(column="mail"),
+            "birthday": ColumnRule(column="dob", format=("%d.%m.%Y",), default="1.2.90"),
+        }
+    )
+    with pytest.raises(ConfigurationError, match="the default for birthday cannot be sent: "):
+        check_mapping(mapping, Rules(), ["mail", "dob"], where="a.csv")
+
+
+def test_each_column_of_a_join_and_of_a_template_must_be_there() -> None:
+    mapping = FieldMapping(
+        {
+            "email": ColumnRule(column="mail"),
+            "first_name": ColumnRule(template="{{ fname }} {{ row['middle name'] }}"),
+            "address_line1": ColumnRule(join=Join(("street", "numer"))),
+        }
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        check_mapping(mapping, Rules(), ["mail", "fnam", "street", "number"], where="a.csv")
+    assert "first_name is mapped to the column fname, which is not there, did you mean fnam?" in str(caught.value)
+    assert "first_name is mapped to the column middle name, which is not there" in str(caught.value)
+    assert "address_line1 is mapped to the column numer, which is not there, did you mean number?" in str(caught.value)
 
 
 def test_a_file_source_opens_as_the_job_says(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def build_frame(**columns: list[str | None]) -> pd.DataFrame:
 
 
 def apply_one(cells: list[str | None], field: str, rule: ColumnRule) -> list[object]:
-    mapped = apply_mapping(build_frame(cell=cells), FieldMapping({field: rule}))
+    mapped = apply_mapping(build_frame(cell=cells), FieldMapping({field: rule})).frame
     return [to_plain(cell) for cell in mapped[field]]
 
 
@@ -29,7 +29,7 @@ def to_plain(cell: object) -> object:
 def test_columns_become_fields_in_the_order_of_the_field_table() -> None:
     frame = build_frame(Mail=["a@x.com"], Vorname=["Ann"], Rest=["x"])
     mapping = FieldMapping({"first_name": ColumnRule(column="Vorname"), "email": ColumnRule(column="Mail")})
-    mapped = apply_mapping(frame, mapping)
+    mapped = apply_mapping(frame, mapping).frame
     assert mapped.to_dict("list") == {"email": ["a@x.com"], "first_name": ["Ann"]}
     assert [str(dtype) for dtype in mapped.dtypes] == ["str", "str"]
 
@@ -77,7 +77,7 @@ def test_an_apostrophe_before_a_number_is_dropped_where_the_rule_says_so() -> No
     ],
 )
 def test_dates_are_read_by_their_format_or_left_for_validation(cell: str, form: str, date: str | None) -> None:
-    assert apply_one([cell], "birthday", ColumnRule(column="cell", format=form)) == [date]
+    assert apply_one([cell], "birthday", ColumnRule(column="cell", format=(form,))) == [date]
 
 
 @pytest.mark.parametrize(
@@ -118,16 +118,16 @@ def test_tags_written_as_json_come_back_as_they_were(lists: list[list[str]]) -> 
 
 def test_an_empty_chunk_keeps_its_types() -> None:
     mapping = FieldMapping({"email": ColumnRule(column="a"), "tags": ColumnRule(column="a"),
-                            "birthday": ColumnRule(column="a", format="%Y"), "gender": ColumnRule(value="male"),
+                            "birthday": ColumnRule(column="a", format=("%Y",)), "gender": ColumnRule(value="male"),
                             "phone": ColumnRule(column="a", values={"x": "y"})})  # fmt: skip
-    mapped = apply_mapping(build_frame(a=[]), mapping)
+    mapped = apply_mapping(build_frame(a=[]), mapping).frame
     assert len(mapped) == 0
     assert {str(dtype) for dtype in mapped.dtypes} == {"str", "list<item: string>[pyarrow]"}
 
 
 def test_the_rows_keep_their_index() -> None:
     frame = build_frame(a=["x", "y, z"]).set_axis([7, 9])
-    mapped = apply_mapping(frame, FieldMapping({"email": ColumnRule(column="a"), "tags": ColumnRule(column="a")}))
+    mapped = apply_mapping(frame, FieldMapping({"email": ColumnRule(column="a"), "tags": ColumnRule(column="a")})).frame
     assert mapped.index.tolist() == [7, 9]
     assert mapped["email"].tolist() == ["x", "y, z"]
 

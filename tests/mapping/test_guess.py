@@ -25,7 +25,7 @@ def show(guess: Guess) -> dict[str, str | None]:
 
 
 def read_header(program: str) -> list[str]:
-    return (SAMPLES / f"{program}.csv").read_text().strip().split(",")
+    return (SAMPLES / f"{program}.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
 
 
 EXPECTED: dict[str, dict[str, str]] = {

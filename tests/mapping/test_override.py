@@ -71,7 +71,7 @@ def test_a_rule_that_cannot_be_is_refused(given: dict[str, str]) -> None:
         ("base_name", ColumnRule(value="a")),
         ("nothing", ColumnRule(column="a")),
         ("email", ColumnRule(column="a", split="|")),
-        ("email", ColumnRule(column="a", format="%Y")),
+        ("email", ColumnRule(column="a", format=("%Y",))),
     ],
 )
 def test_a_rule_that_does_not_fit_its_field_is_refused(name: str, rule: ColumnRule) -> None:

@@ -101,7 +101,7 @@ def test_an_import_finds_what_the_generator_says_it_should(tmp_path: Path, seed:
         assert guess.unmapped == ("Notes",)
         assert source.columns == COLUMNS
         for chunk in source.chunks():
-            valid = validate_rows(apply_mapping(chunk.frame, guess.mapping), Rules(), today=date(2026, 11, 21))
+            valid = validate_rows(apply_mapping(chunk.frame, guess.mapping).frame, Rules(), today=date(2026, 11, 21))
             rows += len(chunk.frame) + len(chunk.malformed)
             invalid += len({fault.position for fault in valid.faults}) + len(chunk.malformed)
             omitted += len(valid.omitted_zips)

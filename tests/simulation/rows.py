@@ -71,7 +71,7 @@ def prepare_nights(sources: Sequence[Source], identity: str) -> list[tuple[Porti
     """For each night its chunks, prepared; `identity` is the field that makes two rows the same."""
     flat = [astuple(cells) for source in sources for chunk in source.chunks for cells in chunk]
     frame = pd.DataFrame(flat, columns=list(_COLUMNS)).astype({"person": "str"})
-    valid = validate_rows(apply_mapping(frame, _MAPPING), Rules(identity), today=_TODAY).subscribers
+    valid = validate_rows(apply_mapping(frame, _MAPPING).frame, Rules(identity), today=_TODAY).subscribers
     identities = compute_identities(valid[identity], identity)
     fingerprints = compute_fingerprints(valid, identity)
     places = valid.index.to_numpy()

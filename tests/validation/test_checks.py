@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connector.validation.cells import is_free_of_controls
+from connector.validation.countries import list_whole_names, read_countries, simplify
 from connector.validation.dates import is_date
 from connector.validation.emails import is_email
-from connector.validation.words import read_countries
+from connector.validation.lengths import LONGEST, is_short, is_short_list
+from connector.validation.phones import read_phones
 from connector.validation.zips import is_sendable_zip
 
 _part = st.text(alphabet="aZ0._+-'é", min_size=1, max_size=8)
@@ -84,9 +86,73 @@ def test_a_zip_is_sendable_if_any_reader_of_json_gives_it_back(number: int) -> N
         assert json.loads(json.dumps(number)) == number
 
 
+@settings(deadline=None)  # a shared machine keeps none
+@given(st.lists(st.none() | st.sampled_from(["x" * 10_000, "x" * 10_001, "é" * 10_000, "é" * 10_001, "", "a"])))
+def test_a_texts_length_is_counted_in_characters(texts: list[str | None]) -> None:
+    found = is_short(build_cells(texts)).to_pylist()
+    assert [one is not False for one in found] == [text is None or len(text) <= LONGEST for text in texts]
+
+
+@settings(deadline=None)  # a shared machine keeps none
+@given(
+    st.lists(st.none() | st.lists(st.sampled_from(["", "é" * 5_000, "x" * 5_001, "x"]), max_size=3)), st.integers(0, 2)
+)
+def test_the_tags_of_a_row_are_counted_together(lists: list[list[str] | None], start: int) -> None:
+    found = is_short_list(pa.array(lists, pa.list_(pa.string())).slice(start)).to_pylist()
+    assert found == [sum(map(len, tags or [])) <= LONGEST for tags in lists[start:]]
+
+
+@pytest.mark.parametrize(
+    ("text", "e164"),
+    [
+        ("030 1234567", "+49301234567"),
+        ("+49 (0)30 / 1234567", "+49301234567"),
+        ("0049 30 1234567", "+49301234567"),
+        ("+1 212-555-2368", "+12125552368"),
+        ("０３０ １２３４５６７", "+49301234567"),
+        ("+49 30 1234567 ext. 8", None),
+        ("+49", None),
+        ("12", None),
+        ("+999 1234567", None),
+        ("call me", None),
+        (None, None),
+    ],
+)
+def test_phones(text: str | None, e164: str | None) -> None:
+    assert read_phones(build_cells([text, "x", text]), "DE").to_pylist() == [e164, None, e164]
+
+
 @pytest.mark.parametrize("case", [str.lower, str.upper, str.title])
 def test_every_country_is_known_by_codes_and_names(case: object) -> None:
     assert callable(case)
     for country in pycountry.countries:
-        words = [case(word) for word in (country.alpha_2, country.alpha_3, country.name)]
-        assert read_countries(build_cells(words)).to_pylist() == [country.alpha_2] * 3
+        codes = [case(country.alpha_2), case(country.alpha_3)]
+        names = [getattr(country, key, country.name) for key in ("name", "official_name", "common_name")]
+        found = read_countries(build_cells([*codes, *map(case, names)])).to_pylist()
+        assert found == [country.alpha_2] * 5
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [
+        ("USA", "US"), ("U.S.A.", "US"), ("united states of america", "US"), ("United States (US)", "US"),
+        ("Great Britain", "GB"), ("England", "GB"), ("Northern Ireland", "GB"), ("The Netherlands", "NL"),
+        ("Holland", "NL"), ("South Korea", "KR"), ("Republic of Korea", "KR"), ("North Korea", "KP"),
+        ("Cote d'Ivoire", "CI"), ("Côte d’Ivoire", "CI"), ("Curacao", "CW"), ("Bosnia & Herzegovina", "BA"),
+        ("St. Lucia", "LC"), ("Bahamas", "BS"), ("the bahamas", "BS"), ("Tanzania", "TZ"), ("Congo", "CG"),
+        ("Democratic Republic of the Congo", "CD"), ("Guinea-Bissau", "GW"), ("Guinea", "GN"), ("Niger", "NE"),
+        ("Deutschland", "DE"), ("España", "ES"), ("Espana", "ES"), ("Türkiye", "TR"), ("Turkey", "TR"),
+        ("Korea", None), ("Virgin Islands", None), ("Kosovo", None), ("S.A.", None), ("the", None), ("Narnia", None),
+    ],
+)  # fmt: skip
+def test_other_names_of_countries(word: str, code: str | None) -> None:
+    assert read_countries(build_cells(["NL", word, None])).to_pylist() == ["NL", code, None]
+
+
+def test_no_name_means_two_countries() -> None:
+    meanings: dict[str, set[str]] = {}
+    for name, code in list_whole_names():
+        meanings.setdefault(simplify(name), set()).add(code)
+    assert {name: codes for name, codes in meanings.items() if len(codes) > 1} == {}
+    known = {country.alpha_2 for country in pycountry.countries}
+    assert set().union(*meanings.values()) == known

@@ -29,7 +29,7 @@ def test_the_same_people_come_out_of_every_format(tmp_path: Path, name: str) -> 
     frame = read_frame(write(tmp_path, name, FILES[name]()))
     assert frame.drop(columns="tags").equals(EXPECTED)
     assert [str(dtype) for dtype in frame.dtypes] == ["str"] * len(frame.columns)
-    tags = apply_mapping(frame, TAGS)["tags"].tolist()
+    tags = apply_mapping(frame, TAGS).frame["tags"].tolist()
     assert [list(each) if each is not None else [] for each in tags] == [person["tags"] for person in PEOPLE]
 
 

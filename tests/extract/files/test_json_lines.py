@@ -95,7 +95,7 @@ def test_lists_of_tags_arrive_whole(tmp_path: Path) -> None:
     frame = read_frame(
         write(tmp_path, "a.jsonl", '{"t": ["a", "b, c", "[x]"]}\n{"t": [1, 2]}\n{"t": []}\n{"t": "a,b"}')
     )
-    tags = apply_mapping(frame, FieldMapping({"tags": ColumnRule(column="t")}))["tags"].tolist()
+    tags = apply_mapping(frame, FieldMapping({"tags": ColumnRule(column="t")})).frame["tags"].tolist()
     assert [list(each) for each in tags] == [["a", "b, c", "[x]"], ["1", "2"], [], ["a", "b"]]
 
 

@@ -65,7 +65,9 @@ def test_structs_are_flattened_at_any_depth(tmp_path: Path) -> None:
 
 def test_lists_of_tags_arrive_whole(tmp_path: Path) -> None:
     table = pa.table({"t": [["a", "b, c"], [], None]})
-    mapped = apply_mapping(read_frame(write_table(tmp_path, table)), FieldMapping({"tags": ColumnRule(column="t")}))
+    mapped = apply_mapping(
+        read_frame(write_table(tmp_path, table)), FieldMapping({"tags": ColumnRule(column="t")})
+    ).frame
     assert mapped["tags"].isna().tolist() == [False, False, True]
     assert [list(each) for each in mapped["tags"].tolist()[:2]] == [["a", "b, c"], []]
 

@@ -1,0 +1,73 @@
+"""The steps that a field's cells go through, each over a whole column: large_string in and out, null = missing."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.mapping.rules import Case, Part
+
+_CASES = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title}
+
+
+def empty_to_null(cells: pa.Array) -> pa.Array:
+    """What is empty, missing."""
+    return pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
+
+
+def join_cells(columns: Sequence[pa.Array], separator: str) -> pa.Array:
+    """The cells of each row as one text, empty ones left out; null where all are.
+
+    Two by two: Arrow 26, told to skip what is null, leaves out a whole row in which all is.
+    """
+    joined, *others = map(empty_to_null, columns)
+    between = pa.scalar(separator, pa.large_string())
+    for other in others:
+        joined = pc.coalesce(pc.binary_join_element_wise(joined, other, between), joined, other)
+    return joined
+
+
+def take_part(cells: pa.Array, split_at: str, part: Part) -> pa.Array:
+    """One of the two parts of each cell, trimmed no further; null where there is no second one."""
+    cut = pc.split_pattern(cells, split_at, max_splits=1, reverse=part in ("start", "last"))
+    if part in ("first", "start"):
+        return pc.list_element(cut, 0)
+    has_second = pc.equal(pc.list_value_length(cut), 2)
+    seconds = pc.list_element(cut.filter(has_second), 1)
+    places = pc.subtract(pc.cumulative_sum(pc.fill_null(has_second, False).cast(pa.int64())), 1)
+    return seconds.take(pc.if_else(has_second, places, pa.scalar(None, pa.int64())))
+
+
+def change_case(cells: pa.Array, case: Case) -> pa.Array:
+    """All letters in lower or upper case, or each word's first in upper and its others in lower."""
+    return _CASES[case](cells)
+
+
+def replace_cells(cells: pa.Array, values: Mapping[str, str], *, is_trimmed: bool) -> pa.Array:
+    """Whole cells by the map; a missing one counts as empty, one that the map does not name stays as it is."""
+    trimmed = {key.strip(): value.strip() for key, value in values.items()} if is_trimmed else dict(values)
+    keys, news = pa.array(list(trimmed), pa.large_string()), pa.array(list(trimmed.values()), pa.large_string())
+    found = news.take(pc.index_in(pc.fill_null(cells, ""), keys))
+    return pc.coalesce(found, cells)
+
+
+def drop_apostrophes(cells: pa.Array) -> pa.Array:
+    """Cells without an apostrophe that stands before a digit or a plus at their beginning."""
+    return pc.replace_substring_regex(cells, r"^'([0-9+])", r"\1")
+
+
+def parse_dates(cells: pa.Array, forms: Sequence[str]) -> pa.Array:
+    """Dates as YYYY-MM-DD. Python's own strptime, over distinct cells: Arrow's makes 31 February the 3rd of March."""
+    coded = cells.dictionary_encode()
+    dates = [None if cell is None else _parse_date(cell, forms) for cell in coded.dictionary.to_pylist()]
+    return pa.array(dates, pa.large_string()).take(coded.indices)
+
+
+def _parse_date(cell: str, forms: Sequence[str]) -> str:
+    for form in forms:
+        try:
+            return datetime.strptime(cell, form).date().isoformat()  # noqa: DTZ007 - a birthday has no zone
+        except ValueError:
+            continue
+    return cell  # validation rejects it, in the words that it came in

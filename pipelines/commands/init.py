@@ -1,0 +1,160 @@
+"""`connector init SOURCE`: a job file out of a look at a file or a table."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from connector.clock import system_clock
+from connector.errors import ConfigurationError
+from connector.extract import FORMATS, STANDARD_INPUT, Source, open_sql
+from connector.validation.rules import IDENTITIES
+from pipelines.drafting import draft_job, write_rule
+from pipelines.guessing import GuessedField, guess_fields
+from pipelines.jobs import check_format, load_job
+from pipelines.jobs.opening import open_as
+from pipelines.rejects import own_columns
+from pipelines.showing import show_value
+
+_ROWS = 1000  # enough to tell how a column is written; reading them takes no time that anybody would notice
+_SHOWN = 40  # characters of a sample
+_REFERENCE = re.compile(r"\$\{(\w+)\}")
+_PASSWORD = re.compile(r"://[^/@]*:[^@]+@")
+_STYLES = {"sure": "green", "likely": "yellow", "unsure": "red"}
+
+
+@click.command("init")
+@click.argument("source", metavar="SOURCE")
+@click.option("--table", help="The table or view, if SOURCE is a database.")
+@click.option("--base-id", type=click.IntRange(min=1), help="The base that the job loads into, by its id.")
+@click.option("--base-name", help="The base that the job loads into, by its name.")
+@click.option("--format", "file_format", type=click.Choice(["auto", *FORMATS]), help="What the file holds.")
+@click.option("--sheet", metavar="SHEET", help="A workbook's sheet, by name or number; the first when not given.")
+@click.option("--encoding", help="How the file's text is encoded, such as cp1252.")
+@click.option("--delimiter", help="What stands between two cells: one character, or tab.")
+@click.option("--write", "target", type=click.Path(path_type=Path), help="Write the job here (a new file).")
+def init_command(
+    source: str,
+    table: str | None,
+    base_id: int | None,
+    base_name: str | None,
+    file_format: str | None,
+    sheet: str | None,
+    encoding: str | None,
+    delimiter: str | None,
+    target: Path | None,
+) -> None:
+    """Look at a file or a table, guess what its columns are, and draft a job.
+
+    SOURCE is a file, a database URL, or '${NAME}' for a URL in the environment, where one with a password belongs. What
+    was guessed, how surely and by which cells goes to stderr; the job goes to stdout or, with --write, to a new file.
+    What is unsure is in it as a comment.
+    """
+    _check_target(target)
+    base = _name_base(base_id, base_name)
+    given = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
+    said = {key: word for key, word in given.items() if word is not None}
+    is_table = "://" in source or _REFERENCE.fullmatch(source) is not None
+    with _open_table(source, table) if is_table else _open_file(source, table, said) as opened:
+        frame, columns = _read_beginning(opened), own_columns(opened.columns)
+    guesses = guess_fields(frame[list(columns)], system_clock().now().date())
+    _show(guesses, len(frame))
+    path = target if target is not None else Path("job.yaml")
+    place = _place_table(source, table) if is_table else _place_file(source, path.absolute().parent, said)
+    name = path.stem if target is not None else table or Path(source).stem
+    used = {column for guess in guesses if guess.sureness != "unsure" for column in guess.rule.columns}
+    unmapped = [column for column in columns if column not in used]
+    _hand_over(draft_job(name, path.name, place, base, _choose_identity(guesses), guesses, unmapped), target)
+
+
+def _check_target(target: Path | None) -> None:
+    if target is None:
+        return
+    if target.exists() or not target.absolute().parent.is_dir():
+        raise ConfigurationError(f"--write {target}: name a new file, in a folder that exists; nothing is overwritten")
+    if target.suffix not in (".yaml", ".yml"):
+        raise ConfigurationError(f"--write {target}: a job file's name ends in .yaml")
+
+
+def _open_file(source: str, table: str | None, said: Mapping[str, str]) -> Source:
+    if table is not None:
+        raise ConfigurationError("--table is for a database, and SOURCE is a file")
+    if source == STANDARD_INPUT:
+        raise ConfigurationError("a job reads its source again and again: name a file, not standard input")
+    return open_as(source, check_format(said))
+
+
+def _open_table(source: str, table: str | None) -> Source:
+    found = _REFERENCE.fullmatch(source)
+    if found is None and _PASSWORD.search(source):
+        raise ConfigurationError(
+            "SOURCE holds a password, which would show in process lists and stand in the job: put the URL into the "
+            "environment, and write its name as SOURCE, such as '${CRM_URL}'"
+        )
+    if found is not None and found[1] not in os.environ:
+        raise ConfigurationError(f"{source} is not set in the environment; set {found[1]} and run again")
+    if table is None:
+        raise ConfigurationError("name the table of the database: --table NAME")
+    return open_sql(os.environ[found[1]] if found is not None else source, table=table)
+
+
+def _read_beginning(source: Source) -> pd.DataFrame:
+    """Up to a thousand rows; those that cannot be read as rows are left out."""
+    for chunk in source.chunks():
+        if len(chunk.frame):
+            return chunk.frame.head(_ROWS)
+    raise ConfigurationError(f"{source.name} has no rows: there is nothing to guess from")
+
+
+def _place_file(source: str, folder: Path, said: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The keys of `source`, the path relative to the job's folder if it is in there."""
+    path = Path(source).absolute()
+    shown = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+    return [("file", ""), ("path", shown), *said.items()]
+
+
+def _place_table(source: str, table: str | None) -> list[tuple[str, str]]:
+    return [("sql", ""), ("url", source), ("table", table or "")]
+
+
+def _name_base(base_id: int | None, base_name: str | None) -> tuple[str, str]:
+    if (base_id is None) == (base_name is None):
+        raise ConfigurationError("name the base that the job loads into: either --base-id N or --base-name NAME")
+    return ("id", str(base_id)) if base_id is not None else ("name", base_name or "")
+
+
+def _choose_identity(guesses: Sequence[GuessedField]) -> str:
+    sure = {guess.name for guess in guesses if guess.sureness != "unsure"}
+    for identity in IDENTITIES:
+        if identity in sure:
+            return identity
+    raise ConfigurationError(
+        "no column looks like email addresses or client_user_ids, by which subscribers are told apart: there is no job "
+        "to be drafted"
+    )
+
+
+def _show(guesses: Sequence[GuessedField], rows: int) -> None:
+    table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {rows:,} rows")
+    for guess in guesses:
+        samples = "\n".join(show_value(sample, _SHOWN) for sample in guess.samples)
+        sureness = Text(guess.sureness, style=_STYLES[guess.sureness])
+        table.add_row(guess.name, Text(write_rule(guess.rule)), sureness, Text(guess.reason), Text(samples))
+    Console(stderr=True).print(table)
+
+
+def _hand_over(text: str, target: Path | None) -> None:
+    """The job on stdout, or in its file, where it is loaded once to see that it can be."""
+    if target is None:
+        click.echo(text, nl=False)
+        return
+    with target.open("x", encoding="utf-8") as file:
+        file.write(text)
+    load_job(target, os.environ)
+    click.echo(f"connector: wrote {target}; try it: connector validate {target}", err=True)

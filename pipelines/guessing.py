@@ -1,0 +1,200 @@
+"""What a source's columns seem to mean, by their headers and by the cells of its first rows. Pure.
+
+A guess is tried: its rule is applied and validated, and what share of the cells passes says how sure it is.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+
+import pandas as pd
+
+from connector.mapping import ColumnRule, FieldMapping, Part, apply_mapping, guess_mapping
+from connector.mapping.headers import normalise_header
+from connector.validation import Rules, validate_rows
+
+_SURE, _LIKELY, _UNSURE = 0.95, 0.8, 0.5  # shares of cells that fit: a real file has a few wrong ones
+_ADULT_YEARS = 14  # dates of other things, such as of signing up, are later than that
+_SAMPLES = 3
+
+_DATE_FORMS = (
+    "%Y-%m-%d", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y%m%d",
+    "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y",
+)  # fmt: skip
+_BIRTH_HEADERS = frozenset({"dob", "birth", "bday", "born", "geburtsdatum", "geburtstag", "geboortedatum", "naissance"})
+_NAME_HEADERS = frozenset({"name", "fullname", "displayname", "contactname", "customername", "naam", "nom", "nombre"})
+_GENDER_HEADERS = frozenset({"sex", "gender", "geschlecht", "geslacht", "sexe", "sexo"})
+_COUNTRY_HEADERS = frozenset({"country", "countryname", "land", "pays", "pais", "nation"})
+_GENDERS = {
+    **dict.fromkeys(("m", "male", "man", "mann", "männlich", "homme", "hombre"), "male"),
+    **dict.fromkeys(("f", "female", "w", "woman", "frau", "weiblich", "v", "vrouw", "femme", "mujer"), "female"),
+}
+_SPANISH = "h"  # hombre, beside which m is mujer
+_PARTS: tuple[Part, Part] = ("start", "last")
+_PHONE = r"^[+0(][0-9 ()./-]{6,24}$"
+_PHONE_HEADER = re.compile(r"phone|^tel|telef|mobil|handy|gsm|cell")
+_DATED = r"^(?=(?:\D*\d){5})[\w ,./:T-]{8,25}$"
+_WORDS = r"^[^\d@]{2,60}$"
+
+
+@dataclass(frozen=True, slots=True)
+class GuessedField:
+    """One field: its rule, `sureness` (sure, likely, unsure) and why, and some cells that it was judged by."""
+
+    name: str
+    rule: ColumnRule
+    sureness: str
+    reason: str
+    samples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Of the cells that hold something (`filled`), how many fit."""
+
+    fitting: int
+    filled: int
+
+    @property
+    def part(self) -> float:
+        """From 0 to 1; 1 where no cell holds anything."""
+        return self.fitting / self.filled if self.filled else 1.0
+
+
+def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
+    """Guess from a chunk's frame (text columns); what is unsure is among the guesses, and says so."""
+    columns = [str(column) for column in frame.columns]
+    by_header = guess_mapping(columns).mapping.rules
+    guesses = {name: _judge(frame, name, rule, "its header", today) for name, rule in by_header.items()}
+    for guess in list(_guess_by_contents(frame, columns, guesses, today)):
+        if guess.name not in guesses or guesses[guess.name].sureness == "unsure":
+            guesses[guess.name] = guess
+    ordered = [guesses[name] for name in FieldMapping({each.name: each.rule for each in guesses.values()}).rules]
+    return tuple(ordered)
+
+
+def measure(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> Share:
+    """How many of the cells that a rule makes would be valid in the field `name`."""
+    alone: dict[str, ColumnRule] = {} if name == "email" else {"email": ColumnRule(value="nobody@example.com")}
+    mapped = apply_mapping(frame, FieldMapping({**alone, name: rule}))
+    filled = mapped.frame[name].notna().to_numpy()
+    faults = validate_rows(mapped.frame, Rules(), today=today, known=mapped.faults).faults
+    wrong = {fault.position for fault in faults if fault.field == name and filled[fault.position]}
+    return Share(int(filled.sum()) - len(wrong), int(filled.sum()))
+
+
+def _judge(frame: pd.DataFrame, name: str, rule: ColumnRule, by: str, today: date) -> GuessedField:
+    """A guess with its rule made to fit the cells, as sure as they let it be."""
+    rule, doubt = _refine(frame, name, rule, today)
+    share = measure(frame, name, rule, today)
+    told = f"{share.fitting} of {share.filled} cells fit" if share.filled else "no cell holds anything"
+    sureness = "sure" if share.part >= _SURE else "likely" if share.part >= _UNSURE else "unsure"
+    if doubt:
+        sureness, told = "unsure", f"{told}; {doubt}"
+    return GuessedField(name, rule, sureness, f"by {by}; {told}", _pick_samples(frame, rule))
+
+
+def _refine(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> tuple[ColumnRule, str]:
+    """The rule with what the cells tell of how they are written, and a doubt about it ("" for none)."""
+    if rule.column is None or rule.split_at is not None:
+        return rule, ""
+    cells = frame[rule.column].dropna().str.strip()
+    if name == "gender":
+        return _refine_genders(rule, sorted(set(cells)))
+    if name == "tags" and rule.split is None:
+        counts = {sign: int(cells.str.contains(sign, regex=False).sum()) for sign in (",", "|", ";")}
+        best = max(counts, key=lambda sign: counts[sign])
+        return (replace(rule, split=best) if best != "," else rule), ""
+    if name == "birthday":
+        return _refine_dates(frame, rule, today)
+    return rule, ""
+
+
+def _refine_genders(rule: ColumnRule, words: Sequence[str]) -> tuple[ColumnRule, str]:
+    values = {word: _GENDERS[word.lower()] for word in words if word.lower() in _GENDERS}
+    foreign = {word: meaning for word, meaning in values.items() if word.lower() != meaning}
+    doubt = "m may be mujer or male: say which" if _SPANISH in {word.lower() for word in words} else ""
+    return (replace(rule, values=foreign) if foreign else rule), doubt
+
+
+def _refine_dates(frame: pd.DataFrame, rule: ColumnRule, today: date) -> tuple[ColumnRule, str]:
+    rules = [rule if form == "%Y-%m-%d" else replace(rule, format=(form,)) for form in _DATE_FORMS]
+    shares = [measure(frame, "birthday", each, today).fitting for each in rules]
+    best = max(shares)
+    fitting = [each for each, share in zip(rules, shares, strict=True) if share == best]
+    if best and len({_read_dates(frame, each) for each in fitting}) > 1:
+        ways = " and ".join(each.format[0] if each.format else _DATE_FORMS[0] for each in fitting)
+        return fitting[0], f"{ways} fit alike: say which"
+    return fitting[0], ""
+
+
+def _read_dates(frame: pd.DataFrame, rule: ColumnRule) -> tuple[str, ...]:
+    return tuple(apply_mapping(frame, FieldMapping({"birthday": rule})).frame["birthday"].fillna(""))
+
+
+def _guess_by_contents(
+    frame: pd.DataFrame, columns: Sequence[str], guesses: Mapping[str, GuessedField], today: date
+) -> Iterator[GuessedField]:
+    """Fields that no header gave, out of columns that no header explained."""
+    used = {column for guess in guesses.values() for column in guess.rule.columns}
+    for column in (column for column in columns if column not in used):
+        header, rule = normalise_header(column), ColumnRule(column=column)
+        cells = frame[column].dropna().str.strip()
+        cells = cells[cells != ""]
+        if not len(cells):
+            continue
+        if header in _NAME_HEADERS and not {"first_name", "last_name"} & set(guesses):
+            if cells.str.contains(" ", regex=False).mean() >= _UNSURE:
+                yield from _guess_names(frame, column, today)
+        elif _are_mostly(cells, "@") and measure(frame, "email", rule, today).part >= _LIKELY:
+            yield _as_likely(_judge(frame, "email", rule, "its cells", today))
+        elif header in _GENDER_HEADERS or set(cells.str.lower()) in ({"m", "f"}, {"male", "female"}):
+            yield _as_likely(_judge(frame, "gender", rule, "its cells", today))
+        elif _are_mostly(cells, _DATED) and (birth := _guess_birthday(frame, column, header, today)) is not None:
+            yield birth
+        elif _are_mostly(cells, _PHONE):
+            guess = _as_likely(_judge(frame, "phone", rule, "its cells", today))
+            is_known = _PHONE_HEADER.search(header) is not None or cells.str.startswith("+").mean() >= _UNSURE
+            yield guess if is_known else replace(guess, sureness="unsure")  # a customer's number, a zip
+        elif _are_mostly(cells, _WORDS):
+            share = measure(frame, "address_country", rule, today).part
+            if share >= (_UNSURE if header in _COUNTRY_HEADERS else _LIKELY):
+                guess = _as_likely(_judge(frame, "address_country", rule, "its cells", today))
+                yield guess if header in _COUNTRY_HEADERS else replace(guess, sureness="unsure")  # a language, a state
+
+
+def _are_mostly(cells: "pd.Series[str]", pattern: str) -> bool:
+    """Whether a column is worth a trial: validating one takes 30 ms."""
+    return bool(cells.str.contains(pattern, regex=True).mean() >= _LIKELY)
+
+
+def _guess_names(frame: pd.DataFrame, column: str, today: date) -> Iterator[GuessedField]:
+    """One column with a whole name: all but its last word, and that."""
+    first, last = (ColumnRule(column=column, split_at=" ", part=part) for part in _PARTS)
+    yield _as_likely(_judge(frame, "first_name", first, "its cells", today))
+    yield _as_likely(_judge(frame, "last_name", last, "its cells", today))
+
+
+def _guess_birthday(frame: pd.DataFrame, column: str, header: str, today: date) -> GuessedField | None:
+    """Dates that are those of people, or whose header says so; without that header they stay unsure."""
+    guess = _judge(frame, "birthday", ColumnRule(column=column), "its cells", today)
+    share = measure(frame, "birthday", guess.rule, today)
+    if share.part < _LIKELY:
+        return None
+    if header in _BIRTH_HEADERS:
+        return _as_likely(guess)
+    then = today.replace(year=today.year - _ADULT_YEARS, day=1)
+    return replace(guess, sureness="unsure") if measure(frame, "birthday", guess.rule, then).part >= _SURE else None
+
+
+def _as_likely(guess: GuessedField) -> GuessedField:
+    """What cells alone show is never sure."""
+    return replace(guess, sureness="likely") if guess.sureness == "sure" else guess
+
+
+def _pick_samples(frame: pd.DataFrame, rule: ColumnRule) -> tuple[str, ...]:
+    """Some different cells, as they came."""
+    (column,) = rule.columns
+    cells = frame[column].dropna()
+    return tuple(str(cell) for cell in cells[cells.str.strip() != ""].drop_duplicates().head(_SAMPLES))

@@ -1,0 +1,63 @@
+"""The JSON Schema of a job file, from the models, so that an editor completes and checks it as it is written.
+
+It accepts every job that can be loaded; what only the whole job shows (a column that is not there) it does not know.
+"""
+
+from typing import Any
+
+from connector.fields import SENT
+from pipelines.jobs.models import Job
+
+_SHORT = ("FieldRule", "PhoneForm")
+"""Models that may be written as one text."""
+
+_FILLED_IN = {"type": "string", "pattern": r"\$\{"}
+_SCALARS: dict[str, dict[str, Any]] = {
+    # a scalar of a job file is the text that was written, whatever an editor takes it for
+    "string": {"type": ["string", "number", "boolean", "null"]},
+    "integer": {"type": ["integer", "string"], "pattern": r"^\s*[0-9]+\s*$|\$\{"},
+    "number": {"type": ["number", "string"], "pattern": r"^\s*[0-9.]+\s*$|\$\{"},
+    "boolean": {"type": ["boolean", "integer", "string"], "pattern": r"^(?:[Tt]rue|[Ff]alse|[Yy]es|[Nn]o|[01])$|\$\{"},
+}
+
+
+def build_schema() -> dict[str, Any]:
+    """The schema (draft 2020-12) as plain JSON values."""
+    schema = Job.model_json_schema(by_alias=True)
+    definitions = schema["$defs"]
+    rule, subscriber = definitions["FieldRule"]["properties"], definitions["JobSubscriber"]["properties"]
+    rule["format"] = {"anyOf": [{"type": "string"}, rule["format"]], "description": rule["format"]["description"]}
+    subscriber["fields"] = {
+        "description": subscriber["fields"]["description"],
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {field.name: {"$ref": "#/$defs/FieldRule", "description": field.rule} for field in SENT},
+    }
+    subscriber["required"]["items"] = {"enum": [field.name for field in SENT]}
+    loosened: dict[str, Any] = _loosen(schema)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **loosened, "title": "A job of connector"}
+
+
+def _loosen(node: Any) -> Any:
+    """The same with every scalar in all the ways it may be written: as text, by `${NAME}`, as the short form."""
+    if isinstance(node, list):
+        return [_loosen(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    loosened = {key: value if _is_value(key, value) else _loosen(value) for key, value in node.items()}
+    if "enum" in node or "const" in node:
+        return {"anyOf": [loosened, _FILLED_IN], **_keep(node)}
+    if str(node.get("$ref", "")).rpartition("/")[2] in _SHORT:
+        return {"anyOf": [{"type": "string"}, {"$ref": node["$ref"]}], **_keep(node)}
+    if isinstance(node.get("type"), str):
+        loosened |= _SCALARS.get(node["type"], {})
+    return loosened
+
+
+def _is_value(key: str, content: Any) -> bool:
+    """Whether it is a value of the job's, and no schema (a key of a job may be named `default`, too)."""
+    return key in ("default", "enum") and not isinstance(content, dict)
+
+
+def _keep(node: dict[str, Any]) -> dict[str, Any]:
+    return {key: node[key] for key in ("description", "default") if key in node}

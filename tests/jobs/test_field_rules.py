@@ -1,0 +1,87 @@
+"""Rules of `subscriber.fields` that make no sense are refused, each with its key, before anything is read."""
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from connector.errors import ConfigurationError
+from pipelines.jobs import load_job
+from pipelines.jobs.conversion import build_mapping
+
+JOB = """\
+job: x
+source: {file: {path: people.csv}}
+subscriber:
+  base: {id: 7}
+  fields:
+    email: mail
+"""
+
+TEXT_FAULTS = [  # (the rule of first_name, words of the one fault)
+    ("{}", "needs exactly one of column, value, join and template"),
+    ("{column: a, value: b}", "needs exactly one of column, value, join and template"),
+    ("{join: {columns: [a, b]}, column: c}", "needs exactly one of column, value, join and template"),
+    ("{value: a, values: {a: b}}", "beside value there is no cell to read: leave out values"),
+    ("{value: a, case: upper, default: b}", "beside value there is no cell to read: leave out case and default"),
+    ("{value: a, trim: false}", "beside value there is no cell to read: leave out trim"),
+    ("{column: a, trim: perhaps}", "first_name.trim: must be true or false, not 'perhaps'"),
+    ("{column: a, part: rest}", "split_at says where a cell is cut and part which part is taken: give both"),
+    ("{column: a, split_at: ' '}", "split_at says where a cell is cut and part which part is taken: give both"),
+    ("{column: a, split_at: ' ', part: 2}", "first_name.part: must be first, rest, start or last, not '2'"),
+    ("{column: a, split_at: '', part: first}", "first_name.split_at: must be text"),
+    ("{column: a, case: camel}", "first_name.case: must be lower, upper or title, not 'camel'"),
+    ("{column: a, values: {'': b}, default: c}", "both say what becomes of an empty cell: keep one of them"),
+    ("{column: a, default: ''}", "first_name.default: must be text"),
+    ("{column: a, values: {a: \"\\ud800\"}}", "one text holds half a character"),
+    ("{join: {columns: [a]}}", "join needs two columns or more; one alone is written as column"),
+    ("{join: {columns: a}}", "first_name.join.columns: must be a list"),
+    ("{join: {with: ' '}}", "first_name.join.columns: is missing"),
+    ("{join: {columns: [a, b], by: ' '}}", "first_name.join.by: there is no such key. Allowed here: columns, with"),
+    ("{column: a, split: ','}", "split is for tags; to take a part of a cell write split_at and part"),
+    ("{column: a, format: ['%Y-%m-%d', '%d/%m']}", "format must give year, month and day, such as %d/%m/%Y"),
+    ("{column: a, e164: DE}", "first_name: e164 is for phone"),
+    ("{template: '{{ a'}", "the template cannot be read: "),
+    ("{template: '{{ a.b }}'}", "the template asks for an attribute, .b; a column of any name is had by row["),
+]  # fmt: skip
+
+PLACE_FAULTS = [  # (the fields, words of the one fault)
+    ("email: {column: e, default: a@x.com}", "email: subscribers are told apart by it, so that one default for many"),
+    ("email: {value: a@x.com}", "email: subscribers are told apart by it, so that one value for many"),
+    ("email: {column: e, trim: false}", "email: trim: false is for texts, and would only spoil this field"),
+    ("email: e\n    tags: {column: t, trim: false}", "tags: trim: false is for texts"),
+    ("email: e\n    phone: {column: t, e164: Germany}", "phone.e164.region: must be two letters, such as DE"),
+    ("email: e\n    phone: {column: t, e164: {region: DE, otherwise: drop}}", "otherwise: must be reject or keep, not"),
+]
+
+
+def refuse(folder: Path, text: str) -> str:
+    path = folder / "job.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        load_job(path, {})
+    assert "faults" not in str(caught.value)  # one fault makes one line
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("rule", "words"), TEXT_FAULTS, ids=[rule for rule, _ in TEXT_FAULTS])
+def test_a_rule_that_makes_no_sense_is_refused(tmp_path: Path, rule: str, words: str) -> None:
+    assert words in refuse(tmp_path, f"{JOB}    first_name: {rule}\n")
+
+
+@pytest.mark.parametrize(("fields", "words"), PLACE_FAULTS, ids=[words for _, words in PLACE_FAULTS])
+def test_a_rule_that_does_not_fit_its_field_is_refused(tmp_path: Path, fields: str, words: str) -> None:
+    assert words in refuse(tmp_path, JOB.replace("email: mail", fields))
+
+
+def test_the_readmes_rules_are_rules(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (fields,) = re.findall(r"```yaml\n(fields:.*?)```", readme, re.DOTALL)
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB.partition("  fields:")[0] + textwrap.indent(fields, "  "), encoding="utf-8")
+    subscriber = load_job(path, {}).subscriber
+    assert subscriber is not None
+    mapping = build_mapping(subscriber)
+    assert mapping is not None
+    assert {"name", "street", "first", "Last Name"} <= set(mapping.columns)

@@ -1,0 +1,64 @@
+"""A drafted job says what was guessed, in YAML that reads back as it was meant."""
+
+from datetime import date
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from connector.mapping import ColumnRule, FieldMapping
+from pipelines.drafting import draft_job
+from pipelines.guessing import GuessedField, guess_fields
+from pipelines.jobs import load_job
+from pipelines.jobs.conversion import build_mapping
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+PARTS = st.sampled_from(["first", "rest", "start", "last"])
+RULES = (
+    st.builds(ColumnRule, column=TEXT, is_apostrophe_dropped=st.booleans(), split_at=st.none(), part=st.none())
+    | st.builds(ColumnRule, column=TEXT, values=st.none() | st.dictionaries(TEXT, TEXT, min_size=1, max_size=3))
+    | st.builds(ColumnRule, column=TEXT, split_at=TEXT, part=PARTS)
+)
+
+
+def draft(guesses: list[GuessedField], unmapped: list[str], name: str = "x") -> str:
+    source = [("file", ""), ("path", "a.csv")]
+    return draft_job(name, "job.yaml", source, ("id", "7"), "email", guesses, unmapped)
+
+
+def load(text: str) -> FieldMapping:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "job.yaml"
+        path.write_text(text, encoding="utf-8")
+        subscriber = load_job(path, {}).subscriber
+    assert subscriber is not None
+    mapping = build_mapping(subscriber)
+    assert mapping is not None
+    return mapping
+
+
+@example("${A}", ColumnRule(column="null", split_at="\\", part="rest"), '"', ["#", "a: b", "\x85\u2028\x7f"])
+@settings(deadline=None, max_examples=50)  # a shared machine keeps none; each writes and reads a file
+@given(TEXT, RULES, TEXT, st.lists(TEXT, max_size=2))
+def test_whatever_headers_hold_the_job_reads_back(email: str, rule: ColumnRule, tag: str, unmapped: list[str]) -> None:
+    rules = {
+        "email": ColumnRule(column=email),
+        "first_name": rule,
+        "tags": ColumnRule(column=tag, split="|"),
+        "birthday": ColumnRule(column=tag, format=("%d.%m.%Y",)),
+    }
+    guesses = [GuessedField(name, each, "likely", "by its header", ("secret",)) for name, each in rules.items()]
+    text = draft(guesses, unmapped)
+    assert load(text) == FieldMapping(rules)
+    assert "secret" not in text
+
+
+def test_what_is_unsure_is_a_comment_and_no_cell_is_in_it() -> None:
+    frame = pd.DataFrame({"email": ["ann@x.org"], "Birthday": ["02/03/1990"], "Phone": ["+49 30 1234567"]}, dtype="str")
+    text = draft(list(guess_fields(frame, date(2026, 11, 21))), ["Birthday"])
+    assert list(load(text).rules) == ["email", "phone"]
+    assert '# birthday: {column: Birthday, format: "%d/%m/%Y"}  # unsure: by its header; 1 of 1 cells fit; ' in text
+    assert '"%d/%m/%Y"' in text
+    assert not any(cell in text for cell in ("ann@", "02/03", "1234567"))

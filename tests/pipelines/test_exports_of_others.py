@@ -1,0 +1,72 @@
+"""Exports of other programs come in as they are: their headers mapped without a flag, their cells read their way."""
+
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from connector.extract import open_csv
+from connector.mapping import apply_mapping, guess_mapping
+from connector.validation import Rules, validate_rows
+from tests.pipelines.conftest import Connector
+
+SAMPLES = sorted((Path(__file__).parents[1] / "mapping" / "samples").glob("*.csv"))
+TODAY = date(2026, 11, 21)
+
+HOME = {"address_country": "NL", "address_city": "Utrecht", "address_zip": 3511}
+STREET = HOME | {"address_line1": "Oudegracht 1"}
+# Of Zoë, the first person of each file, what is more than her names and address.
+EXPECTED: dict[str, Mapping[str, object]] = {
+    "brevo": {"phone": "31612345678", "client_user_id": "A-7", "birthday": "1990-02-28"},
+    "google_contacts": STREET
+    | {"phone": "+31 6 12345678", "tags": ["Friends", "* myContacts"], "birthday": "1990-02-28"},
+    "google_contacts_old": {"phone": "+31 6 12345678", "tags": ["* myContacts", "Friends"], "address_country": "NL"}
+    | {"birthday": "1990-02-28"},
+    "hubspot": STREET
+    | {"phone": "+31612345678", "client_user_id": "51", "address_state": "UT", "birthday": "1990-02-28"},
+    "klaviyo": STREET
+    | {"phone": "+31612345678", "client_user_id": "A-7", "address_state": "UT", "address_line2": "2nd floor"},
+    "mailchimp": {"phone": "+31 6 12345678", "tags": ["VIP", "Paris, France"]}
+    | {"address_line1": "Oudegracht 1  Utrecht 3511"},
+    "salesforce_data_loader": STREET | {"phone": "(030) 123 4567", "birthday": "1990-02-28"},
+    "salesforce_report": STREET | {"phone": "(030) 123 4567", "client_user_id": "0035g00000AbCdE"},
+    "shopify": STREET
+    | {"is_active": True, "phone": "+31612345678", "tags": ["vip", "newsletter"], "client_user_id": "6208"}
+    | {"address_state": "UT"},
+    "shopify_old": STREET | {"is_active": False, "phone": "+31612345678", "tags": ["vip"], "address_state": "Utrecht"},
+    "woocommerce_analytics": HOME | {"address_state": "UT"},
+    "woocommerce_export": STREET | {"phone": "0301234567", "client_user_id": "17", "address_state": "UT"},
+}
+
+
+def read_people(path: Path) -> list[dict[str, object]]:
+    """Everybody in the file, as an import without a flag would send them; nobody may be invalid."""
+    people: list[dict[str, object]] = []
+    with open_csv(path) as source:
+        mapping = guess_mapping(source.columns).mapping
+        for chunk in source.chunks():
+            mapped = apply_mapping(chunk.frame, mapping)
+            validated = validate_rows(mapped.frame, Rules(), today=TODAY, known=mapped.faults)
+            assert (validated.faults, chunk.malformed) == ((), ())
+            rows = validated.subscribers.astype(object).where(validated.subscribers.notna(), None)
+            people += [{str(k): v for k, v in row.items() if v is not None} for row in rows.to_dict("records")]
+    return people
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_a_file_is_read_the_way_its_program_writes(path: Path) -> None:
+    zoe, bo = read_people(path)
+    names = {} if path.stem == "woocommerce_analytics" else {"first_name": "Zoë", "last_name": "Vos"}
+    plain = {name: list(value) if name == "tags" else value for name, value in zoe.items()}  # type: ignore[call-overload] # tags are a list
+    assert plain == {"email": "zoe@example.com", **names, **EXPECTED[path.stem]}
+    assert bo["email"] == "bo@example.com"
+
+
+def test_every_program_has_a_sample() -> None:
+    assert {path.stem for path in SAMPLES} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_a_file_is_imported_without_a_flag(connector: Connector, path: Path) -> None:
+    assert connector.import_file(path).rows == {"read": 2, "created": 2}

@@ -1,0 +1,95 @@
+"""What columns mean, by headers and cells: what is sure, what is likely, and what is left to a person."""
+
+from datetime import date
+
+import pandas as pd
+import pytest
+
+from connector.mapping import ColumnRule
+from pipelines.guessing import GuessedField, guess_fields
+
+TODAY = date(2026, 11, 21)
+EMAILS = ["ann@x.org", "bo@x.org", "cy@x.org", "di@x.org"]
+
+
+def guess(**columns: list[str]) -> dict[str, GuessedField]:
+    frame = pd.DataFrame({name.replace("_", " "): pd.Series(cells, dtype="str") for name, cells in columns.items()})
+    return {each.name: each for each in guess_fields(frame, TODAY)}
+
+
+def guess_one(header: str, cells: list[str]) -> GuessedField | None:
+    """The one guess about a column beside one of addresses."""
+    found = guess(email=(EMAILS * len(cells))[: len(cells)], **{header: cells})
+    return next((each for name, each in found.items() if name != "email"), None)
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "name", "rule", "sureness"),
+    [
+        ("First Name", ["Ann", "Bo"], "first_name", {}, "sure"),
+        ("Phone", ["", ""], "phone", {}, "sure"),
+        ("Tags", ["a|b", "c|d", "e,f|g"], "tags", {"split": "|"}, "sure"),
+        ("Tags", ["a,b", "c"], "tags", {}, "sure"),
+        ("Gender", ["M", "F", ""], "gender", {"values": {"M": "male", "F": "female"}}, "sure"),
+        ("Gender", ["male", "Female"], "gender", {}, "sure"),
+        ("Gender", ["m", "f", "?"], "gender", {"values": {"m": "male", "f": "female"}}, "likely"),
+        ("Sexo", ["H", "M"], "gender", {"values": {"M": "male"}}, "unsure"),
+        ("Geslacht", ["V", "M"], "gender", {"values": {"V": "female", "M": "male"}}, "likely"),
+        ("x", ["m", "f"], "gender", {"values": {"m": "male", "f": "female"}}, "likely"),
+        ("Birthday", ["1990-01-31"], "birthday", {}, "sure"),
+        ("Birthday", ["31.01.1990", "1.2.1985"], "birthday", {"format": ("%d.%m.%Y",)}, "sure"),
+        ("Birthday", ["01/31/1990", "02/03/1985"], "birthday", {"format": ("%m/%d/%Y",)}, "sure"),
+        ("Birthday", ["02/03/1985", "04/05/1986"], "birthday", {"format": ("%d/%m/%Y",)}, "unsure"),
+        ("Birthday", ["May 5, 1985"], "birthday", {"format": ("%b %d, %Y",)}, "sure"),
+        ("Birthday", ["02/28", "03/01"], "birthday", {}, "unsure"),
+        ("dob", ["31-01-1990"], "birthday", {"format": ("%d-%m-%Y",)}, "likely"),
+        ("x", ["1990-01-31", "1970-12-01"], "birthday", {}, "unsure"),
+        ("Land", ["Germany", "NL", "Duitsland"], "address_country", {}, "likely"),
+        ("lang", ["de", "nl"], "address_country", {}, "unsure"),
+        ("tel", ["030 1234567", "(030) 765-4321"], "phone", {}, "likely"),
+        ("x", ["+49 30 1234567", "030 7654321"], "phone", {}, "likely"),
+        ("x", ["0012345", "0012346"], "phone", {}, "unsure"),
+    ],
+)  # fmt: skip
+def test_a_column(header: str, cells: list[str], name: str, rule: dict[str, object], sureness: str) -> None:
+    found = guess_one(header, cells)
+    assert found is not None
+    assert (found.name, found.sureness) == (name, sureness)
+    assert found.rule == ColumnRule(column=header, **rule)  # type: ignore[arg-type] # as it is written above
+
+
+@pytest.mark.parametrize(
+    ("header", "cells"),
+    [
+        ("created", ["2024-01-02", "2025-03-04"]),
+        ("note", ["she called", "no answer"]),
+        ("total", ["12.50", "0"]),
+        ("id", ["0035g", "0036h"]),
+        ("name", ["ann", "bo"]),
+        ("empty", ["", ""]),
+    ],
+)
+def test_a_column_of_something_else_is_no_field(header: str, cells: list[str]) -> None:
+    assert guess_one(header, cells) is None
+
+
+def test_addresses_are_found_under_any_header() -> None:
+    found = guess(Kontakt=[*EMAILS, "none"], Plan=["a"] * 5)
+    assert list(found) == ["email"]
+    assert (found["email"].rule.column, found["email"].sureness) == ("Kontakt", "likely")
+    assert found["email"].reason == "by its cells; 4 of 5 cells fit"
+    assert found["email"].samples == tuple(EMAILS[:3])
+
+
+def test_a_header_that_its_cells_belie_gives_way_to_cells() -> None:
+    found = guess(Email=["yes", "no", "yes", "no"], Kontakt=EMAILS)
+    assert (found["email"].rule.column, found["email"].sureness) == ("Kontakt", "likely")
+    assert guess(Email=["yes", "no"])["email"].sureness == "unsure"
+
+
+def test_a_whole_name_is_cut_at_its_last_blank_unless_there_are_parts_of_it_already() -> None:
+    cells = ["Ann Mary Lee", "Bo Vos", "Cher"]
+    found = guess(email=EMAILS[:3], Name=cells)
+    assert found["first_name"].rule == ColumnRule(column="Name", split_at=" ", part="start")
+    assert found["last_name"].rule == ColumnRule(column="Name", split_at=" ", part="last")
+    assert "last_name" not in guess(email=EMAILS[:3], Name=cells, First_Name=["a", "b", "c"])

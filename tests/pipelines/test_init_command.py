@@ -1,0 +1,102 @@
+"""`connector init`: a look at a file or a table becomes a job that runs."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from connector.extract import open_csv
+from connector.mapping import guess_mapping
+from pipelines.jobs import load_job
+from pipelines.jobs.conversion import build_mapping
+from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.test_exports_of_others import SAMPLES
+
+PEOPLE = ("Kontakt;Naam;Geslacht;Geboren", "ann@x.org;Ann Mary Lee;V;31-01-1990", "bob@x.org;Bob Vos;M;01-02-1985")
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_an_export_of_another_program_becomes_a_job_that_imports(connector: Connector, path: Path) -> None:
+    ended = connector.run("init", path, "--base-name", "News", "--write", "job.yaml")
+    assert (ended.code, ended.stdout) == (0, ""), ended.stderr
+    synced = connector.run_json("sync", "job.yaml")
+    assert (synced.code, synced.rows) == (0, {"read": 2, "created": 2}), synced.stderr
+    subscriber = load_job(connector.folder / "job.yaml", {}).subscriber
+    assert subscriber is not None
+    mapping = build_mapping(subscriber)
+    assert mapping is not None
+    with open_csv(path) as source:  # what an import by headers does, and a whole name cut in two
+        by_header = guess_mapping(source.columns).mapping.rules
+    assert {name: rule for name, rule in mapping.rules.items() if rule.split_at is None} == dict(by_header)
+
+
+def test_a_file_with_headers_of_its_own_becomes_a_job_that_imports(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", *PEOPLE)
+    ended = connector.run("init", "people.csv", "--base-id", "7", "--write", "job.yaml")
+    assert ended.code == 0
+    assert "likely" in ended.stderr
+    assert "31-01-1990" in ended.stderr  # samples are for the person at the terminal
+    assert "31-01-1990" not in (tmp_path / "job.yaml").read_text(encoding="utf-8")
+    assert connector.run_json("sync", "job.yaml").rows == {"read": 2, "created": 2}
+    stored = [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
+    ann = next(each for each in stored if each["Email"] == "ann@x.org")
+    assert (ann["FirstName"], ann["LastName"], ann["Gender"]) == ("Ann Mary", "Lee", "female")
+
+
+def test_a_table_becomes_a_job_whose_url_stays_in_the_environment(connector: Connector, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
+        database.execute("create table people (mail text, first_name text)")
+        database.execute("insert into people values ('ann@x.org', 'Ann')")
+    environ: dict[str, str | None] = {"CRM_URL": f"sqlite:///{tmp_path}/crm.db"}
+    given = ("${CRM_URL}", "--table", "people", "--base-name", "News", "--write", "job.yaml")
+    assert connector.run("init", *given, environ=environ).code == 0
+    assert 'sql: {url: "${CRM_URL}", table: people}' in (tmp_path / "job.yaml").read_text(encoding="utf-8")
+    assert connector.run_json("sync", "job.yaml", environ=environ).rows == {"read": 1, "created": 1}
+
+
+def test_how_a_file_is_written_goes_into_its_job(connector: Connector, tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "people.csv").write_bytes("email|Prénom\na@x.org|Zoë\n".encode("cp1252"))
+    given = ("--encoding", "cp1252", "--delimiter", "|", "--base-id", "7", "--write", "jobs/people.yaml")
+    assert connector.run("init", "people.csv", *given).code == 0
+    assert connector.run_json("sync", "jobs/people.yaml").rows == {"read": 1, "created": 1}
+    (stored,) = [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
+    assert stored["FirstName"] == "Zoë"
+
+
+def test_without_a_place_to_write_the_job_is_all_that_stdout_holds(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", *PEOPLE)
+    ended = connector.run("init", "people.csv", "--base-id", "7")
+    (tmp_path / "job.yaml").write_text(ended.stdout, encoding="utf-8")
+    assert connector.run_json("validate", "job.yaml").rows == {"read": 2, "valid": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["people.csv"], "name the base"),
+        (["nowhere.csv", "--base-id", "7"], "nowhere.csv"),
+        (["people.csv", "--base-id", "7", "--write", "people.csv"], "nothing is overwritten"),
+        (["people.csv", "--base-id", "7", "--write", "no/job.yaml"], "in a folder that exists"),
+        (["people.csv", "--base-id", "7", "--write", "job.txt"], "ends in .yaml"),
+        (["people.csv", "--base-id", "7", "--table", "people"], "--table is for a database"),
+        (["empty.csv", "--base-id", "7"], "has no rows"),
+        (["other.csv", "--base-id", "7"], "no column looks like email addresses"),
+        (["sqlite:///crm.db", "--base-id", "7"], "--table NAME"),
+        (["${NOWHERE}", "--table", "t", "--base-id", "7"], "set NOWHERE and run again"),
+        (["mysql://ann:hunter2@db/crm", "--table", "t", "--base-id", "7"], "SOURCE holds a password"),
+    ],
+)
+def test_what_cannot_be_drafted_is_told_and_nothing_is_written(
+    connector: Connector, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    write_csv(tmp_path / "people.csv", *PEOPLE)
+    write_csv(tmp_path / "empty.csv", "email")
+    write_csv(tmp_path / "other.csv", "Plan", "gold")
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    ended = connector.run("init", *arguments)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert words in ended.stderr
+    assert "hunter2" not in ended.stderr
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before

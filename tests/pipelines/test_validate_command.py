@@ -1,0 +1,164 @@
+"""`connector validate`: what an import would reject, without a service, a token or a ledger."""
+
+import csv
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, write_csv
+from tests.pipelines.test_rejects_round_trip import BROKEN, write_people
+
+ALONE: dict[str, str | None] = {"CONNECTOR_BASE_URL": None, "CONNECTOR_TOKEN": None}
+"""A machine that knows of no service."""
+
+PEOPLE = (
+    "Email,First Name,Gender,is_active,Zip,Plan",
+    "ann@x.org,Ann,male,yes,1011,a",
+    "bob,Bob,m,yes,1011,b",
+    "cis@x.org,Cis,f,yes,02134,c",
+    "ragged@x.org",
+    "CIS@x.org,Other,m,yes,1011,c",
+    "ANN@x.org,Ann,male,yes,1011,a",
+    "ann@x.org,Ann,female,yes,1011,a",
+)
+
+
+def validate(connector: Connector, *arguments: str | Path) -> Ended:
+    return connector.run_json("validate", *arguments, environ=ALONE)
+
+
+def list_faults(ended: Ended) -> list[tuple[str, str, int, list[tuple[int, str]]]]:
+    return [
+        (
+            each["field"],
+            each["code"],
+            each["rows"],
+            [(example["row"], example["value"]) for example in each["examples"]],
+        )
+        for each in ended.report["faults"]
+    ]
+
+
+def test_every_fault_is_summed_up_with_examples_as_they_came(connector: Connector, tmp_path: Path) -> None:
+    ended = validate(connector, write_csv(tmp_path / "people.csv", *PEOPLE))
+    assert (ended.code, ended.report["status"], ended.report["command"]) == (1, "partial", "validate")
+    assert ended.rows == {"read": 7, "valid": 1, "invalid": 4, "duplicate": 2}
+    assert list_faults(ended) == [
+        ("gender", "gender", 3, [(2, "m"), (3, "f")]),
+        ("", "ragged", 1, [(4, "ragged@x.org")]),
+        ("email", "email", 1, [(2, "bob")]),
+    ]
+    assert ended.report["unmapped_columns"] == ["Plan"]
+    assert (ended.report["rejects_file"], ended.report["job"]) == (None, "people")
+
+
+def test_nothing_is_asked_of_a_service_and_nothing_is_left(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "people.csv", *PEOPLE)
+    connector.run_json("validate", path, "--base-name", "News")
+    assert connector.sandbox.stats()["requests"] == {}
+    assert [each.name for each in tmp_path.iterdir()] == ["people.csv"]
+
+
+def test_it_counts_as_invalid_what_an_import_does_and_rejects_the_same_rows(
+    connector: Connector, tmp_path: Path
+) -> None:
+    path, rejects = write_csv(tmp_path / "people.csv", *PEOPLE), tmp_path / "rejects.csv"
+    ended = validate(connector, path, "--rejects", rejects)
+    assert ended.report["rejects_file"] == str(rejects)
+    assert rejects.stat().st_mode & 0o777 == 0o600
+    imported = connector.import_file(path)
+    assert imported.rows == {"read": 7, "created": 1, "invalid": 4, "duplicate": 2}
+    assert read_rejects(rejects) == read_rejects(Path(imported.report["rejects_file"]))
+    assert len(read_rejects(rejects)) == 5
+
+
+def read_rejects(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return [{k: v for k, v in row.items() if k not in ("_run_id", "_at")} for row in csv.DictReader(file)]
+
+
+def test_a_job_is_validated_with_its_mapping(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path)
+    ended = validate(connector, "job.yaml")
+    assert ended.rows == {"read": 1 + len(BROKEN), "valid": 1, "invalid": len(BROKEN)}
+    faults = {(name, code): examples for name, code, _, examples in list_faults(ended)}
+    assert faults["custom_field1", "template"] == [(7, " | 7")]
+    assert faults["phone", "phone"] == [(4, "call me")]
+    assert faults["birthday", "date"] == [(6, "31-02-1990"), (8, "30-30-1990")]
+    by_file = validate(connector, "people.csv", "--job", "job.yaml")
+    assert list_faults(by_file) == list_faults(ended)
+
+
+def test_a_file_without_a_fault_is_ok(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "people.csv", *PEOPLE[:2])
+    ended = validate(connector, path, "--rejects", tmp_path / "none.csv")
+    assert (ended.code, ended.report["status"], ended.report["faults"]) == (0, "ok", [])
+    assert not (tmp_path / "none.csv").exists()
+    quiet = connector.run("validate", path, "--quiet", environ=ALONE)
+    assert (quiet.code, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+def test_options_mean_what_they_mean_to_an_import(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "people.csv", *PEOPLE)
+    told = validate(connector, path, "--map", "gender=", "--zip", "reject", "--limit", "3", "--inactive")
+    assert list_faults(told) == [("email", "email", 1, [(2, "bob")]), ("address_zip", "zip", 1, [(3, "02134")])]
+    by_key = validate(connector, path, "--identity", "client_user_id", "--map", "client_user_id=Plan")
+    assert by_key.rows["duplicate"] == 2
+    assert "1 zips are no numbers" in "".join(validate(connector, path, "--map", "gender=").report["messages"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere.csv"], "nowhere.csv"),
+        (["people.csv", "--map", "emial=Email"], "Did you mean email?"),
+        (["people.csv", "--map", "email="], "no column is mapped to email"),
+        (["people.csv", "--rejects", "people.csv"], "name a new file"),
+        (["people.csv", "--report", "people.csv"], "name another file"),
+        (["job.yaml", "--identity", "email"], "--job brings its own"),
+        (["job.yaml", "--delimiter", "tab"], "a job says itself how its file is written"),
+        (["export.yaml"], "there is nothing to validate"),
+        (["nowhere.yaml"], "there is no such job file"),
+    ],
+)
+def test_what_cannot_be_validated_is_told_and_stdout_stays_empty(
+    connector: Connector, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    write_csv(tmp_path / "people.csv", *PEOPLE)
+    (tmp_path / "job.yaml").write_text("job: x\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 1}}\n")
+    (tmp_path / "export.yaml").write_text("job: x\nexport: {to: a.csv}\n")
+    ended = validate(connector, *arguments)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert words in ended.stderr
+
+
+def test_a_source_without_rows_or_that_cannot_be_read_to_its_end_is_no_clean_bill(
+    connector: Connector, tmp_path: Path
+) -> None:
+    empty = validate(connector, write_csv(tmp_path / "empty.csv", "email"))
+    assert (empty.code, empty.report["status"], empty.rows) == (3, "aborted", {})
+    assert "has a header and no rows" in empty.report["messages"][0]
+    (tmp_path / "job.yaml").write_text(
+        "job: x\nsource: {sql: {url: 'sqlite:///x.db', query: \"select abs(v) as email from t\"}}\n"
+        "subscriber: {base: {id: 1}}\n"
+    )
+    with sqlite3.connect(tmp_path / "x.db") as database:
+        database.execute("create table t (v integer)")
+        database.executemany("insert into t values (?)", [(1,), (-(2**63),)])  # abs() of the least overflows
+    database.close()
+    broken = validate(connector, "job.yaml")
+    assert (broken.code, broken.report["status"]) == (3, "aborted")
+
+
+def test_a_person_sees_a_table_and_no_escape_of_a_cell_reaches_the_terminal(
+    connector: Connector, tmp_path: Path
+) -> None:
+    path = write_csv(tmp_path / "people.csv", "email,is_active", "\x1b[31mred,yes", "[bold]x[/],yes", f"{'y' * 99},yes")
+    ended = connector.run("validate", path, environ=ALONE)
+    assert ended.code == 1
+    assert "\x1b" not in ended.stdout
+    assert "row 1: \\x1b[31mred" in ended.stdout
+    assert "row 2: [bold]x[/]" in ended.stdout
+    assert f"{'y' * 60}…" in ended.stdout
+    assert "Email is not an email address" in ended.stdout
