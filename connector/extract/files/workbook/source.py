@@ -37,7 +37,7 @@ class ExcelSource:
     def __init__(self, content: Content, sheet: "CalamineSheet", errors: Mapping[int, str]) -> None:
         """`errors` says by row number what is wrong with a cell of that row."""
         self.name, self._content, self._errors = content.name, content, errors
-        self._rows = _read_rows(sheet, errors)
+        self._rows = _read_rows(sheet)
         self._where = f"{self.name}, sheet {sheet.name}"
         self.columns = self._take_header()
 
@@ -157,13 +157,11 @@ def _choose_sheet(workbook: "CalamineWorkbook", sheet: str | None, name: str) ->
     return found
 
 
-def _read_rows(sheet: "CalamineSheet", errors: Mapping[int, str]) -> Iterator[Row]:
-    """Every row, the empty ones above the first cell included; the library leaves out the empty columns before it, and
-    rows at the end with nothing but errors."""
-    left, last = sheet.start[1] if sheet.start else 0, 0
-    for last, cells in enumerate(sheet.iter_rows(), start=1):
-        yield last, [*[""] * left, *cells]
-    yield from ((number, []) for number in sorted(errors) if number > last)
+def _read_rows(sheet: "CalamineSheet") -> Iterator[Row]:
+    """Every row, the empty ones above the first cell included; the library leaves out the empty columns before it."""
+    left = sheet.start[1] if sheet.start else 0
+    for number, cells in enumerate(sheet.iter_rows(), start=1):
+        yield number, [*[""] * left, *cells]
 
 
 def _is_number(cell: object) -> bool:
