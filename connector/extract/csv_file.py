@@ -50,7 +50,7 @@ class CsvSource:
         quote = decide_quote(text)
         chosen = delimiter or told or decide_delimiter(text, quote, is_whole=is_whole)
         titles = count_titles(text, chosen, quote)
-        self._untold = [f"{name}: {titles} titles above its header were left out"] if titles else []
+        self._untold = [f"{name}: titles above its header were left out (lines: {titles})"] if titles else []
         self.columns, rest = self._take_header(head, chosen, quote, titles, is_whole=is_whole)
         self._form = Format(chosen, len(self.columns), stream.encoding, quote)
         self._block_bytes = chunk_bytes or _choose_block(rest)
