@@ -76,7 +76,7 @@ def _read_at_most(source: Source, limit: int | None) -> Iterator[Chunk]:
             continue
         kept = int(np.count_nonzero(chunk.numbers <= limit))
         malformed = tuple(row for row in chunk.malformed if row.number <= limit)
-        yield Chunk(chunk.frame.iloc[:kept], chunk.numbers[:kept], malformed, chunk.name, chunk.messages)
+        yield Chunk(chunk.frame.iloc[:kept], chunk.numbers[:kept], malformed, chunk.name, messages=chunk.messages)
         return
 
 

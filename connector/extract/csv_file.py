@@ -177,7 +177,9 @@ class CsvSource:
             malformed = malformed[len(with_it) :]
             if rows.num_rows or with_it:
                 frame = rows.to_pandas(types_mapper=lambda _: _TEXT)
-                yield Chunk(frame, numbers[start : start + _MOST_ROWS], with_it, self.name, self._take_messages())
+                yield Chunk(
+                    frame, numbers[start : start + _MOST_ROWS], with_it, self.name, messages=self._take_messages()
+                )
 
     def _build_malformed(
         self, block: bytes, records: Records, failures: tuple[Failed, ...], numbers: npt.NDArray[np.int64]
