@@ -50,7 +50,7 @@ class CsvSource:
         quote = decide_quote(text)
         chosen = delimiter or told or decide_delimiter(text, quote, is_whole=is_whole)
         titles = count_titles(text, chosen, quote)
-        self._untold = [f"{name}: {titles} titles above its header were left out"] if titles else []
+        self._untold = [f"{name}: titles above its header were left out (lines: {titles})"] if titles else []
         self.columns, rest = self._take_header(head, chosen, quote, titles, is_whole=is_whole)
         self._form = Format(chosen, len(self.columns), stream.encoding, quote)
         self._block_bytes = chunk_bytes or _choose_block(rest)
@@ -182,7 +182,9 @@ class CsvSource:
             malformed = malformed[len(with_it) :]
             if rows.num_rows or with_it:
                 frame = rows.to_pandas(types_mapper=lambda _: _TEXT)
-                yield Chunk(frame, numbers[start : start + _MOST_ROWS], with_it, self.name, self._take_messages())
+                yield Chunk(
+                    frame, numbers[start : start + _MOST_ROWS], with_it, self.name, messages=self._take_messages()
+                )
 
     def _build_malformed(
         self, block: bytes, records: Records, failures: tuple[Failed, ...], numbers: npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 COLUMNS = ("email", "name", "city")
 ANN, BEN, CEM = ["a@x.org", "Ann Lee", "Graz"], ["b@x.org", "Ben, Jr.", "Linz"], ["c@x.org", 'Cem "C"', "Wels"]
 HEADER = "email,name,city"
-A, B, C = 'a@x.org,Ann Lee,Graz', 'b@x.org,"Ben, Jr.",Linz', 'c@x.org,"Cem ""C""",Wels'  # fmt: skip
+A, B, C = "a@x.org,Ann Lee,Graz", 'b@x.org,"Ben, Jr.",Linz', 'c@x.org,"Cem ""C""",Wels'
 PLAIN = f"{HEADER}\n{A}\n{B}\n{C}\n"
 PEOPLE = [ANN, BEN, CEM]
 
@@ -52,15 +52,23 @@ READ = [
     Case("empty lines between rows", f"{HEADER}\n\n{A}\n\n\n{B}\n   \n{C}\n", PEOPLE),
     Case("empty rows: delimiters alone", f"{HEADER}\n{A}\n,,\n{B}\n{C}\n,,\n", PEOPLE),
     # What stands above
-    Case("preamble", f"Newsletter\nas of today\n{PLAIN}", PEOPLE, says="2 titles above its header were left out"),
-    Case("preamble, then an empty line", f"Newsletter\nas of today\n\n{PLAIN}", PEOPLE, says="2 titles"),
-    Case("preamble filled up with delimiters", f"Newsletter,,\nas of today,,\n{PLAIN}", PEOPLE, says="2 titles"),
-    Case("preamble filled up, then an empty row", f"Newsletter,,\n,,\n{PLAIN}", PEOPLE, says="2 titles"),
+    Case("preamble", f"Newsletter\nas of today\n{PLAIN}", PEOPLE, says="titles above its header were left out"),
+    Case("preamble, then an empty line", f"Newsletter\nas of today\n\n{PLAIN}", PEOPLE, says="(lines: 2)"),
+    Case("preamble filled up with delimiters", f"Newsletter,,\nas of today,,\n{PLAIN}", PEOPLE, says="(lines: 2)"),
+    Case("preamble filled up, then an empty row", f"Newsletter,,\n,,\n{PLAIN}", PEOPLE, says="(lines: 2)"),
     Case(
         "preamble with a delimiter of another kind in it",
         "Members, all\n" + "email;name;city\na@x.org;Ann Lee;Graz\n",
         [ANN],
-        says="1 titles",
+        says="(lines: 1)",
+    ),
+    Case(
+        "preamble, and a row too short",
+        f"Newsletter\n\n{HEADER}\n{A}\nd@x.org\n",
+        [ANN],
+        ((5, "ragged"),),
+        says="(lines: 1)",
+        why="lines are counted from the file's first",
     ),
     Case(
         "preamble of two cells",
@@ -94,7 +102,7 @@ READ = [
     ),
     # What stands below, and between
     Case("footnote", f"{PLAIN}all rights reserved\n", PEOPLE, ((5, "ragged"),), why="by its line, as any short row"),
-    Case("footnote after an empty line", f"{PLAIN}\n3 people\n", PEOPLE, ((6, "ragged"),), why="the same"),
+    Case("footnote, an empty line above", f"{PLAIN}\n3 people\n", PEOPLE, ((6, "ragged"),), why="the same"),
     Case(
         "footnote filled up with delimiters",
         f"{PLAIN}3 people,,\n",
@@ -121,7 +129,6 @@ READ = [
         ((5, "ragged"), (6, "ragged")),
         why="the same",
     ),
-    # Delimiters
     *[
         Case(f"delimiter: {name}", PLAIN.replace(",", sign).replace(f"{sign} Jr.", ", Jr."), PEOPLE)
         for name, sign in (("semicolon", ";"), ("tab", "\t"), ("pipe", "|"))
@@ -274,11 +281,11 @@ READ = [
     ),
     Case(
         "values in several formats",
-        "email,since,sum\na@x.org,2026-11-21,1.50\nb@x.org,21/11/26,\"1,50\"\nc@x.org,46347,1.5E+00\n",
+        'email,since,sum\na@x.org,2026-11-21,1.50\nb@x.org,21/11/26,"1,50"\nc@x.org,46347,1.5E+00\n',
         [["a@x.org", "2026-11-21", "1.50"], ["b@x.org", "21/11/26", "1,50"], ["c@x.org", "46347", "1.5E+00"]],
         columns=("email", "since", "sum"),
     ),
-]  # fmt: skip
+]
 
 REFUSED = [
     ("no content", "", "is empty"),

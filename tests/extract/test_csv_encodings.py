@@ -187,7 +187,7 @@ class Pipe(io.RawIOBase):
 def test_what_comes_through_a_pipe_is_read_alike(kind: tuple[str, str], most: int, size: int) -> None:
     language, encoding = kind
     text = "id,name\n" + "\n".join(f"1,{name}" for name in NAMES[language].split())
-    stream = Utf8Stream(Pipe(text.encode(encoding), most), "auto")  # type: ignore[arg-type] # a raw file reads as well
+    stream = Utf8Stream(Pipe(text.encode(encoding), most), "auto")
     pieces = []
     while piece := stream.read(size):
         pieces.append(piece)
