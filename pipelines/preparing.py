@@ -73,7 +73,6 @@ def _find_suppressed(suppression: Suppression | None, valid: pd.DataFrame, ident
 def _read_at_most(source: Source, limit: int | None) -> Iterator[Chunk]:
     left = limit
     for chunk in source.chunks():
-<<<<<<< HEAD
         size = len(chunk.numbers) + len(chunk.malformed)
         if left is not None and size > left:
             yield _cut(chunk, left)
@@ -82,15 +81,6 @@ def _read_at_most(source: Source, limit: int | None) -> Iterator[Chunk]:
         left = left - size if left is not None else None
         if left == 0:
             return
-=======
-        if limit is None or _last_number(chunk) <= limit:
-            yield chunk
-            continue
-        kept = int(np.count_nonzero(chunk.numbers <= limit))
-        malformed = tuple(row for row in chunk.malformed if row.number <= limit)
-        yield Chunk(chunk.frame.iloc[:kept], chunk.numbers[:kept], malformed, chunk.name, messages=chunk.messages)
-        return
->>>>>>> csv
 
 
 def _cut(chunk: Chunk, size: int) -> Chunk:
