@@ -11,7 +11,6 @@ from connector.extract.chunk import Chunk, Source
 from connector.extract.names import name_columns
 from connector.extract.sql_chunk import CHUNK_ROWS, build_chunk
 from connector.extract.sql_cursor import CursorBound, CursorWatch
-from connector.extract.sql_duckdb import DUCKDB, open_duckdb
 from connector.extract.sql_engine import build_engine, explain, let_go, parse_url, show_url
 from connector.extract.sql_statement import build_query, build_select, check_bound
 
@@ -103,7 +102,9 @@ def open_bound(
     database = parsed.get_backend_name()
     if bound is not None:
         check_bound(bound, database)
-    if database == DUCKDB:
+    if database == "duckdb":
+        from connector.extract.sql_duckdb import open_duckdb  # whoever reads no DuckDB need not wait for it
+
         return open_duckdb(parsed, query, table, given, bound, watch)
     statement = (
         build_select(table or "", bound, database) if query is None else build_query(query, given, bound, database)

@@ -16,9 +16,6 @@ from connector.extract.sql_chunk import CHUNK_ROWS, build_chunk
 from connector.extract.sql_cursor import CursorBound, CursorWatch
 from connector.extract.sql_statement import CURSOR, check_names, mark_names
 
-DUCKDB = "duckdb"
-"""The scheme of its URLs."""
-
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "256MB", "threads": 1}
 """DuckDB takes 80 % of the memory otherwise; what a query must hold beyond that goes to a file of its own."""
 

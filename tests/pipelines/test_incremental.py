@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_csv
@@ -270,3 +271,15 @@ def test_since_needs_a_cursor_and_full_does_not(connector: Connector, tmp_path: 
     job.write_text("job: f\nsource: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n", encoding="utf-8")
     assert "has no source.sql.cursor" in connector.run_json("sync", job, "--since", "1").stderr
     assert connector.run_json("sync", job, "--full").rows == {"read": 1, "created": 1}
+
+
+def test_a_duckdb_file_is_synced_incrementally_too(connector: Connector, tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "crm.duckdb")) as database:
+        database.execute("create table people (email varchar, updated_at timestamp)")
+        for name, hour in (("ann", 8), ("bob", 9)):
+            database.execute(f"insert into people values ('{name}@example.com', '{DAY} 0{hour}:00')")
+    job = write_job(tmp_path)
+    job.write_text(job.read_text(encoding="utf-8").replace("sqlite:///crm.db", "duckdb:///crm.duckdb"), "utf-8")
+    first = connector.run_json("sync", job)
+    assert (first.code, first.rows, is_at(first, 9)) == (0, {"read": 2, "created": 2}, True)
+    assert connector.run_json("sync", job).rows == {"read": 1, "exists": 1}
