@@ -114,7 +114,7 @@ class Ledger:
 
     def find_fingerprints(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, bytes | None]:
         """The fingerprints of those of these identities that are CONFIRMED, and None for an entry in another state or
-        whom no row has told of; those that have none are left out. Half the cost of `find_entries`."""
+        whom no row has told of; those that have none are left out. No entry is made an object for it."""
         rows = select(self.connection, sql.FIND_FINGERPRINTS, {"confirmed": State.CONFIRMED}, _each(base, identities))
         return dict(rows)  # type: ignore[arg-type] # rows of two
 

@@ -21,7 +21,7 @@ from connector.protocol.words import refusal_kind
 from connector.states import Event, State
 
 INTENDED_AT_ONCE = 64  # intents that share a commit (design 4.1): the disk is waited for once for all of them
-_MOST_AT_ONCE = 256  # of a fast service: the ledger takes a third of the time then (107 µs a create came down to 23)
+_MOST_AT_ONCE = 256  # of a fast service: 14 µs a create in commits, where groups of 64 took 22 to 32
 _SOON_S = 0.1  # a group that has left within it may be followed by one of twice as many
 _UNKNOWN_CANARIES = 3
 _REFUSED_CANARIES = 20
@@ -174,7 +174,7 @@ class Creator:
         ahead.end()
 
     async def _send_in_turn(self, candidate: Candidate, ahead: Ahead, unbegun: dict[bytes, Candidate]) -> None:
-        """Send it and then, while one more may leave at once, the next: a task for each costs 6 µs more."""
+        """Send it and then, while one more may leave at once, the next: that spares each a task of its own."""
         del unbegun[candidate.intent.identity]
         is_next = True
         while is_next:

@@ -11,7 +11,8 @@ from tests.pace.world import Trip, World, run
 
 SINCE, UNTIL = 10.0, 130.0
 HAIR_S = 1e-9
-# Of each seed, and of all together; by measuring, 24 seeds: limiter and pause asked for.
+# Of each seed, and of all together, for the first few seeds; by measuring, 24 seeds (bucket 5.0 and sliding 1.0: 6).
+# With 20 seeds ("bucket", 5.0), and both of fixed windows, have some at 20/s that fall far below: not mended yet.
 GOODPUT = {
     ("bucket", 1.0): (0.96, 0.97),  # 0.992, 0.992
     ("bucket", 5.0): (0.80, 0.82),  # 0.823, 0.846
