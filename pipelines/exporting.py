@@ -12,10 +12,10 @@ from connector.export import Destination, export_subscribers, parse_destination
 from connector.protocol.requests import ListQuery
 from pipelines.jobs import Job
 from pipelines.jobs.conversion import build_query
-from pipelines.progress import Progress
-from pipelines.report import Report, count_requests, end_report, start_report
+from pipelines.runs.progress import Progress
+from pipelines.runs.report import Report, count_requests, end_report, start_report
+from pipelines.runs.stopping import Stop
 from pipelines.settings import Settings, build_service
-from pipelines.stopping import Stop
 
 _CONNECTIONS = 4  # a list is read page after page
 

@@ -7,8 +7,8 @@ from typing import Any
 from connector.ledger import Base, Ledger
 from connector.plan import digest_identity
 from connector.states import State
-from pipelines.bases import choose_bases, describe_bases
-from pipelines.report import EXIT_CODES, Status
+from pipelines.loads.bases import choose_bases, describe_bases
+from pipelines.runs.report import EXIT_CODES, Status
 
 _MAY_BE_THERE = (State.UNKNOWN, State.SENDING)
 

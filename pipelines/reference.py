@@ -1,4 +1,4 @@
-"""The reference at the end of the README: commands, job keys, fields and switches, each from where it is defined.
+"""The reference at the end of the README: commands, job keys, fields, files and switches, each from its definition.
 
 `python -m pipelines.reference README.md` writes it there; a test fails when the README is behind.
 """
@@ -14,6 +14,7 @@ from connector.fields import FIELDS, wire_name
 from connector.sandbox import SWITCHES
 from pipelines.cli import cli
 from pipelines.jobs.reference import list_keys
+from pipelines.rows.drift import COLUMNS
 
 BEGINNING = "<!-- reference: written by `python -m pipelines.reference README.md` -->\n"
 
@@ -28,6 +29,8 @@ def build_reference() -> str:
     parts += ["### Keys of a job file\n", _build_table(("key", "what it says"), keys)]
     fields = [(f"`{field.name}`", wire_name(field), field.kind.value, field.rule) for field in FIELDS]
     parts += ["### Fields of a subscriber\n", _build_table(("field", "in the service", "type", "rule"), fields)]
+    columns = [(f"`{name}`", meaning) for name, meaning in COLUMNS.items()]
+    parts += ["### Columns of the drift file\n", _build_table(("column", "what it says"), columns)]
     switches = [(f"`{switch.name}`", f"`{switch.default}`", switch.values, switch.help) for switch in SWITCHES]
     parts += ["### Switches of the sandbox (`--set name=value`)\n"]
     parts += [_build_table(("switch", "default", "values", "what it does"), switches)]

@@ -54,8 +54,10 @@ class Settings:
     ledger_url: str = field(repr=False)
 
 
-def read_settings(environ: Mapping[str, str], job: Job | None, options: SettingOptions) -> Settings:
-    """The settings of a run that talks to the service; makes the state folder (0700) where there is none.
+def read_settings(
+    environ: Mapping[str, str], job: Job | None, options: SettingOptions, *, is_writing: bool = True
+) -> Settings:
+    """The settings of a run that talks to the service; if it `is_writing`, makes the state folder (0700).
 
     Raises ConfigurationError: no base URL or one over plain http that is not loopback, no token or two, an unreadable
     or empty token file, a state folder that cannot be used.
@@ -63,7 +65,7 @@ def read_settings(environ: Mapping[str, str], job: Job | None, options: SettingO
     service = job.service if job else None
     base_url = _read_base_url(environ, job, options)
     token = read_token(environ)
-    state = read_state(environ, options)
+    state = read_state(environ, options, is_writing=is_writing)
     return Settings(
         base_url=base_url,
         token=token,
@@ -143,14 +145,16 @@ def _check_token(text: str, where: str) -> Token:
     return Token(token)
 
 
-def read_state(environ: Mapping[str, str], options: SettingOptions) -> State:
-    """Where the ledger and other files of this user are, for commands that talk to no service; makes the folder (0700).
+def read_state(environ: Mapping[str, str], options: SettingOptions, *, is_writing: bool = True) -> State:
+    """Where the ledger and other files of this user are, for commands that talk to no service; makes the folder (0700)
+    if the command `is_writing`.
 
     Raises ConfigurationError when the folder cannot be made or written.
     """
     given = options.state_dir or environ.get("CONNECTOR_STATE_DIR")
     folder = Path(given).absolute() if given else platformdirs.user_state_path(_APPLICATION, appauthor=False)
-    _make_folder(folder)
+    if is_writing:
+        _make_folder(folder)
     ledger_url = options.ledger_url or environ.get("CONNECTOR_LEDGER")
     return State(folder, ledger_url or f"sqlite:///{quote(str(folder / 'ledger.db'))}")
 

@@ -23,7 +23,7 @@ APART = "connector.sandbox"
 MAY_START_THE_SANDBOX = ("pipelines",)
 
 HOMES = {  # each third-party library has its one home (house style, layout)
-    "chardet": ("connector.extract.csv_encoding",),
+    "chardet": ("connector.extract.csv.encoding",),
     "tenacity": ("connector.api.retries",),
     "aiohttp": ("connector.api", "connector.sandbox"),
     "click": ("pipelines",),
@@ -107,7 +107,7 @@ def test_each_library_is_imported_only_at_its_home() -> None:
     [
         ("connector.plan.digests", "connector.ledger.store"),
         ("connector.mapping.rules", "connector.validation.Rules"),
-        ("connector.load.loader", "pipelines.report"),
+        ("connector.load.loader", "pipelines.runs.report"),
         ("connector.load.loader", "connector.export.exporter"),
         ("connector.sandbox.store", "connector.fields.table"),
         ("connector.api.client", "connector.sandbox"),

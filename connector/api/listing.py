@@ -14,10 +14,10 @@ import numpy as np
 from connector.api.client import Client
 from connector.api.retries import Retrier
 from connector.errors import RunAborted
+from connector.fields import LARGEST_ID
 from connector.pages import Certificate, IdArray, Match, Reading, build_match
 from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused
 
-_LARGEST_ID = 2**63 - 1
 _PAGING = frozenset({"offset", "limit"})
 _UNAUTHORISED = frozenset({401, 403})
 _REDIRECTS = range(300, 400)
@@ -170,6 +170,6 @@ def _list_filters(query: ListQuery) -> dict[str, object]:
 def _read_ids(listed: Listed) -> IdArray:
     """The subscribers' ids; without them no page can be told from another."""
     ids = [row.get("Id") for row in listed.subscribers]
-    if not all(type(each) is int and abs(each) <= _LARGEST_ID for each in ids):
+    if not all(type(each) is int and abs(each) <= LARGEST_ID for each in ids):
         raise ListFailed("The service listed a subscriber without a whole number as its Id: the list cannot be read.")
     return np.array(ids, dtype=np.int64)

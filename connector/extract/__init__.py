@@ -1,21 +1,32 @@
 """Sources: from files and databases to chunks of text. Nothing here knows what a subscriber is."""
 
+from connector.extract.again import open_repeatedly
 from connector.extract.chunk import Chunk, MalformedRow, Source
-from connector.extract.csv_file import open_csv
-from connector.extract.files import FORMATS, STANDARD_INPUT, open_file, open_files, refuse_lacking
-from connector.extract.sql import open_sql
-from connector.extract.sql_cursor import (
+from connector.extract.csv import open_csv
+from connector.extract.files import (
+    FORMATS,
+    STANDARD_INPUT,
+    KeptInput,
+    keep_input,
+    open_file,
+    open_files,
+    open_kept,
+    refuse_lacking,
+)
+from connector.extract.sql import (
     CursorKind,
     CursorValue,
+    IncrementalSource,
+    describe_place,
     find_kind,
     is_larger,
     look_back,
+    open_incremental,
+    open_sql,
     parse_cursor,
+    uses_cursor,
     write_cursor,
 )
-from connector.extract.sql_engine import describe_place
-from connector.extract.sql_incremental import IncrementalSource, open_incremental
-from connector.extract.sql_statement import uses_cursor
 
 __all__ = [
     "FORMATS",
@@ -24,16 +35,20 @@ __all__ = [
     "CursorKind",
     "CursorValue",
     "IncrementalSource",
+    "KeptInput",
     "MalformedRow",
     "Source",
     "describe_place",
     "find_kind",
     "is_larger",
+    "keep_input",
     "look_back",
     "open_csv",
     "open_file",
     "open_files",
     "open_incremental",
+    "open_kept",
+    "open_repeatedly",
     "open_sql",
     "parse_cursor",
     "refuse_lacking",

@@ -5,12 +5,13 @@ It knows nothing of fields, mapping or validity: a cell is what the source said,
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from connector.extract.closing import Closing
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Chunk:
     number_cells: Mapping[str, int] = field(default_factory=dict)
 
 
-class Source(Protocol):
+class Source(Closing, Protocol):
     """Rows from somewhere, read once from the beginning; to be closed, or used as a context manager."""
 
     @property
@@ -61,12 +62,3 @@ class Source(Protocol):
 
     def chunks(self) -> Iterator[Chunk]:
         """Give the records, once, in order; none for a source without records. Raises SourceError."""
-
-    def close(self) -> None:
-        """Let go of the file or connection; may be called more than once."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...

@@ -67,6 +67,8 @@ NAMES: tuple[str, ...] = tuple(field.name for field in FIELDS)
 BY_NAME: dict[str, Field] = {field.name: field for field in FIELDS}
 SENT: tuple[Field, ...] = tuple(field for field in FIELDS if field.is_sent and not field.is_of_base)
 """The fields that describe the person and may be sent: all but the id and the base."""
+LARGEST_ID = 2**63 - 1
+"""Ids are kept in 64-bit columns of the ledger and of warehouses; a larger one could not be kept as it is."""
 
 
 def wire_name(field: Field) -> str:

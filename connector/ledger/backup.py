@@ -23,7 +23,7 @@ from connector.ledger.lock import hold_lock
 from connector.ledger.place import parse_place, show_place
 from connector.ledger.sqlite_store import find_lock
 
-_BUSY_S = 10.0  # a writer that opens or closes the ledger keeps others out for as long as a checkpoint takes
+BUSY_S = 10.0  # a writer that opens or closes the ledger keeps others out for as long as a checkpoint takes
 _BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file
 
 
@@ -130,7 +130,7 @@ def _open_source(path: Path) -> Iterator[sqlite3.Connection]:
             mode = "rw"
         except LockedError:
             mode = "ro"
-        opened = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=_BUSY_S)
+        opened = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=BUSY_S)
         yield stack.enter_context(closing(opened))
 
 

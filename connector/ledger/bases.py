@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 
 from connector.errors import ConfigurationError
+from connector.fields import LARGEST_ID
 from connector.ledger.texts import keep_optional, keep_text
-from connector.protocol.answers import LARGEST_ID
 from connector.states import State
 
 
@@ -18,6 +18,11 @@ class Base:
     account: str
     service_id: int | None
     name: str | None
+
+    @property
+    def is_known_whole(self) -> bool:
+        """Whether Id and name are known: then no other line can turn out to be this base."""
+        return self.service_id is not None and self.name is not None
 
 
 def find_or_add_base(connection: Connection, account: str, service_id: int | None, name: str | None) -> Base:
@@ -43,7 +48,7 @@ def list_bases(connection: Connection, account: str) -> list[Base]:
 
 def count_doubts_elsewhere(connection: Connection, base: Base) -> int:
     """Unsettled entries of lines that may turn out to be this very base: one known by Id alone, the other by name."""
-    if base.service_id is not None and base.name is not None:
+    if base.is_known_whole:
         return 0
     values = {"account": base.account, "key": base.key, "unknown": State.UNKNOWN, "held": State.HELD}
     half = _DOUBTS_BY_NAME if base.service_id is not None else _DOUBTS_BY_ID

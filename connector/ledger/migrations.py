@@ -94,7 +94,36 @@ def _from_2_to_3(connection: Connection) -> None:
     connection.exec_driver_sql(_CURSOR_3.format(bytes=_BYTES[connection.dialect.name]))
 
 
-STEPS: dict[int, Callable[[Connection], None]] = {1: _from_1_to_2, 2: _from_2_to_3}
+_MAPPING_4 = """
+CREATE TABLE mapping (
+    mapping_key {key} NOT NULL,
+    fields TEXT NOT NULL,
+    PRIMARY KEY (mapping_key),
+    UNIQUE (fields)
+)
+"""
+_KEYS = {"sqlite": "INTEGER", "postgresql": "SERIAL"}
+_MAPPING_KEY = "ALTER TABLE entry ADD COLUMN mapping_key INTEGER REFERENCES mapping (mapping_key)"
+_FIELD_DIGESTS = (
+    "ALTER TABLE entry ADD COLUMN field_digests {bytes} "
+    "CONSTRAINT digests_have_a_mapping CHECK ((mapping_key IS NULL) = (field_digests IS NULL))"
+)
+_RUN_ROWS_READ = "ALTER TABLE run ADD COLUMN rows_read BIGINT"
+_RUN_ACCOUNT = "ALTER TABLE run ADD COLUMN for_account TEXT"
+
+
+def _from_3_to_4(connection: Connection) -> None:
+    """Entries say field by field what was sent, and runs for which account they were and how many rows they read; of
+    those there it is not known."""
+    dialect = connection.dialect.name
+    connection.exec_driver_sql(_MAPPING_4.format(key=_KEYS[dialect]))
+    connection.exec_driver_sql(_MAPPING_KEY)
+    connection.exec_driver_sql(_FIELD_DIGESTS.format(bytes=_BYTES[dialect]))
+    connection.exec_driver_sql(_RUN_ROWS_READ)
+    connection.exec_driver_sql(_RUN_ACCOUNT)
+
+
+STEPS: dict[int, Callable[[Connection], None]] = {1: _from_1_to_2, 2: _from_2_to_3, 3: _from_3_to_4}
 """By the version that a step leaves."""
 
 

@@ -58,6 +58,20 @@ def open_server(url: URL, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
         yield connection
 
 
+@contextmanager
+def read_server(url: URL) -> Iterator[Connection]:
+    """A connection to the ledger at `url` that only reads, in one transaction and as it is at one moment; it takes no
+    lock. Raises as `open_server` does, but never for want of the lock."""
+    name = show_place(url)
+    with closing(_connect(_build_engine(url), url, name)) as connection:
+        connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        with translated(name), connection.begin():
+            schema, encoding = connection.execute(_ABOUT).one()
+            _check_place(name, schema, encoding)
+            connection.execute(_STAY, {"schema": schema})
+            yield connection
+
+
 def _build_engine(url: URL) -> Engine:
     given = {"connect_timeout": _CONNECT_TIMEOUT_S} | _ALIVE
     given = {name: value for name, value in given.items() if name not in url.query}
@@ -86,12 +100,9 @@ def _lock(connection: Connection, name: str, wait_s: float, is_stopped: Callable
         schema, encoding = connection.execute(_ABOUT).one()
         for setting in _SETTINGS:
             connection.exec_driver_sql(setting)
-    if schema is None:
-        raise LedgerError(f"the ledger {name} has no schema: create one that the user's search_path names")
+    _check_place(name, schema, encoding)
     with connection.begin():
         connection.execute(_STAY, {"schema": schema})
-    if encoding != "UTF8":
-        raise LedgerError(f"the ledger {name} is in a database whose encoding is {encoding}: use one in UTF8")
     key = _compute_key(schema)
 
     def try_lock() -> bool:
@@ -104,6 +115,13 @@ def _lock(connection: Connection, name: str, wait_s: float, is_stopped: Callable
             return _describe(connection.execute(_HOLDER, {"high": high, "low": low}).first())
 
     wait_for_lock(f"the ledger {name} (schema {schema})", try_lock, read_holder, wait_s, is_stopped=is_stopped)
+
+
+def _check_place(name: str, schema: str | None, encoding: str) -> None:
+    if schema is None:
+        raise LedgerError(f"the ledger {name} has no schema: create one that the user's search_path names")
+    if encoding != "UTF8":
+        raise LedgerError(f"the ledger {name} is in a database whose encoding is {encoding}: use one in UTF8")
 
 
 def _compute_key(schema: str) -> int:

@@ -29,14 +29,22 @@ def prepare_schema(connection: Connection, name: str, *, may_make: bool) -> None
                 raise build_missing(name)
             _create(connection, name)
             return
-        stored: dict[str, str] = dict(connection.execute(_READ).all())
-        if stored.get("identity_rule") != str(IDENTITY_RULE):
-            raise _build_stranger(name, "identity_rule", stored.get("identity_rule"), IDENTITY_RULE)
-        version = stored.get("schema_version", "")
-        if not version.isascii() or not version.isdigit() or not 1 <= int(version) <= schema.SCHEMA_VERSION:
-            raise _build_stranger(name, "schema_version", version, schema.SCHEMA_VERSION)
-        migrate(connection, int(version))
+        migrate(connection, read_version(connection, name))
         connection.execute(_WRITE, {"name": "schema_version", "value": str(schema.SCHEMA_VERSION)})
+
+
+def read_version(connection: Connection, name: str) -> int:
+    """The schema's version of the ledger that is there; call it inside a transaction.
+
+    Raises LedgerError when it is none that can be read here: of a newer version, or of another identity rule.
+    """
+    stored: dict[str, str] = dict(connection.execute(_READ).all())
+    if stored.get("identity_rule") != str(IDENTITY_RULE):
+        raise _build_stranger(name, "identity_rule", stored.get("identity_rule"), IDENTITY_RULE)
+    version = stored.get("schema_version", "")
+    if not version.isascii() or not version.isdigit() or not 1 <= int(version) <= schema.SCHEMA_VERSION:
+        raise _build_stranger(name, "schema_version", version, schema.SCHEMA_VERSION)
+    return int(version)
 
 
 def _create(connection: Connection, name: str) -> None:

@@ -20,7 +20,7 @@ from sqlalchemy import (
 from connector.plan.digests import FINGERPRINT_BYTES, IDENTITY_BYTES
 from connector.states import State
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 SOURCE_BYTES = 16  # of the digest that tells an incremental source from another
 
 metadata = MetaData()
@@ -39,6 +39,8 @@ run = Table(
     Column("status", String(10)),
     Column("suppressed_by", Text),  # the job whose suppression list must be read before its creates are sent again
     Column("is_holding", Boolean),  # whether what it left and is proved absent is left to a person (null: it is not)
+    Column("rows_read", BigInteger),  # of its source, when it has read all of it; null when it has not
+    Column("for_account", Text),  # null: not known
 )
 
 base = Table(
@@ -50,6 +52,13 @@ base = Table(
     Column("name", Text),
     CheckConstraint("service_id IS NOT NULL OR name IS NOT NULL", name="base_is_named"),
     UniqueConstraint("account", "service_id", name="one_line_a_base"),
+)
+
+mapping = Table(
+    "mapping",
+    metadata,
+    Column("mapping_key", Integer, primary_key=True),
+    Column("fields", Text, nullable=False, unique=True),  # each mapped field with a digest of its rule
 )
 
 entry = Table(
@@ -67,6 +76,8 @@ entry = Table(
     Column("message", Text),  # its words
     Column("attempts", SmallInteger, nullable=False, server_default="0"),
     Column("run_key", Integer, ForeignKey(run.c.run_key)),
+    Column("mapping_key", Integer, ForeignKey(mapping.c.mapping_key)),  # by which the fingerprint's row was read
+    Column("field_digests", LargeBinary),  # two bytes for each of the mapping's fields (connector.plan.field_digests)
     CheckConstraint(f"length(identity) = {IDENTITY_BYTES}", name="identity_is_whole"),
     CheckConstraint(f"state BETWEEN {State.SENDING} AND {State.REJECTED}", name="state_is_known"),
     CheckConstraint(f"(state = {State.CONFIRMED}) = (subscriber_id IS NOT NULL)", name="confirmed_means_an_id"),
@@ -80,6 +91,7 @@ entry = Table(
     ),
     CheckConstraint(f"(state = {State.REJECTED}) = (status IS NOT NULL)", name="rejected_means_a_status"),
     CheckConstraint(f"(state = {State.CONFIRMED}) = (how IS NOT NULL)", name="confirmed_says_how"),
+    CheckConstraint("(mapping_key IS NULL) = (field_digests IS NULL)", name="digests_have_a_mapping"),
     sqlite_with_rowid=False,
 )
 

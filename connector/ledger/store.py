@@ -17,6 +17,7 @@ from connector.ledger.batches import Rows, change, select
 from connector.ledger.faults import build_error, translated
 from connector.ledger.schema import HOW, IDENTITY_FIELDS
 from connector.ledger.texts import keep_text
+from connector.plan.field_digests import MappedFields, read_mapped
 from connector.states import Event, State, decide_state
 from connector.values import hot_value
 
@@ -40,12 +41,16 @@ class Entry:
 @hot_value
 class Intent:
     """A create that is about to be sent: digest of the identity, fingerprint, the request's body, and the field
-    (email or client_user_id) that the identity is of."""
+    (email or client_user_id) that the identity is of.
+
+    `digests` are two bytes for each field of the mapping with this key (0: neither is known)."""
 
     identity: bytes
     fingerprint: bytes
     body: bytes
     field: str = "email"
+    mapping_key: int = 0
+    digests: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,8 @@ class Unfinished:
     """An entry whose body is kept, since it may be sent again: UNKNOWN, HELD or REJECTED.
 
     `run_id` is the run that sent it last, `suppressed_by` the job whose suppression list that run had (None: none),
-    `is_holding` whether that run left what is proved absent to a person, `status` and `message` those of a refusal.
+    `is_holding` whether that run left what is proved absent to a person, `status` and `message` those of a refusal,
+    `mapping_key` and `digests` as an Intent has them (None: not known).
     """
 
     identity: bytes
@@ -66,6 +72,17 @@ class Unfinished:
     status: int | None = None
     message: str | None = None
     is_holding: bool | None = None
+    mapping_key: int | None = None
+    digests: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SentFields:
+    """By which mapping the row was read that told an entry's fingerprint (None: it is written in a format that this
+    version does not know), and the two bytes of each of its fields."""
+
+    mapped: MappedFields | None
+    digests: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +129,27 @@ class Ledger:
         rows = select(self.connection, sql.FIND, {}, _each(base, identities))
         return {identity: Entry(_STATES[state], *rest) for identity, state, *rest in rows}
 
-    def find_fingerprints(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, bytes | None]:
-        """The fingerprints of those of these identities that are CONFIRMED, and None for an entry in another state or
-        whom no row has told of; those that have none are left out. No entry is made an object for it."""
-        rows = select(self.connection, sql.FIND_FINGERPRINTS, {"confirmed": State.CONFIRMED}, _each(base, identities))
-        return dict(rows)  # type: ignore[arg-type] # rows of two
+    def find_different(self, base: Base, told: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
+        """Of these (identity, fingerprint) all but those that are CONFIRMED with that fingerprint: by identity, whether
+        there is an entry. Of the others nothing is handed over: mostly that is nobody."""
+        rows = [(base.key, *each) for each in told]
+        found = select(self.connection, sql.FIND_DIFFERENT, {"confirmed": State.CONFIRMED}, rows)
+        return {identity: bool(has_entry) for identity, has_entry in found}
+
+    def find_sent_fields(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, SentFields]:
+        """What is known, field by field, of what was sent of these identities; the others are left out."""
+        rows = select(self.connection, sql.FIND_FIELDS, {}, _each(base, identities))
+        return {identity: SentFields(read_mapped(fields), digests) for identity, fields, digests in rows}
 
     def find_unfinished(self, base: Base, state: State) -> list[Unfinished]:
         """All entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, whoever left them."""
         rows = self.connection.execute(sql.FIND_UNFINISHED, {"base": base.key, "state": state})
         return [Unfinished(identity, _FIELDS[field], *rest) for identity, field, *rest in rows]
 
-    def find_confirmed(self, base: Base, start: bytes, number: int) -> list[Known]:
-        """At most `number` CONFIRMED entries of the base, from the identity (a digest) `start` on, and round."""
-        values = {"base": base.key, "state": State.CONFIRMED, "number": number}
+    def find_confirmed(self, base: Base, start: bytes, number: int, *, besides: int = 0) -> list[Known]:
+        """At most `number` CONFIRMED entries of the base, from the identity (a digest) `start` on, and round; not those
+        that the run `besides` (its key) has sent."""
+        values = {"base": base.key, "state": State.CONFIRMED, "number": number, "besides": besides}
         found = [Known(*row) for row in self.connection.execute(sql.FIND_CONFIRMED, {**values, "start": start})]
         if len(found) < number and start:
             found += [Known(*row) for row in self.connection.execute(sql.FIND_CONFIRMED, {**values, "start": b""})]
@@ -136,7 +160,18 @@ class Ledger:
     def mark_intended(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
         """NONE to SENDING."""
         key = base.key
-        rows = [(key, each.identity, IDENTITY_FIELDS[each.field], each.fingerprint, each.body) for each in intents]
+        rows = [
+            (
+                key,
+                each.identity,
+                IDENTITY_FIELDS[each.field],
+                each.fingerprint,
+                each.body,
+                each.mapping_key,
+                each.digests,
+            )
+            for each in intents
+        ]
         self._move(sql.INSERT_INTENT, rows, State.NONE, Event.INTENDED, run=run_key)
 
     def mark_intended_again(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
@@ -225,12 +260,15 @@ class Ledger:
 
     # What a row says now
 
-    def record_fingerprints(self, base: Base, told: Sequence[tuple[bytes, bytes]]) -> None:
-        """CONFIRMED entries that a listing brought get their fingerprint from the first row that tells it."""
+    def record_fingerprints(self, base: Base, told: Sequence[tuple[bytes, bytes, int, bytes]]) -> None:
+        """CONFIRMED entries that a listing brought get from the first row that tells of them what it says: (identity,
+        fingerprint, key of the mapping, two bytes for each of its fields), the last two as an Intent has them."""
         self._change(sql.SET_FINGERPRINT, {"left": State.CONFIRMED}, [(base.key, *each) for each in told])
 
     def _send_again(self, base: Base, run_key: int, intents: Sequence[Intent], left: State, event: Event) -> None:
-        rows = [(base.key, each.identity, each.fingerprint, each.body) for each in intents]
+        rows = [
+            (base.key, each.identity, each.fingerprint, each.body, each.mapping_key, each.digests) for each in intents
+        ]
         self._move(sql.SEND_AGAIN, rows, left, event, run=run_key)
 
     def _move(self, batch: sql.Batch, rows: Rows, left: State, event: Event, **shared: int) -> None:

@@ -1,8 +1,24 @@
 """Brings valid rows into the service: each created at most once, and each one's end told (design, section 4)."""
 
-from connector.load.candidates import Planned, Row
+from connector.load.candidates import Omission, Planned, Row
+from connector.load.conduct import PLANNING, SENDING, Conduct
+from connector.load.drift import Change
+from connector.load.limits import Limits
 from connector.load.loader import Loader
 from connector.load.policy import LoadPolicy
 from connector.load.tally import Problem, Tally
 
-__all__ = ["LoadPolicy", "Loader", "Planned", "Problem", "Row", "Tally"]
+__all__ = [
+    "PLANNING",
+    "SENDING",
+    "Change",
+    "Conduct",
+    "Limits",
+    "LoadPolicy",
+    "Loader",
+    "Omission",
+    "Planned",
+    "Problem",
+    "Row",
+    "Tally",
+]

@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
 from connector.extract import Chunk
 from connector.fields import BY_NAME, normalise_identity
-from connector.ledger import Base, Intent
+from connector.ledger import Base, Intent, KeptMapping
 from connector.plan.digests import Digests, split_digests
+from connector.plan.field_digests import compute_field_digests, compute_salts
 from connector.protocol.wire import encode_subscriber, plan_encoding
 from connector.states import State
 from connector.values import hot_value
@@ -33,13 +36,30 @@ class Row:
 class Planned:
     """The rows of one chunk that are to be loaded: `subscribers` is indexed by position in the chunk.
 
-    `identities` (S16) and `fingerprints` (S8) are in the order of `subscribers`; no identity occurs twice in a run.
+    `identities` (S16) and `fingerprints` (S8) are in the order of `subscribers`; in one run no identity occurs twice in
+    a base. `omitted_zips` are the texts of zips that are not sent (zip: omit), by position; None: there are none.
     """
 
     chunk: Chunk
     subscribers: pd.DataFrame
     identities: Digests
     fingerprints: Digests
+    omitted_zips: pd.Series | None = None
+
+    def select(self, places: npt.NDArray[np.int64]) -> "Planned":
+        """Some of the rows, by their places in `subscribers` (0-based)."""
+        rows = self.subscribers.iloc[places]
+        return Planned(self.chunk, rows, self.identities[places], self.fingerprints[places], self.omitted_zips)
+
+
+@dataclass(frozen=True, slots=True)
+class Omission:
+    """A zip that is left out of what is sent: the row (without its cells), its identity as the source has it, and the
+    zip."""
+
+    row: Row
+    identity: str
+    zip: str
 
 
 @hot_value
@@ -52,6 +72,7 @@ class Candidate:
     left: State = State.NONE  # what its entry is before it is sent: NONE, REJECTED, or UNKNOWN and proved absent
     refused: tuple[int, str] | None = None  # status and words of a refusal that stands again if this is never sent
     known_until: float = inf  # monotonic: until then what a look said of them may be relied on (design 4.7)
+    omission: Omission | None = None
 
     @property
     def name(self) -> str:
@@ -70,6 +91,36 @@ def take_row(chunk: Chunk, position: int) -> Row:
     )
 
 
+def take_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
+    """Many rows of a chunk, taken column by column."""
+    part = chunk.frame.iloc[list(positions)]
+    columns = tuple(part.columns)
+    cells = [pa.array(part[name], pa.string(), from_pandas=True).to_pylist() for name in columns]
+    of_rows = zip(*cells, strict=True) if columns else [()] * len(positions)
+    numbers = chunk.numbers[list(positions)].tolist()
+    return [Row(number, chunk.name, columns, row) for number, row in zip(numbers, of_rows, strict=True)]
+
+
+def digest_fields(subscribers: pd.DataFrame, identity: str, mapping: KeptMapping | None) -> list[bytes]:
+    """For each row what an Intent keeps of its fields; `identity` is the field that the rows are known by."""
+    if mapping is None:
+        return [b""] * len(subscribers)
+    return compute_field_digests(subscribers, mapping.fields, compute_salts(subscribers[identity].tolist(), identity))
+
+
+def find_omissions(planned: Planned, places: Sequence[int], identity: str) -> list[Omission | None]:
+    """For each of these places (0-based) the zip that is left out there, if one is."""
+    if planned.omitted_zips is None:
+        return [None] * len(places)
+    part = planned.subscribers[identity].iloc[list(places)]
+    zips = planned.omitted_zips.reindex(part.index)
+    numbers, name = planned.chunk.numbers[part.index.to_numpy()].tolist(), planned.chunk.name
+    return [
+        None if pd.isna(each) else Omission(Row(number, name, (), ()), str(value), str(each))
+        for each, value, number in zip(zips.tolist(), part.tolist(), numbers, strict=True)
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class _Cells:
     """Some rows out of their columns: a tuple for each, in the order of `columns`, and what belongs to each."""
@@ -79,14 +130,27 @@ class _Cells:
     positions: list[int]
     identities: list[bytes]
     fingerprints: list[bytes]
+    digests: list[bytes]
+    omissions: list[Omission | None]
 
 
 class CandidateStream:
     """The chosen rows of a chunk, made into candidates a few at a time, with the base as it is known by then."""
 
-    def __init__(self, planned: Planned, chosen: Sequence[int], left: Mapping[int, State], identity: str) -> None:
-        """`chosen` are places in `planned.subscribers` (0-based), `left` the state of each one's entry."""
+    def __init__(
+        self,
+        planned: Planned,
+        chosen: Sequence[int],
+        left: Mapping[int, State],
+        identity: str,
+        mapping: KeptMapping | None = None,
+    ) -> None:
+        """`chosen` are places in `planned.subscribers` (0-based), `left` the state of each one's entry.
+
+        `mapping` is the one by which the rows were read (None: nothing is kept of their fields).
+        """
         self._planned, self._chosen, self._left, self._identity = planned, chosen, left, identity
+        self._mapping, self._mapping_key = mapping, mapping.key if mapping is not None else 0
         self._next = 0
         self._cells = self._read(0, 0)
         self._first = 0  # which of the chosen the first of the cells is
@@ -114,8 +178,15 @@ class CandidateStream:
         columns = [name for name in part.columns if name in BY_NAME]
         values = [pa.array(part[name], from_pandas=True).to_pylist() for name in columns]
         rows = list(zip(*values, strict=True))
-        identities = split_digests(planned.identities[places])
-        return _Cells(columns, rows, part.index.tolist(), identities, split_digests(planned.fingerprints[places]))
+        return _Cells(
+            columns,
+            rows,
+            part.index.tolist(),
+            split_digests(planned.identities[places]),
+            split_digests(planned.fingerprints[places]),
+            digest_fields(part, self._identity, self._mapping),
+            find_omissions(planned, places, self._identity),
+        )
 
     def _build(self, at: int, reference: dict[str, object], known_until: float) -> Candidate:
         order, cells = at - self._first, self._cells
@@ -124,9 +195,17 @@ class CandidateStream:
             if cell is not None:
                 sent[name] = cell
         body = encode_subscriber(sent, self._plan)
-        intent = Intent(cells.identities[order], cells.fingerprints[order], body, self._identity)
+        intent = Intent(
+            cells.identities[order],
+            cells.fingerprints[order],
+            body,
+            self._identity,
+            self._mapping_key,
+            cells.digests[order],
+        )
         find_row = partial(take_row, self._planned.chunk, cells.positions[order])
-        return Candidate(intent, sent, find_row, self._left[self._chosen[at]], known_until=known_until)
+        left, omission = self._left[self._chosen[at]], cells.omissions[order]
+        return Candidate(intent, sent, find_row, left, known_until=known_until, omission=omission)
 
 
 class CandidateList:

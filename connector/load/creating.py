@@ -5,11 +5,11 @@ back, and a request that is cancelled is lost, since it may have been executed.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from connector.load.ahead import Ahead
+from connector.load.canaries import Canaries
 from connector.load.candidates import Candidate
 from connector.load.gate import Gate
 from connector.load.judging import ENDS_A_RUN, Verdict, judge_answer
@@ -35,16 +35,14 @@ Settle = Callable[[Candidate, Verdict], None]
 
 
 class Creator:
-    """Sends candidates and tells each one's verdict; it keeps the canary's state, and the gate, for a whole run."""
+    """Sends candidates and tells each one's verdict; it keeps the canary's state, and the gate, of a base in a run."""
 
     def __init__(self, session: Session, refusals: Refusals, on_verdict: Settle) -> None:
         self._session = session
         self._refusals = refusals
         self._on_verdict = on_verdict
         self._is_proved = False
-        self._unknown_canaries: set[bytes] = set()  # different ones: one alone is sent again as often as anybody
-        self._refused: Counter[str] = Counter()
-        self._lost = 0
+        self._own = Canaries()
         self._gate = Gate(session)
 
     async def create(self, take: Take) -> None:
@@ -78,7 +76,7 @@ class Creator:
     async def _send_canary(self, candidate: Candidate) -> None:
         answer, verdict = await self._attempt_until_told(candidate)
         if verdict.event is Event.ANSWERED and isinstance(answer, Created):
-            self._is_proved = True
+            self._is_proved = self._session.canaries.is_answered = True
         elif verdict.status in ENDS_A_RUN and verdict.event is Event.REFUSED:
             verdict = Verdict(Event.NOT_SENT, message=verdict.message, status=verdict.status)
             self._session.end(
@@ -88,8 +86,8 @@ class Creator:
         elif verdict.event is Event.REFUSED:
             self._count_refused_canary(verdict)
         elif verdict.event is Event.LOST:
-            self._unknown_canaries.add(candidate.intent.identity)
-            if verdict.is_misdirected or len(self._unknown_canaries) >= _UNKNOWN_CANARIES:
+            self._canaries.unknown.add((self._session.journal.base.key, candidate.intent.identity))
+            if verdict.is_misdirected or len(self._canaries.unknown) >= _UNKNOWN_CANARIES:
                 self._session.end(
                     f"the run's first creates could not be told to have worked ({verdict.message}): "
                     "nothing more was sent; run again once the service answers as its document says"
@@ -109,10 +107,17 @@ class Creator:
             ended = await self._attempt(candidate) if is_let_in else (None, _STOPPED)
         return ended
 
+    @property
+    def _canaries(self) -> Canaries:
+        """Those that count: once a create of the run was answered, token and shape are right, and it is the base's
+        own that tell of it."""
+        of_run = self._session.canaries
+        return self._own if of_run.is_answered else of_run
+
     def _count_refused_canary(self, verdict: Verdict) -> None:
         kind = refusal_kind(verdict.status or 0, verdict.message)
-        self._refused[kind] += 1
-        if self._refused[kind] >= _REFUSED_CANARIES:
+        self._canaries.refused[kind] += 1
+        if self._canaries.refused[kind] >= _REFUSED_CANARIES:
             self._session.end(
                 f"the service refused each of the run's first {_REFUSED_CANARIES} creates alike ({kind}): "
                 "correct the mapping or the base and run again"
@@ -226,16 +231,16 @@ class Creator:
     def _watch(self, verdict: Verdict) -> None:
         """End the run when no answer can be understood any more, or when the service sends us elsewhere."""
         if verdict.event in (Event.ANSWERED, Event.REFUSED):
-            self._lost = 0
+            self._session.canaries.lost = 0
             return
         if verdict.status is None or verdict.status >= 500:
             return  # the gate's business
-        self._lost += 1
+        self._session.canaries.lost += 1
         if 300 <= verdict.status < 400:
             self._session.end(f"the service redirects (status {verdict.status}): correct the base URL and run again")
-        elif self._lost >= max(_LOST_IN_A_ROW, 2 * self._gate.allowed):
+        elif (lost := self._session.canaries.lost) >= max(_LOST_IN_A_ROW, 2 * self._gate.allowed):
             self._session.end(
-                f"{self._lost} creates in a row had no readable answer (last: {verdict.message}): "
+                f"{lost} creates in a row had no readable answer (last: {verdict.message}): "
                 "run again when the service is well; what was sent will be looked up first"
             )
 

@@ -3,14 +3,20 @@
 The rows of a source and the entries that earlier runs left end here alike.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from connector.errors import LedgerError
 from connector.ledger import Entry, Unfinished
 from connector.load.candidates import Candidate, Row
-from connector.load.creating import Creator, Take
+from connector.load.changing import Changes
+from connector.load.conduct import Conduct
+from connector.load.creating import Take
 from connector.load.deciding import decide_found
+from connector.load.drift import Told, tell_candidate
+from connector.load.following import Followers
 from connector.load.judging import Verdict
+from connector.load.keeping import ROWS_KEPT, KeptRow
 from connector.load.refusing import Refusals
 from connector.load.session import Session
 from connector.load.settling import Doubt, Settled, Settler
@@ -18,29 +24,18 @@ from connector.load.tally import Problem
 from connector.outcomes import Outcome
 from connector.states import Event, State
 
-_ROWS_KEPT = 10_000  # about 10 MB; what goes beyond is told at once
-
-
-@dataclass(frozen=True, slots=True)
-class _KeptRow:
-    """A row that ends as `problem` says, unless a later look shows its identity; `is_of_this_run`: sent by this run,
-    and known absent before."""
-
-    identity: bytes
-    problem: Problem
-    fingerprint: bytes
-    is_of_this_run: bool
-
 
 class Finisher:
-    """Sends, settles and tells each one's end; `close` it however the run ends, so that the outcomes sum up."""
+    """Sends (or plans), settles and tells each one's end; `close` it however the run ends: so the outcomes sum up."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, conduct: Conduct) -> None:
+        self._session, self._conduct = session, conduct
         self._refusals = Refusals(session)
-        self._creator = Creator(session, self._refusals, self._on_verdict)
+        self._creator = conduct.build_creator(session, self._refusals, self._on_verdict)
         self.settler = Settler(session, self._creator.create, self._on_settled)
-        self._kept: list[_KeptRow] = []
+        self.changes = Changes(session)
+        self._followers = Followers(session.tally, partial(self._report_found, is_of_this_run=False))
+        self._kept: list[KeptRow] = []
         self._stale: set[bytes] = set()
         self.open = 0  # rows taken that have neither an outcome nor a doubt yet
 
@@ -58,13 +53,20 @@ class Finisher:
         return self._refusals.is_unproved(entry)
 
     async def create(self, take: Take) -> None:
-        """Send all that `take(n)` gives, as `Creator.create` does."""
+        """Send, or plan, all that `take(n)` gives, as `Creator.create` does."""
         await self._creator.create(take)
 
     def take_stale(self) -> set[bytes]:
         """The identities that were not sent since the last call, as it had grown old that nobody was there."""
         stale, self._stale = self._stale, set()
         return stale
+
+    async def settle_at_once(self) -> bool:
+        """Settle what is unknown in the base as far as one look does; whether anybody is left. Raises as `settle`."""
+        if not self._session.stopping.is_set():
+            await self.settler.settle(is_patient=False)
+        self._session.check()
+        return any(identity not in self.settler.left_to for identity in self.doubts)
 
     async def settle(self) -> None:
         """Settle what is unknown in the base, whichever run left it; then see whether refusals were what they seemed.
@@ -73,12 +75,13 @@ class Finisher:
         """
         session = self._session
         if not session.stopping.is_set():
-            await self.settler.settle()
+            await self._conduct.settle(self.settler)
         if not session.stopping.is_set():
             await self._refusals.check_again()
         if await self._reconsider() and not session.stopping.is_set():
-            await self.settler.settle()
+            await self._conduct.settle(self.settler)
         await self._end_doubts()
+        await self.changes.flush()
         session.check()
 
     async def close(self) -> None:
@@ -95,34 +98,47 @@ class Finisher:
             attempts = entries[identity].attempts if identity in entries else 1
             self.report_doubt(doubt, Outcome.UNKNOWN, "unknown", self._explain(identity, doubt), doubt.status, attempts)
         self.doubts.clear()
+        self._followers.end_untold()
         if failure is not None:
             raise failure
         await self._session.journal.flush()
 
     async def _learn_last_words(self) -> LedgerError | None:
         """Take from the ledger what it has learned of rows without an outcome; a failure is for the caller to raise."""
-        try:
-            await self._reconsider()
-            await self._end_doubts()
-        except LedgerError as failure:
-            return failure
-        return None
+        failure: LedgerError | None = None
+        for step in (self._reconsider, self._end_doubts, self._end_followers, self.changes.flush):
+            try:
+                await step()
+            except LedgerError as error:
+                failure = failure or error
+        return failure
+
+    def follows(self, row: Row, told: Told) -> bool:
+        """Whether an earlier row of this run tells of the same person, who is in doubt: then it ends as they do."""
+        doubt = self.doubts.get(told.identity)
+        if doubt is None or doubt.row is None:
+            return False
+        self._followers.rows.append((row, told))
+        return True
+
+    async def _end_followers(self) -> None:
+        self._followers.end(await self._find_entries(self._followers.identities))
 
     def report(self, row: Row, outcome: Outcome, code: str, message: str, status: int | None, attempts: int) -> None:
         """One row ended so, and a person must see it."""
         self._session.tally.report(Problem(row, outcome, "", code, message, status, attempts))
 
-    def keep(self, identity: bytes, problem: Problem, fingerprint: bytes, *, is_of_this_run: bool = False) -> None:
+    def keep(self, problem: Problem, told: Told, *, is_of_this_run: bool = False) -> None:
         """One row will have ended so, unless the run's last look has shown by then that it is otherwise.
 
-        `fingerprint` is the row's; `is_of_this_run`: sent by this run, and known absent before.
+        `told` is what the row says; `is_of_this_run`: sent by this run, and known absent before.
         """
-        if len(self._kept) < _ROWS_KEPT:
-            self._kept.append(_KeptRow(identity, problem, fingerprint, is_of_this_run))
+        if len(self._kept) < ROWS_KEPT:
+            self._kept.append(KeptRow(problem, told, is_of_this_run))
         else:
             self._session.tally.report(problem)
             self._session.tally.say(
-                f"more than {_ROWS_KEPT:,} rows were refused or held: the others are reported as they seemed at first, "
+                f"more than {ROWS_KEPT:,} rows were refused or held: the others are reported as they seemed at first, "
                 "and the next run tells whether the service has them all the same"
             )
 
@@ -146,10 +162,12 @@ class Finisher:
 
     def _on_verdict(self, candidate: Candidate, verdict: Verdict) -> None:
         self._session.tally.altered.update(verdict.altered)
+        self._judge_limits(verdict)
         if candidate.left is State.UNKNOWN:
             self._on_second_verdict(candidate, verdict)
-        elif verdict.event is Event.ANSWERED:
-            self._session.tally.count(Outcome.CREATED)
+        elif verdict.event is Event.ANSWERED and candidate.take_row is not None:
+            omission = candidate.omission if self._conduct.is_sending else None  # nobody lacks their zip yet
+            self._session.tally.report_created(candidate.take_row, omission)
             self.open -= 1
         elif verdict.event is Event.REFUSED and candidate.take_row is not None:
             self._keep_refused(candidate, candidate.take_row(), verdict)
@@ -159,6 +177,13 @@ class Finisher:
             self.open -= 1
         elif verdict.is_stale:
             self._stale.add(candidate.intent.identity)
+            self._session.limits.begun -= 1
+
+    def _judge_limits(self, verdict: Verdict) -> None:
+        if verdict.event in (Event.ANSWERED, Event.REFUSED):
+            reason = self._session.limits.note(is_rejected=verdict.event is Event.REFUSED)
+            if reason is not None:
+                self._session.end(reason)
 
     def _build_doubt(self, candidate: Candidate, row: Row, verdict: Verdict) -> Doubt:
         return Doubt(
@@ -169,6 +194,7 @@ class Finisher:
             is_of_this_run=self._session.policy.is_looking,
             is_misdirected=verdict.is_misdirected,
             known_until=candidate.known_until,
+            told=tell_candidate(candidate),
         )
 
     def _on_second_verdict(self, candidate: Candidate, verdict: Verdict) -> None:
@@ -179,7 +205,7 @@ class Finisher:
             return
         doubt = self.doubts.pop(candidate.intent.identity)
         if verdict.event is Event.ANSWERED and doubt.row is not None:
-            self._session.tally.count(Outcome.CREATED)
+            self._report_created(doubt.row, doubt.told)
         elif verdict.event is Event.REFUSED and doubt.row is not None:
             self._keep_refused(candidate, doubt.row, verdict)
         elif verdict.event is Event.REFUSED:
@@ -189,38 +215,62 @@ class Finisher:
 
     def _keep_refused(self, candidate: Candidate, row: Row, verdict: Verdict) -> None:
         problem = Problem(row, Outcome.REJECTED, "", "rejected", verdict.message, verdict.status, 1)
-        intent, is_of_this_run = candidate.intent, self._session.policy.is_looking
-        self.keep(intent.identity, problem, intent.fingerprint, is_of_this_run=is_of_this_run)
+        self.keep(problem, tell_candidate(candidate), is_of_this_run=self._session.policy.is_looking)
 
     async def _reconsider(self) -> bool:
         """Give the rows that were kept their outcome, by what the ledger has learned of them since; whether some are
         unknown now."""
         known = len(self.doubts)
-        entries = await self._find_entries([each.identity for each in self._kept])
+        entries = await self._find_entries([each.told.identity for each in self._kept])
         kept, self._kept = self._kept, []
         for each in sorted(kept, key=lambda each: (each.problem.row.file, each.problem.row.number)):
-            entry, problem = entries.get(each.identity), each.problem
+            entry, problem = entries.get(each.told.identity), each.problem
+            if each.is_of_this_run and entry is not None and entry.state is not State.REJECTED:
+                self._session.limits.take_back()
+            if entry is not None and entry.state is State.UNKNOWN and self.follows(problem.row, each.told):
+                continue
             if entry is not None and entry.state is State.UNKNOWN:  # its kind of refusal is in doubt now
                 doubt = Doubt(self._session.clock.monotonic(), problem.row, problem.http_status, problem.message)
-                doubt.is_of_this_run, doubt.told = each.is_of_this_run, each.fingerprint
-                self.doubts[each.identity] = doubt
+                doubt.is_of_this_run, doubt.told = each.is_of_this_run, each.told
+                self.doubts[each.told.identity] = doubt
             elif entry is not None and entry.state is State.CONFIRMED:  # a listing has shown them
-                outcome = Outcome.CREATED if each.is_of_this_run else decide_found(entry, each.fingerprint)
-                self._session.tally.count(outcome)
+                is_changed = decide_found(entry, each.told.fingerprint) is Outcome.CHANGED
+                self._report_found(problem.row, each.told, is_changed, each.is_of_this_run)
             else:
                 attempts = entry.attempts if entry is not None else problem.attempts
                 self._session.tally.report(replace(problem, attempts=attempts))
         return len(self.doubts) > known
 
     async def _end_doubts(self) -> None:
-        """Doubts whose entries are in doubt no more: two lines of one base became one, and a listing has shown them."""
+        """Doubts whose entries are in doubt no more: two lines of one base became one, and a listing has shown them, or
+        the load of the other has had them refused."""
         entries = await self._find_entries(list(self.doubts))
         for identity, entry in entries.items():
             if entry.state is State.CONFIRMED:
                 doubt = self.doubts.pop(identity)
                 if doubt.row is not None:
-                    is_ours = doubt.is_of_this_run
-                    self._session.tally.count(Outcome.CREATED if is_ours else decide_found(entry, doubt.told))
+                    fingerprint = doubt.told.fingerprint if doubt.told is not None else None
+                    is_changed = decide_found(entry, fingerprint) is Outcome.CHANGED
+                    self._report_found(doubt.row, doubt.told, is_changed, doubt.is_of_this_run)
+            elif entry.state is State.REJECTED:
+                doubt = self.doubts.pop(identity)
+                words = entry.message or ""
+                self.report_doubt(doubt, Outcome.REJECTED, "rejected", words, entry.status, entry.attempts)
+
+    def _report_found(self, row: Row, told: Told | None, is_changed: bool, is_of_this_run: bool) -> None:
+        """Somebody is there: created, if it was this run's create and nobody was there before."""
+        if is_of_this_run:
+            self._report_created(row, told)
+        elif is_changed and told is not None:
+            self.changes.note(row, told)
+        else:
+            self._count(Outcome.EXISTS, row)
+
+    def _report_created(self, row: Row, told: Told | None) -> None:
+        self._session.tally.report_created(lambda: row, told.omission if told is not None else None)
+
+    def _count(self, outcome: Outcome, row: Row) -> None:
+        self._session.tally.count_row(outcome, lambda: row)
 
     async def _find_entries(self, identities: list[bytes]) -> dict[bytes, Entry]:
         base = self._session.journal.base
@@ -235,11 +285,11 @@ class Finisher:
         if settled.event is Event.FOUND:
             tally.settled_found += 1
             if doubt.row is not None:
-                tally.count(_found_outcome(doubt))
+                self._report_found(doubt.row, doubt.told, doubt.newer is not None, doubt.is_of_this_run)
             return
         tally.settled_absent += 1
         if settled.event is Event.SUPPRESSED and doubt.row is not None:
-            tally.count(Outcome.SUPPRESSED)
+            self._count(Outcome.SUPPRESSED, doubt.row)
         elif settled.event is Event.SUPPRESSED:
             tally.leftovers["given up, since the suppression list has them"] += 1
         elif settled.event is Event.WITHHELD:
@@ -251,10 +301,3 @@ class Finisher:
 
 def _write(ids: tuple[int, ...]) -> str:
     return ", ".join(map(str, ids))
-
-
-def _found_outcome(doubt: Doubt) -> Outcome:
-    """What somebody found is to the run: created if it was this run's create and nobody was there before."""
-    if doubt.is_of_this_run:
-        return Outcome.CREATED
-    return Outcome.EXISTS if doubt.newer is None else Outcome.CHANGED

@@ -12,7 +12,6 @@ from connector.load.session import Session
 from connector.pace import Pace
 from connector.protocol import TOO_MANY_REQUESTS, Ambiguous, Created, NotSent, Refused
 
-_PATIENCE_S = 180.0  # nothing but 429s for longer than any usual window: this service takes no creates from us now
 _SHORT_WAIT_S = 0.05  # is slept through; whether the run is to stop is seen after it
 _WORTH_TELLING_S = 2.0
 _REQUEST_TIMEOUT = 408
@@ -21,15 +20,19 @@ Answer = Created | Refused | Ambiguous | NotSent
 
 
 class Gate:
-    """Whoever creates enters first, sends, and leaves; one at a time may wait to enter."""
+    """Whoever creates enters first, sends, and leaves; one at a time may wait to enter.
+
+    Each base has a gate of its own, and what was found of the pace is the run's: only one base sends at a time, so that
+    what is under way through its gate is all that is.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         pace = session.pace or Pace(session.policy.max_rate, session.policy.max_concurrency)
-        self._rate, self._concurrency, self._breaker = pace.rate, pace.concurrency, pace.breaker
+        self._rate, self._concurrency = pace.rate, pace.concurrency
+        self._breaker, self._patience = pace.breaker, pace.patience
         self._under_way = 0
         self._left = asyncio.Event()
-        self._refused_since = inf  # nothing but refusals for the rate since then
 
     async def enter(self) -> bool:
         """Wait for a place; False, and no place is taken, when the run is to stop."""
@@ -144,7 +147,7 @@ class Gate:
             self._note_failure(answer, sent_at, now)
         else:
             self._breaker.note_well()
-            self._refused_since = inf
+            self._patience.note_taken()
         if not isinstance(answer, NotSent) and answer.status is not None:
             self._rate.note_served(sent_at, now)
         if isinstance(answer, Created):
@@ -153,8 +156,8 @@ class Gate:
     def _note_limited(self, answer: Refused, sent_at: float, now: float) -> None:
         self._breaker.note_untold(sent_at)
         self._rate.note_refused(sent_at, now, answer.retry_after_s)
-        self._refused_since = min(self._refused_since, now)
-        if now - self._refused_since > _PATIENCE_S:
+        self._patience.note_refused(now)
+        if self._patience.is_over(now):
             self._session.end("the service kept refusing creates for their rate (429): run again when it is less busy")
 
     def _note_failure(self, answer: Ambiguous | NotSent, sent_at: float, now: float) -> None:

@@ -34,8 +34,9 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
     Returns those of whom it could not be told, and who should show by now, for the run's own sweep of the list to show;
     nobody when all is well. Raises EmptiedError when all are gone, and ListFailed when the service does not answer.
     """
-    base, start = session.journal.base, session.draw(IDENTITY_BYTES)
-    known = await session.journal.ask(lambda ledger: ledger.find_confirmed(base, start, _ASKED_FOR))
+    journal, start = session.journal, session.draw(IDENTITY_BYTES)
+    base, besides = journal.base, journal.run_key
+    known = await journal.ask(lambda ledger: ledger.find_confirmed(base, start, _ASKED_FOR, besides=besides))
     session.activity = "asking for somebody who is known"
     is_there = await _ask_for_any(session, known)
     if is_there is False and await _does_answer_by_id(session):

@@ -1,14 +1,16 @@
 """Takes a run's rows chunk by chunk and gives each its outcome; afterwards settles what stayed unknown."""
 
-from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from connector.errors import RunAborted
-from connector.ledger import Base, Entry, Intent, Ledger, count_doubts_elsewhere
-from connector.load.candidates import Candidate, CandidateStream, Planned, Row, take_row
+from connector.ledger import Base, Entry, Ledger, count_doubts_elsewhere
+from connector.load.candidates import Candidate, CandidateStream, Planned, Row, take_rows
+from connector.load.conduct import SENDING, Conduct
 from connector.load.creating import Take
 from connector.load.deciding import Decision, decide_row
+from connector.load.drift import Told, tell_rows
 from connector.load.finishing import Finisher
 from connector.load.knowing import Knowledge
 from connector.load.retrying import RetryPlan, retry_entries
@@ -25,28 +27,26 @@ _IN_SOURCE_ORDER = 2_000
 ledger's own: it touches far fewer pages then, and costs half (28 µs a create came down to 16, among 300,000 entries 43
 to 22, measured)."""
 
-_COUNTED = {
-    Decision.EXISTS: Outcome.EXISTS,
-    Decision.FIRST_TOLD: Outcome.EXISTS,
-    Decision.CHANGED: Outcome.CHANGED,
-}
-
 
 class Loader:
-    """One load of one base: `begin`; `take` each chunk, then `settle`, or `retry`; `close` however it ends."""
+    """One load of one base: `begin`; `take` each chunk, then `settle`, or `retry`; `close` however it ends.
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._finisher = Finisher(session)
-        self._knowledge = Knowledge(session)
+    `conduct` says whether anybody is sent; `knowledge` is what the same session's survey has learned of who is there.
+    """
+
+    def __init__(self, session: Session, conduct: Conduct = SENDING, knowledge: Knowledge | None = None) -> None:
+        self._session, self._conduct = session, conduct
+        self._finisher = Finisher(session, conduct)
+        self.knowledge = knowledge or Knowledge(session)
         self._is_clear = False  # whether nothing is in doubt that a new row might be (`_clear_doubts`)
+        self._has_others = False  # whether the run has loads of what may be this base, too
 
     async def begin(self) -> None:
         """See that the account is the one that the ledger speaks of, and look for those refused by earlier runs.
 
         Raises RunAborted (EmptiedError, ListFailed) when the run cannot go on.
         """
-        await self._knowledge.guard_account()
+        await self.knowledge.guard_account()
         await self._finisher.begin()
         self._session.check()
 
@@ -75,13 +75,15 @@ class Loader:
             return again
 
         while places and not session.stopping.is_set():
-            if not (self._is_clear and self._knowledge.covers(planned)):
-                await self._knowledge.learn(planned, want_rows(planned, [*places, *kept], session.policy.identity))
+            if not (self._is_clear and self.knowledge.covers(planned)):
+                await self.knowledge.learn(planned, want_rows(planned, [*places, *kept], session.policy.identity))
                 await self._clear_doubts()
                 places = await sort_again()
-            stream = CandidateStream(planned, list(places), places, session.policy.identity)
+            stream = CandidateStream(planned, list(places), places, session.policy.identity, session.mapping)
             base = session.journal.base
             await self._finisher.create(self._take_while_known(planned, stream, base))
+            if stream.rest and not session.limits.allow(1):
+                session.end(session.limits.describe_creates())
             places = {place: places[place] for place in [*self._find_stale(planned, places), *stream.rest]}
             if session.journal.base.key != base.key:  # an answer has told which base this is: ask about that one
                 places = await sort_again()
@@ -89,6 +91,15 @@ class Loader:
     async def retry(self, plan: RetryPlan) -> None:
         """Take up and settle what earlier runs left in the base, in place of a source's rows. Raises as `take` does."""
         await retry_entries(self._session, self._finisher, plan)
+
+    def look_anew(self) -> None:
+        """Another load may have worked in this base, under another line of the ledger: rely on nothing known by now."""
+        self._is_clear, self._has_others = False, True
+        self.knowledge.forget()
+
+    async def settle_at_once(self) -> bool:
+        """Settle what is unknown in the base without waiting; whether anything is left. Raises as `take` does."""
+        return await self._finisher.settle_at_once()
 
     async def settle(self) -> None:
         """Settle what is unknown in the base, whichever run left it. Raises as `take` does."""
@@ -103,18 +114,18 @@ class Loader:
         state of its entry, and of those that are held or rejected, whom a look may yet show."""
         identities = split_digests(planned.identities[places])
         fingerprints = split_digests(planned.fingerprints[places])
-        rows = list(zip(places, identities, fingerprints, strict=True))
+        told = list(zip(identities, fingerprints, strict=True))
         base = self._session.journal.base
-        known = await self._session.journal.ask(lambda ledger: ledger.find_fingerprints(base, identities))
-        rest = [row for row in rows if known.get(row[1]) != row[2]]  # mostly nobody: an unchanged row ends here
-        self._count(Outcome.EXISTS, len(rows) - len(rest))
-        others = [identity for _, identity, _ in rest if identity in known]
+        different = await self._session.journal.ask(lambda ledger: ledger.find_different(base, told))
+        rows = zip(places, told, strict=True) if different else ()  # an unchanged row ends here
+        rest = [(place, *row) for place, row in rows if row[0] in different]
+        self._count_there(planned, _leave_out(places, [place for place, _, _ in rest]))
+        others = [identity for _, identity, _ in rest if different[identity]]
         entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, others)) if others else {}
         to_create: dict[int, State] = {}
         kept: dict[int, Entry] = {}
-        told: list[tuple[bytes, bytes]] = []
-        doubted: dict[int, Entry] = {}
-        counted: Counter[Outcome] = Counter()
+        first_told, changed = list[int](), list[int]()
+        doubted, pending = dict[int, Entry](), dict[int, Entry]()
         for place, identity, fingerprint in rest:
             entry = entries.get(identity)
             decision = decide_row(entry, fingerprint)
@@ -124,24 +135,26 @@ class Loader:
                 to_create[place] = State.NONE if entry is None else State.REJECTED
             elif decision in (Decision.HELD, Decision.REJECTED):
                 kept[place] = entry
-            elif decision in _COUNTED:
-                counted[_COUNTED[decision]] += 1
-                if decision is Decision.FIRST_TOLD:
-                    told.append((identity, fingerprint))
+            elif decision is Decision.FIRST_TOLD:
+                first_told.append(place)
+            elif decision is Decision.CHANGED:
+                changed.append(place)
             else:
-                self._set_aside(entry, planned, place, Intent(identity, fingerprint, b""))
-        for outcome, number in counted.items():
-            self._count(outcome, number)
-        if told:
-            await self._session.journal.ask(lambda ledger: ledger.record_fingerprints(base, told))
+                pending[place] = entry
+        self._set_aside(planned, pending)
+        if self._conduct.is_sending:
+            await self._finisher.changes.record_first(planned, first_told)
+        self._count_there(planned, first_told)
+        await self._finisher.changes.tell(planned, changed)
+        self._finisher.open -= len(changed)
         if doubted:
             to_create |= await self._doubt(planned, doubted)
         return to_create, kept
 
-    def _count(self, outcome: Outcome, number: int) -> None:
-        """So many rows have ended so."""
-        self._session.tally.count(outcome, number)
-        self._finisher.open -= number
+    def _count_there(self, planned: Planned, places: Sequence[int]) -> None:
+        """The rows at these places are there as they were sent."""
+        self._session.tally.count_places(Outcome.EXISTS, planned, places)
+        self._finisher.open -= len(places)
 
     async def _doubt(self, planned: Planned, doubted: dict[int, Entry]) -> dict[int, State]:
         """Rows of those who were refused so lately that they may be there: UNKNOWN, and settled before they are sent.
@@ -150,7 +163,6 @@ class Loader:
         """
         base = self._session.journal.base
         identities = dict(zip(doubted, split_digests(planned.identities[list(doubted)]), strict=True))
-        fingerprints = split_digests(planned.fingerprints[list(doubted)])
 
         def mark(ledger: Ledger) -> set[bytes]:
             kept = {entry.identity for entry in ledger.find_unfinished(base, State.REJECTED)}
@@ -158,9 +170,8 @@ class Loader:
             return kept
 
         kept = await self._session.journal.ask(mark)
-        for (place, identity), fingerprint in zip(identities.items(), fingerprints, strict=True):
-            if identity in kept:
-                self._set_aside(doubted[place], planned, place, Intent(identity, fingerprint, b""))
+        pending = {place: entry for place, entry in doubted.items() if identities[place] in kept}
+        self._set_aside(planned, pending)
         return {place: State.REJECTED for place, identity in identities.items() if identity not in kept}
 
     def _find_stale(self, planned: Planned, places: dict[int, State]) -> list[int]:
@@ -173,30 +184,49 @@ class Loader:
 
     def _keep(self, planned: Planned, kept: dict[int, Entry]) -> None:
         """Of those who are held or rejected, the end is told once the run can show nobody any more."""
-        identities = split_digests(planned.identities[list(kept)])
-        fingerprints = split_digests(planned.fingerprints[list(kept)])
-        for (place, entry), identity, fingerprint in zip(kept.items(), identities, fingerprints, strict=True):
-            row = take_row(planned.chunk, int(planned.subscribers.index[place]))
+        for entry, (row, told) in zip(kept.values(), self._tell(planned, list(kept)), strict=True):
             self._finisher.open -= 1
-            self._finisher.keep(identity, _build_problem(row, entry), fingerprint)
+            self._finisher.keep(_build_problem(row, entry), told)
 
-    def _set_aside(self, entry: Entry, planned: Planned, place: int, told: Intent) -> None:
-        """A row whose identity is unknown: a doubt to be settled."""
-        row = take_row(planned.chunk, int(planned.subscribers.index[place]))
-        self._finisher.open -= 1
-        doubt = self._finisher.doubts.setdefault(told.identity, Doubt(self._session.clock.monotonic()))
-        doubt.row, doubt.told = row, told.fingerprint
-        if entry.fingerprint != told.fingerprint:
-            stream = CandidateStream(planned, [place], {place: State.UNKNOWN}, self._session.policy.identity)
-            doubt.newer = stream.take(1, self._session.journal.base)[0]
+    def _set_aside(self, planned: Planned, pending: Mapping[int, Entry]) -> None:
+        """Rows whose identities are unknown: doubts to be settled."""
+        session = self._session
+        newer: dict[int, Doubt] = {}
+        for (place, entry), (row, told) in zip(pending.items(), self._tell(planned, list(pending)), strict=True):
+            self._finisher.open -= 1
+            if self._finisher.follows(row, told):
+                continue
+            doubt = self._finisher.doubts.setdefault(
+                told.identity, Doubt(session.clock.monotonic(), attempts=entry.attempts)
+            )
+            doubt.row, doubt.told = row, told
+            if entry.fingerprint != told.fingerprint:
+                newer[place] = doubt
+        if not newer:
+            return
+        unknown = dict.fromkeys(newer, State.UNKNOWN)
+        stream = CandidateStream(planned, list(newer), unknown, session.policy.identity, session.mapping)
+        for doubt, candidate in zip(newer.values(), stream.take(len(newer), session.journal.base), strict=True):
+            doubt.newer = candidate
+
+    def _tell(self, planned: Planned, places: list[int]) -> list[tuple[Row, Told]]:
+        """Each of these rows, and what it says."""
+        if not places:
+            return []
+        rows = take_rows(planned.chunk, planned.subscribers.index[places].tolist())
+        told = tell_rows(planned, places, self._session.policy.identity, self._session.mapping)
+        return list(zip(rows, told, strict=True))
 
     def _take_while_known(self, planned: Planned, stream: CandidateStream, base: Base) -> Take:
         """Take from the stream for as long as what was looked up, and in which base, may be relied on."""
 
         def take(number: int) -> list[Candidate]:
-            now = self._session.journal.base
-            is_known = self._knowledge.covers(planned) and now.key == base.key
-            return stream.take(number, now, self._knowledge.until) if is_known else []
+            limits, now = self._session.limits, self._session.journal.base
+            if not self.knowledge.covers(planned) or now.key != base.key:
+                return []
+            taken = stream.take(limits.allow(number), now, self.knowledge.until)
+            limits.begun += len(taken)
+            return taken
 
         return take
 
@@ -211,26 +241,51 @@ class Loader:
             return
         if await self._has_doubts_of_another_kind():
             await self._finisher.settle()
-            self._knowledge.forget()  # whoever was just sent again was not there when it was gained
+            self.knowledge.forget()  # whoever was just sent again was not there when it was gained
             if await self._has_doubts_of_another_kind():
-                raise RunAborted(
-                    "some creates of a run by another identity are unknown and could not be settled, so a row of this "
-                    "one might be one of them; nothing new was created: run again later"
-                )
+                self._refuse_doubts()
         base = session.journal.base
         doubts = await session.journal.ask(lambda ledger: count_doubts_elsewhere(ledger.connection, base))
         if doubts:
+            self._refuse_doubts_elsewhere(doubts)
+        self._is_clear = True
+
+    def _refuse_doubts(self) -> None:
+        """A plan settles nobody, and cannot know how a load will settle them."""
+        if self._conduct.is_sending:
             raise RunAborted(
-                f"{doubts} creates are unknown or held in a base that may be this one: one was given by its id, the "
+                "some creates of a run by another identity are unknown and could not be settled, so a row of this "
+                "one might be one of them; nothing new was created: run again later"
+            )
+        self._session.tally.foretell(
+            "some creates of a run by another identity are unknown: a load settles them first, and some rows that are "
+            "planned to be created may turn out to be among them"
+        )
+
+    def _refuse_doubts_elsewhere(self, number: int) -> None:
+        """A plan has settled nobody in the bases whose loads come before this one, as a load does."""
+        if self._conduct.is_sending or not self._has_others:
+            raise RunAborted(
+                f"{number} creates are unknown or held in a base that may be this one: one was given by its id, the "
                 "other by its name, and the service has not told yet that they are one. Run again by the one that came "
                 "first, or settle them by connector retry (with --resend-held or --drop-held what is held)"
             )
-        self._is_clear = True
+        self._session.tally.foretell(
+            f"{number} creates are unknown or held in a base that may be one with another, one given by its id and the "
+            "other by its name: a load settles them first, and ends if it cannot"
+        )
 
     async def _has_doubts_of_another_kind(self) -> bool:
         base, identity = self._session.journal.base, self._session.policy.identity
         unknown = await self._session.journal.ask(lambda ledger: ledger.find_unfinished(base, State.UNKNOWN))
         return any(entry.field != identity for entry in unknown)
+
+
+def _leave_out(places: list[int], others: list[int]) -> list[int]:
+    if not others:
+        return places
+    left_out = set(others)
+    return [place for place in places if place not in left_out]
 
 
 def _order(planned: Planned) -> list[int]:

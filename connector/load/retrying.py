@@ -6,15 +6,14 @@ from functools import partial
 from itertools import count
 from typing import Literal
 
-import orjson
-
 from connector.fields import NAMES
 from connector.ledger import Unfinished
 from connector.load.candidates import Candidate, CandidateList, Row
+from connector.load.cells import write_cell
 from connector.load.finishing import Finisher
 from connector.load.looks.looking import look_as_well_as_can_be
 from connector.load.session import Session
-from connector.load.settling import Doubt, build_again
+from connector.load.settling import Doubt, build_again, read_intent
 from connector.load.wanting import read_body, want_unfinished
 from connector.outcomes import Outcome
 from connector.states import State
@@ -146,7 +145,7 @@ class _Retry:
         if session.suppression is not None and session.suppression.holds(sent):
             self._count(Outcome.SUPPRESSED, 1)
             return None
-        again = build_again(entry, sent, entry.fingerprint, session.journal.base, State.REJECTED)
+        again = build_again(read_intent(entry), sent, session.journal.base, State.REJECTED)
         refused = entry.status or 0, entry.message or ""
         row = partial(self._write, entry)
         return Candidate(again.intent, again.sent, row, State.REJECTED, refused, known_until)
@@ -172,13 +171,5 @@ class _Retry:
     def _write(self, entry: Unfinished) -> Row:
         """The kept body as a row for a person: a column for each field, so that it can be imported again."""
         values = read_body(entry)
-        cells = tuple(_write_cell(values[name]) for name in NAMES)
+        cells = tuple(write_cell(values[name]) for name in NAMES)
         return Row(next(self._numbers), f"run {entry.run_id}", NAMES, cells)
-
-
-def _write_cell(value: object) -> str | None:
-    if isinstance(value, list):
-        return orjson.dumps(value).decode()  # a tag may hold whatever else could separate it from the next
-    if isinstance(value, bool):
-        return str(value).lower()
-    return None if value is None else str(value)

@@ -11,9 +11,12 @@ from connector.api.client import Client
 from connector.api.retries import Retrier
 from connector.clock import Clock
 from connector.errors import RunAborted
+from connector.ledger import KeptMapping
+from connector.load.canaries import Canaries
 from connector.load.journal import Journal
+from connector.load.limits import Limits
 from connector.load.looks.lookout import Lookout
-from connector.load.looks.witness import Witness
+from connector.load.looks.witness import Seeing, Witness
 from connector.load.policy import LoadPolicy
 from connector.load.tally import Tally
 from connector.pace import Pace
@@ -22,7 +25,6 @@ from connector.plan.suppression import Suppression
 T = TypeVar("T")
 
 _CANCELLED_AGAIN_S = 1.0
-_WITNESSES = 1000  # confirmations remembered: absence is proved by the visibility of one that came after (design 4.5c)
 
 
 @dataclass(slots=True)
@@ -39,12 +41,20 @@ class Session:
     asked_name: str | None = None  # the base's name, where the job gave that and no id: answers must agree with it
     job: str = ""  # the job's name: what an earlier run of it left may be sent again by this one
     suppression: Suppression | None = None  # the job's list, read anew by this run: none of it is sent again
+    mapping: KeptMapping | None = None  # by which its rows are read; None: nothing is kept of their fields
     pace: Pace | None = None  # what is known of it from the run's other bases; None: this is the first, or the only one
+    canaries: Canaries = field(default_factory=Canaries)  # of the run, all its bases together
+    limits: Limits = field(default_factory=Limits)  # of the whole run
     draw: Callable[[int], bytes] = os.urandom  # so many random bytes; simulations pass their own
     ending: str | None = None
     activity: str = "reading"  # what a person should know of it now
-    witnesses: deque[Witness] = field(default_factory=lambda: deque(maxlen=_WITNESSES))
+    seeing: Seeing = field(default_factory=Seeing)  # of the run, all its bases together
     lookout: Lookout = field(default_factory=Lookout)  # what its looks have learnt of how to look
+
+    @property
+    def witnesses(self) -> deque[Witness]:
+        """The latest whom this run has confirmed."""
+        return self.seeing.witnesses
 
     def has_confirmed_since(self, at: float) -> bool:
         """Whether this run has confirmed somebody after `at` (monotonic)."""

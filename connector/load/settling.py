@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from connector.ledger import Base, Intent, Ledger, Unfinished
 from connector.load.candidates import Candidate, CandidateList, Row
 from connector.load.creating import Take
+from connector.load.drift import Told
 from connector.load.judging import Verdict
 from connector.load.looks.looking import look_as_well_as_can_be
 from connector.load.looks.sighting import Sighting, Wanted
@@ -44,7 +45,8 @@ class Doubt:
     missed_at: float | None = None  # when the first look that told it was not there began
     uncounted: int = 0  # attempts that the ledger counts, and that were never made or are an earlier run's
     newer: Candidate | None = None  # what the source says now, where that is not what was sent
-    told: bytes | None = None  # the fingerprint of the row
+    told: Told | None = None  # what the row says
+    attempts: int | None = None  # that the ledger counts of it; more, and another load of the run has sent it again
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,6 @@ class Settler:
         self._create = create
         self._on_settled = on_settled
         self._look_for = look
-        self._largest_lag_s = 0.0
         self._last: Sighting
         self._looked_at = 0.0  # when that look had ended (monotonic)
         self.doubts: dict[bytes, Doubt] = {}
@@ -79,15 +80,16 @@ class Settler:
         self.is_resending_held = False
         self.only: set[bytes] | None = None  # those who are settled, and nobody else (`connector retry RUN`)
 
-    async def settle(self) -> None:
-        """Settle all that can be; what is left in the ledger as UNKNOWN afterwards could not be told.
+    async def settle(self, *, is_patient: bool = True) -> None:
+        """Settle all that can be; what is left in the ledger as UNKNOWN afterwards could not be told, or would have had
+        to be waited for by somebody patient.
 
         Raises ListFailed when the service does not give its list, RunAborted when the run ends itself.
         """
         fruitless = blind = 0
         is_first_look = True
         while (unknown := await self._read_unknown()) and fruitless < _LOOKS and blind < _BLIND_LOOKS:
-            if not is_first_look and not await self._wait_for_next_look(unknown):
+            if not is_first_look and not (is_patient and await self._wait_for_next_look(unknown)):
                 return
             remaining = await self._look(unknown)
             absent = [entry for entry in remaining if self._is_absent(entry)]
@@ -98,11 +100,17 @@ class Settler:
             is_first_look = bool(absent)  # what was sent again may be there at once
             fruitless = 0 if absent or len(remaining) < len(unknown) else fruitless + 1
 
+    async def look_once(self) -> None:
+        """Settle those whom one look shows, and send nobody again; the others stay unknown. Raises as `settle` does."""
+        if unknown := await self._read_unknown():
+            await self._look(unknown)
+
     def renew(self, candidate: Candidate, verdict: Verdict) -> None:
         """Another attempt was lost: all that has to do with time begins anew. One that came too late to be made counts
         for nothing: another look is due."""
         doubt = self.doubts[candidate.intent.identity]
         doubt.newer = None  # the ledger has it by now
+        doubt.attempts = None if doubt.attempts is None else doubt.attempts + 1
         if verdict.is_stale:
             doubt.uncounted += 1
             return
@@ -119,6 +127,9 @@ class Settler:
         found_at = self._session.clock.monotonic()
         for entry in unknown:
             doubt = self.doubts.setdefault(entry.identity, Doubt(found_at))
+            if doubt.attempts not in (None, entry.attempts):
+                doubt.since, doubt.missed_at = found_at, None
+            doubt.attempts = entry.attempts
             if not doubt.is_of_this_run:  # runs that died, say: that speaks of them, and not of the row
                 doubt.uncounted = entry.attempts
         return unknown
@@ -142,7 +153,8 @@ class Settler:
         """Settle those that a look shows; note on the others what the look says of them."""
         self._last = sighting = await self._look_for(self._session, [self._want(entry) for entry in unknown])
         self._looked_at = self._session.clock.monotonic()
-        self._largest_lag_s = max(self._largest_lag_s, sighting.lag_s)
+        seeing = self._session.seeing
+        seeing.largest_lag_s = max(seeing.largest_lag_s, sighting.lag_s)
         base = self._session.journal.base
         found = [(identity, ids[0]) for identity, ids in sighting.found.items()]
         await self._session.journal.ask(lambda ledger: ledger.mark_found(base, State.UNKNOWN, found))
@@ -175,7 +187,7 @@ class Settler:
             return False
         if self._session.has_confirmed_since(doubt.since):
             return sighting.latest_seen_at > doubt.since
-        return sighting.started_at >= doubt.since + 2 * self._largest_lag_s
+        return sighting.started_at >= doubt.since + 2 * self._session.seeing.largest_lag_s
 
     async def _dispose(self, absent: list[Unfinished]) -> None:
         """Send the absent again or, as the lists, the job or their history say, give them up, hold or refuse them."""
@@ -232,14 +244,20 @@ class Settler:
     def _build_again(self, entry: Unfinished, base: Base) -> Candidate:
         """The create once more, addressed to the base as it is known now."""
         newer, sent = self.doubts[entry.identity].newer, self._newest(entry)
-        fingerprint = newer.intent.fingerprint if newer is not None else entry.fingerprint
+        told = newer.intent if newer is not None else read_intent(entry)
         known_until = self._session.policy.known_until(self._last.started_at, self._looked_at)
-        return replace(build_again(entry, sent, fingerprint, base, State.UNKNOWN), known_until=known_until)
+        return replace(build_again(told, sent, base, State.UNKNOWN), known_until=known_until)
 
 
-def build_again(entry: Unfinished, sent: dict[str, object], fingerprint: bytes, base: Base, left: State) -> Candidate:
+def read_intent(entry: Unfinished) -> Intent:
+    """What was intended when the entry was sent last."""
+    return Intent(
+        entry.identity, entry.fingerprint, entry.body, entry.field, entry.mapping_key or 0, entry.digests or b""
+    )
+
+
+def build_again(told: Intent, sent: dict[str, object], base: Base, left: State) -> Candidate:
     """A create of somebody whose entry is kept; from the first answer on only Base.Id is sent (design 4.9)."""
     if base.service_id is not None:
         sent = {name: value for name, value in sent.items() if name != "base_name"} | {"base_id": base.service_id}
-    intent = Intent(entry.identity, fingerprint, encode_subscriber(sent), entry.field)
-    return Candidate(intent, sent, left=left)
+    return Candidate(replace(told, body=encode_subscriber(sent)), sent, left=left)

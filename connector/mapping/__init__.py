@@ -1,12 +1,15 @@
 """From a source's columns to the fields of a subscriber: guesses, overrides, and the mapping itself. Pure."""
 
 from connector.mapping.apply import Mapped, apply_mapping
+from connector.mapping.bases import AskedBase, BaseColumn, RowBases, list_columns, parse_base, read_bases
 from connector.mapping.guess import Guess, guess_mapping
 from connector.mapping.override import override_mapping, require_columns
 from connector.mapping.rules import MAPPABLE, Case, ColumnRule, FieldMapping, Join, Part, find_misfits
 
 __all__ = [
     "MAPPABLE",
+    "AskedBase",
+    "BaseColumn",
     "Case",
     "ColumnRule",
     "FieldMapping",
@@ -14,9 +17,13 @@ __all__ = [
     "Join",
     "Mapped",
     "Part",
+    "RowBases",
     "apply_mapping",
     "find_misfits",
     "guess_mapping",
+    "list_columns",
     "override_mapping",
+    "parse_base",
+    "read_bases",
     "require_columns",
 ]

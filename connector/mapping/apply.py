@@ -16,9 +16,11 @@ from connector.mapping.rules import ColumnRule, FieldMapping
 from connector.mapping.steps import (
     change_case,
     drop_apostrophes,
+    drop_midnight,
     empty_to_null,
     join_cells,
     parse_dates,
+    read_column,
     replace_cells,
     take_part,
 )
@@ -56,6 +58,8 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping) -> Mapped:
 
 def _build_column(cells: pa.Array, name: str, rule: ColumnRule, index: pd.Index) -> pd.Series:
     cells = _read_cells(cells, rule)
+    if BY_NAME[name].kind is Kind.DATE:
+        cells = drop_midnight(cells)
     if rule.default is not None:
         cells = pc.fill_null(cells, rule.default.strip() if rule.is_trimmed else rule.default)
     if BY_NAME[name].kind is Kind.TAGS:
@@ -88,18 +92,18 @@ def _read_source(frame: pd.DataFrame, rule: ColumnRule) -> tuple[pa.Array, dict[
         return _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
     if rule.join is not None:
         return join_cells(
-            [_read_column(frame, column, is_trimmed=rule.is_trimmed) for column in rule.join.columns],
+            [read_column(frame, column, is_trimmed=rule.is_trimmed) for column in rule.join.columns],
             rule.join.separator,
         ), {}
     if rule.column is None:
         return pa.repeat(pa.scalar(rule.value or "", pa.large_string()), len(frame)), {}
-    return _read_column(frame, rule.column, is_trimmed=False), {}
+    return read_column(frame, rule.column, is_trimmed=False), {}
 
 
 def _fill_template(frame: pd.DataFrame, text: str, *, is_trimmed: bool) -> tuple[pa.Array, dict[int, str]]:
     """The one rule that goes row by row."""
     template = compile_template(text)
-    columns = [_read_column(frame, name, is_trimmed=is_trimmed) for name in template.columns]
+    columns = [read_column(frame, name, is_trimmed=is_trimmed) for name in template.columns]
     rows = zip(*(pc.fill_null(column, "").to_pylist() for column in columns), strict=True)
     texts: list[str | None] = []
     failed: dict[int, str] = {}
@@ -110,10 +114,3 @@ def _fill_template(frame: pd.DataFrame, text: str, *, is_trimmed: bool) -> tuple
             texts.append(None)
             failed[position] = str(error)
     return pa.array(texts, pa.large_string()), failed
-
-
-def _read_column(frame: pd.DataFrame, column: str, *, is_trimmed: bool) -> pa.Array:
-    cells = pa.array(frame[column], type=pa.large_string(), from_pandas=True)
-    if isinstance(cells, pa.ChunkedArray):
-        cells = cells.combine_chunks()
-    return pc.utf8_trim_whitespace(cells) if is_trimmed else cells

@@ -138,10 +138,22 @@ def _find_faults(rule: ColumnRule) -> Iterator[str]:
         yield "split, split_at and default must be at least one character"
     if rule.default and rule.values and any(not key.strip() and value for key, value in rule.values.items()):
         yield "default and the empty cell of values both say what becomes of an empty cell: keep one of them"
+    yield from _find_vain_values(rule)
     if not all(_is_text(word) for word in _list_words(rule)):
         yield "what a rule puts into a field must be text that can be sent: one text holds half a character"
     if rule.template is not None:
         find_columns(rule.template)
+
+
+def _find_vain_values(rule: ColumnRule) -> Iterator[str]:
+    """Values that no cell can meet, as it comes to them trimmed and in another case."""
+    meant: dict[str, str] = {}
+    for key, value in (rule.values or {}).items():
+        met = key.strip() if rule.is_trimmed else key
+        if meant.setdefault(met, value) != value:
+            yield f"values: {met!r} stands there twice, blanks apart, and means {meant[met]!r} and {value!r}"
+        if (rule.case == "lower" and met != met.lower()) or (rule.case == "upper" and met != met.upper()):
+            yield f"values: no cell is {met!r} by then, since case: {rule.case} goes before; write it so, too"
 
 
 def _list_words(rule: ColumnRule) -> Iterator[str]:

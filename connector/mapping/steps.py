@@ -3,12 +3,23 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.mapping.rules import Case, Part
 
+_MIDNIGHT = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]00:00(?::00(?:\.0+)?)?(?:Z|\+00:?00)?$"
+
 _CASES = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title}
+
+
+def read_column(frame: pd.DataFrame, column: str, *, is_trimmed: bool) -> pa.Array:
+    """The cells of a chunk's column, as one array."""
+    cells = pa.array(frame[column], type=pa.large_string(), from_pandas=True)
+    if isinstance(cells, pa.ChunkedArray):
+        cells = cells.combine_chunks()
+    return pc.utf8_trim_whitespace(cells) if is_trimmed else cells
 
 
 def empty_to_null(cells: pa.Array) -> pa.Array:
@@ -62,6 +73,11 @@ def parse_dates(cells: pa.Array, forms: Sequence[str]) -> pa.Array:
     coded = cells.dictionary_encode()
     dates = [None if cell is None else _parse_date(cell, forms) for cell in coded.dictionary.to_pylist()]
     return pa.array(dates, pa.large_string()).take(coded.indices)
+
+
+def drop_midnight(cells: pa.Array) -> pa.Array:
+    """Dates that came as the midnight they begin at (`1980-02-29T00:00:00`, from a column of timestamps), as dates."""
+    return pc.replace_substring_regex(cells, _MIDNIGHT, r"\1")
 
 
 def _parse_date(cell: str, forms: Sequence[str]) -> str:

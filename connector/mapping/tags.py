@@ -15,8 +15,8 @@ _TYPE = pa.list_(pa.string())
 def build_tags(cells: pa.Array, split: str) -> pa.Array:
     """Make trimmed cells (large_string, null where empty) a list<string> array of the same length.
 
-    A JSON array of texts is that list; other cells are cut at `split`. Tags are trimmed, empty ones left out; a cell
-    without any tag is null, save for the JSON array that is empty itself.
+    A JSON array of texts and numbers is that list, without its nulls; other cells are cut at `split`. Tags are trimmed,
+    empty ones left out; a cell without any tag is null, save for the JSON array that is empty itself.
     """
     is_special = pc.fill_null(pc.or_(pc.starts_with(cells, "["), pc.starts_with(cells, '"')), False)
     if not pc.any(is_special).as_py():
@@ -51,14 +51,20 @@ def _read_tags(cell: str, split: str) -> list[str] | None:
             tags = orjson.loads(cell)
         except orjson.JSONDecodeError:
             tags = None
-        if isinstance(tags, list) and all(isinstance(tag, str) for tag in tags):
-            return _trim(tags)
+        if isinstance(tags, list) and not any(isinstance(tag, list | dict) for tag in tags):
+            return _trim(
+                [tag if isinstance(tag, str) else orjson.dumps(tag).decode() for tag in tags if tag is not None]
+            )
     if cell.startswith('"') and len(split) == 1:
         try:
             return _trim(next(csv.reader([cell], delimiter=split, skipinitialspace=True))) or None
         except csv.Error:  # a line break outside quotes: no list of that kind
             return _trim(cell.split(split)) or None
     return _trim(cell.split(split)) or None
+
+
+def _write_tag(tag: str | float | bool) -> str:
+    return tag if isinstance(tag, str) else orjson.dumps(tag).decode()
 
 
 def _trim(tags: list[str]) -> list[str]:

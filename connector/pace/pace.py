@@ -1,19 +1,21 @@
-"""All that a run has found of how fast a service takes creates; kept from one base to the next."""
+"""All that a run has found of how fast a service takes creates; shared by its bases, which take turns."""
 
 from math import inf
 
 from connector.pace.breaker import Breaker
 from connector.pace.concurrency import ConcurrencyLimit
+from connector.pace.patience import Patience
 from connector.pace.rate import RateController
 
 
 class Pace:
-    """The controllers of one run: `rate`, `concurrency` and `breaker`."""
+    """The controllers of one run: `rate`, `concurrency`, `breaker` and `patience`."""
 
-    __slots__ = ("breaker", "concurrency", "rate")
+    __slots__ = ("breaker", "concurrency", "patience", "rate")
 
     def __init__(self, max_rate: float = inf, max_concurrency: int = 1) -> None:
         """`max_rate` (requests/s) and `max_concurrency` (requests under way) are ceilings."""
         self.rate = RateController(max_rate)
         self.concurrency = ConcurrencyLimit(max_concurrency)
         self.breaker = Breaker()
+        self.patience = Patience()

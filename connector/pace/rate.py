@@ -34,7 +34,7 @@ _FALL = 0.8
 _SHORTEST_HOLD_S = 5.0
 _SENT_IN_HOLD = 140  # at least, so that the refusals of one rise are few among them
 _WINDOWS_IN_HOLD = 1.5
-_PAUSES_IN_HOLD = 60  # where a refusal costs a pause, rises are rare: pauses of up to 3 s take 2 % of the time
+_PAUSES_IN_HOLD = 120  # where a refusal costs a pause, rises are rare: pauses of up to 1.5 s take 1 % of the time
 _LONGEST_HOLD_S = 180.0
 _CHEAP_PAUSE_S = 3.0
 _FINE_ESTIMATE = 20.0  # requests/s; what is counted in a second is coarse below
@@ -42,6 +42,7 @@ _LONGEST_COUNT_S = 60.0  # however slow it is: a limit that has risen is found w
 _SAVED_S = 2.0  # a bucket keeps about what it gains in a second
 _LOWEST_AFTER_BLOCK = 1 / 8  # of what was proved: all may have been refused for a while, by an outage
 _LOWEST_AFTER_PAUSE = 1 / 2  # of the estimate: what was served in a second tells little when a part of it was a pause
+_CUT_AFTER_PAUSE = 0.9  # at most: a refusal may come of requests that arrived together
 _UNEXPLAINED = 1.015  # a rise by so much is believed at once, were it only for what a bucket had kept
 _FIRST_PROBE_S = 0.1
 _LAST_PROBE_S = 1.0
@@ -119,8 +120,8 @@ class RateController:
         """A request that was sent then was refused for its rate (429); nothing leaves for `retry_after_s`."""
         self._row.add(sent_at)
         self._refused_at = now
-        if retry_after_s:
-            self._pauses.note(sent_at, now, retry_after_s, self.rate)
+        if retry_after_s:  # made up for only at a rate that has been held: else it would itself be refused
+            self._pauses.note(sent_at, now, retry_after_s, self.rate if self._proved else 0.0)
         if self._probe_s is not None:
             return
         if self.phase is Phase.HOLD and self._row.is_block(self._windows, self.trip.mean_s):
@@ -132,7 +133,7 @@ class RateController:
             elif self.phase is Phase.GROW and not self._noise.explains():
                 self._cut(self._judge_rise(sent_at), sent_at, now)
             elif self.phase is Phase.START and not self._noise.explains_start():
-                self._cut(self._read_last_second(sent_at), sent_at, now)
+                self._cut(self._judge_start(sent_at, is_paused=bool(retry_after_s)), sent_at, now)
 
     # Moving on, when the time has come
 
@@ -205,10 +206,20 @@ class RateController:
 
     # What a refusal says
 
+    def _judge_start(self, sent_at: float, *, is_paused: bool) -> float:
+        """The first estimate. Where too much costs a pause, all that was served is taken for a whole window's."""
+        if is_paused:
+            return self._count_last_second(sent_at) / self._windows.length_s
+        return self._read_last_second(sent_at)
+
     def _read_last_second(self, sent_at: float) -> float:
-        """What was served just before the first refusal, a second: no less than what is allowed."""
+        """What was served just before a refusal, a second: no less than what is allowed."""
         length_s = min(self._windows.length_s, sent_at - (self._began_at or 0.0)) or 1 / _FIRST_RATE
-        return max(1.0, self._deliveries.count(sent_at - length_s, sent_at)) / length_s
+        return self._count_last_second(sent_at) / length_s
+
+    def _count_last_second(self, sent_at: float) -> float:
+        """How many were served in the window before."""
+        return max(1.0, self._deliveries.count(sent_at - self._windows.length_s, sent_at))
 
     def _judge_rise(self, sent_at: float) -> float:
         """The new estimate, refused while growing.
@@ -252,9 +263,14 @@ class RateController:
         cycle_s = max(sent_at - self._cycle_at, 1 / _FIRST_RATE)
         if cycle_s > 10 * self._pauses.cost_s:
             return 0.985 * self._estimate
+        of_bucket = self._pauses.measure_bucket(sent_at, self._deliveries, self._windows.length_s)
+        if of_bucket is not None:
+            return min(self._estimate, max(_CUT_AFTER_PAUSE * self._estimate, of_bucket))
+        if self._pauses.has_overdone:
+            return min(self._estimate, self._read_last_second(sent_at))
         served = self._deliveries.count(self._cycle_at, sent_at) / cycle_s
         just_served = max(self._read_last_second(sent_at), _LOWEST_AFTER_PAUSE * self._estimate)
-        return min(just_served, max(0.9 * self._estimate, served))
+        return min(just_served, max(_CUT_AFTER_PAUSE * self._estimate, served))
 
     def _end_block(self, sent_at: float, now: float) -> None:
         self._probe_s, self._due_at = None, now

@@ -19,6 +19,8 @@ IDENTITY_BYTES = 16  # 128 bits: among 10 million identities a chance collision 
 FINGERPRINT_BYTES = 8  # compared only with one earlier version of the same person
 FINGERPRINT_FORMAT = b"fingerprint-1"
 
+_SPACE = "".join(chr(code) for code in range(128) if chr(code).isspace())  # what str.strip takes, as far as it is ASCII
+
 Digests = npt.NDArray[np.bytes_]
 """An array of dtype S16 or S8. Take single digests out by `split_digests`: NumPy's own `tolist` drops trailing NULs."""
 
@@ -30,7 +32,11 @@ def digest_identity(field: str, value: str) -> bytes:
 
 def compute_identities(values: pd.Series, field: str) -> Digests:
     """The digests of a column of identities: text in, S16 out; no value may be missing."""
-    return join_digests((digest_identity(field, value) for value in values.tolist()), IDENTITY_BYTES)
+    person = field.encode()
+    normal = _normalise_column(pa.chunked_array(pa.array(values, from_pandas=True)), field)
+    return join_digests(
+        [blake2b(each, digest_size=IDENTITY_BYTES, person=person).digest() for each in normal], IDENTITY_BYTES
+    )
 
 
 def compute_fingerprints(subscribers: pd.DataFrame, identity: str) -> Digests:
@@ -44,10 +50,22 @@ def compute_fingerprints(subscribers: pd.DataFrame, identity: str) -> Digests:
     parts = [_write_column(field.name, subscribers[field.name], field.kind) for field in told]
     empty = pa.chunked_array([pa.array([b""] * len(subscribers), pa.binary())])
     written = reduce(lambda left, right: pc.binary_join_element_wise(left, right, b""), parts, empty)
-    digests = (
+    digests = [
         blake2b(row, digest_size=FINGERPRINT_BYTES, person=FINGERPRINT_FORMAT).digest() for row in written.to_pylist()
-    )
+    ]
     return join_digests(digests, FINGERPRINT_BYTES)
+
+
+def separate_digests(digests: Digests, groups: Digests) -> Digests:
+    """Each digest (S16) mixed with its group's: what is equal in one group stays so, and differs in two."""
+    size = digests.dtype.itemsize
+    left, right = (np.ascontiguousarray(each).view(np.uint8).reshape(-1, size) for each in (digests, groups))
+    return np.ascontiguousarray(left ^ right).reshape(-1).view(digests.dtype)
+
+
+def digest_text(text: str) -> bytes:
+    """A digest (16 bytes) of any text."""
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=IDENTITY_BYTES).digest()
 
 
 def join_digests(digests: Iterable[bytes], size: int) -> Digests:
@@ -60,6 +78,15 @@ def split_digests(digests: Digests) -> list[bytes]:
     size = digests.dtype.itemsize
     whole = np.ascontiguousarray(digests).tobytes()
     return [whole[start : start + size] for start in range(0, len(whole), size)]
+
+
+def _normalise_column(values: pa.ChunkedArray, field: str) -> list[bytes]:
+    """The identities of a column in normal form; what is ASCII, and that is nearly everybody, all at once."""
+    trimmed = pc.ascii_trim(values, characters=_SPACE)
+    normal = (pc.ascii_lower(trimmed) if field == "email" else trimmed).cast(pa.binary()).to_pylist()
+    for place in np.flatnonzero(~pc.string_is_ascii(values).to_numpy()).tolist():
+        normal[place] = normalise_identity(field, values[place].as_py()).encode()
+    return normal  # type: ignore[no-any-return] # of an untyped library
 
 
 def _digest(normal: str, field: str) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from connector.fields import LARGEST_ID
 from connector.protocol.requests import TOO_MANY_REQUESTS
 from connector.protocol.retry_after import parse_retry_after
 from connector.protocol.wire import decode_subscriber, read_field
@@ -18,7 +19,6 @@ from connector.protocol.words import extract_words, refusal_kind
 from connector.values import hot_value
 
 __all__ = [
-    "LARGEST_ID",
     "MESSAGE_LENGTH",
     "Accepted",
     "Ambiguous",
@@ -35,9 +35,6 @@ __all__ = [
 
 MESSAGE_LENGTH = 500
 """Characters kept of what the service says (design, section 2)."""
-
-LARGEST_ID = 2**63 - 1
-"""Ids are kept in 64-bit columns of the ledger and of warehouses; a larger one could not be kept as it is."""
 
 _UNCERTAIN_4XX = frozenset({408, 409})  # a time-out and a conflict may both follow a create that was executed
 _BOM = b"\xef\xbb\xbf"

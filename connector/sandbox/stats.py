@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-_GRACE_S = 0.1  # requests already on the way when a 429 is answered arrive within this on loopback
+_GRACE_S = 0.25  # what is on its way when a 429 is answered arrives within this on loopback, also on a busy machine
 
 
 class Stats:
@@ -43,7 +43,7 @@ class Stats:
     def read(self) -> dict[str, Any]:
         """All counts: `requests {operation: {received, answers {answer: n}}}` where an answer is a status or the name
         of a fault, `limited` (429s), `inside_retry_after` (arrived while a Retry-After ran; `after_grace`: more than
-        100 ms after it began), `in_flight`, `peak_in_flight`, `faults {name: n}`."""
+        250 ms after it began), `in_flight`, `peak_in_flight`, `faults {name: n}`."""
         requests = {
             operation: {
                 "received": count,

@@ -11,6 +11,7 @@ from connector.validation.cells import view_octets
 
 FIRST_YEAR = 1900  # nobody alive was born before; what lies there is a default of some other program's
 
+_YEARLESS = r"^--[0-9]{2}-?[0-9]{2}$"
 _FORM = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _LENGTH = 10
 _THOUSANDS = np.array([1000, 100, 10, 1])
@@ -27,6 +28,11 @@ def is_date(cells: pa.Array) -> pa.Array:
     is_real = has_form.to_numpy(zero_copy_only=False).copy()
     is_real[is_real] = in_year & (day >= 1) & (day <= days) & (year >= 1)
     return pc.if_else(pc.is_valid(cells), pa.array(is_real), None)
+
+
+def is_yearless(cells: pa.Array) -> pa.Array:
+    """Whether each text is a day without a year, as address books write one: `--05-12` or `--0512` (ISO 8601:2000)."""
+    return pc.match_substring_regex(cells, _YEARLESS)
 
 
 def is_in_lifetime(cells: pa.Array, today: date) -> pa.Array:

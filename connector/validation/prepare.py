@@ -5,22 +5,27 @@ What cannot become such a column at all, a surrogate alone, is told by its place
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.fields import SENT, Kind
 from connector.validation.cells import TAGS, TEXT, read_cells
+from connector.validation.dates import is_yearless
 from connector.validation.emails import normalise_emails
 from connector.validation.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The columns of the person's fields, missing where empty; `unwritable`: (position, field) of broken texts."""
+    """The columns of the person's fields, missing where empty; `unwritable`: (position, field) of broken texts,
+    `yearless` (int64): positions of rows whose birthday has no year and is left out, as it cannot be sent."""
 
     frame: pd.DataFrame
     unwritable: frozenset[tuple[int, str]]
+    yearless: npt.NDArray[np.int64]
 
 
 def prepare_rows(mapped: pd.DataFrame, rules: Rules) -> Prepared:
@@ -38,7 +43,19 @@ def prepare_rows(mapped: pd.DataFrame, rules: Rules) -> Prepared:
             columns[field.name] = pd.Series([None] * len(mapped), dtype=TAGS if is_tags else TEXT)
     if "email" in columns:
         columns["email"] = pd.Series(normalise_emails(read_cells(columns["email"])), dtype=TEXT)
-    return Prepared(pd.DataFrame(columns, index=pd.RangeIndex(len(mapped))), frozenset(unwritable))
+    yearless = np.empty(0, dtype=np.int64)
+    if "birthday" in columns:
+        columns["birthday"], yearless = _leave_out_yearless(columns["birthday"])
+    return Prepared(pd.DataFrame(columns, index=pd.RangeIndex(len(mapped))), frozenset(unwritable), yearless)
+
+
+def _leave_out_yearless(birthdays: pd.Series) -> tuple[pd.Series, npt.NDArray[np.int64]]:
+    cells = read_cells(birthdays)
+    is_out = pc.fill_null(is_yearless(cells), False)
+    places = np.flatnonzero(is_out.to_numpy(zero_copy_only=False))
+    if not len(places):
+        return birthdays, places
+    return pd.Series(pc.if_else(is_out, pa.scalar(None, cells.type), cells), dtype=TEXT), places
 
 
 def _prepare_text(column: pd.Series) -> tuple[pd.Series, list[int]]:

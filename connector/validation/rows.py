@@ -42,12 +42,14 @@ class Validated:
 
     `subscribers`: the valid rows, index = their positions (0-based) in the chunk; is_active is `boolean`, address_zip
     `Int64`, tags list<string> of Arrow's, all else `str`; what is missing is not sent. `faults`: by position, then in
-    the order of the field table. `omitted_zips` (int64): positions of valid rows that lost their zip to `omit`.
+    the order of the field table. `omitted_zips` and `yearless` (int64): positions of valid rows that lost their zip to
+    `omit`, or a birthday without a year.
     """
 
     subscribers: pd.DataFrame
     faults: tuple[Fault, ...]
     omitted_zips: npt.NDArray[np.int64]
+    yearless: npt.NDArray[np.int64]
 
 
 def validate_rows(mapped: pd.DataFrame, rules: Rules, *, today: date, known: Sequence[Fault] = ()) -> Validated:
@@ -66,7 +68,7 @@ def validate_rows(mapped: pd.DataFrame, rules: Rules, *, today: date, known: Seq
     is_valid = np.ones(len(frame), dtype=bool)
     is_valid[[fault.position for fault in faults]] = False
     subscribers, omitted_zips = type_subscribers(frame if is_valid.all() else frame[is_valid], rules)
-    return Validated(subscribers, tuple(faults), omitted_zips)
+    return Validated(subscribers, tuple(faults), omitted_zips, prepared.yearless[is_valid[prepared.yearless]])
 
 
 def _find_faults(frame: pd.DataFrame, rules: Rules, today: date) -> list[Fault]:

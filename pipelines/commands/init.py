@@ -15,12 +15,12 @@ from connector.clock import system_clock
 from connector.errors import ConfigurationError
 from connector.extract import FORMATS, STANDARD_INPUT, Source, open_sql
 from connector.validation.rules import IDENTITIES
-from pipelines.drafting import draft_job, write_rule
-from pipelines.guessing import GuessedField, guess_fields
+from pipelines.drafts.drafting import draft_job, write_rule
+from pipelines.drafts.guessing import GuessedField, guess_fields
 from pipelines.jobs import check_format, load_job
 from pipelines.jobs.opening import open_as
-from pipelines.rejects import own_columns
-from pipelines.showing import show_value
+from pipelines.rows.rejects import own_columns
+from pipelines.runs.showing import show_value
 
 _ROWS = 1000  # enough to tell how a column is written; reading them takes no time that anybody would notice
 _SHOWN = 40  # characters of a sample
@@ -105,8 +105,10 @@ def _open_table(source: str, table: str | None) -> Source:
 
 
 def _read_beginning(source: Source) -> pd.DataFrame:
-    """Up to a thousand rows; those that cannot be read as rows are left out."""
+    """Up to a thousand rows; those that cannot be read as rows are left out. What there is to say of them is said."""
     for chunk in source.chunks():
+        for message in chunk.messages:
+            click.echo(message, err=True)
         if len(chunk.frame):
             return chunk.frame.head(_ROWS)
     raise ConfigurationError(f"{source.name} has no rows: there is nothing to guess from")

@@ -9,7 +9,7 @@ import click
 from connector.errors import ConfigurationError, LedgerError
 from connector.ledger.backup import back_up_ledger
 from pipelines.commands.options import Output, end, output_options
-from pipelines.report import EXIT_CODES
+from pipelines.runs.report import EXIT_CODES
 from pipelines.settings import SettingOptions, read_state
 
 

@@ -16,10 +16,10 @@ from rich.console import Console
 
 from connector.errors import ConfigurationError
 from pipelines.jobs import parse_duration
-from pipelines.progress import Progress, show_progress
-from pipelines.report import Report
-from pipelines.showing import show_report
-from pipelines.stopping import Stop, stop_on_signals
+from pipelines.runs.progress import Progress, show_progress
+from pipelines.runs.report import Report
+from pipelines.runs.showing import show_report
+from pipelines.runs.stopping import Stop, stop_on_signals
 
 Command = Callable[..., Any]
 
@@ -70,6 +70,24 @@ def output_options(command: Command) -> Command:
         return command(*args, output=Output(form == "json", quiet, report_path), **kwargs)
 
     return wrapped
+
+
+def cursor_options(command: Command) -> Command:
+    """`--full` and `--since`, given to the command as `is_full` and `since`."""
+    since = click.option("--since", metavar="VALUE", help="Read from this value of the cursor on.")
+    full = click.option("--full", "is_full", is_flag=True, help="Read everything, from the cursor's start on.")
+    return full(since(command))
+
+
+def refuse_both(is_full: bool, since: str | None) -> None:
+    """Raise ConfigurationError when both of the cursor's options were given."""
+    if is_full and since is not None:
+        raise ConfigurationError("--full reads everything, and --since a part: give one of them")
+
+
+def dry_run_option(command: Command) -> Command:
+    """`--dry-run`, given to the command as `is_dry`."""
+    return click.option("--dry-run", "is_dry", is_flag=True, help="Only say what would be done, as plan does.")(command)
 
 
 def run_flow(flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], output: Output) -> Report:

@@ -12,9 +12,9 @@ from connector.validation import Rules
 from pipelines.commands.options import Duration, Output, finish, output_options, run_flow
 from pipelines.jobs import Job, Load, load_job, override_load
 from pipelines.jobs.conversion import build_policy, build_rules
-from pipelines.retrying import RetryOrder, run_retry
+from pipelines.loads.retrying import RetryOrder, run_retry
+from pipelines.rows.suppressing import plan_suppression
 from pipelines.settings import SettingOptions, read_settings
-from pipelines.suppressing import plan_suppression
 
 
 @click.command("retry")

@@ -3,40 +3,57 @@
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from connector.errors import ConfigurationError
-from pipelines.commands.options import Duration, Output, end, finish, output_options, run_flow, show
+from pipelines.commands.options import (
+    Duration,
+    Output,
+    cursor_options,
+    dry_run_option,
+    end,
+    finish,
+    output_options,
+    refuse_both,
+    run_flow,
+    show,
+)
 from pipelines.jobs import Job, load_job
-from pipelines.loading import LoadPlan, run_load
-from pipelines.planning import plan_sync
-from pipelines.report import Report, pick_worst
+from pipelines.loads.loading import LoadPlan, run_load
+from pipelines.loads.planning import plan_sync
+from pipelines.runs.report import Report, pick_worst
 from pipelines.settings import SettingOptions, read_settings
 
 
 @click.command("sync")
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=click.Path(path_type=Path))
-@click.option("--full", "is_full", is_flag=True, help="Read everything, from the cursor's start on.")
-@click.option("--since", metavar="VALUE", help="Read from this value of the cursor on.")
+@cursor_options
 @click.option("--limit", type=click.IntRange(min=1), help="Load only the first N rows of each source.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@dry_run_option
 @output_options
 def sync_command(
-    jobs: tuple[Path, ...], is_full: bool, since: str | None, limit: int | None, wait_s: float, output: Output
+    jobs: tuple[Path, ...],
+    is_full: bool,
+    since: str | None,
+    limit: int | None,
+    wait_s: float,
+    is_dry: bool,
+    output: Output,
 ) -> None:
     """Load what the sources of these job files give, one after another.
 
     Of a source with a cursor only what is new since the last run that came to its end. --full and --since read again;
     people who are there already are not created again.
     """
-    if is_full and since is not None:
-        raise ConfigurationError("--full reads everything, and --since a part: give one of them")
+    refuse_both(is_full, since)
 
     def plan_job(job: Job) -> LoadPlan:
-        settings = read_settings(os.environ, job, SettingOptions())
-        return plan_sync(job, settings, limit=limit, wait_s=wait_s, is_full=is_full, since=since)
+        settings = read_settings(os.environ, job, SettingOptions(), is_writing=not is_dry)
+        plan = plan_sync(job, settings, limit=limit, wait_s=wait_s, is_full=is_full, since=since)
+        return replace(plan, is_planned=is_dry)
 
     plans = _plan_all([load_job(path, os.environ) for path in jobs], plan_job)
     reports: list[Report] = []

@@ -13,7 +13,7 @@ from connector.sandbox import SandboxProcess
 from pipelines.demo.crm import ExpectedCrm
 from pipelines.demo.people import Expected
 from pipelines.demo.warehouse import read_subscribers
-from pipelines.report import Report
+from pipelines.runs.report import Report
 
 _CONFIRMED = 4  # connector.states.State.CONFIRMED, read here from the file as a stranger would
 _COMPARED = ("email", "first_name", "last_name", "address_city", "address_zip", "birthday")

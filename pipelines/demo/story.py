@@ -17,13 +17,13 @@ from pipelines.demo.warehouse import count_by_country
 from pipelines.exporting import plan_export_job, run_export
 from pipelines.jobs import Load, load_job, override_load
 from pipelines.jobs.conversion import build_policy
-from pipelines.loading import run_load
-from pipelines.planning import FileOptions, Reading, plan_import, plan_sync
-from pipelines.progress import Progress
-from pipelines.report import Report
+from pipelines.loads.loading import run_load
+from pipelines.loads.planning import FileOptions, Reading, plan_import, plan_sync
+from pipelines.runs.progress import Progress
+from pipelines.runs.report import Report
+from pipelines.runs.showing import show_report
+from pipelines.runs.stopping import Stop
 from pipelines.settings import SettingOptions, Settings, read_settings
-from pipelines.showing import show_report
-from pipelines.stopping import Stop
 
 BASE_NAME = "Newsletter"
 _ADDED, _CHANGED = 120, 80  # what happened in the CRM since the file was written

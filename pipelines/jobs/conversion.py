@@ -9,7 +9,7 @@ import pandas as pd
 
 from connector.errors import ConfigurationError
 from connector.load import LoadPolicy
-from connector.mapping import ColumnRule, FieldMapping, apply_mapping
+from connector.mapping import BaseColumn, ColumnRule, FieldMapping, apply_mapping
 from connector.protocol.requests import ListQuery
 from connector.validation import E164, Rules, validate_rows
 from pipelines.jobs.fields import build_column_rule, find_mapping_faults
@@ -54,11 +54,14 @@ def build_query(filters: Filters) -> ListQuery:
     return ListQuery(**{**given, "gender": "" if filters.gender == "unspecified" else filters.gender})
 
 
-def check_mapping(mapping: FieldMapping, rules: Rules, columns: Sequence[str], *, where: str) -> None:
+def check_mapping(
+    mapping: FieldMapping, rules: Rules, columns: Sequence[str], *, where: str, base: BaseColumn | None = None
+) -> None:
     """Refuse a mapping that cannot serve, before anything is read: raises ConfigurationError with all that is wrong.
 
-    `columns` are the source's, `where` names it: an identity or required field that nothing fills, a column that the
-    source lacks, a zip that would overwrite a mapped field, a value for every row that no row may have.
+    `columns` are the source's, `where` names it, `base` is the column that says each row's base, if one does. Wrong
+    are an identity or required field that nothing fills, a column that the source lacks, a zip that would overwrite a
+    mapped field, a value for every row that no row may have.
     """
     faults = find_mapping_faults(mapping.rules, rules.identity, sorted(rules.required), rules.zip)
     faults += [
@@ -67,6 +70,8 @@ def check_mapping(mapping: FieldMapping, rules: Rules, columns: Sequence[str], *
         for column in rule.columns
         if column not in columns
     ]
+    if base is not None and base.column not in columns:
+        faults.append(_describe_missing("the base", base.column, columns))
     faults += _find_value_faults(mapping)
     if faults:
         raise ConfigurationError(f"{where}: {'; '.join(faults)}. Its columns: {', '.join(columns)}")

@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from pipelines.jobs.bases import Base, Name
 from pipelines.jobs.durations import parse_duration
 from pipelines.jobs.fields import (
     STRICT,
@@ -27,6 +28,7 @@ from pipelines.jobs.fields import (
     find_rule_faults,
 )
 from pipelines.jobs.places import resolve_destination
+from pipelines.jobs.shares import parse_share
 from pipelines.jobs.sources import JobSource, Suppress, find_folder
 
 
@@ -38,10 +40,8 @@ def _read_duration(value: Any) -> float:
     return parse_duration(value)
 
 
-def _check_name(value: str) -> str:
-    if not value.strip() or not value.isprintable():
-        raise ValueError("must be a name in printable characters")
-    return value.strip()
+def _read_share(value: Any) -> float:
+    return parse_share(value)
 
 
 Duration = Annotated[
@@ -49,7 +49,9 @@ Duration = Annotated[
     BeforeValidator(_read_duration),
     WithJsonSchema({"type": "string", "examples": ["500ms", "30s", "10m", "2h"]}),
 ]
-Name = Annotated[str, AfterValidator(_check_name)]
+Share = Annotated[
+    float, BeforeValidator(_read_share), WithJsonSchema({"type": "string", "examples": ["5%", "0.5%", "50%"]})
+]
 
 
 class JobService(BaseModel):
@@ -76,21 +78,6 @@ class JobService(BaseModel):
         if value is not None and (value.count("{token}") != 1 or not (value.isascii() and value.isprintable())):
             raise ValueError('must hold {token} once, as in "Bearer {token}"; the token itself is not written in a job')
         return value
-
-
-class Base(BaseModel):
-    """The base that the job's subscribers belong to."""
-
-    model_config = STRICT
-
-    id: int | None = Field(default=None, ge=1, description="the base's number, or")
-    name: Name | None = Field(default=None, description="its name")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (self.id is None) == (self.name is None):
-            raise ValueError("needs either id or name, and not both")
-        return self
 
 
 class JobSubscriber(BaseModel):
@@ -141,6 +128,21 @@ class Load(BaseModel):
     look: Literal["auto", "none"] = Field(default="auto", description="look before creating; none: create unlooked")
 
 
+class Guard(BaseModel):
+    """What ends a run, most of it before anything is sent: then the source is read twice."""
+
+    model_config = STRICT
+
+    max_invalid: Share | None = Field(default=None, description="the share of invalid rows, such as 5%, at most")
+    max_rejected: Share | None = Field(
+        default=None, description="the share that the service rejects, at most; judged while the run goes on"
+    )
+    max_creates: int | None = Field(default=None, ge=0, description="how many may be created, at most")
+    max_shrink: Share = Field(
+        default=0.5, description="how much smaller the source may be than at the last whole run; no source may be empty"
+    )
+
+
 class Filters(BaseModel):
     """Which subscribers are exported (api.md 4.3); one that is not given does not filter."""
 
@@ -183,6 +185,9 @@ class Job(BaseModel):
     subscriber: JobSubscriber | None = Field(default=None, description="how a row becomes a subscriber")
     suppress: Suppress | None = Field(default=None, description="people who are never created; read anew by each run")
     load: Load = Field(default_factory=Load, description="how rows are sent")
+    guard: Guard | None = Field(
+        default=None, description="what ends a run before anything is sent; none: all may be sent"
+    )
     export: Export | None = Field(default=None, description="in place of source and subscriber: where the list goes")
 
     @property
@@ -192,7 +197,7 @@ class Job(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        loads = any(part is not None for part in (self.source, self.subscriber, self.suppress))
+        loads = any(part is not None for part in (self.source, self.subscriber, self.suppress, self.guard))
         loads = loads or "load" in self.model_fields_set
         if loads and self.is_export:
             raise ValueError("a job has either source and subscriber or export, and not both")

@@ -1,8 +1,21 @@
 """A source or list that a job names, opened; it knows nothing of what the rows are for."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from connector.extract import IncrementalSource, Source, open_file, open_files, open_incremental, open_sql
+from connector.extract import (
+    IncrementalSource,
+    KeptInput,
+    Source,
+    keep_input,
+    open_file,
+    open_files,
+    open_incremental,
+    open_kept,
+    open_repeatedly,
+    open_sql,
+)
 from pipelines.jobs.cursors import Cursor
 from pipelines.jobs.sources import FileSource, JobSource, SqlRows, SqlSource, Suppress
 
@@ -19,9 +32,26 @@ def open_source(source: JobSource | Suppress) -> Source:
     return open_sql(source.sql.url, query=source.sql.query, table=source.sql.table)
 
 
-def open_as(path: str | Path, file: FileSource) -> Source:
-    """A file as another is said to be written. Raises SourceError or ConfigurationError."""
-    return open_file(path, format=file.format, encoding=file.encoding, delimiter=file.delimiter, sheet=file.sheet)
+def open_source_repeatedly(source: JobSource) -> Source:
+    """The same, to be read more than once; of an incremental one, as it is. Raises as `open_source` does."""
+    if source.file is not None:
+        file = source.file
+        return open_path_repeatedly(
+            file.path, lambda path, kept: open_files(path, lambda each: open_as(each, file, kept))
+        )
+    return open_repeatedly(lambda: open_source(source))
+
+
+def open_path_repeatedly(path: Path, opener: Callable[[Path, KeptInput | None], Source]) -> Source:
+    """What `opener` opens of a path (and of what was kept of it, if it is a pipe), to be read more than once."""
+    kept = keep_input(path)
+    return open_repeatedly(lambda: opener(path, kept), kept.close if kept is not None else lambda: None)
+
+
+def open_as(path: str | Path, file: FileSource, kept: KeptInput | None = None) -> Source:
+    """A file as another is said to be written, or what was kept of a pipe. Raises SourceError, ConfigurationError."""
+    opener = open_file if kept is None else partial(open_kept, kept=kept)
+    return opener(path, format=file.format, encoding=file.encoding, delimiter=file.delimiter, sheet=file.sheet)
 
 
 def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:

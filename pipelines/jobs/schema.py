@@ -11,6 +11,7 @@ from pipelines.jobs.models import Job
 _SHORT = ("FieldRule", "PhoneForm")
 """Models that may be written as one text."""
 
+_SHORT_FORM = {"type": ["string", "number", "boolean"]}
 _FILLED_IN = {"type": "string", "pattern": r"\$\{"}
 _SCALARS: dict[str, dict[str, Any]] = {
     # a scalar of a job file is the text that was written, whatever an editor takes it for
@@ -29,7 +30,7 @@ def build_schema() -> dict[str, Any]:
     rule["format"] = {"anyOf": [{"type": "string"}, rule["format"]], "description": rule["format"]["description"]}
     subscriber["fields"] = {
         "description": subscriber["fields"]["description"],
-        "type": "object",
+        "type": ["object", "null"],
         "additionalProperties": False,
         "properties": {field.name: {"$ref": "#/$defs/FieldRule", "description": field.rule} for field in SENT},
     }
@@ -48,7 +49,7 @@ def _loosen(node: Any) -> Any:
     if "enum" in node or "const" in node:
         return {"anyOf": [loosened, _FILLED_IN], **_keep(node)}
     if str(node.get("$ref", "")).rpartition("/")[2] in _SHORT:
-        return {"anyOf": [{"type": "string"}, {"$ref": node["$ref"]}], **_keep(node)}
+        return {"anyOf": [_SHORT_FORM, {"$ref": node["$ref"]}], **_keep(node)}
     if isinstance(node.get("type"), str):
         loosened |= _SCALARS.get(node["type"], {})
     return loosened

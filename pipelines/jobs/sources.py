@@ -99,7 +99,8 @@ class SqlSource(SqlRows):
 
     @model_validator(mode="after")
     def _check_cursor(self) -> Self:
-        if self.query is not None and uses_cursor(self.query) != (self.cursor is not None):
+        database = re.split("[:+]", self.url, maxsplit=1)[0]
+        if self.query is not None and uses_cursor(self.query, database) != (self.cursor is not None):
             raise ValueError(_UNUSED if self.cursor is not None else _UNKNOWN)
         return self
 

@@ -1,8 +1,9 @@
 """How fast people are created at a distance of 20 ms: `connector import`, a script by hand, dlt and drt.
 
 `python -m tests.benchmarks.load_latency [--rows N] [--other-rows N] [--rounds N] [--fresh]` runs them in turn against
-one sandbox, and prints a table and a line of JSON. dlt and drt load fewer rows. Promised are 90 % of what the limit of
-requests in flight allows (limit by latency), and twice the pace of the script.
+one sandbox, and prints a table and a line of JSON. dlt and drt load fewer rows. Promised are, with no setting touched,
+90 % of what 64 requests in flight allow (64 by 20 ms); with as many in flight 90 % of the bare loop, since on a shared
+machine a round trip takes longer than 20 ms for anybody; and twice the pace of the script.
 
 Every pace is the sandbox's, by the times of its truth log: creates/s from the first to the last, so that no start of a
 process is in it. `steady` leaves out its first two seconds, in which an import finds its pace; a shorter run has none.
@@ -67,7 +68,7 @@ def enter_all(folder: Path, rows: int, other_rows: int) -> list[Contestant]:
 
 
 def show(contestants: Sequence[Contestant], rounds: int, machine: dict[str, object]) -> None:
-    ours, limited, _, by_hand, *_ = contestants
+    ours, limited, bare, by_hand, *_ = contestants
     print_table(
         (f"{LATENCY_MS} ms away, {rounds} rounds", *_COLUMNS),
         [_build_line(each, by_hand) for each in contestants],
@@ -79,9 +80,11 @@ def show(contestants: Sequence[Contestant], rounds: int, machine: dict[str, obje
     for each in contestants:
         if each.left_out is not None:
             print(f"left out: {each.name}: {each.left_out}")
-    of_bound = limited.median.steady_per_s / BOUND
+    of_bound = ours.median.steady_per_s / BOUND
+    of_bare = limited.median.steady_per_s / bare.median.steady_per_s
     promises = [
-        at_least(f"of the bound, steady, at {IN_FLIGHT} in flight", _PROMISED_OF_BOUND, of_bound, "{:.1%}"),
+        at_least("of the bound, steady, no setting touched", _PROMISED_OF_BOUND, of_bound, "{:.1%}"),
+        at_least(f"of the bare loop, steady, {IN_FLIGHT} in flight", _PROMISED_OF_BOUND, of_bare, "{:.1%}"),
         at_least("times the script by hand, steady", _PROMISED_OF_BY_HAND, _compare(ours, by_hand), "{:.2f} x"),
     ]
     print_promises(promises)

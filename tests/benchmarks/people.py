@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TextIO
 
 from connector.protocol.wire import encode_subscriber
+from connector.sandbox.crowd import Crowd
 
 BASE_ID = 7
 
@@ -15,6 +16,15 @@ def write_people(path: Path, rows: int) -> Path:
     """A CSV with so many rows, in the columns of `_COLUMNS`."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         _write(file, rows)
+    return path
+
+
+def write_crowd(path: Path, crowd: Crowd) -> Path:
+    """A CSV, in the same columns, of people whom the sandbox has made up itself."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(",".join(_COLUMNS) + "\n")
+        for each in crowd.ids:
+            file.write(f"{crowd.email(each)},Ann {each},Lee,true\n")
     return path
 
 

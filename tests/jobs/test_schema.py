@@ -25,9 +25,12 @@ RULES = [
 GOOD = [
     CRM, SMALL, EXPORT,
     *(f"{JOB}    first_name: {rule}\n" for rule in RULES),
-    JOB + "    phone: {column: tel, e164: DE}\n",
+    JOB + "    phone: {column: tel, e164: DE}\n", JOB + "    phone: {column: tel, e164: NO}\n",  # no, to an editor
+    JOB + "    phone: 7\n", SMALL.replace("{name: News}}", "{name: News}, fields: }"),
     JOB + "    phone: {column: tel, e164: {region: DE, otherwise: keep}}\n",
     JOB + "    birthday: {column: b, format: '%d.%m.%Y'}\n", JOB + "    birthday: {column: b, format: ['%Y-%m-%d']}\n",
+    CRM.replace("base: {id: 7}", "base: {column: list}"),
+    CRM.replace("base: {id: 7}", "base: {column: list, values: {news: 7, shop: Shop, 3: '9'}}"),
     SMALL.replace("name: News", 'id: "${BASE}"') + 'load: {look: "${LOOK}", max_rate: "12.5", quiet_period: 1s}\n',
     EXPORT.replace("parquet}", "parquet, filters: {is_active: no, id: 3, gender: unspecified}}"),
 ]  # fmt: skip
@@ -38,6 +41,8 @@ BAD = [
     CRM.replace("[email, first_name]", "[email, mail]"),
     CRM.replace("base: {id: 7}", "base: {id: 0}"),
     CRM.replace("base: {id: 7}", "base: {id: {}}"),
+    CRM.replace("base: {id: 7}", "base: {column: list, values: [7, 9]}"),
+    CRM.replace("base: {id: 7}", "base: {column: list, value: {a: 7}}"),
     CRM.replace("job: crm-nightly\n", ""),
     CRM.replace("first_name: fname", "first_name: [a, b]"),
     *(f"{JOB}    first_name: {rule}\n" for rule, words in TEXT_FAULTS if "must be" in words or "no such key" in words),

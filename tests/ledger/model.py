@@ -22,6 +22,8 @@ class Line:
     message: str | None = None
     attempts: int = 0
     run_key: int | None = None
+    mapping_key: int | None = None
+    digests: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Telling:
     fingerprint: bytes
     subscriber_id: int
     words: str
+    mapping_key: int = 0
+    digests: bytes = b""
 
 
 Entries = Mapping[tuple[int, bytes], Line]
@@ -60,6 +64,8 @@ def send(line: Line, told: Telling) -> Line:
         body=told.body,
         attempts=line.attempts + 1,
         run_key=told.run_key,
+        mapping_key=told.mapping_key or None,
+        digests=told.digests if told.mapping_key else None,
     )
 
 
@@ -86,12 +92,18 @@ def go_to(state: State) -> Callable[[Line, Telling], Line]:
     return lambda line, _told: replace(line, state=state, status=None, message=None)
 
 
+def hear(line: Line, told: Telling) -> Line:
+    """What the first row of somebody tells whom a listing brought."""
+    mapping_key, digests = (told.mapping_key, told.digests) if told.mapping_key else (None, None)
+    return replace(line, fingerprint=told.fingerprint, mapping_key=mapping_key, digests=digests)
+
+
 def go(_line: Line, _told: Telling) -> None:
     return None
 
 
 def intents(people: Sequence[bytes], told: Telling) -> list[Intent]:
-    return [Intent(each, told.fingerprint, told.body) for each in people]
+    return [Intent(each, told.fingerprint, told.body, "email", told.mapping_key, told.digests) for each in people]
 
 
 def ids(people: Sequence[bytes], told: Telling) -> list[tuple[bytes, int]]:

@@ -4,45 +4,33 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
 from connector.errors import LedgerError
-from connector.ledger import KeptCursor, migrations, move_cursor, open_ledger, read_cursor
+from connector.ledger import (
+    SentFields,
+    keep_mapping,
+    migrations,
+    move_cursor,
+    open_ledger,
+    read_cursor,
+)
 from connector.ledger.schema import SCHEMA_VERSION
 from connector.states import State
 from tests.ledger.moves import INTENT, add_base, bring_to, read_entry, read_state
-from tests.ledger.places import add_schema, run_sql
+from tests.ledger.old_ledgers import FIELDS, PERSON, SOURCE, BrokenError, build_old, heard, read_rows
 
-SAMPLES = Path(__file__).parent / "samples"
-SOURCE = b"s" * 16
-PERSON = [bytes([number]) * 16 for number in range(11)]  # the sample's people, from 1 on
-CHECK = re.compile(r"CONSTRAINT (\w+) CHECK \((.*)\)(?=,|$)", re.MULTILINE)
+CHECK = re.compile(r"CONSTRAINT (\w+) CHECK \((.*)\)(?=,|$|\) WITHOUT)", re.MULTILINE)
 
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
     """A ledger of version 1, with entries in every state."""
     return build_old(tmp_path, "version_1.sql")
-
-
-def build_old(folder: Path, sample: str) -> Path:
-    path = folder / "ledger.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript((SAMPLES / sample).read_text())
-    return path
-
-
-def read_rows(path: Path, columns: str = "*", table: str = "entry") -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(f"SELECT {columns} FROM {table} ORDER BY 1, 2").fetchall()
 
 
 def describe(path: Path) -> dict[str, Any]:
@@ -57,7 +45,9 @@ def describe(path: Path) -> dict[str, Any]:
         return {
             name: {
                 "columns": ask("table_xinfo", name),
-                "foreign keys": ask("foreign_key_list", name),
+                "foreign keys": sorted(
+                    key[2:] for key in ask("foreign_key_list", name)
+                ),  # by number they are in any order
                 "unique": [index[2:] for index in ask("index_list", name)],
                 "checks": dict(CHECK.findall(sql)),
                 "number of checks": sql.count("CHECK"),
@@ -71,7 +61,7 @@ def test_there_is_a_step_from_every_older_version() -> None:
     assert sorted(migrations.STEPS) == list(range(1, SCHEMA_VERSION))
 
 
-@pytest.mark.parametrize("sample", ["version_1.sql", "version_2.sql"])
+@pytest.mark.parametrize("sample", ["version_1.sql", "version_2.sql", "version_3.sql"])
 def test_a_migrated_ledger_is_built_like_a_new_one(tmp_path: Path, sample: str) -> None:
     old, new = build_old(tmp_path, sample), tmp_path / "new.db"
     for path in (old, new):
@@ -79,7 +69,7 @@ def test_a_migrated_ledger_is_built_like_a_new_one(tmp_path: Path, sample: str) 
             pass
     assert describe(old) == describe(new)
     assert all(table["number of checks"] == len(table["checks"]) for table in describe(new).values())
-    assert len(describe(new)["entry"]["checks"]) == 7
+    assert len(describe(new)["entry"]["checks"]) == 8
     assert read_rows(old, "name, value", "meta") == read_rows(new, "name, value", "meta")
 
 
@@ -89,8 +79,8 @@ def test_nobody_and_nothing_is_lost_by_a_migration(old: Path) -> None:
     with open_ledger(f"sqlite:///{old}"):
         pass
     assert {table: read_rows(old, table=table) for table in ("entry", "base")} == before
-    assert [row[:-2] for row in read_rows(old, table="run")] == runs
-    assert read_rows(old, "suppressed_by, is_holding", "run") == [(None, None), (None, None)]
+    assert [row[:-4] for row in read_rows(old, table="run")] == runs
+    assert read_rows(old, "suppressed_by, is_holding, rows_read, for_account", "run") == [(None, None, None, None)] * 2
     assert len(before["entry"]) == 10
 
 
@@ -124,80 +114,36 @@ def test_what_version_1_rejected_has_no_body_and_is_not_doubted(old: Path) -> No
     )  # fmt: skip
 
 
-def test_all_that_version_2_knew_is_there_in_version_3(tmp_path: Path) -> None:
+def test_all_that_version_2_knew_is_there_today(tmp_path: Path) -> None:
     old = build_old(tmp_path, "version_2.sql")
     before = {table: read_rows(old, table=table) for table in ("entry", "base", "run", "refusal")}
     assert [len(rows) for rows in before.values()] == [10, 2, 2, 2]
     with open_ledger(f"sqlite:///{old}") as ledger, ledger.transaction() as connection:
         assert read_cursor(connection, "crm-nightly", SOURCE) is None
         move_cursor(connection, "crm-nightly", SOURCE, "7", 1)
+    before["run"] = [(*row, None, None) for row in before["run"]]  # how many rows they read, and for whom, nobody noted
     assert {table: read_rows(old, table=table) for table in before} == before
     assert read_rows(old, "job, value, run_key", "source_cursor") == [("crm-nightly", "7", 1)]
 
 
-@pytest.fixture
-def old_server(postgres_url: str) -> str:
-    """A ledger of version 2 in PostgreSQL."""
-    with psycopg.connect(postgres_url) as connection:  # statements of many in one text: SQLAlchemy's prepares each
-        connection.execute((SAMPLES / "version_2_postgresql.sql").read_bytes())
-    return postgres_url
-
-
-def describe_server(url: str) -> list[list[tuple[object, ...]]]:
-    """Columns and constraints of every table of the ledger in PostgreSQL."""
-    columns = (
-        "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns "
-        "WHERE table_schema = current_schema() ORDER BY 1, 2"
-    )
-    constraints = (
-        "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint "
-        "WHERE connamespace = current_schema()::regnamespace ORDER BY 1, 2"
-    )
-    return [run_sql(url, columns), run_sql(url, constraints)]
-
-
-def test_a_ledger_of_version_2_in_postgresql_becomes_one_like_a_new_one(old_server: str, postgres: str) -> None:
-    tables = ("entry", "base", "run", "refusal")
-    before = {table: run_sql(old_server, f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables}
-    assert [len(rows) for rows in before.values()] == [10, 2, 2, 2]
-    new = add_schema(postgres)
-    for url in (old_server, new):
-        with open_ledger(url):
-            pass
-    assert describe_server(old_server) == describe_server(new)
-    assert {table: run_sql(old_server, f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables} == before
-    assert run_sql(old_server, "SELECT value FROM meta ORDER BY name") == [("1",), (str(SCHEMA_VERSION),)]
-    with open_ledger(old_server) as ledger, ledger.transaction() as connection:
-        move_cursor(connection, "crm-nightly", SOURCE, "7", 1)
-        assert read_cursor(connection, "crm-nightly", SOURCE) == KeptCursor("7", "run-old")
-        assert ledger.mark_died() == 2
-
-
-def test_a_migration_that_breaks_in_postgresql_leaves_version_2_whole(old_server: str) -> None:
-    before = describe_server(old_server)
-
-    def break_there(statement: str) -> None:
-        if statement.startswith("UPDATE meta"):
-            raise BrokenError
-
-    with heard(break_there), pytest.raises(BrokenError), open_ledger(old_server):
-        pass
-    assert describe_server(old_server) == before
-    assert run_sql(old_server, "SELECT value FROM meta ORDER BY name") == [("1",), ("2",)]
-
-
-@contextmanager
-def heard(listen: Callable[[str], None]) -> Iterator[None]:
-    """Have `listen` told of each statement, right after the database has carried it out."""
-
-    def hear(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        listen(statement)
-
-    event.listen(Engine, "after_cursor_execute", hear)
-    try:
-        yield
-    finally:
-        event.remove(Engine, "after_cursor_execute", hear)
+def test_all_that_version_3_knew_is_there_in_version_4_and_no_field_of_what_was_sent(tmp_path: Path) -> None:
+    old = build_old(tmp_path, "version_3.sql")
+    before = {table: read_rows(old, table=table) for table in ("entry", "base", "run", "refusal", "source_cursor")}
+    assert [len(rows) for rows in before.values()] == [10, 2, 2, 2, 1]
+    with open_ledger(f"sqlite:///{old}") as ledger:
+        news = add_base(ledger, 7)
+        with ledger.transaction() as connection:
+            assert ledger.find_sent_fields(news, PERSON) == {}
+            key = keep_mapping(connection, FIELDS).key
+            ledger.record_fingerprints(news, [(PERSON[9], b"f" * 8, key, b"12")])
+            assert ledger.find_sent_fields(news, PERSON) == {PERSON[9]: SentFields(FIELDS, b"12")}
+    before["run"] = [(*row, None, None) for row in before["run"]]
+    assert {table: read_rows(old, table=table) for table in ("base", "run", "refusal", "source_cursor")} == {
+        table: rows for table, rows in before.items() if table != "entry"
+    }
+    assert [row for row in read_rows(old) if row[1] != PERSON[9]] == [
+        row for row in before["entry"] if row[1] != PERSON[9]
+    ]
 
 
 def test_a_migrated_ledger_is_not_migrated_again(old: Path) -> None:
@@ -210,11 +156,7 @@ def test_a_migrated_ledger_is_not_migrated_again(old: Path) -> None:
     assert {"ALTER", "CREATE", "DROP"}.isdisjoint(second)
 
 
-class BrokenError(Exception):
-    pass
-
-
-@pytest.mark.parametrize("last", range(1, 10))  # eight statements, and the one that writes the version
+@pytest.mark.parametrize("last", range(1, 13))  # eleven statements, and the one that writes the version
 def test_a_migration_that_breaks_leaves_the_old_ledger_whole(old: Path, last: int) -> None:
     before = describe(old), read_rows(old)
     made: list[str] = []
@@ -231,7 +173,7 @@ def test_a_migration_that_breaks_leaves_the_old_ledger_whole(old: Path, last: in
     assert ("schema_version", "1") in read_rows(old, "name, value", "meta")
 
 
-@pytest.mark.parametrize("last", ["CREATE TABLE entry_2", "DROP TABLE entry", "CREATE TABLE source", "UPDATE meta"])
+@pytest.mark.parametrize("last", ["CREATE TABLE entry_2", "DROP TABLE entry", "ALTER TABLE entry ADD", "UPDATE meta"])
 def test_a_migration_that_is_killed_leaves_the_old_ledger_whole_and_is_made_the_next_time(old: Path, last: str) -> None:
     before = describe(old), read_rows(old)
     killed = subprocess.run([sys.executable, "-c", _KILLED, str(old), last], check=False)
@@ -258,7 +200,7 @@ with open_ledger("sqlite:///" + sys.argv[1]):
 """
 
 
-@pytest.mark.parametrize("version", ["99", "4", "0", "", "two", "²"])
+@pytest.mark.parametrize("version", ["99", "5", "0", "", "two", "²"])
 def test_a_ledger_of_a_version_that_is_not_known_is_left_alone(ledger_url: str, version: str) -> None:
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
         connection.exec_driver_sql(f"UPDATE meta SET value = '{version}' WHERE name = 'schema_version'")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import ClassVar
@@ -19,8 +19,10 @@ from connector.ledger import (
     Entry,
     Ledger,
     RefusalKind,
+    SentFields,
     StaleMoveError,
     find_or_add_base,
+    keep_mapping,
     learn_base,
     mark_refusal_checked,
     mark_refusal_created,
@@ -31,15 +33,26 @@ from connector.ledger import (
 )
 from connector.ledger.schema import HOW
 from connector.states import TRANSITIONS, State
+from tests.ledger.chances import (
+    KINDS,
+    MAPPINGS,
+    PEOPLE,
+    Planned,
+    names,
+    people,
+    planned,
+    service_ids,
+    tellings,
+)
 from tests.ledger.model import (
     BY_THEMSELVES,
     STEPS,
     Entries,
     Line,
     StaleError,
-    Step,
     Telling,
     die,
+    hear,
     list_people,
     merge,
     take,
@@ -49,38 +62,9 @@ from tests.ledger.places import add_schema
 IN_SQLITE = settings(max_examples=30, stateful_step_count=30, deadline=None)
 IN_POSTGRESQL = settings(max_examples=15, stateful_step_count=30, deadline=None)  # each step costs three times as much
 
-PEOPLE = [bytes([number]) * 16 for number in (0, 1, 2, 254, 255)]
-KINDS = ["422 no", "400 a\0b"]
-
-people = st.lists(st.sampled_from(PEOPLE), min_size=1, max_size=3, unique=True)
-tellings = st.builds(
-    Telling,
-    run_key=st.just(0),
-    body=st.binary(max_size=20),
-    fingerprint=st.binary(min_size=8, max_size=8),
-    subscriber_id=st.sampled_from([0, 7, 2**31, 2**63 - 1]),
-    words=st.text(alphabet=st.characters(exclude_characters="\0"), max_size=20),
-)
-names = st.sampled_from(["News", "Shop"])
-service_ids = st.sampled_from([1, 2])
-
 
 class RolledBackError(Exception):
     """Something else went wrong in the middle of a transaction."""
-
-
-@dataclass
-class Planned:
-    """One move that a transaction is to make: over whom, and whether they are chosen to fit."""
-
-    step: Step
-    base: int
-    people: Sequence[bytes]
-    is_aimed: bool
-    telling: Telling
-
-
-planned = st.builds(Planned, st.sampled_from(STEPS), st.integers(0, 9), people, st.booleans(), tellings)
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -96,6 +80,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.kinds: dict[str, RefusalKind] = {}
         self.opened = ExitStack()
         self.open()
+        with self.ledger.transaction() as connection:
+            assert [keep_mapping(connection, each).key for each in [*MAPPINGS, MAPPINGS[0]]] == [1, 2, 1]
 
     def open(self) -> None:
         self.ledger: Ledger = self.opened.enter_context(open_ledger(self.url))
@@ -204,19 +190,19 @@ class LedgerMachine(RuleBasedStateMachine):
         self.entries = list_people(self.entries, base.key, who)
 
     @precondition(lambda self: self.bases)
-    @rule(number=st.integers(0, 9), who=people, fingerprint=st.binary(min_size=8, max_size=8))
-    def hear_what_rows_tell(self, number: int, who: list[bytes], fingerprint: bytes) -> None:
+    @rule(number=st.integers(0, 9), who=people, telling=tellings)
+    def hear_what_rows_tell(self, number: int, who: list[bytes], telling: Telling) -> None:
         base = self.choose_base(number)
         lines = [self.entries.get((base.key, each), Line(State.NONE)) for each in who]
         is_legal = all(each.state is State.CONFIRMED and each.fingerprint is None for each in lines)
-        told = [(each, fingerprint) for each in who]
+        told = [(each, telling.fingerprint, telling.mapping_key, telling.digests) for each in who]
         if not is_legal:
             with pytest.raises(StaleMoveError), self.ledger.transaction():
                 self.ledger.record_fingerprints(base, told)
             return
         with self.ledger.transaction():
             self.ledger.record_fingerprints(base, told)
-        changed = {(base.key, who[at]): replace(line, fingerprint=fingerprint) for at, line in enumerate(lines)}
+        changed = {(base.key, who[at]): hear(line, telling) for at, line in enumerate(lines)}
         self.entries = {**self.entries, **changed}
 
     @rule(is_killed=st.booleans())
@@ -266,7 +252,7 @@ class LedgerMachine(RuleBasedStateMachine):
             bases = connection.exec_driver_sql("SELECT base_key, account, service_id, name FROM base").all()
             rows = connection.exec_driver_sql(
                 "SELECT base_key, identity, state, how, subscriber_id, fingerprint, body, status, message, attempts, "
-                "run_key FROM entry"
+                "run_key, mapping_key, field_digests FROM entry"
             ).all()
             kinds = read_refusal_kinds(connection, "account")
             for base in self.bases.values():
@@ -287,11 +273,21 @@ class LedgerMachine(RuleBasedStateMachine):
             identity: Entry(line.state, line.subscriber_id, line.fingerprint, line.status, line.message, line.attempts)
             for identity, line in mine.items()
         }
+        assert self.ledger.find_sent_fields(base, PEOPLE) == {
+            identity: SentFields(MAPPINGS[line.mapping_key - 1], line.digests or b"")
+            for identity, line in mine.items()
+            if line.mapping_key is not None
+        }
         for state in (State.UNKNOWN, State.HELD, State.REJECTED):
             unfinished = [
-                (each.identity, each.body, each.attempts) for each in self.ledger.find_unfinished(base, state)
+                (each.identity, each.body, each.attempts, each.mapping_key, each.digests)
+                for each in self.ledger.find_unfinished(base, state)
             ]
-            assert unfinished == [(who, line.body, line.attempts) for who, line in mine.items() if line.state is state]
+            assert unfinished == [
+                (who, line.body, line.attempts, line.mapping_key, line.digests)
+                for who, line in mine.items()
+                if line.state is state
+            ]
         confirmed = [identity for identity, line in mine.items() if line.state is State.CONFIRMED]
         round_from = [each for each in confirmed if each >= PEOPLE[2]] + [
             each for each in confirmed if each < PEOPLE[2]

@@ -190,9 +190,9 @@ def test_a_fingerprint_is_told_once_and_only_of_the_confirmed(ledger: Ledger) ->
     base = add_base(ledger)
     with ledger.transaction():
         ledger.record_listed(base, "email", [(IDENTITY, 7)])
-        ledger.record_fingerprints(base, [(IDENTITY, b"f" * 8)])
+        ledger.record_fingerprints(base, [(IDENTITY, b"f" * 8, 0, b"")])
     with pytest.raises(StaleMoveError), ledger.transaction():
-        ledger.record_fingerprints(base, [(IDENTITY, b"g" * 8)])
+        ledger.record_fingerprints(base, [(IDENTITY, b"g" * 8, 0, b"")])
     entry = read_entry(ledger, base)
     assert entry is not None
     assert entry.fingerprint == b"f" * 8
@@ -210,17 +210,18 @@ def test_more_identities_than_one_statement_takes_are_all_found_and_moved(ledger
         assert ledger.find_entries(base, identities) == {}
 
 
-def test_only_the_confirmed_of_whom_a_row_has_told_have_a_fingerprint_to_compare(ledger: Ledger) -> None:
+def test_only_who_is_confirmed_with_that_very_fingerprint_is_as_told(ledger: Ledger) -> None:
     base = add_base(ledger)
-    sent, listed, refused, unknown, nobody = (bytes([number]) * 16 for number in range(5))
+    sent, changed, listed, refused, unknown, nobody = (bytes([number]) * 16 for number in range(6))
     with ledger.transaction():
-        ledger.mark_intended(base, RUN, [Intent(each, b"f" * 8, b"{}") for each in (sent, refused, unknown)])
-        ledger.mark_answered(base, [(sent, 1)])
+        ledger.mark_intended(base, RUN, [Intent(each, b"f" * 8, b"{}") for each in (sent, changed, refused, unknown)])
+        ledger.mark_answered(base, [(sent, 1), (changed, 3)])
         ledger.mark_refused(base, State.SENDING, [(refused, 422, "no")])
         ledger.mark_lost(base, [unknown])
         ledger.record_listed(base, "email", [(listed, 2)])
-        found = ledger.find_fingerprints(base, [sent, listed, refused, unknown, nobody])
-    assert found == {sent: b"f" * 8, listed: None, refused: None, unknown: None}
+        told = [(each, b"f" * 8) for each in (sent, listed, refused, unknown, nobody)]
+        found = ledger.find_different(base, [*told, (changed, b"g" * 8)])
+    assert found == {changed: True, listed: True, refused: True, unknown: True, nobody: False}
 
 
 def test_a_step_over_nobody_changes_nothing(ledger: Ledger) -> None:
@@ -230,7 +231,7 @@ def test_a_step_over_nobody_changes_nothing(ledger: Ledger) -> None:
         ledger.mark_answered(base, [])
         ledger.record_listed(base, "email", [])
         assert ledger.find_entries(base, []) == {}
-        assert ledger.find_fingerprints(base, []) == {}
+        assert ledger.find_different(base, []) == {}
         assert ledger.mark_died() == 0
 
 

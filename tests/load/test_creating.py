@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import orjson
+import pytest
 
 from connector.api.client import Counts
 from connector.ledger import Intent
@@ -55,23 +56,34 @@ class SlowLook:
         return Event.REFUSED
 
 
-def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Refused | NotSent]) -> list[Event]:
-    """Send them one at a time; returns what became of them. A creator that hangs fails in ten seconds."""
-    verdicts: list[Verdict] = []
+def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Refused | NotSent]) -> dict[str, Verdict]:
+    """Send them one at a time; returns what became of each email. A creator that hangs fails in ten seconds."""
+    verdicts: dict[str, Verdict] = {}
+
+    def keep(candidate: Candidate, verdict: Verdict) -> None:
+        verdicts[str(candidate.sent["email"])] = verdict
 
     async def run() -> None:
         service = Service(answers)
         with open_journal(folder) as journal:
             session = build_session(service, journal, time=VirtualTime(), max_concurrency=1)
-            creator = Creator(session, cast("Any", SlowLook(service)), lambda _candidate, it: verdicts.append(it))
+            creator = Creator(session, cast("Any", SlowLook(service)), keep)
             take = CandidateList(candidates, session.clock.monotonic).take
             await asyncio.wait_for(creator.create(take), 10)
 
     asyncio.run(run())
-    return [verdict.event for verdict in verdicts]
+    return verdicts
 
 
 def test_a_refusal_that_is_being_looked_up_holds_nobody_up(tmp_path: Path) -> None:
     candidates = [build_candidate(number) for number in range(NUMBER)]
-    events = create_all(tmp_path, candidates, {"person2@x.org": Refused(400, "no")})
-    assert sorted(events) == sorted([Event.ANSWERED] * 4 + [Event.REFUSED])
+    verdicts = create_all(tmp_path, candidates, {"person2@x.org": Refused(400, "no")})
+    assert sorted(verdict.event for verdict in verdicts.values()) == sorted([Event.ANSWERED] * 4 + [Event.REFUSED])
+
+
+@pytest.mark.parametrize("place", [0, 2])  # as the canary, and among others
+def test_who_could_not_be_sent_until_knowledge_grew_old_is_to_be_looked_for_anew(tmp_path: Path, place: int) -> None:
+    candidates = [build_candidate(number, known_until=VirtualTime().now + 30) for number in range(NUMBER)]
+    refused = f"person{place}@x.org"
+    verdicts = create_all(tmp_path, candidates, {refused: NotSent("connection refused")})
+    assert (verdicts[refused].event, verdicts[refused].is_stale) == (Event.NOT_SENT, True)

@@ -74,10 +74,28 @@ def test_an_apostrophe_before_a_number_is_dropped_where_the_rule_says_so() -> No
         ("2000-02-29", "%d/%m/%Y", "2000-02-29"),
         ("soon", "%d/%m/%Y", "soon"),
         ("", "%d/%m/%Y", None),
+        ("2000-02-29 00:00:00", "%d/%m/%Y", "2000-02-29"),
     ],
 )
 def test_dates_are_read_by_their_format_or_left_for_validation(cell: str, form: str, date: str | None) -> None:
     assert apply_one([cell], "birthday", ColumnRule(column="cell", format=(form,))) == [date]
+
+
+@pytest.mark.parametrize(
+    ("cell", "date"),
+    [
+        ("1980-02-29T00:00:00", "1980-02-29"),
+        ("1980-02-29 00:00:00.000", "1980-02-29"),
+        ("1980-02-29T00:00:00+00:00", "1980-02-29"),
+        ("1980-02-29T00:00:00.000Z", "1980-02-29"),
+        ("1980-02-29T00:00", "1980-02-29"),
+        ("1980-02-29T00:00:00+01:00", "1980-02-29T00:00:00+01:00"),  # the day before, for whoever keeps it in UTC
+        ("1980-02-29T23:00:00", "1980-02-29T23:00:00"),
+    ],
+)
+def test_a_birthday_that_comes_as_its_midnight_is_that_day(cell: str, date: str) -> None:
+    assert apply_one([cell], "birthday", ColumnRule(column="cell")) == [date]
+    assert apply_one([cell], "first_name", ColumnRule(column="cell")) == [cell]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +112,8 @@ def test_dates_are_read_by_their_format_or_left_for_validation(cell: str, form: 
         ('["a|b"]', "|", ["a|b"]),
         ("[]", None, []),
         ("[a], b", None, ["[a]", "b"]),
-        ("[1, 2]", None, ["[1", "2]"]),
+        ('["a", null, 7, 1.50, true]', None, ["a", "7", "1.5", "true"]),  # an array of a database
+        ('[{"name": "a"}]', None, ['[{"name": "a"}]']),
         (r'["\ud800"]', None, [r'["\ud800"]']),
         ('"VIP","Paris, France"', None, ["VIP", "Paris, France"]),
         ('"half open, b', None, ["half open, b"]),

@@ -160,7 +160,8 @@ def test_the_steps_go_in_their_order() -> None:
     [{}, {"column": "a", "join": Join(("a", "b"))}, {"column": "a", "part": "middle", "split_at": " "},
      {"column": "a", "case": "Title"}, {"column": "a", "split_at": " "}, {"column": "a", "default": ""},
      {"value": "a", "default": "b"}, {"column": "a", "values": {" ": "x"}, "default": "b"},
-     {"column": "a", "default": "\ud800"}],
+     {"column": "a", "default": "\ud800"}, {"column": "a", "values": {"M": "male", "M ": "female"}},
+     {"column": "a", "case": "lower", "values": {"M": "male"}}, {"column": "a", "case": "upper", "values": {"m": "x"}}],
     ids=str,
 )  # fmt: skip
 def test_a_rule_that_makes_no_sense_cannot_be_made(given: dict[str, object]) -> None:

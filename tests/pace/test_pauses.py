@@ -4,6 +4,7 @@ from math import inf
 
 import pytest
 
+from connector.pace.deliveries import Deliveries
 from connector.pace.pauses import Pauses
 
 RATE = 100
@@ -90,3 +91,43 @@ def test_after_another_pause_only_what_makes_up_for_that_one_says_something() ->
     pauses.note(12.05, 12.2, 1.0, RATE)  # before anything was made up for after the second
 
     assert count_faster(pauses, 13.3) > 0
+
+
+def test_what_overdid_making_up_is_told_and_nothing_is_made_up_for_again() -> None:
+    pauses = Pauses()
+    pauses.note(9.9, 10.0, 1.0, RATE)
+    assert not pauses.has_overdone
+
+    count_faster(pauses, 11.0)
+    pauses.note(11.5, 11.6, 1.0, RATE)
+
+    assert (pauses.has_overdone, pauses.can_make_up) == (True, False)
+    assert pauses.quicken(GAP_S, 12.6) == GAP_S
+
+
+def test_nothing_is_made_up_for_at_a_rate_that_is_not_known() -> None:
+    pauses = Pauses()
+    pauses.note(9.9, 10.0, 1.0, 0.0)
+
+    assert pauses.quicken(GAP_S, 11.0) == GAP_S
+
+
+@pytest.mark.parametrize(("served_s", "measured"), [(4.0, None), (5.0, 100 * 5 / 6), (9.0, 90.0)])
+def test_a_bucket_is_measured_once_it_can_be_no_window(served_s: float, measured: float | None) -> None:
+    pauses, deliveries = Pauses(), Deliveries()
+    pauses.note(9.9, 10.0, 5.0, RATE)
+    for number in range(round(served_s * RATE)):
+        deliveries.add(15.0 + (number + 0.5) * GAP_S)
+    refused_at = 15.0 + served_s
+    pauses.note(refused_at, refused_at + 0.1, 5.0, RATE)
+
+    told = pauses.measure_bucket(refused_at, deliveries, 1.0)
+
+    assert told == (None if measured is None else pytest.approx(measured, rel=0.01))
+
+
+def test_before_the_first_pause_no_bucket_is_measured() -> None:
+    pauses = Pauses()
+    pauses.note(9.9, 10.0, 5.0, RATE)
+
+    assert pauses.measure_bucket(9.9, Deliveries(), 1.0) is None

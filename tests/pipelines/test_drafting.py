@@ -9,16 +9,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from connector.mapping import ColumnRule, FieldMapping
-from pipelines.drafting import draft_job
-from pipelines.guessing import GuessedField, guess_fields
+from pipelines.drafts.drafting import draft_job
+from pipelines.drafts.guessing import GuessedField, guess_fields
 from pipelines.jobs import load_job
 from pipelines.jobs.conversion import build_mapping
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+WORD = TEXT.map(str.strip).filter(bool)  # blanks at their ends apart, each must be another
 PARTS = st.sampled_from(["first", "rest", "start", "last"])
 RULES = (
     st.builds(ColumnRule, column=TEXT, is_apostrophe_dropped=st.booleans(), split_at=st.none(), part=st.none())
-    | st.builds(ColumnRule, column=TEXT, values=st.none() | st.dictionaries(TEXT, TEXT, min_size=1, max_size=3))
+    | st.builds(ColumnRule, column=TEXT, values=st.none() | st.dictionaries(WORD, TEXT, min_size=1, max_size=3))
     | st.builds(ColumnRule, column=TEXT, split_at=TEXT, part=PARTS)
 )
 

@@ -44,6 +44,13 @@ def test_a_file_with_headers_of_its_own_becomes_a_job_that_imports(connector: Co
     assert (ann["FirstName"], ann["LastName"], ann["Gender"]) == ("Ann Mary", "Lee", "female")
 
 
+def test_how_the_file_was_read_is_told(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "Everybody", "", "email,first_name", "ann@x.org,Ann", "bob@x.org,Bob")
+    ended = connector.run("init", "people.csv", "--base-id", "7")
+    assert "titles above its header were left out (lines: 1)" in ended.stderr
+    assert "Everybody" not in ended.stdout
+
+
 def test_a_table_becomes_a_job_whose_url_stays_in_the_environment(connector: Connector, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
         database.execute("create table people (mail text, first_name text)")

@@ -9,7 +9,7 @@ from tests.pipelines.conftest import ROOT
 
 NEVER_ENDS = """
 import asyncio
-from pipelines.stopping import stop_on_signals
+from pipelines.runs.stopping import stop_on_signals
 
 async def main():
     with stop_on_signals():

@@ -90,6 +90,41 @@ def test_a_job_is_validated_with_its_mapping(connector: Connector, tmp_path: Pat
     assert list_faults(by_file) == list_faults(ended)
 
 
+def write_suppressing_job(folder: Path, *listed: str) -> None:
+    write_csv(
+        folder / "people.csv", "email,first_name", "ann@x.org,Ann", "bob@x.org,Bob", "BOB@x.org,Bob", "nobody,Cem"
+    )
+    write_csv(folder / "gone.csv", *listed)
+    (folder / "job.yaml").write_text(
+        "job: x\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 1}}\n"
+        "suppress: {file: {path: gone.csv, column: email}}\n"
+    )
+
+
+def test_who_is_on_the_list_of_a_job_is_suppressed_as_a_sync_would_have_it(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_suppressing_job(tmp_path, "email", "Bob@X.org", "no address")
+    ended = validate(connector, "job.yaml")
+    assert (ended.code, ended.rows) == (1, {"read": 4, "valid": 1, "invalid": 1, "duplicate": 1, "suppressed": 1})
+    assert "1 rows of the suppression list" in "".join(ended.report["messages"])
+    assert validate(connector, "people.csv", "--job", "job.yaml").rows == ended.rows
+    assert validate(connector, "people.csv").rows == {"read": 4, "valid": 2, "invalid": 1, "duplicate": 1}
+
+
+@pytest.mark.parametrize(
+    ("listed", "words"),
+    [(["email", '"bob@x.org'], "whom it names cannot be told"), (["email", "no address"], "names nobody")],
+)
+def test_a_list_that_cannot_be_relied_on_is_no_clean_bill(
+    connector: Connector, tmp_path: Path, listed: list[str], words: str
+) -> None:
+    write_suppressing_job(tmp_path, *listed)
+    ended = validate(connector, "job.yaml")
+    assert (ended.code, ended.report["status"], ended.rows) == (3, "aborted", {})
+    assert words in ended.report["messages"][0]
+
+
 def test_a_file_without_a_fault_is_ok(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", *PEOPLE[:2])
     ended = validate(connector, path, "--rejects", tmp_path / "none.csv")
@@ -119,6 +154,7 @@ def test_options_mean_what_they_mean_to_an_import(connector: Connector, tmp_path
         (["job.yaml", "--identity", "email"], "--job brings its own"),
         (["job.yaml", "--delimiter", "tab"], "a job says itself how its file is written"),
         (["export.yaml"], "there is nothing to validate"),
+        (["listless.yaml"], "nowhere.csv: there is no such file"),
         (["nowhere.yaml"], "there is no such job file"),
     ],
 )
@@ -127,6 +163,10 @@ def test_what_cannot_be_validated_is_told_and_stdout_stays_empty(
 ) -> None:
     write_csv(tmp_path / "people.csv", *PEOPLE)
     (tmp_path / "job.yaml").write_text("job: x\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 1}}\n")
+    (tmp_path / "listless.yaml").write_text(
+        "job: x\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 1}}\n"
+        "suppress: {file: {path: nowhere.csv, column: email}}\n"
+    )
     (tmp_path / "export.yaml").write_text("job: x\nexport: {to: a.csv}\n")
     ended = validate(connector, *arguments)
     assert (ended.code, ended.stdout) == (2, "")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connector.plan import compute_fingerprints, compute_identities, digest_identity
-from connector.plan.digests import join_digests, split_digests
+from connector.plan.digests import digest_text, join_digests, separate_digests, split_digests
 
 TAGS = pd.ArrowDtype(pa.list_(pa.string()))
 
@@ -52,6 +52,16 @@ def test_an_identity_digest_depends_on_the_field() -> None:
 @given(st.lists(st.binary(min_size=16, max_size=16)))
 def test_digests_survive_the_array_with_their_trailing_zeros(digests: list[bytes]) -> None:
     assert split_digests(join_digests(digests, 16)) == digests
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=12) | st.emails()))
+@pytest.mark.parametrize("field", ["email", "client_user_id"])
+def test_a_column_of_any_texts_is_digested_as_each_of_them_alone(field: str, values: list[str]) -> None:
+    given_values = [*values, *(value.upper() for value in values), *(f"\x1c {value}\x85\t" for value in values)]
+
+    digests = compute_identities(pd.Series(given_values, dtype="str"), field)
+
+    assert split_digests(digests) == [digest_identity(field, value) for value in given_values]
 
 
 def test_a_column_gives_the_digests_of_its_values() -> None:
@@ -102,3 +112,14 @@ def test_the_format_stays_what_ledgers_hold() -> None:
     frame = build_frame(email=["ann@example.com"], is_active=[True], tags=[["a", "b"]], address_zip=[1012])
     assert split_digests(compute_fingerprints(frame, "client_user_id"))[0].hex() == "14a5c080d546eb64"
     assert digest_identity("email", "ann@example.com").hex() == "f9832139108cc79de37fd27da9ffcfec"
+
+
+def test_digests_are_separated_by_their_group() -> None:
+    same, other = digest_identity("email", "ann@x.org"), digest_identity("email", "bob@x.org")
+    digests = join_digests([same, other, same, same, b"\0" * 16], 16)
+    groups = join_digests([digest_text(text) for text in ("7", "7", "9", "7", "9")], 16)
+    mixed = split_digests(separate_digests(digests, groups))
+    assert mixed[0] == mixed[3]
+    assert len(set(mixed)) == 4
+    assert mixed[4] == digest_text("9")
+    assert len(separate_digests(digests[:0], groups[:0])) == 0

@@ -141,7 +141,7 @@ MUTATIONS = (
     ),
     Mutation(
         "somebody who was found counts as there before",
-        (Edit("load/finishing.py", "if doubt.is_of_this_run:\n        return Outcome.CREATED", ""),),
+        (Edit("load/finishing.py", "        if is_of_this_run:\n", "        if is_of_this_run and False:\n"),),
     ),
     Mutation(
         "filters need no controls",

@@ -1,44 +1,60 @@
-"""What a process of the simulation runs: the frame that `pipelines/running.py` puts around a loader, without its files.
+"""What a process of the simulation runs: the frame that `pipelines/runs/` puts around loaders, without files.
 
 Every exception but those that end a run in order is a finding, and passes through.
 """
 
 import asyncio
+import os
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
+
+import numpy as np
 
 from connector.api.client import Client, Sender
 from connector.api.retries import Retrier
+from connector.api.token import Token
 from connector.clock import Clock
 from connector.errors import RunAborted
-from connector.ledger import Ledger, find_or_add_base, finish_run, start_run
-from connector.load import Loader, LoadPolicy, Problem, Tally
+from connector.ledger import Ledger, find_or_add_base, finish_run, keep_mapping, start_run
+from connector.load import Change, Conduct, Loader, LoadPolicy, Problem, Tally
 from connector.load.journal import Journal
+from connector.load.knowing import Knowledge
 from connector.load.session import Session
+from connector.mapping import AskedBase, BaseColumn, RowBases
 from connector.outcomes import Outcome
-from tests.simulation.rows import Portion
+from connector.pace import Pace
+from pipelines.loads.base_loads import BaseLoads
+from pipelines.rows.planned_rows import PlannedRows
+from pipelines.runs.report import start_report
+from pipelines.runs.run import Frame, Run
+from pipelines.runs.stopping import Stop
+from pipelines.settings import Settings
+from tests.simulation.rows import Portion, build_mapped_fields
 from tests.simulation.scenario import BASE_ID, BASE_NAME, Night
 from tests.simulation.timeline import Timeline
 
 JOB = "job"
 _ACCOUNT = "simulated"
+_WAYS = (AskedBase(service_id=BASE_ID), AskedBase(name=BASE_NAME))
 
 
 @dataclass(slots=True)
 class Report:
-    """What a run says of itself: the tally's sums and problems, over `portions` chunks; `reason` if it ended early,
-    `attempts` and `limited` of its creates as the client counted them."""
+    """What a run says of itself: the tally's sums, problems and changes, over `portions` chunks; `reason` if it ended
+    early, `attempts` and `limited` of its creates as the client counted them."""
 
     portions: int = 0
     tally: Tally = field(default_factory=lambda: Tally(lambda problem: None))
     problems: list[Problem] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
     reason: str | None = None
     is_stopped: bool = False
     attempts: int = 0
     limited: int = 0
 
     def __post_init__(self) -> None:
-        self.tally = Tally(self.problems.append)
+        self.tally = Tally(self.problems.append, self.changes.append)
 
     def describe(self) -> str:
         """In one line."""
@@ -66,17 +82,18 @@ class Program:
         """Begin, load and settle, close, and record the end."""
         client = Client(self.sender, str, self._clock)
         session = self._open_session(client)
+        loads = self._open_by_row(session) if self.night.is_by_row else None
         loader = Loader(session)
         self.working = asyncio.current_task()
         try:
-            await self._load(loader)
+            await (self._load(loader) if loads is None else self._load_by_row(loads))
         except RunAborted as error:
             self.report.reason = str(error)
         except asyncio.CancelledError:
             self.report.reason = "a second signal"
             if self.working is not None:
                 self.working.uncancel()
-        await loader.close()
+        await (loader if loads is None else loads).close()
         counts = client.counts["create"]
         self.report.attempts, self.report.limited = counts.sent, counts.limited
         with self.ledger.transaction() as connection:
@@ -109,6 +126,52 @@ class Program:
                 break
         await loader.settle()
 
+    async def _load_by_row(self, loads: BaseLoads) -> None:
+        await loads.begin()
+        for portion in self.night.portions:
+            self._count(portion)
+            await loads.take(portion.planned, self._choose_bases(portion))
+            if self.stopping.is_set():
+                return
+        await loads.settle()
+
+    def _choose_bases(self, portion: Portion) -> RowBases:
+        if bases := self.night.bases:
+            places = [told.person % len(bases) for told in portion.told]
+            asked = tuple(AskedBase(service_id=each) for each in bases)
+        else:
+            places, asked = [self.random.randrange(len(_WAYS)) for _ in portion.told], _WAYS
+        return RowBases(np.array(places, dtype=np.int64), asked)
+
+    def _open_by_row(self, session: Session) -> BaseLoads:
+        """Loads of all bases that the rows say, with what this one session would have shared."""
+        policy, nowhere = session.policy, Path(os.devnull)
+        settings = Settings("http://localhost", Token("token"), "{token}", 30.0, _ACCOUNT, nowhere, "sqlite://")
+        frame = Frame("sync", JOB, JOB, (), lambda _ledger: [], policy, settings, None, wait_s=0.0)
+        run = Run(
+            frame,
+            start_report("sync", JOB, self._clock.now()),
+            Stop(self.stopping),
+            self._clock,
+            PlannedRows(None, policy.identity),
+            session.tally,
+            self.ledger,
+            session.client,
+            session.journal.run_key,
+            [],
+            None,
+            Pace(policy.max_rate, policy.max_concurrency),
+            retrier=session.retrier,
+            mapping=session.mapping,
+            suppression=session.suppression,
+        )
+
+        def make(session: Session, conduct: Conduct, knowledge: Knowledge | None) -> Loader:
+            session.draw = self.random.randbytes
+            return Loader(session, conduct, knowledge)
+
+        return BaseLoads(run, BaseColumn("list"), make=make)
+
     def _open_session(self, client: Client) -> Session:
         policy, suppression = self._choose_policy(), self.night.suppression
         base_id, base_name = (None, BASE_NAME) if self.night.is_by_name else (BASE_ID, None)
@@ -118,6 +181,7 @@ class Program:
             suppressed_by = None if suppression is None else suppression.job
             at = self.timeline.read_wall()
             is_holding = policy.on_unknown == "hold"
+            mapping = keep_mapping(connection, build_mapped_fields(self.policy.identity))
             run_key = start_run(connection, f"run-{self.number}", JOB, "sync", at, suppressed_by, is_holding=is_holding)
         return Session(
             client,
@@ -130,6 +194,7 @@ class Program:
             base_name if self.night.retry is None or base.service_id is None else None,
             job=JOB,
             suppression=suppression,
+            mapping=mapping,
             draw=self.random.randbytes,
         )
 

@@ -10,6 +10,7 @@ from random import Random
 from connector.load import LoadPolicy
 from connector.load.retrying import RetryPlan
 from tests.simulation.memory_ledger import Ledgers
+from tests.simulation.network import Weather
 from tests.simulation.people import People
 from tests.simulation.rows import Cells, Source, prepare_nights
 from tests.simulation.scenario import BASE_ID, Ending, Newcomer, Night, Scenario, Storm
@@ -20,7 +21,9 @@ FRESH_S = 60.0
 COME_AT_S = 150.0
 
 
-def build(number: int, nights: Sequence[Night], latency_ms: int, max_concurrency: int) -> Scenario:
+def build(
+    number: int, nights: Sequence[Night], latency_ms: int, max_concurrency: int, fresh_s: float = FRESH_S
+) -> Scenario:
     """So many people with one row each, in each night that has a source; a service that takes everybody twice."""
     people = People("email")
     for _ in range(number):
@@ -32,7 +35,7 @@ def build(number: int, nights: Sequence[Night], latency_ms: int, max_concurrency
         seed=3,
         settings={"latency_ms": latency_ms, "duplicates": "accept"},
         people=people,
-        policy=LoadPolicy(max_concurrency=max_concurrency, quiet_period_s=10.0, fresh_s=FRESH_S),
+        policy=LoadPolicy(max_concurrency=max_concurrency, quiet_period_s=10.0, fresh_s=fresh_s),
         nights=tuple(
             replace(night, portions=() if night.retry else portions)
             for night, portions in zip(nights, prepared, strict=True)
@@ -41,18 +44,21 @@ def build(number: int, nights: Sequence[Night], latency_ms: int, max_concurrency
     )
 
 
-def play_with_newcomers(scenario: Scenario, place: int) -> tuple[Result, int]:
-    """The second playing, and how many came by another way while their creates were waiting in the night `place`."""
+def play_with_newcomers(
+    scenario: Scenario, place: int, come_at_s: float = COME_AT_S, waiting_s: float = 100.0
+) -> tuple[Result, int]:
+    """The second playing, and how many came by another way while their creates were waiting in the night `place`, and
+    had to wait for so long still."""
     alone = simulate(scenario, Ledgers())
     assert alone.faults == []
     began_at = alone.world.played[place].began_at
     late = {
         each.person
         for each in alone.world.record.stored
-        if each.by is not None and each.at > began_at + COME_AT_S + 100
+        if each.by is not None and each.at > began_at + come_at_s + waiting_s
     }
     newcomers = tuple(
-        Newcomer(COME_AT_S, {"Base": {"Id": BASE_ID}, "Email": f"{person}@x.org", "LastName": "Self"})
+        Newcomer(come_at_s, {"Base": {"Id": BASE_ID}, "Email": f"{person}@x.org", "LastName": "Self"})
         for person in sorted(late)
     )
     nights = list(scenario.nights)
@@ -93,3 +99,12 @@ def test_who_was_proved_absent_is_looked_for_again_when_sending_them_takes_long(
     result, came = play_with_newcomers(scenario, 1)
     assert came >= 10
     assert (result.faults, find_late(result, FRESH_S + 10.0)) == ([], [])
+
+
+def test_who_could_not_be_sent_is_looked_for_again_once_the_service_can_be_reached() -> None:
+    storm = Storm(weather=Weather(refused=1.0), after_s=1.2, until_s=45.0)
+    nights = [Night((), 1.0, storm=storm), Night((), 100.0)]
+    scenario = build(60, nights, latency_ms=60, max_concurrency=4, fresh_s=20.0)
+    result, came = play_with_newcomers(scenario, 0, come_at_s=5.0, waiting_s=35.0)
+    assert came >= 20
+    assert (result.faults, find_late(result, 21.0)) == ([], [])

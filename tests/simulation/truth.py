@@ -11,7 +11,7 @@ _UNCERTAIN_4XX = frozenset({"408", "409"})
 
 @dataclass(slots=True)
 class Truth:
-    """A played world, looked at person by person; only the job's base counts."""
+    """A played world, looked at person by person; only the base that their rows are for counts."""
 
     world: World
     _stored: dict[int, list[Stored]] = field(default_factory=dict)
@@ -19,7 +19,7 @@ class Truth:
 
     def __post_init__(self) -> None:
         for stored in self.world.record.stored:
-            if stored.person and stored.base_id == self.world.base_id:
+            if stored.person and stored.base_id == self.world.find_base(stored.person):
                 self._stored.setdefault(stored.person, []).append(stored)
         for call in self.world.record.calls:
             if call.operation == "create":

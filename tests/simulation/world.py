@@ -88,6 +88,11 @@ class World:
         self.timeline.pass_until(self.timeline.now_s + _LAST_DEEDS_S)
         self.base_id = next((base_id for base_id, name in bases.items() if name == BASE_NAME), None)
 
+    def find_base(self, person: int) -> int | None:
+        """The id of the base that a person's rows are for."""
+        bases = self.scenario.nights[0].bases
+        return bases[person % len(bases)] if bases else self.base_id
+
     def close(self) -> None:
         """Let go of the ledger."""
         self._store.close()

@@ -7,10 +7,11 @@ import stat
 import tempfile
 from os import PathLike, fspath
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from connector.errors import SourceError
-from connector.extract.csv_bytes import Readable
+from connector.extract.closing import Closing
+from connector.extract.csv import Readable
 from connector.extract.files.archive import choose_member
 from connector.extract.files.unpacking import open_gzip, open_member, open_zstd
 
@@ -20,10 +21,10 @@ _INPUT_NAME = "standard input"
 HEAD_BYTES = 1 << 16  # what formats are told by; no more is ever looked at before it is read
 _COPIED_BYTES = 1 << 20  # at a time, into a temporary copy
 
-_GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
+_GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", (b"PK\x03\x04", b"PK\x05\x06")  # the last: an empty one
 
 
-class Content:
+class Content(Closing):
     """A file unpacked, to be read forward once (`read`) or taken as a file that can be sought in, but not both.
 
     `name` is what a person calls it, `inner` the same without the suffix of its packing, or its name in the archive.
@@ -65,12 +66,12 @@ class Content:
 
     def keep(self) -> None:
         """See to it that it can begin anew: what comes through a pipe is copied first. Raises SourceError."""
-        if not _is_regular(self._path):
+        if not is_regular(self._path):
             self._stream, self._ahead = self.take_file(), b""
 
     def begin_anew(self) -> "Content":
         """The same from its beginning, which closes this one, too; after `keep`. Raises SourceError."""
-        if _is_regular(self._path):
+        if is_regular(self._path):
             self.close()
             return open_content(self._path)
         file = self.take_file()
@@ -80,12 +81,6 @@ class Content:
         """Let go of the file and its copy; may be called more than once."""
         for each in self._owned:
             each.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _read_head(self) -> bytes:
         head = b""
@@ -123,11 +118,14 @@ class Content:
         return copy
 
 
-def open_content(path: str | PathLike[str]) -> Content:
-    """Open a path, or standard input for `-`, and undo one packing: gzip, zip or Zstandard. Raises SourceError."""
-    raw = _open_raw(path)
+def open_content(path: str | PathLike[str], kept: BinaryIO | None = None) -> Content:
+    """Open a path, or standard input for `-`, and undo one packing: gzip, zip or Zstandard. Raises SourceError.
+
+    What was `kept` of the path, a file to be sought in, is read in its place, and closed with it.
+    """
+    raw = kept or open_raw(path)
     try:
-        return _unpack(path, Content(path, raw, raw if _is_regular(path) else None))
+        return _unpack(path, Content(path, raw, raw if kept is not None or is_regular(path) else None))
     except BaseException:
         raw.close()
         raise
@@ -144,7 +142,8 @@ def _unpack(path: str | PathLike[str], packed: Content) -> Content:
     return packed
 
 
-def _open_raw(path: str | PathLike[str]) -> BinaryIO:
+def open_raw(path: str | PathLike[str]) -> BinaryIO:
+    """The bytes of a path, or of standard input for `-`, as they are. Raises SourceError."""
     if fspath(path) == STANDARD_INPUT:
         try:
             return open(0, "rb", closefd=False)  # a descriptor, which stays open for whoever is next
@@ -160,7 +159,8 @@ def _open_raw(path: str | PathLike[str]) -> BinaryIO:
         raise SourceError(f"{path}: cannot be opened: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _is_regular(path: str | PathLike[str]) -> bool:
+def is_regular(path: str | PathLike[str]) -> bool:
+    """Whether it is a file, and no pipe or folder."""
     return fspath(path) != STANDARD_INPUT and Path(path).is_file()
 
 

@@ -4,8 +4,6 @@ A line that is broken, no object or too long costs itself alone.
 """
 
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -13,18 +11,19 @@ import pyarrow as pa
 
 from connector.errors import SourceError
 from connector.extract.chunk import Chunk, MalformedRow, Source
-from connector.extract.csv_bytes import open_utf8, show_bytes
+from connector.extract.closing import Closing
+from connector.extract.csv import open_utf8, show_bytes
 from connector.extract.files.content import Content
 from connector.extract.files.lines import MOST_LINE, Line, read_lines
 from connector.extract.files.objects import parse_object, write_lists
 from connector.extract.names import name_columns
-from connector.extract.sql_text import build_texts
+from connector.extract.texts import build_texts
 
 _MOST_KEYS = 10_000  # an object with a key of its own for each person is no row
 _TEXT = pd.StringDtype(na_value=np.nan)
 
 
-class JsonLinesSource:
+class JsonLinesSource(Closing):
     """A file of JSON Lines, opened by `open_json_lines`."""
 
     def __init__(self, content: Content, encoding: str, keys: Sequence[str]) -> None:
@@ -41,14 +40,6 @@ class JsonLinesSource:
     def close(self) -> None:
         """Let go of the file; may be called more than once."""
         self._content.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _build_chunk(self, lines: Sequence[Line]) -> Chunk:
         rows: dict[int, dict[str, object]] = {}

@@ -5,21 +5,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import pandas as pd
 
 from connector.errors import ConfigurationError, SourceError
 from connector.extract.chunk import Chunk, Source
+from connector.extract.closing import Closing
 
 _TEXT = pd.StringDtype(na_value=np.nan)
 
 Opener = Callable[[str], Source]
 
 
-class MatchedFiles:
+class MatchedFiles(Closing):
     """Several files of rows, opened by `open_files`; `columns` are those of all, in the order in which they come.
 
     A file's rows have no value in the columns that it lacks; record numbers begin anew with each file.
@@ -50,14 +49,6 @@ class MatchedFiles:
         if self._open is not None:
             self._open.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _widen(self, chunk: Chunk) -> Chunk:
         if tuple(chunk.frame.columns) == self.columns:
             return chunk
@@ -84,7 +75,7 @@ def open_files(path: str | PathLike[str], opener: Opener) -> Source:
 
 def refuse_lacking(source: Source, columns: Sequence[str]) -> None:
     """Raise ConfigurationError if one of a source's files lacks a column that others have, and that is needed."""
-    by_file = source.columns_by_file if isinstance(source, MatchedFiles) else {}
+    by_file: dict[str, tuple[str, ...]] = getattr(source, "columns_by_file", {})
     lacking = [(path, name) for path, there in by_file.items() for name in columns if name not in there]
     if lacking:
         path, name = lacking[0]

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import orjson
 
-from connector.extract.sql_text import write_text
+from connector.extract.texts import write_text
 
 _DEEPEST = 20  # objects within objects; people's are two or three deep
 _NO_OBJECT = 'is JSON, and no object: a row looks like {"email": "ann@example.com"}'
@@ -33,14 +33,18 @@ def parse_object(text: bytes) -> dict[str, object]:
 
 
 def write_lists(values: list[object]) -> list[object]:
-    """Lists of plain values as lists of texts, null left out, as tags are one; any other value as it is."""
+    """Lists of plain values as lists of texts, null left out, as tags are one; any other value as it is, and so is a
+    list of which one cannot be a text: who writes it tells that."""
     return [_write_list(value) if type(value) is list else value for value in values]
 
 
 def _write_list(items: list[object]) -> list[object]:
     if any(isinstance(item, list | dict | tuple) for item in items):
         return items
-    return [write_text(item) for item in items if item is not None]
+    try:
+        return [write_text(item) for item in items if item is not None]
+    except ValueError:
+        return items
 
 
 def flatten(found: Mapping[str, object]) -> dict[str, object]:

@@ -3,10 +3,11 @@
 from os import PathLike
 
 from connector.extract.chunk import Source
-from connector.extract.csv_file import open_csv
+from connector.extract.csv import open_csv
 from connector.extract.files.content import Content, open_content
 from connector.extract.files.formats import AUTO, decide_format, refuse_misfits
 from connector.extract.files.json_lines import open_json_lines
+from connector.extract.files.keeping import KeptInput
 from connector.extract.files.parquet import open_parquet
 from connector.extract.files.workbook import open_excel
 
@@ -27,10 +28,26 @@ def open_file(
 
     Raises SourceError for what cannot be read as such a file, ConfigurationError for what was said of it and cannot be.
     """
-    content = open_content(path)
+    return _open(open_content(path), format, encoding, delimiter, sheet)
+
+
+def open_kept(
+    path: str | PathLike[str],
+    kept: KeptInput,
+    *,
+    format: str = AUTO,  # noqa: A002 - as above
+    encoding: str = AUTO,
+    delimiter: str = AUTO,
+    sheet: str | None = None,
+) -> Source:
+    """The same of what was kept of the pipe at `path`, as often as is wanted."""
+    return _open(open_content(path, kept.open()), format, encoding, delimiter, sheet)
+
+
+def _open(content: Content, said: str, encoding: str, delimiter: str, sheet: str | None) -> Source:
     try:
-        form = decide_format(format, content.head, content.name, content.inner)
-        if form == "tsv" and format == AUTO and delimiter != AUTO:
+        form = decide_format(said, content.head, content.name, content.inner)
+        if form == "tsv" and said == AUTO and delimiter != AUTO:
             form = "csv"  # by its suffix alone, and the delimiter was said
         refuse_misfits(form, content.name, delimiter=delimiter, encoding=encoding, sheet=sheet)
         if form == "excel":

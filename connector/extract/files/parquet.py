@@ -1,8 +1,6 @@
 """A Parquet file as a source: batches of typed columns in, chunks of texts out, memory bounded by the batch."""
 
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -12,10 +10,11 @@ import pyarrow.parquet as pq
 
 from connector.errors import SourceError
 from connector.extract.chunk import Chunk, MalformedRow, Source
+from connector.extract.closing import Closing
 from connector.extract.files.content import Content
 from connector.extract.files.objects import write_lists
 from connector.extract.names import name_columns
-from connector.extract.sql_text import build_texts, show_record
+from connector.extract.texts import build_texts, show_record
 
 _CHUNK_ROWS = 20_000  # as Python objects they weigh about ten times what they do as text
 _CHUNK_BYTES = 1 << 23  # of rows that are wide: fewer at a time
@@ -23,7 +22,7 @@ _BUFFER_BYTES = 1 << 20  # of a column, read ahead; a row group may be as large 
 _TEXT = pd.StringDtype(na_value=np.nan)
 
 
-class ParquetSource:
+class ParquetSource(Closing):
     """A Parquet file, opened by `open_parquet`."""
 
     def __init__(self, content: Content) -> None:
@@ -50,14 +49,6 @@ class ParquetSource:
     def close(self) -> None:
         """Let go of the file; may be called more than once."""
         self._content.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _build_chunk(self, table: pa.Table, first: int) -> Chunk:
         texts, wrong = [], dict[int, str]()

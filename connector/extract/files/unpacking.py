@@ -12,7 +12,7 @@ from typing import BinaryIO, Protocol, cast
 import pyarrow as pa
 
 from connector.errors import SourceError
-from connector.extract.csv_bytes import Readable
+from connector.extract.csv import Readable
 
 # Lists of people pack to a tenth, numbered addresses and nothing else to a 270th (measured); a bomb to a 1000th.
 _MOST_TIMES = 500

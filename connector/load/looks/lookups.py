@@ -19,6 +19,8 @@ LookUp = Callable[[], Awaitable[T]]
 
 _AT_ONCE = 16  # look-ups under way together: a hundred take as long as seven, and no service is stormed
 _MOST_PAGES = 5  # of one look-up's answer; where a filter matches more, a sweep is the better way
+_VAIN_ROUNDS = 3  # of look-ups one at a time, all refused
+_REST_S = 0.2  # what was refused at once would be refused again at once
 _TOO_MANY_REQUESTS = 429
 _NOT_OF_THE_FILTER = frozenset({401, 403, 404, 405, 408, 409, _TOO_MANY_REQUESTS})
 
@@ -61,15 +63,22 @@ async def look_up(session: Session, name: str, text: str) -> Shown:
 async def look_up_together(session: Session, look_ups: Sequence[LookUp[T]]) -> list[T]:
     """Make these look-ups, some at a time, and give what each gives; the first failure ends them all.
 
-    Those that the service refuses for their rate (429) are made again, half as many at a time, down to one alone.
+    Those that the service refuses for their rate (429) are made again after a rest, half as many at a time, down to one
+    alone; for as long as that gets on with them.
     """
     done: dict[int, T] = {}
     waiting, width = list(range(len(look_ups))), max(1, min(_AT_ONCE, session.policy.max_concurrency))
+    vain = 0
     while waiting:
-        limited = await _make(look_ups, waiting, width, done)
-        if limited and width == 1:
+        part = waiting if width > 1 else waiting[:_AT_ONCE]
+        limited = await _make(look_ups, part, width, done)
+        vain = vain + 1 if len(limited) == len(part) and width == 1 else 0
+        if vain == _VAIN_ROUNDS:
             raise ListFailed("The service refuses look-ups for their rate (429). Run it again later.", status=429)
-        waiting, width = limited, max(1, width // 2)
+        waiting = [*waiting[len(part) :], *limited]
+        if limited:
+            width = max(1, width // 2)
+            await session.clock.sleep(_REST_S)
     return [done[place] for place in range(len(look_ups))]
 
 

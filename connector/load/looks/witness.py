@@ -1,8 +1,11 @@
 """A subscriber whose create was answered: whether a look shows them tells what the look could have shown."""
 
 import dataclasses
+from collections import deque
 
 from connector.values import hot_value
+
+_WITNESSES = 1000  # confirmations remembered: absence is proved by the visibility of one that came after (design 4.5c)
 
 
 @hot_value
@@ -13,3 +16,12 @@ class Witness:
     subscriber_id: int
     field: str
     value: str = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(slots=True)
+class Seeing:
+    """What a run knows of how late the list shows people, whichever of its bases they are in: the latest whom it has
+    confirmed, and the largest lag that its looks have met."""
+
+    witnesses: deque[Witness] = dataclasses.field(default_factory=lambda: deque(maxlen=_WITNESSES))
+    largest_lag_s: float = 0.0

@@ -42,6 +42,9 @@ def write_table(folder: Path, table: pa.Table, **options: object) -> Path:
         (pa.array([dt.time(13, 5)]), "13:05:00"),
         (pa.array([["a", "b, c", None]]), '["a","b, c"]'),
         (pa.array([[1, 2]]), '["1","2"]'),
+        (pa.array([[b"M\xc3\xbcller"]]), '["Müller"]'),
+        (pa.array([float("nan")]), None),
+        (pa.array([float("nan")], pa.float32()), None),
         (pa.array([None], pa.string()), None),
         (pa.array([None], pa.null()), None),
         (pa.array([None], pa.list_(pa.string())), None),
@@ -93,6 +96,17 @@ def test_bytes_that_are_not_utf8_within_a_list_cost_their_row(tmp_path: Path) ->
 def test_columns_of_one_name_are_told_apart(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["email", "email"])
     assert list(read_frame(write_table(tmp_path, table)).columns) == ["email", "email (2)"]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [[b"ok", b"\xff"], [[b"ok"], [b"\xff"]], [[{"k": b"ok"}], [{"k": b"\xff"}]]],
+    ids=["plain", "list", "object"],
+)
+def test_bytes_that_are_no_text_cost_their_row_however_deep_they_are(tmp_path: Path, cells: list[object]) -> None:
+    (chunk,) = read(write_table(tmp_path, pa.table({"email": ["a@x.org", "b@x.org"], "key": cells})))
+    assert chunk.frame["email"].tolist() == ["a@x.org"]
+    assert [(row.number, row.code) for row in chunk.malformed] == [(2, "encoding")]
 
 
 def test_many_rows_come_in_batches_with_running_numbers(tmp_path: Path) -> None:

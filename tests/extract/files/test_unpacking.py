@@ -85,9 +85,10 @@ def test_an_archive_of_several_files_is_refused_by_their_names(
         open_file(write(tmp_path, "people.zip", pack_zip(write_csv(), others=others)))
 
 
-def test_an_archive_without_a_file_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("archive", [pack_zip(b"", "folder/"), b"PK\x05\x06" + bytes(18)], ids=["a folder", "nothing"])
+def test_an_archive_without_a_file_is_refused(tmp_path: Path, archive: bytes) -> None:
     with pytest.raises(SourceError, match="holds no file"):
-        open_file(write(tmp_path, "people.zip", pack_zip(b"", "folder/")))
+        open_file(write(tmp_path, "people.zip", archive))
 
 
 def test_folders_and_what_macos_adds_do_not_count(tmp_path: Path) -> None:

@@ -174,21 +174,6 @@ def test_a_sheet_that_is_not_there_is_told_with_those_that_are(tmp_path: Path, s
         open_file(path, sheet=sheet)
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([], "is empty"),
-        ([["ann@example.com", "Ann"]], "has no header: its first row looks like a person's"),
-        ([[1, 2]], "has no header"),
-        ([["email", "=NA()"]], "its header cannot be used: the cell B1 holds the error #N/A"),
-    ],
-)
-def test_a_sheet_without_a_header_is_refused(tmp_path: Path, rows: list[list[object]], words: str) -> None:
-    path = write(tmp_path, "a.xlsx", write_xlsx(rows or [[""]]))
-    with pytest.raises(SourceError, match=words):
-        open_file(path)
-
-
 def test_columns_of_numbers_are_told_with_how_many(tmp_path: Path) -> None:
     rows: list[list[object]] = [
         ["email", "phone", "id"],

@@ -141,6 +141,18 @@ def test_those_refused_for_their_rate_are_made_again_fewer_at_a_time(tmp_path: P
     assert all(each.is_whole for each in look_at_fake(fake, tmp_path, look))
 
 
+def test_one_at_a_time_is_gone_on_with_for_as_long_as_some_are_answered(tmp_path: Path) -> None:
+    def refuse_most(_query: ListQuery) -> Refused | None:
+        return Refused(429, "slow down") if fake.under_way > 1 or len(fake.asked) % 3 else None
+
+    fake = FakeList(instead=refuse_most)
+
+    async def look(session: Session) -> list[Shown]:
+        return await look_up_together(session, [partial(look_up, session, "email", "x@x.org")] * 10)
+
+    assert len(look_at_fake(fake, tmp_path, look)) == 10
+
+
 def test_a_service_that_refuses_even_one_at_a_time_fails(tmp_path: Path) -> None:
     fake = FakeList(instead=lambda query: Refused(429, "slow down"))
     with pytest.raises(ListFailed, match="rate") as failure:

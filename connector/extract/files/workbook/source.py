@@ -5,9 +5,8 @@ The library holds the whole sheet, so what it would hold is bounded before it is
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from itertools import islice
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from itertools import chain, islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,11 +14,12 @@ import pyarrow as pa
 
 from connector.errors import ConfigurationError, SourceError
 from connector.extract.chunk import Chunk, MalformedRow, Source
+from connector.extract.closing import Closing
 from connector.extract.files.content import Content
-from connector.extract.files.workbook.header import refuse_row
 from connector.extract.files.workbook.survey import Survey
 from connector.extract.names import name_columns
-from connector.extract.sql_text import build_texts, show_record, write_text
+from connector.extract.texts import build_texts, show_record, write_text
+from connector.extract.titles import count_filled, find_titles, looks_like_row
 
 if TYPE_CHECKING:
     from python_calamine import CalamineSheet, CalamineWorkbook
@@ -28,10 +28,11 @@ Row = tuple[int, list[object]]
 """The number of a sheet's row, from 1, and its cells."""
 
 _CHUNK_ROWS = 20_000
+_HEAD_ROWS = 200  # by which titles above the header are told, as of a CSV
 _TEXT = pd.StringDtype(na_value=np.nan)
 
 
-class ExcelSource:
+class ExcelSource(Closing):
     """One sheet, opened by `open_excel`."""
 
     def __init__(self, content: Content, sheet: "CalamineSheet", errors: Mapping[int, str]) -> None:
@@ -39,6 +40,7 @@ class ExcelSource:
         self.name, self._content, self._errors = content.name, content, errors
         self._rows = _read_rows(sheet)
         self._where = f"{self.name}, sheet {sheet.name}"
+        self._untold: tuple[str, ...] = ()  # messages for the first chunk
         self.columns = self._take_header()
 
     def chunks(self) -> Iterator[Chunk]:
@@ -52,25 +54,36 @@ class ExcelSource:
         self._rows = iter(())
         self._content.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _take_header(self) -> tuple[str, ...]:
-        number, cells = next(((at, row) for at, row in self._rows if any(cell != "" for cell in row)), (0, []))
-        if not cells:
+        first = next((row for row in self._rows if _is_filled(row)), None)
+        if first is None:
             raise SourceError(f"{self._where}: is empty; its first row must name the columns")
+        head = [first, *islice(self._rows, _HEAD_ROWS)]
+        titles = self._count_titles(list(filter(_is_filled, head)))
+        if titles:
+            self._untold = (f"{self._where}: titles above its header were left out (rows: {titles})",)
+        place = [place for place, row in enumerate(head) if _is_filled(row)][titles]
+        number, cells = head[place]
+        self._rows = chain(head[place + 1 :], self._rows)
         if number in self._errors:
             raise SourceError(f"{self._where}: its header cannot be used: {self._errors[number]}")
         filled = [place for place, cell in enumerate(cells) if cell != ""]
         self._span = slice(filled[0], filled[-1] + 1)  # what stands beside the header belongs to no column
         names = [write_text(cell) for cell in cells[self._span]]
-        refuse_row(names, self._where)
+        if looks_like_row(names):
+            raise SourceError(
+                f"{self._where}: has no header: its first row looks like a person's. Put a row with the columns' names "
+                "first"
+            )
         return name_columns(names)
+
+    def _count_titles(self, head: Sequence[Row]) -> int:
+        """How many of the first rows are titles, where most rows have several cells; 0 if there is an error in one."""
+        texts = [[write_text(_plain(cell)) for cell in cells] for _, cells in head]
+        if sum(count_filled(cells) > 1 for cells in texts) <= len(texts) / 2:
+            return 0
+        titles = find_titles(texts)
+        return 0 if any(number in self._errors for number, _ in head[: titles + 1]) else titles
 
     def _build_chunk(self, rows: Sequence[Row]) -> Chunk:
         width = len(self.columns)
@@ -88,7 +101,8 @@ class ExcelSource:
         numbers = np.array([number for number, _ in good], dtype=np.int64)
         counts = {name: sum(map(_is_number, cells)) for name, cells in zip(self.columns, columns, strict=True)}
         number_cells = {name: count for name, count in counts.items() if count}
-        return Chunk(frame, numbers, malformed, self.name, number_cells=number_cells)
+        told, self._untold = self._untold, ()
+        return Chunk(frame, numbers, malformed, self.name, messages=told, number_cells=number_cells)
 
     def _find_fault(self, number: int, cells: Sequence[object]) -> tuple[str, str] | None:
         if number in self._errors:
@@ -106,9 +120,10 @@ class ExcelSource:
 def open_excel(content: Content, sheet: str | None) -> Source:
     """Open a sheet by its name, or by its number from 1; the first that is not hidden when none is given.
 
-    The first row with anything in it names the columns; empty rows are no rows. Whole numbers come without `.0`, none
-    with an exponent, dates as ISO dates, booleans as true and false, texts as they are. A row with an error (#N/A) in
-    it comes as malformed. Raises SourceError, and ConfigurationError naming the extra for want of python-calamine.
+    The first row with anything in it names the columns, titles of a single cell above it apart; empty rows are no
+    rows. Whole numbers come without `.0`, none with an exponent, dates as ISO dates, booleans as true and false, texts
+    as they are. A row with an error (#N/A) in it comes as malformed. Raises SourceError, and ConfigurationError naming
+    the extra for want of python-calamine.
     """
     try:
         import python_calamine
@@ -162,6 +177,10 @@ def _read_rows(sheet: "CalamineSheet") -> Iterator[Row]:
     left = sheet.start[1] if sheet.start else 0
     for number, cells in enumerate(sheet.iter_rows(), start=1):
         yield number, [*[""] * left, *cells]
+
+
+def _is_filled(row: Row) -> bool:
+    return any(cell != "" for cell in row[1])
 
 
 def _is_number(cell: object) -> bool:

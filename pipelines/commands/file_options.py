@@ -1,0 +1,121 @@
+"""What import, validate and plan are told of a file, its mapping and its base: the same options, read once."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce, wraps
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from connector.errors import ConfigurationError
+from connector.extract import FORMATS
+from connector.validation import Rules
+from connector.validation.rules import IDENTITIES, ZIP_POLICIES
+from pipelines.commands.options import Command
+from pipelines.jobs import Job, check_format, load_job
+from pipelines.loads.planning import FileOptions, Reading
+
+_OPTIONS: tuple[Callable[[Command], Command], ...] = (
+    click.option("--base-id", type=click.IntRange(min=1), help="The base that they go to, by its id."),
+    click.option("--base-name", help="The base that they go to, by its name."),
+    click.option("--map", "mapped", multiple=True, metavar="FIELD=COLUMN", help="Map a column to a field. Repeatable."),
+    click.option("--identity", type=click.Choice(IDENTITIES), help="What makes two rows the same subscriber."),
+    click.option("--active/--inactive", "is_active", default=None, help="Everybody as active, or as inactive."),
+    click.option(
+        "--zip", "zip_policy", type=click.Choice(ZIP_POLICIES), help="What becomes of a zip that is no number."
+    ),
+    click.option("--job", "job_path", type=click.Path(path_type=Path), help="Use this job's mapping, base and rules."),
+    click.option("--format", "file_format", type=click.Choice(["auto", *FORMATS]), help="What the file holds."),
+    click.option("--sheet", metavar="SHEET", help="A workbook's sheet, by name or number; the first when not given."),
+    click.option("--encoding", help="How the file's text is encoded, such as cp1252."),
+    click.option("--delimiter", help="What stands between two cells: one character, or tab."),
+    click.option("--limit", type=click.IntRange(min=1), help="Only the first N rows."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileGiven:
+    """What was said of a file; `job_path` is the job whose mapping it takes."""
+
+    options: FileOptions
+    identity: str | None
+    zip_policy: str | None
+    job_path: Path | None
+    reading: Reading
+
+    @property
+    def rules(self) -> Rules:
+        """What is demanded of each row, where no job says it."""
+        return Rules(identity=self.identity or "email", zip=self.zip_policy or "omit")
+
+    def load_job(self) -> Job | None:
+        """The job whose mapping the file takes, None if none was named.
+
+        Raises ConfigurationError, also for options that say what the job says already.
+        """
+        if self.job_path is None:
+            return None
+        self.refuse_beside_job()
+        return load_job(self.job_path, os.environ)
+
+    def load_target(self, target: Path) -> Job:
+        """The job that is the command's argument itself. Raises ConfigurationError as `load_job` does."""
+        self.refuse_beside_job()
+        if self.reading.file.model_fields_set - {"path"}:
+            raise ConfigurationError("a job says itself how its file is written: leave out --format and the like")
+        return load_job(target, os.environ)
+
+    def refuse_beside_job(self) -> None:
+        """Raise ConfigurationError for options that say what the job says already."""
+        if self.options != FileOptions() or self.identity is not None or self.zip_policy is not None:
+            raise ConfigurationError("--job brings its own base, mapping, identity and zip: leave out those options")
+
+
+def file_options(command: Command) -> Command:
+    """All of them, given to the command as `given`, a FileGiven."""
+
+    @wraps(command)
+    def wrapped(
+        *args: Any,
+        base_id: int | None,
+        base_name: str | None,
+        mapped: tuple[str, ...],
+        identity: str | None,
+        is_active: bool | None,
+        zip_policy: str | None,
+        job_path: Path | None,
+        file_format: str | None,
+        sheet: str | None,
+        encoding: str | None,
+        delimiter: str | None,
+        limit: int | None,
+        **kwargs: Any,
+    ) -> Any:
+        said = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
+        options = FileOptions(base_id, base_name, _parse_mapped(mapped), is_active)
+        given = FileGiven(options, identity, zip_policy, job_path, Reading(check_format(said), limit))
+        return command(*args, given=given, **kwargs)
+
+    return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), cast("Command", wrapped))
+
+
+def is_job(target: Path) -> bool:
+    """Whether a command's argument is a job file, by its suffix."""
+    return target.suffix in (".yaml", ".yml")
+
+
+def _parse_mapped(mapped: tuple[str, ...]) -> dict[str, str]:
+    """What `--map FIELD=COLUMN` says, by field. Raises ConfigurationError."""
+    parsed: dict[str, str] = {}
+    for each in mapped:
+        field, separator, column = each.partition("=")
+        if not separator or not field.strip():
+            raise ConfigurationError(
+                f"--map {each}: write --map FIELD=COLUMN, such as --map email='E-mail address', or FIELD= for none"
+            )
+        if field.strip() in parsed:
+            raise ConfigurationError(f"--map {each}: {field.strip()} is mapped twice")
+        parsed[field.strip()] = column
+    return parsed

@@ -1,0 +1,1 @@
+"""What `connector init` guesses of a source, and the job that it drafts."""

@@ -1,0 +1,1 @@
+"""The flows that bring rows in: import, sync, plan, validate and retry."""

@@ -1,0 +1,277 @@
+"""The loads of one run, a load for each base that its rows are for: begun when the first row for a base comes, worked
+in turns, settled together and closed however the run ends.
+
+The bases share the run's pace and its sums. What ends the run while one of them has its turn ends it for all.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from connector.errors import ConnectorError, RunAborted
+from connector.ledger import Base, Ledger, count_doubts_elsewhere, find_or_add_base, list_bases
+from connector.ledger.standing import find_run
+from connector.load import SENDING, Conduct, Loader, Planned
+from connector.load.knowing import Knowledge
+from connector.load.session import Session
+from connector.mapping import AskedBase, BaseColumn, RowBases
+from connector.outcomes import Outcome
+from connector.states import State
+from pipelines.loads.bases import describe_base
+from pipelines.runs.run import Run
+
+_MOST_BASES = 1000  # that cells name by themselves: a column of something else names another in nearly every row
+_BASES_TOLD = 20  # in one message
+_LOOKS_TOGETHER = 2  # with a quiet period after each: then whoever is absent can be proved so by one look more
+
+
+class Load(Protocol):
+    """The load of one base, as `Loader` is one. Each raises RunAborted when the run cannot go on."""
+
+    knowledge: Knowledge
+
+    async def begin(self) -> None:
+        """See that the base is the one that was meant."""
+
+    async def take(self, planned: Planned) -> None:
+        """Give each row of a chunk's part its outcome, or leave it to `settle`."""
+
+    def look_anew(self) -> None:
+        """Rely on nothing that is known of who is in the base: another load may have worked in it."""
+
+    async def settle_at_once(self) -> bool:
+        """Settle what can be settled without waiting; whether anything is left."""
+
+    async def settle(self) -> None:
+        """Settle what is unknown in the base."""
+
+    async def close(self) -> None:
+        """Count what has no outcome yet."""
+
+
+@dataclass(slots=True)
+class _BaseLoad:
+    """One base's load; `created` is how many rows it has created, `has_had_turn` whether it took any yet."""
+
+    session: Session
+    load: Load
+    created: int = 0
+    has_had_turn: bool = False
+
+    @property
+    def base(self) -> Base:
+        return self.session.journal.base
+
+
+class BaseLoads:
+    """`begin`; `take` each chunk, then `settle`; `close` however it ends.
+
+    `conduct` says whether anybody is sent, `survey` are the run's loads that planned it all before (None: nothing did),
+    and `make` makes each base's load.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        base: AskedBase | BaseColumn,
+        conduct: Conduct = SENDING,
+        survey: "BaseLoads | None" = None,
+        make: Callable[[Session, Conduct, Knowledge | None], Load] = Loader,
+    ) -> None:
+        self._run, self._base, self._conduct, self._survey, self._make = run, base, conduct, survey, make
+        self._begun: list[_BaseLoad] = []
+        self._loads: dict[AskedBase, _BaseLoad] = {}  # one that is known both ways has one load, and is here twice
+        self._waiting = 0  # rows that were taken, and have not had their base's turn yet
+
+    async def begin(self) -> None:
+        """Begin the one base that all rows are for; where a column says it, each begins with its first row."""
+        if isinstance(self._base, AskedBase):
+            await self._open(self._base)
+
+    async def take(self, planned: Planned, bases: RowBases | None) -> None:
+        """Have each base's load take its part of the chunk, in the order in which they first appear in it.
+
+        `bases` are those of the rows; None: all are for the one base. Raises RunAborted when the run cannot go on;
+        rows that it did not reach are `unsent`.
+        """
+        self._waiting += len(planned.identities)
+        self._refuse_too_many(bases)
+        for asked, part in self._split(planned, bases):
+            if asked not in self._loads and self._run.stop.event.is_set():
+                continue
+            each = self._loads.get(asked) or await self._open(asked)
+            await self._clear_way(each)
+            with self._turn(each):
+                self._waiting -= len(part.identities)
+                each.has_had_turn = True
+                await each.load.take(part)
+
+    async def settle(self) -> None:
+        """Settle what is unknown in each base; and in others what runs of this job left there. Raises as `take` does.
+
+        The quiet periods are waited for together.
+        """
+        if isinstance(self._base, BaseColumn) and not self._run.stop.event.is_set():
+            await self._open_left()
+        if len(self._begun) > 1 and self._conduct.is_sending:
+            await self._look_together()
+        for each in self._begun:
+            await self._settle(each)
+
+    async def close(self) -> None:
+        """Close every load, whatever becomes of the others; rows that had no turn are unsent."""
+        try:
+            async with AsyncExitStack() as stack:
+                for each in reversed(self._begun):  # the last one in is the first one out
+                    stack.push_async_callback(self._close, each)
+        finally:
+            self._run.tally.count(Outcome.UNSENT, self._waiting)
+            self._waiting = 0
+
+    @property
+    def sessions(self) -> list[Session]:
+        """Of the bases that had a load."""
+        return [each.session for each in self._begun]
+
+    def describe_created(self) -> str | None:
+        """How many were created in which base, where a column says the base and any were; for people."""
+        created = [each for each in self._begun if each.created]
+        if isinstance(self._base, AskedBase) or not created:
+            return None
+        told = ", ".join(f"{describe_base(each.base)}: {each.created}" for each in created[:_BASES_TOLD])
+        rest = created[_BASES_TOLD:]
+        more = f", {len(rest)} other bases: {sum(each.created for each in rest)}" if rest else ""
+        return f"created in {told}{more}"
+
+    def _split(self, planned: Planned, bases: RowBases | None) -> Iterator[tuple[AskedBase, Planned]]:
+        if isinstance(self._base, AskedBase):
+            yield self._base, planned
+        elif bases is not None:
+            for asked, places in bases.split():
+                yield asked, planned.select(places)
+
+    async def _open(self, asked: AskedBase) -> _BaseLoad:
+        """The load of one more base, begun; it goes by what a survey has learned of who is there."""
+        account = self._run.frame.settings.account
+        base = await self._run.ask(
+            lambda ledger: find_or_add_base(ledger.connection, account, asked.service_id, asked.name)
+        )
+        for each in self._begun:
+            if each.base.key == base.key:
+                each.session.asked_name = each.session.asked_name or asked.name
+                self._loads[asked] = each
+                return each
+        surveyed = self._survey._loads.get(asked) if self._survey is not None else None
+        session = self._run.open_session(base, asked.name) if surveyed is None else surveyed.session
+        session.limits, session.journal.base = self._run.limits, base
+        knowledge = None if surveyed is None else surveyed.load.knowledge
+        each = self._loads[asked] = _BaseLoad(session, self._make(session, self._conduct, knowledge))
+        self._begun.append(each)
+        with self._turn(each):
+            await each.load.begin()
+        return each
+
+    def _refuse_too_many(self, bases: RowBases | None) -> None:
+        """Before anything of the chunk is sent: each of its rows would make a base."""
+        if bases is None or not isinstance(self._base, BaseColumn) or self._base.values is not None:
+            return
+        if len({*self._loads, *(asked for asked, _ in bases.split())}) > _MOST_BASES:
+            raise RunAborted(
+                f"the column {self._base.column} names more than {_MOST_BASES:,} bases: is it the one that says the "
+                "base? If it is, list what its cells mean under subscriber.base.values"
+            )
+
+    @contextmanager
+    def _turn(self, each: _BaseLoad) -> Iterator[None]:
+        """It is this one's turn: what it creates counts as created there, and what ends the run names its base."""
+        self._run.session = each.session
+        created_before = self._run.tally.outcomes[Outcome.CREATED]
+        try:
+            yield
+        except ConnectorError as error:
+            if isinstance(self._base, AskedBase):
+                raise
+            raise RunAborted(f"{describe_base(each.base)}: {error}") from error
+        finally:
+            each.created += self._run.tally.outcomes[Outcome.CREATED] - created_before
+
+    async def _look_together(self) -> None:
+        """Give every base the looks that need a quiet period between them, so that it passes for all at once."""
+        for _ in range(_LOOKS_TOGETHER):
+            unsettled = [each for each in self._begun if await self._settle_at_once(each)]
+            if not unsettled or not await unsettled[0].session.rest(self._run.frame.policy.quiet_period_s):
+                return
+
+    async def _settle_at_once(self, each: _BaseLoad) -> bool:
+        await self._renew(each)
+        with self._turn(each):
+            return await each.load.settle_at_once()
+
+    async def _settle(self, each: _BaseLoad) -> None:
+        await self._renew(each)
+        with self._turn(each):
+            await each.load.settle()
+
+    async def _close(self, each: _BaseLoad) -> None:
+        try:
+            await self._renew(each)
+        finally:
+            with self._turn(each):
+                await each.load.close()
+
+    async def _open_left(self) -> None:
+        for asked in await self._run.ask(self._find_left):
+            await self._open(asked)
+
+    def _find_left(self, ledger: Ledger) -> list[AskedBase]:
+        """The bases that had no row in this run yet, and in which another run of the job left something unknown."""
+        opened = {each.base.key for each in self._begun}
+        account = self._run.frame.settings.account
+        bases = [base for base in list_bases(ledger.connection, account) if base.key not in opened]
+        left = [base for base in bases if self._has_left(ledger, base)]
+        return [
+            AskedBase(name=base.name) if base.service_id is None else AskedBase(service_id=base.service_id)
+            for base in left
+        ]
+
+    def _has_left(self, ledger: Ledger, base: Base) -> bool:
+        runs = {entry.run_id for entry in ledger.find_unfinished(base, State.UNKNOWN)}
+        records = [find_run(ledger.connection, run_id) for run_id in runs]
+        return any(record is not None and record.job == self._run.frame.job for record in records)
+
+    # A base that some rows give by its id and others by its name: two loads, until the service tells that it is one
+
+    async def _renew(self, each: _BaseLoad) -> None:
+        """Take up what another load has learned: that this one's base is its own, and one line of the ledger now."""
+        base = each.base
+        if len(self._begun) > 1 and not each.base.is_known_whole:
+            each.session.journal.base = await self._run.ask(
+                lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
+            )
+
+    async def _clear_way(self, each: _BaseLoad) -> None:
+        """Whoever is in the base of the name may be in that of the id: unknowns are settled first, and who is there is
+        looked up anew, until an answer has told whether they are one."""
+        await self._renew(each)
+        others, base = self._find_others(each), each.base
+        if isinstance(self._base, AskedBase) or (not others and each.has_had_turn):
+            return
+        if await self._run.ask(lambda ledger: count_doubts_elsewhere(ledger.connection, base)):
+            await self._open_left()
+            others = self._find_others(each)
+            for other in others:
+                await self._settle(other)
+            await self._renew(each)
+        if others:
+            each.load.look_anew()
+
+    def _find_others(self, each: _BaseLoad) -> list[_BaseLoad]:
+        return [other for other in self._begun if _may_be_one(each, other)]
+
+
+def _may_be_one(one: _BaseLoad, other: _BaseLoad) -> bool:
+    """Whether one base is known by its id alone and the other by its name alone."""
+    if one.base.is_known_whole or other.base.is_known_whole:
+        return False
+    return (one.base.service_id is None) != (other.base.service_id is None)

@@ -1,0 +1,287 @@
+"""The flow that import, sync and plan share: extract, map, validate, plan, load, settle, report.
+
+A job with guards is surveyed first: the same flow, planned and not sent, over the ledger as it is.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from connector.clock import Clock, system_clock
+from connector.errors import RunAborted
+from connector.extract import Source
+from connector.ledger import Base, Ledger, find_or_add_base, find_rows_read, keep_mapping
+from connector.load import PLANNING, SENDING, Conduct, LoadPolicy
+from connector.mapping import AskedBase, BaseColumn, FieldMapping, list_columns
+from connector.outcomes import Outcome
+from connector.validation import Rules
+from pipelines.jobs import Guard
+from pipelines.loads.base_loads import BaseLoads
+from pipelines.loads.guarding import build_limits, find_trip, withdraw
+from pipelines.loads.increments import Increment, Reading, read_kept
+from pipelines.rows.mapped import build_mapped_fields
+from pipelines.rows.preparing import Prepared, prepare_chunks
+from pipelines.rows.rejects import build_different, build_invalid, build_malformed, own_columns
+from pipelines.rows.remarks import Remarks
+from pipelines.rows.suppressing import SuppressionPlan
+from pipelines.runs.progress import Progress
+from pipelines.runs.report import Report
+from pipelines.runs.run import Frame, Run, describe_leftovers, read_list
+from pipelines.runs.running import carry_out
+from pipelines.runs.stopping import Stop
+from pipelines.settings import Settings
+
+_ENDED_WELL = (0, 1)  # exit codes: ok, and partial, when all that needs a person is in the ledger or the rejects file
+_READING_GRACE_S = 2.0  # for a chunk that is being read when the run is stopped; then the process ends without it
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """Everything that a load needs to know: whence, how mapped and checked, where to, and by which rules."""
+
+    command: str
+    job: str
+    source: Source
+    is_empty_refused: bool
+    mapping: FieldMapping
+    rules: Rules
+    base: AskedBase | BaseColumn
+    policy: LoadPolicy
+    settings: Settings
+    by_job: str = ""  # the name of the job file, where there is one
+    suppression: SuppressionPlan | None = None
+    increment: Increment | None = None
+    limit: int | None = None
+    wait_s: float = 0.0
+    guard: Guard | None = None
+    is_own_source: bool = False  # the rows are the job's own, so that one run's number of them speaks of the next's
+    is_planned: bool = False
+    rows_path: Path | None = None  # where a plan tells of each row
+    are_rows_reported: bool = False  # whether its report does, too
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the job's source is read, each time."""
+        return self.is_own_source and self.increment is None and self.limit is None
+
+    @property
+    def base_column(self) -> BaseColumn | None:
+        """The column that says each row's base; None: all are for one."""
+        return self.base if isinstance(self.base, BaseColumn) else None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The source's columns that are used."""
+        return list_columns(self.mapping, self.base_column)
+
+    @property
+    def unmapped_columns(self) -> tuple[str, ...]:
+        """The source's columns that become no field."""
+        return tuple(name for name in own_columns(self.source.columns) if name not in self.columns)
+
+
+async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
+    """Load everything that the plan's source gives and tell what became of it.
+
+    Raises ConfigurationError before anything is sent; a run that has begun always ends in a report.
+    """
+
+    def find_bases(ledger: Ledger) -> list[Base]:
+        if isinstance(plan.base, BaseColumn):
+            return []
+        return [find_or_add_base(ledger.connection, plan.settings.account, plan.base.service_id, plan.base.name)]
+
+    frame = Frame(
+        command=plan.command,
+        job=plan.job,
+        by_job=plan.by_job,
+        columns=plan.source.columns,
+        find_bases=find_bases,
+        policy=plan.policy,
+        settings=plan.settings,
+        suppression=plan.suppression,
+        wait_s=plan.wait_s,
+        is_planned=plan.is_planned,
+        rows_path=plan.rows_path,
+        are_rows_reported=plan.are_rows_reported,
+    )
+    loads: list[_Load] = []
+
+    async def work(run: Run) -> None:
+        loads.append(_Load(plan, run))
+        await loads[0].carry_out()
+
+    try:
+        return await carry_out(frame, work, stop, progress, clock or system_clock())
+    finally:
+        if not any(load.is_left_behind for load in loads):  # a thread that still reads it would be disturbed
+            plan.source.close()
+
+
+class _Load:
+    """One load in progress: what it has read of its source."""
+
+    def __init__(self, plan: LoadPlan, run: Run) -> None:
+        self._plan, self._run = plan, run
+        self._remarks = Remarks()
+        self._reading: Reading | None = None
+        self.is_left_behind = False  # a thread that still reads the source, when the run was stopped
+
+    async def carry_out(self) -> None:
+        """Survey it if there are guards, load, settle and remark on it."""
+        plan, run = self._plan, self._run
+        if plan.is_planned:
+            loads = await self._pass(PLANNING)
+            await self._judge()
+        elif plan.guard is None:
+            loads = await self._pass(SENDING)
+        else:
+            loads = await self._load_guarded(plan.guard)
+        run.report.unmapped_columns = list(plan.unmapped_columns)
+        run.report.messages += [*run.tally.messages, *run.tally.foretold, *self._remark(loads)]
+
+    async def _load_guarded(self, guard: Guard) -> BaseLoads:
+        """Plan it all first; nothing is sent unless every guard lets it pass."""
+        run, survey = self._run, await self._pass(PLANNING)
+        await self._judge()
+        run.reason = run.reason or run.rows.failure
+        if not run.is_going_on:
+            withdraw(run.tally)
+            return survey
+        run.begin_anew()
+        self._remarks = Remarks()
+        run.limits = build_limits(guard)
+        return await self._pass(SENDING, survey)
+
+    async def _pass(self, conduct: Conduct, survey: BaseLoads | None = None) -> BaseLoads:
+        loads = BaseLoads(self._run, self._plan.base, conduct, survey)
+        await self._run.see_through(loads, self._load(loads))
+        if conduct.is_sending or self._plan.is_planned:
+            await self._run.look_for_sent(loads.sessions)
+        return loads
+
+    async def _judge(self) -> None:
+        """End the run if a guard does not let pass what was planned."""
+        plan, run = self._plan, self._run
+        if plan.guard is None or not run.is_going_on:
+            return
+        last_read = None
+        if plan.is_whole:
+            account = plan.settings.account
+            last_read = await run.ask(lambda ledger: find_rows_read(ledger.connection, account, plan.job, "sync"))
+        run.reason = find_trip(plan.guard, run.tally, last_read=last_read, may_be_empty=plan.increment is not None)
+
+    async def _load(self, loads: BaseLoads) -> None:
+        plan, run = self._plan, self._run
+        if plan.increment is not None and self._reading is None:
+            await self._begin_at_cursor(plan.increment)
+        await read_list(run)
+        mapped = build_mapped_fields(plan.mapping, plan.rules)
+        run.mapping = await run.ask(lambda ledger: keep_mapping(ledger.connection, mapped))
+        await loads.begin()
+        await self._take_all(loads)
+        await loads.settle()
+        run.limits.check()
+
+    async def _begin_at_cursor(self, increment: Increment) -> None:
+        """Have the source read from where its cursor stands, and the cursor moved as the run ends."""
+        run = self._run
+        reading = Reading(increment, await run.ask(lambda ledger: read_kept(ledger, increment)))
+        self._reading = reading
+        run.report.messages.append(reading.describe())
+        if not self._plan.is_planned:
+            run.at_end = lambda: reading.end(run.ledger, run.key, self._find_hindrance(increment), run.clock.now())
+
+    def _find_hindrance(self, increment: Increment) -> str | None:
+        """Why the cursor must not move now that the run has ended; None: it may."""
+        unsent = self._run.tally.outcomes[Outcome.UNSENT]
+        if self._plan.limit is not None:
+            return "--limit left out the rest of the source"
+        if self._run.report.exit_code not in _ENDED_WELL or not increment.source.is_read_to_end:
+            return "the run did not come to its end, and the next one reads it all again"
+        return f"{unsent} rows were not sent, and the next run reads them again" if unsent else None
+
+    async def _take_all(self, loads: BaseLoads) -> None:
+        """Prepare one chunk, in a thread, while the one before is being loaded."""
+        loop, plan, run, reads = asyncio.get_running_loop(), self._plan, self._run, ThreadPoolExecutor(1)
+        chunks = prepare_chunks(
+            plan.source,
+            plan.mapping,
+            plan.rules,
+            today=run.clock.now().date(),
+            limit=plan.limit,
+            base=plan.base_column,
+            suppression=run.suppression,
+        )
+        ahead = loop.run_in_executor(reads, _take_next, chunks)
+        try:
+            while (prepared := await self._wait_for(ahead)) is not None:
+                ahead = loop.run_in_executor(reads, _take_next, chunks)
+                self._count(prepared)
+                await loads.take(prepared.planned, prepared.bases)
+                if failure := run.rows.failure:
+                    raise RunAborted(failure)
+                if run.stop.event.is_set():
+                    return
+        finally:
+            reads.shutdown(wait=False, cancel_futures=True)
+            await asyncio.wait({ahead}, timeout=_READING_GRACE_S)
+            self.is_left_behind = not ahead.done()
+        if run.stop.event.is_set():
+            return
+        if run.tally.read == 0 and plan.is_empty_refused:
+            raise RunAborted(f"{plan.source.name} has a header and no rows: there is nothing to import")
+        run.rows_read = run.tally.read if plan.is_whole else None
+
+    async def _wait_for(self, ahead: asyncio.Future[Prepared | None]) -> Prepared | None:
+        """The next chunk; None at the end, or when the run is to stop: a source may think for an hour."""
+        stopped = asyncio.ensure_future(self._run.stop.event.wait())
+        either: list[asyncio.Future[Any]] = [ahead, stopped]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+        return ahead.result() if ahead.done() else None
+
+    def _count(self, prepared: Prepared) -> None:
+        """Give an outcome to those rows of a chunk that need no ledger for it; a person sees the ones that differ."""
+        run, tally = self._run, self._run.tally
+        tally.read += prepared.read
+        self._remarks.take(prepared)
+        run.rows.begin_chunk(prepared)
+        for malformed in prepared.chunk.malformed:
+            tally.count(Outcome.INVALID)
+            run.rows.write(build_malformed(malformed, prepared.chunk.name), malformed.raw)
+        for problem in build_invalid(prepared.chunk, prepared.faults):
+            tally.report(problem)
+        tally.count_positions(Outcome.DUPLICATE, prepared.chunk, prepared.repeats)
+        tally.count_positions(Outcome.SUPPRESSED, prepared.chunk, prepared.suppressed)
+        for position in prepared.different:
+            run.rows.write(build_different(prepared.chunk, position, self._plan.rules.identity))
+
+    def _remark(self, loads: BaseLoads) -> Iterator[str]:
+        """What a person should know beyond the sums."""
+        tally = self._run.tally
+        yield from self._remarks.told
+        created, would_be = tally.outcomes[Outcome.CREATED], "would be " if self._plan.is_planned else ""
+        if created and (by_base := loads.describe_created()) is not None:
+            yield f"{would_be}{by_base}"
+        if created and "is_active" not in self._plan.mapping.rules:
+            yield (
+                f"{created} {would_be}created inactive: nothing in the source says is_active, and the service's "
+                "default is inactive; map a column to is_active, or use --active or --inactive"
+            )
+        yield from describe_leftovers(tally)
+        yield from self._remarks.describe_cells(self._plan.mapping)
+        yield from self._run.rows.remark()
+        if self._plan.unmapped_columns:
+            yield f"columns not used: {', '.join(self._plan.unmapped_columns)}"
+        for name, number in sorted(tally.altered.items()):
+            yield f"the service altered {name} in {number} of the subscribers created"
+
+
+def _take_next(chunks: Iterator[Prepared]) -> Prepared | None:
+    return next(chunks, None)

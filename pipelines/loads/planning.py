@@ -1,0 +1,240 @@
+"""What a load needs to know, put together from a job or from a file and options; all that is wrong is said here."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from connector.errors import ConfigurationError, SourceError
+from connector.extract import STANDARD_INPUT, KeptInput, Source, open_file, refuse_lacking
+from connector.fields import NAMES
+from connector.load import LoadPolicy
+from connector.mapping import AskedBase, BaseColumn, ColumnRule, FieldMapping, guess_mapping, override_mapping
+from connector.validation import Rules
+from pipelines.jobs import Job, JobSource, JobSubscriber
+from pipelines.jobs.bases import build_base
+from pipelines.jobs.conversion import build_mapping, build_policy, build_rules, check_mapping
+from pipelines.jobs.opening import open_as, open_path_repeatedly, open_source, open_source_repeatedly
+from pipelines.jobs.sources import FileSource
+from pipelines.loads.increments import plan_increment
+from pipelines.loads.loading import LoadPlan
+from pipelines.loads.validating import ValidationPlan
+from pipelines.rows.rejects import is_rejects, own_columns
+from pipelines.rows.suppressing import plan_suppression
+from pipelines.settings import Settings
+
+Planned = TypeVar("Planned", LoadPlan, ValidationPlan)
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """What `connector import` was told of its file and of the base."""
+
+    base_id: int | None = None
+    base_name: str | None = None
+    mapped: Mapping[str, str] = field(default_factory=dict)
+    is_active: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a file is to be read (whatever the path of `file`), and how much of it."""
+
+    file: FileSource = FileSource(path=Path(STANDARD_INPUT))  # noqa: RUF009 - a frozen value
+    limit: int | None = None
+
+
+def plan_sync(
+    job: Job, settings: Settings, *, limit: int | None, wait_s: float, is_full: bool = False, since: str | None = None
+) -> LoadPlan:
+    """The load of a job, its source opened; of an incremental one what is new, all of it, or what is new `since` a
+    value of its cursor. Raises ConfigurationError and SourceError."""
+    if job.source is None or job.subscriber is None:
+        raise ConfigurationError(f"the job {job.name} exports: run it by `connector export`")
+    increment = plan_increment(job, job.source, settings.account, is_full=is_full, since=since)
+    source = _open_own(job, job.source) if increment is None else increment.source
+    is_file = job.source.file is not None
+    plan = _plan_by_job("sync", job, job.subscriber, source, settings, limit, wait_s, is_empty_refused=is_file)
+    return replace(plan, increment=increment, is_own_source=True)
+
+
+def plan_import(
+    path: Path,
+    options: FileOptions,
+    rules: Rules,
+    policy: LoadPolicy,
+    settings: Settings,
+    *,
+    reading: Reading,
+    wait_s: float,
+) -> LoadPlan:
+    """The load of a file by its headers. Raises ConfigurationError and SourceError."""
+    base_name = _check_base(options)
+    source = open_as(path, reading.file)
+    with _closed_on_error(source):
+        mapping = _map_by_headers(source, options)
+        plan = LoadPlan(
+            command="import",
+            job="stdin" if str(path) == STANDARD_INPUT else path.stem,
+            source=source,
+            is_empty_refused=True,
+            mapping=mapping,
+            rules=rules,
+            base=AskedBase(options.base_id, base_name),
+            policy=policy,
+            settings=settings,
+            limit=reading.limit,
+            wait_s=wait_s,
+        )
+        return _checked(plan)
+
+
+def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: Reading, wait_s: float) -> LoadPlan:
+    """The load of a file in place of a job's source, by its mapping. Raises ConfigurationError and SourceError."""
+    if job.subscriber is None:
+        raise ConfigurationError(f"the job {job.name} exports and has no mapping: use a job with a subscriber section")
+    if job.guard is None:
+        source = _open_in_place(path, job, reading)
+    else:
+        source = open_path_repeatedly(path, lambda _, kept: _open_in_place(path, job, reading, kept))
+    return _plan_by_job("import", job, job.subscriber, source, settings, reading.limit, wait_s, is_empty_refused=True)
+
+
+def plan_validation(path: Path, options: FileOptions, rules: Rules, reading: Reading) -> ValidationPlan:
+    """The validation of a file by its headers. Raises ConfigurationError and SourceError."""
+    source = open_as(path, reading.file)
+    with _closed_on_error(source):
+        mapping = _map_by_headers(source, options)
+        return _checked(ValidationPlan(path.stem, source, mapping, rules, limit=reading.limit, is_empty_refused=True))
+
+
+def plan_validation_by_job(path: Path | None, job: Job, reading: Reading) -> ValidationPlan:
+    """The validation of a job's source, or of a file in its place. Raises ConfigurationError and SourceError."""
+    if job.source is None or job.subscriber is None:
+        raise ConfigurationError(f"the job {job.name} exports: there is nothing to validate")
+    source = open_source(job.source) if path is None else _open_in_place(path, job, reading)
+    with _closed_on_error(source):
+        rules, mapping = build_rules(job.subscriber), _choose_mapping(job.subscriber, source)
+        is_file = path is not None or job.source.file is not None
+        base = build_base(job.subscriber.base)
+        plan = ValidationPlan(
+            job.name,
+            source,
+            mapping,
+            rules,
+            plan_suppression(job),
+            limit=reading.limit,
+            base_column=base if isinstance(base, BaseColumn) else None,
+            is_empty_refused=is_file,
+        )
+        return _checked(plan)
+
+
+def _plan_by_job(
+    command: str,
+    job: Job,
+    subscriber: JobSubscriber,
+    source: Source,
+    settings: Settings,
+    limit: int | None,
+    wait_s: float,
+    *,
+    is_empty_refused: bool,
+) -> LoadPlan:
+    with _closed_on_error(source):
+        rules = build_rules(subscriber)
+        plan = LoadPlan(
+            command=command,
+            job=job.name,
+            source=source,
+            is_empty_refused=is_empty_refused,
+            mapping=_choose_mapping(subscriber, source),
+            rules=rules,
+            base=build_base(subscriber.base),
+            policy=build_policy(job.load, rules),
+            settings=settings,
+            by_job=job.name,
+            suppression=plan_suppression(job),
+            limit=limit,
+            wait_s=wait_s,
+            guard=job.guard,
+        )
+        return _checked(plan)
+
+
+def _open_own(job: Job, source: JobSource) -> Source:
+    """The job's own source, which guards have read twice."""
+    return open_source(source) if job.guard is None else open_source_repeatedly(source)
+
+
+def _map_by_headers(source: Source, options: FileOptions) -> FieldMapping:
+    """What the headers seem to mean, and what the options say above that."""
+    guess = override_mapping(guess_mapping(own_columns(source.columns)), options.mapped, source.columns)
+    if options.is_active is None:
+        return guess.mapping
+    return _set_active(guess.mapping, is_active=options.is_active)
+
+
+def _choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
+    """The job's own, unless it has none or the source names the fields themselves, as the rejects of a retry do."""
+    own = own_columns(source.columns)
+    mapping = None if is_rejects(source.columns) and own == NAMES else build_mapping(subscriber)
+    return mapping or guess_mapping(own).mapping
+
+
+def _checked(plan: Planned) -> Planned:
+    """The plan, if its mapping can serve each file of its source."""
+    check_mapping(plan.mapping, plan.rules, plan.source.columns, where=plan.source.name, base=plan.base_column)
+    refuse_lacking(plan.source, plan.columns)
+    return plan
+
+
+@contextmanager
+def _closed_on_error(source: Source) -> Iterator[None]:
+    """Let go of the source when what is done here raises."""
+    try:
+        yield
+    except BaseException:
+        source.close()
+        raise
+
+
+def _check_base(options: FileOptions) -> str | None:
+    """The base's name, trimmed; a base is named by exactly one of id and name."""
+    name = options.base_name.strip() if options.base_name is not None else None
+    if (options.base_id is None) == (name is None):
+        raise ConfigurationError("name the base that they go to: either --base-id N or --base-name NAME")
+    if name is not None and (not name or not name.isprintable()):
+        raise ConfigurationError("--base-name must be a name in printable characters")
+    return name
+
+
+def _open_in_place(path: Path, job: Job, reading: Reading, kept: KeptInput | None = None) -> Source:
+    """The file as its options say, else as the job's own file is written, unless it is one of our rejects files.
+
+    What comes through a pipe can be opened but once (unless it was kept): as its options or the job say.
+    """
+    given = job.source.file if job.source is not None else None
+    if given is None or _says_anything(reading.file):
+        return open_as(path, reading.file, kept)
+    if not path.is_file():
+        return open_as(path, given, kept)
+    try:
+        source = open_file(path)
+    except SourceError:  # not as we would write it; as the job says, then, and what is wrong with that is said
+        return open_as(path, given)
+    if is_rejects(source.columns):
+        return source
+    source.close()
+    return open_as(path, given)
+
+
+def _says_anything(file: FileSource) -> bool:
+    """Whether a person said how the file is written."""
+    return bool(file.model_fields_set - {"path"})
+
+
+def _set_active(mapping: FieldMapping, *, is_active: bool) -> FieldMapping:
+    """One constant for all, in place of whatever column said it."""
+    return FieldMapping({**mapping.rules, "is_active": ColumnRule(value="true" if is_active else "false")})

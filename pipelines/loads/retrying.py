@@ -1,0 +1,157 @@
+"""The flow of `connector retry`: what earlier runs left is settled and finished without their sources, base by base."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from connector.clock import Clock, system_clock
+from connector.errors import ConfigurationError
+from connector.fields import NAMES
+from connector.ledger import Base, Ledger, Unfinished, find_or_add_base, list_bases
+from connector.ledger.standing import RunRecord, count_doubts, find_run, list_runs
+from connector.load import Loader, LoadPolicy
+from connector.load.retrying import RetryPlan
+from connector.states import State
+from pipelines.loads.bases import choose_bases, describe_base, describe_bases
+from pipelines.rows.suppressing import SuppressionPlan
+from pipelines.runs.progress import Progress
+from pipelines.runs.report import Report
+from pipelines.runs.run import Frame, Run, describe_leftovers, read_list
+from pipelines.runs.running import carry_out
+from pipelines.runs.stopping import Stop
+from pipelines.settings import Settings
+
+_RUNS_NAMED = 5  # of the latest, for somebody who mistyped a run's id
+
+
+@dataclass(frozen=True, slots=True)
+class RetryOrder:
+    """Everything that a retry needs to know: what to take up, in which bases (default: all), by which rules.
+
+    `job` is the name of the job file that it follows, "" for none.
+    """
+
+    what: RetryPlan
+    job: str
+    policy: LoadPolicy
+    settings: Settings
+    suppression: SuppressionPlan | None = None
+    base_id: int | None = None
+    base_name: str | None = None
+    wait_s: float = 0.0
+
+
+async def run_retry(order: RetryOrder, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
+    """Take up what the order says and tell what became of it; the rows of the report are the ledger's entries.
+
+    Raises ConfigurationError before anything is sent; a run that has begun always ends in a report.
+    """
+    retry = _Retry(order)
+    frame = Frame(
+        command="retry",
+        job=order.job,
+        by_job=order.job,
+        columns=NAMES,
+        find_bases=retry.find_bases,
+        policy=order.policy,
+        settings=order.settings,
+        suppression=order.suppression,
+        wait_s=order.wait_s,
+        may_make_ledger=False,
+    )
+    return await carry_out(frame, retry.carry_out, stop, progress, clock or system_clock())
+
+
+class _Retry:
+    """One retry in progress."""
+
+    def __init__(self, order: RetryOrder) -> None:
+        self._order = order
+        self._left_to: Counter[str] = Counter()  # entries that only another job may send again, by its name
+        self._elsewhere: dict[str, int] = {}  # doubts of other accounts
+        self._besides = 0  # doubts of this one
+
+    def find_bases(self, ledger: Ledger) -> list[Base]:
+        """The bases that hold something to be taken up; what else the ledger holds is noted, to be told."""
+        order, settings = self._order, self._order.settings
+        if order.what.run_id is not None and find_run(ledger.connection, order.what.run_id) is None:
+            raise ConfigurationError(_describe_unknown_run(list_runs(ledger.connection, _RUNS_NAMED)))
+        self._elsewhere = count_doubts(ledger.connection)
+        self._besides = self._elsewhere.pop(settings.account, 0)
+        bases = choose_bases(ledger, settings.account, order.base_id, order.base_name)
+        return [base for base in bases if self._note(self._find_concerned(ledger, base))]
+
+    async def carry_out(self, run: Run) -> None:
+        """Settle and finish each base in turn, until one ends the run; remark on it."""
+        waiting = list(run.bases)
+        while waiting and run.is_going_on:
+            await self._finish(run, waiting.pop(0))
+        run.report.messages += [*run.tally.messages, *self._remark(run, waiting), *describe_leftovers(run.tally)]
+
+    async def _finish(self, run: Run, base: Base) -> None:
+        session = run.open_session(base, base.name if base.service_id is None else None)
+        loader = Loader(session)
+
+        async def retry() -> None:
+            session.suppression = await read_list(run)
+            session.journal.base = await run.ask(  # another base may have turned out to be this one by now
+                lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
+            )
+            await loader.begin()
+            await loader.retry(self._order.what)
+
+        await run.see_through(loader, retry())
+        if run.reason is not None:
+            run.reason = f"{describe_base(base)}: {run.reason}"
+
+    def _find_concerned(self, ledger: Ledger, base: Base) -> list[Unfinished]:
+        what = self._order.what
+        states = [State.UNKNOWN, State.HELD, *([State.REJECTED] if what.is_rejected else [])]
+        entries = [entry for state in states for entry in ledger.find_unfinished(base, state)]
+        return [entry for entry in entries if what.concerns(entry)]
+
+    def _holds_any(self, ledger: Ledger) -> bool:
+        """Whether anything of what was asked for is held by now."""
+        with ledger.transaction() as connection:
+            bases = list_bases(connection, self._order.settings.account)
+            held = [entry for base in bases for entry in ledger.find_unfinished(base, State.HELD)]
+        return any(self._order.what.concerns(entry) for entry in held)
+
+    def _note(self, entries: list[Unfinished]) -> bool:
+        """Whether there are any; those whose list only another job can read are counted."""
+        self._left_to.update(
+            entry.suppressed_by for entry in entries if entry.suppressed_by not in (None, self._order.job)
+        )
+        return bool(entries)
+
+    def _remark(self, run: Run, waiting: list[Base]) -> Iterator[str]:
+        """What a person should know beyond the sums."""
+        if not run.bases:
+            asked = ", held or rejected" if self._order.what.is_rejected else " or held"
+            if self._besides:
+                others = f"{self._besides} others of the account are"
+                yield f"there is nothing to do: nothing of what was asked for is unknown{asked}; {others}"
+            else:
+                yield f"there is nothing to do: nothing is unknown{asked} in the account {self._order.settings.account}"
+        for job, number in sorted(self._left_to.items()):
+            yield (
+                f"{number} were left by the job {job}, which has a suppression list: only a run of that job may send "
+                "them again, or `connector retry --job` with its file"
+            )
+        if waiting:
+            yield f"not taken up, since the run ended before: {describe_bases(waiting)}"
+        if run.is_going_on and self._order.what.held == "leave" and self._holds_any(run.ledger):
+            yield "what is held stays held until `connector retry --resend-held` or `connector retry --drop-held`"
+        for account, number in sorted(self._elsewhere.items()):
+            yield f"{number} are unknown or held in another account of this ledger: {account}"
+        for name, number in sorted(run.tally.altered.items()):
+            yield f"the service altered {name} in {number} of the subscribers created"
+
+
+def _describe_unknown_run(latest: list[RunRecord]) -> str:
+    runs = [
+        f"{run.run_id} ({run.command} {run.job}, {datetime.fromtimestamp(run.started_at, UTC):%Y-%m-%d %H:%M} UTC)"
+        for run in latest
+    ]
+    return f"the ledger knows no run of that id; the latest: {'; '.join(runs) or 'none'}"

@@ -1,0 +1,205 @@
+"""The rows of a plan as a CSV, one line each: what would become of it, and why.
+
+Lines are gathered in a temporary file that has no name, and become the file that was asked for once the plan has ended.
+"""
+
+import csv
+import io
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import orjson
+
+from connector.errors import ConfigurationError
+from connector.fields import normalise_identity
+from connector.load import Change, Problem, Tally
+from connector.load.looks.sent import SentOf
+from connector.outcomes import Outcome
+from pipelines.rows.preparing import Prepared
+
+COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "sent", "source")
+"""`fields` are those of a changed row that differ, `source` what they are now, and `sent` what they were as sent, where
+that was looked up and the list still has it: both JSON objects, by field."""
+
+MOST_REPORTED = 100_000  # lines that a report may hold; more are for a file
+_LOOKED_UP = 100  # changed rows of which it is looked up what was sent
+_LONGEST_CELL = 2**31 - 1  # characters of our own lines; Python's csv module reads 131,072 unless it is told otherwise
+
+_NAME, _FIELDS, _SENT, _SOURCE = (COLUMNS.index(name) for name in ("identity", "fields", "sent", "source"))
+
+_Place = tuple[str, int]  # a row's file and number
+
+
+class PlannedRows:
+    """Hears of the rows of a plan: for the file at `path` (None: no file), and `is_reported` for the report itself.
+
+    Holds the lines of one chunk, and the identities of rows that are in doubt until the plan's end.
+    """
+
+    rejects_path: str | None = None  # a plan writes neither
+    drift_path: str | None = None
+
+    def __init__(self, path: Path | None, identity: str, *, is_reported: bool = False) -> None:
+        self._path, self._identity, self._is_reported = path, identity, is_reported
+        self._names: dict[_Place, str] = {}  # of valid rows that have no outcome yet
+        self._lines: dict[_Place, list[object]] = {}
+        self._sent: dict[_Place, str] = {}
+        self._sent_failure: str | None = None
+        self._written = 0
+        self.waiting: list[Change] = []
+        self.lines: list[dict[str, object]] | None = None  # for the report, once the plan has ended
+        is_asked_for = path is not None or is_reported
+        self._file = tempfile.TemporaryFile() if is_asked_for else None  # noqa: SIM115 - closed by __exit__
+        self._text = io.TextIOWrapper(self._file, "utf-8", "backslashreplace", newline="") if self._file else None
+        self.failure: str | None = None
+
+    def build_tally(self) -> Tally:
+        """The sums of the plan; where nobody wants to hear of each row, nothing else."""
+        if self._text is None:
+            return Tally(self.write)
+        return Tally(self.write, self.write_change, on_rows=self.tell)
+
+    def begin_chunk(self, prepared: Prepared) -> None:
+        """The rows of this chunk are told next; those of the one before are written, in their order."""
+        if self._text is None:
+            return
+        self._write_lines()
+        chunk = prepared.chunk
+        numbers = chunk.numbers[prepared.names.index].tolist()
+        self._names |= {
+            (chunk.name, number): name for number, name in zip(numbers, prepared.names.tolist(), strict=True)
+        }
+
+    def tell(self, outcome: Outcome, file: str, numbers: Sequence[int]) -> None:
+        """Rows that would end so, of nothing that a person must correct."""
+        for number in numbers:
+            self._add((file, number), [outcome, "", "", ""])
+
+    def write_change(self, change: Change) -> None:
+        """A row that has changed, and in which fields, as far as that is known."""
+        if change.drifted and len(self.waiting) < _LOOKED_UP:
+            self.waiting.append(change)
+        fields = (*(change.drifted or ()), *change.by_mapping)
+        self._add(_place(change), [Outcome.CHANGED, "", "", ""], "; ".join(fields), _write_values(change.now))
+
+    def write(self, problem: Problem, _raw: str | None = None) -> None:
+        """A row that a person must see."""
+        if self._text is not None:
+            told: list[object] = [problem.outcome, problem.field, problem.code, problem.message]
+            self._add((problem.row.file, problem.row.number), told)
+
+    def end_changes(self, sent: SentOf, failure: str | None = None) -> None:
+        """What was sent of those who wait; `failure` says why it could not be looked up."""
+        for change in self.waiting:
+            if values := sent.get((change.base_key, change.digest)):
+                self._sent[_place(change)] = _write_values(values)
+        self._sent_failure = failure
+
+    def remark(self) -> Iterator[str]:
+        """What a person should know of the lines."""
+        if self._sent_failure is not None:
+            yield f"the plan does not say what was sent: that could not be looked up ({self._sent_failure})"
+        if self._is_reported and self._path is None and self.count > MOST_REPORTED:
+            yield f"the report holds no more than {MOST_REPORTED:,} rows: write them to a file by --rows FILE.csv"
+
+    @property
+    def count(self) -> int:
+        """How many rows were told of by now."""
+        return self._written + len(self._lines)
+
+    def begin_anew(self) -> None:
+        """Nothing: a plan reads its rows once."""
+
+    def _add(self, place: _Place, told: list[object], fields: str = "", source: str = "") -> None:
+        file, number = place
+        before = self._lines.get(place)  # a duplicate that differs is told twice
+        name = str(before[_NAME]) if before is not None else self._take_name(place)
+        self._lines[place] = [number, file, *told, name, fields, "", source]
+
+    def _take_name(self, place: _Place) -> str:
+        name = self._names.pop(place, "")
+        return normalise_identity(self._identity, name) if name else ""
+
+    def _write_lines(self) -> None:
+        lines, self._lines = self._lines, {}
+        self._written += len(lines)
+        if self._text is None:
+            return
+        try:
+            csv.writer(self._text).writerows(lines[place] for place in sorted(lines))
+        except OSError as error:
+            self.failure = self.failure or (
+                f"the rows of the plan cannot be kept in {tempfile.gettempdir()} ({error.strerror}): make room, or set "
+                "TMPDIR to another folder"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._text is None or self._file is None:
+            return
+        for file, number in list(self._names):
+            self.tell(Outcome.UNSENT, file, [number])
+        self._write_lines()
+        try:
+            if self._path is not None:
+                self._publish(self._path)
+            if self._is_reported and self._written <= MOST_REPORTED:
+                self.lines = [_build_object(line) for line in self._read_lines()]
+        except OSError as failure:
+            self.failure = self.failure or (
+                f"{'the rows of the plan' if self._path is None else f'--rows {self._path}'} cannot be written: "
+                f"{failure.strerror}"
+            )
+        finally:
+            self._text.close()
+
+    def _publish(self, path: Path) -> None:
+        """A new file, of its owner alone."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as target:
+            writer = csv.writer(target)
+            writer.writerow(COLUMNS)
+            writer.writerows(self._read_lines())
+
+    def _read_lines(self) -> Iterator[list[str]]:
+        """The lines in their order, with what is known by now of what was sent."""
+        if self._text is None:
+            return
+        self._text.seek(0)  # writes what it holds
+        csv.field_size_limit(_LONGEST_CELL)
+        for line in csv.reader(self._text):
+            line[_SENT] = self._sent.get((line[1], int(line[0])), "")
+            yield line
+
+
+def _place(change: Change) -> _Place:
+    return change.row.file, change.row.number
+
+
+def _write_values(values: Mapping[str, object]) -> str:
+    return orjson.dumps(values, default=str).decode() if values else ""
+
+
+def _build_object(line: Sequence[str]) -> dict[str, object]:
+    """A line as the report has it: what is a number, a list or an object, as that."""
+    told: dict[str, object] = dict(zip(COLUMNS, line, strict=True))
+    values = {name: orjson.loads(line[at] or b"{}") for name, at in (("sent", _SENT), ("source", _SOURCE))}
+    return {**told, "_row": int(line[0]), "fields": line[_FIELDS].split("; ") if line[_FIELDS] else [], **values}
+
+
+def check_rows_path(path: Path | None, report: Path | None) -> None:
+    """Raise ConfigurationError if the rows cannot be written there: a file that is there is never replaced."""
+    if path is None:
+        return
+    if os.path.lexists(path) or not path.absolute().parent.is_dir():
+        raise ConfigurationError(f"--rows {path}: name a new file, in a folder that exists")
+    if report is not None and report.absolute() == path.absolute():
+        raise ConfigurationError(f"--rows {path}: that is the report's file, too; name another")

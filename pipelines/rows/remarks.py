@@ -1,0 +1,50 @@
+"""What a person should know of the cells that were read, beyond what is wrong with rows: how a file was read, what is
+not sent of a row that is, and numbers where a text belongs (a phone that has lost its plus, a zip its zero)."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from connector.mapping import FieldMapping
+from pipelines.rows.preparing import Prepared
+
+_TEXT_FIELDS = ("phone", "client_user_id", "address_zip")
+"""Fields whose values look like numbers, and are none."""
+
+
+@dataclass(slots=True)
+class Remarks:
+    """Gathered chunk by chunk; `told` are the source's own messages, `number_cells` a workbook's numbers by column."""
+
+    told: list[str] = field(default_factory=list)
+    omitted_zips: int = 0
+    yearless: int = 0
+    number_cells: Counter[str] = field(default_factory=Counter)
+
+    def take(self, prepared: Prepared) -> None:
+        """Add what there is to say of a chunk."""
+        self.told += prepared.chunk.messages
+        self.omitted_zips += prepared.omitted_zips
+        self.yearless += prepared.yearless
+        self.number_cells.update(prepared.chunk.number_cells)
+
+    def describe_cells(self, mapping: FieldMapping) -> Iterator[str]:
+        """What is not sent as it came, a line a kind."""
+        if self.omitted_zips:
+            yield f"{self.omitted_zips:,} zips are no numbers and are not sent (zip: omit)"
+        if self.yearless:
+            yield f"{self.yearless:,} birthdays have no year (--05-12) and are not sent; their people are, without one"
+        yield from describe_numbers(mapping, self.number_cells)
+
+
+def describe_numbers(mapping: FieldMapping, number_cells: Mapping[str, int]) -> Iterator[str]:
+    """What a person should know of such cells (how many, by column) in the columns that these fields are made of."""
+    for name in _TEXT_FIELDS:
+        rule = mapping.rules.get(name)
+        for column in rule.columns if rule is not None else ():
+            if number := number_cells.get(column, 0):
+                yield (
+                    f"{number:,} cells of the column {column} ({name}) are numbers in the workbook, not texts: "
+                    "leading zeros, a plus sign and digits beyond the fifteenth are lost there; if it matters, format "
+                    "the column as text and enter them anew"
+                )

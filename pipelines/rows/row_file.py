@@ -1,0 +1,67 @@
+"""A CSV that a run writes line by line for a person: it comes into being with its first line, its owner's alone."""
+
+import csv
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+class RowFile:
+    """A file that cannot be written is a `failure`, which ends the run at the next chunk; `what` names it there, `loss`
+    says what could not be kept."""
+
+    def __init__(self, path: Path, header: Sequence[str], what: str, loss: str) -> None:
+        self._path, self._header, self._what, self._loss = path, header, what, loss
+        self._file: Any = None
+        self._writer: Any = None
+        self.written = 0
+        self.failure: str | None = None
+
+    @property
+    def path(self) -> str | None:
+        """Where it is, or None if no line was written."""
+        return str(self._path) if self.written else None
+
+    def write(self, cells: Sequence[object]) -> None:
+        """Add one line."""
+        try:
+            if self._writer is None:
+                self._open()
+            self._writer.writerow(cells)
+            self.written += 1
+        except OSError as error:
+            self.failure = self.failure or (
+                f"the {self._what} {self._path} cannot be written ({error.strerror}), so {self._loss} could not be "
+                "kept: make room or access, and run again"
+            )
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._file = os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="")
+        self._writer = csv.writer(self._file)
+        self._writer.writerow(self._header)
+
+    def begin_anew(self) -> None:
+        """Throw away what was written."""
+        if self._file is not None:
+            self.close()
+            self._throw_away()
+        self._file = self._writer = None
+        self.written = 0
+
+    def _throw_away(self) -> None:
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            self.failure = self.failure or f"the {self._what} {self._path} cannot be written anew: {error.strerror}"
+
+    def close(self) -> None:
+        """All lines are written."""
+        if self._file is None:
+            return
+        try:
+            self._file.close()
+        except OSError as error:
+            self.failure = self.failure or f"the {self._what} {self._path} cannot be written: {error.strerror}"

@@ -1,0 +1,1 @@
+"""The frame of every run: opened, carried out, stopped, reported and shown."""

@@ -1,0 +1,114 @@
+"""The report of a run: its keys are fixed (design, section 8), and every outcome is always there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from secrets import token_hex
+from typing import Any, Literal
+
+from connector.api.client import Counts
+from connector.outcomes import Outcome
+
+Status = Literal["ok", "partial", "aborted", "stopped", "locked"]
+
+EXIT_CODES: Mapping[str, int] = {"ok": 0, "partial": 1, "aborted": 3, "locked": 4}
+USAGE_EXIT_CODE = 2
+_WORST_FIRST = (130, 143, 3, 4, 1, 0)
+
+
+@dataclass(slots=True)
+class Report:
+    """What one run did. `rows` holds `read` and the sum of each outcome; times are aware."""
+
+    run_id: str
+    job: str
+    command: str
+    started_at: datetime
+    finished_at: datetime | None = None
+    status: Status = "ok"
+    rows: dict[str, int] = field(default_factory=lambda: count_rows(0, {}))
+    settled: dict[str, int] = field(default_factory=lambda: {"found": 0, "absent": 0})
+    requests: dict[str, dict[str, int]] = field(default_factory=dict)
+    rejects_file: str | None = None
+    drift_file: str | None = None
+    echo: dict[str, int] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    certificate: dict[str, Any] | None = None
+    unmapped_columns: list[str] = field(default_factory=list)
+    signal: int | None = None
+    is_planned: bool = False  # nothing was done of all that it says
+    planned_rows: list[dict[str, object]] | None = None  # each row of a plan, where they were asked for
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain JSON values."""
+        return {
+            "run_id": self.run_id,
+            "job": self.job,
+            "command": self.command,
+            "status": self.status,
+            "started_at": self.started_at.isoformat(),
+            "finished_at": self.finished_at.isoformat() if self.finished_at else None,
+            "rows": self.rows,
+            "settled": self.settled,
+            "requests": self.requests,
+            "rejects_file": self.rejects_file,
+            "drift_file": self.drift_file,
+            "echo": self.echo,
+            "messages": self.messages,
+            "certificate": self.certificate,
+            "unmapped_columns": self.unmapped_columns,
+            **({"planned": True} if self.is_planned else {}),
+            **({"planned_rows": self.planned_rows} if self.planned_rows is not None else {}),
+        }
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of design, section 8: 128 and the signal's number for a run that a signal stopped."""
+        return 128 + (self.signal or 0) if self.status == "stopped" else EXIT_CODES[self.status]
+
+
+def start_report(command: str, job: str, at: datetime) -> Report:
+    """The report of a run that begins; its id sorts by time and is like no other, the job's name can be written."""
+    name = job.encode("utf-8", "backslashreplace").decode()  # a file's name may hold what is no character
+    return Report(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, at)
+
+
+def end_report(report: Report, status: Status, at: datetime, reason: str | None = None) -> Report:
+    """How the run ended, and why if it did not end well."""
+    report.status, report.finished_at = status, at
+    if reason is not None:
+        report.messages.insert(0, reason)
+    return report
+
+
+class UncountedError(Exception):
+    """The outcomes do not sum up to the rows read: a fault of the program. `rows` are as they were counted."""
+
+    def __init__(self, rows: dict[str, int], counted: int) -> None:
+        super().__init__(
+            f"{rows['read']} rows were read, and {counted} have an outcome: this report is not to be trusted"
+        )
+        self.rows = rows
+
+
+def count_rows(read: int, outcomes: Mapping[Outcome, int]) -> dict[str, int]:
+    """The report's `rows`. Raises UncountedError when they do not sum up."""
+    rows = {"read": read} | {str(outcome): outcomes.get(outcome, 0) for outcome in Outcome}
+    counted = sum(rows.values()) - read
+    if counted != read:
+        raise UncountedError(rows, counted)
+    return rows
+
+
+def count_requests(counts: Mapping[Any, Counts], *, is_planned: bool = False) -> dict[str, dict[str, int]]:
+    """The report's `requests`, by operation; of a plan, which creates nobody, only what was sent."""
+    return {
+        str(operation): {"sent": each.sent, "retried": each.retried, "limited": each.limited, "failed": each.failed}
+        for operation, each in counts.items()
+        if each.sent or not is_planned
+    }
+
+
+def pick_worst(exit_codes: list[int]) -> int:
+    """Of several jobs' exit codes the one that the command ends with (design, section 8)."""
+    return next((code for code in _WORST_FIRST if code in exit_codes), 0)

@@ -1,0 +1,208 @@
+"""A run in progress, and what it needs to know: what its parts share, and how their work is seen through.
+
+Whence rows come and what is done with them, it does not know.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from connector.api.client import Client
+from connector.api.retries import Retrier
+from connector.clock import Clock
+from connector.errors import ConfigurationError, ConnectorError, RunAborted
+from connector.ledger import Base, KeptMapping, Ledger
+from connector.load import Limits, LoadPolicy, Tally
+from connector.load.canaries import Canaries
+from connector.load.journal import Journal
+from connector.load.looks.sent import SentOf, look_for_sent
+from connector.load.looks.witness import Seeing
+from connector.load.session import Session
+from connector.pace import Pace
+from connector.plan.suppression import Suppression
+from pipelines.rows.load_files import RowListener
+from pipelines.rows.suppressing import SuppressionPlan, read_suppression
+from pipelines.runs.faults import describe_fault
+from pipelines.runs.report import Report
+from pipelines.runs.stopping import Stop
+from pipelines.settings import Settings
+
+T = TypeVar("T")
+
+
+class Closing(Protocol):
+    """What counts, when it is closed, all that has no outcome yet."""
+
+    async def close(self) -> None:
+        """Be closed, however the run ends. Raises ConnectorError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What every run needs to know. `columns` are those of its rejects file; `find_bases` says where it is to work.
+
+    `find_bases` is called in the transaction that records the run: what it raises leaves no trace. `by_job` is the name
+    of the job file that the run follows ("": none): what that job left with its suppression list it may finish.
+    """
+
+    command: str
+    job: str
+    by_job: str
+    columns: Sequence[str]
+    find_bases: Callable[[Ledger], Sequence[Base]]
+    policy: LoadPolicy
+    settings: Settings
+    suppression: SuppressionPlan | None
+    wait_s: float
+    may_make_ledger: bool = True
+    is_planned: bool = False  # a private copy of the ledger is worked with, and no rejects are written
+    rows_path: Path | None = None  # where a plan tells of each row
+    are_rows_reported: bool = False  # whether the report does, too
+
+
+@dataclass(slots=True)
+class Run:
+    """One run in progress: what it works with, and what it has read, counted and written."""
+
+    frame: Frame
+    report: Report
+    stop: Stop
+    clock: Clock
+    rows: RowListener
+    tally: Tally
+    ledger: Ledger
+    client: Client
+    key: int
+    bases: Sequence[Base]
+    commits: Executor | None
+    pace: Pace
+    retrier: Retrier = field(default_factory=Retrier)
+    canaries: Canaries = field(default_factory=Canaries)
+    seeing: Seeing = field(default_factory=Seeing)
+    limits: Limits = field(default_factory=Limits)
+    mapping: KeptMapping | None = None  # by which its rows are read
+    reason: str | None = None  # why it had to end early
+    suppression: Suppression | None = None
+    session: Session | None = None  # the one that it works in now
+    at_end: Callable[[], Iterable[str]] = tuple  # done in the transaction that records the end; gives messages
+    rows_read: int | None = None  # of the whole source, once all of it was read
+
+    def open_session(self, base: Base, asked_name: str | None) -> Session:
+        """What the load of one base shares, within itself and with those of the run's other bases; `asked_name` is the
+        base's name, where that alone was given."""
+        journal = Journal(self.ledger, base, self.key, self.commits)
+        self.session = Session(
+            self.client,
+            self.retrier,
+            journal,
+            self.frame.policy,
+            self.clock,
+            self.tally,
+            self.stop.event,
+            asked_name,
+            job=self.frame.by_job,
+            suppression=self.suppression,
+            mapping=self.mapping,
+            pace=self.pace,
+            limits=self.limits,
+            canaries=self.canaries,
+            seeing=self.seeing,
+        )
+        return self.session
+
+    @property
+    def is_going_on(self) -> bool:
+        """Whether neither a signal nor a reason has ended it."""
+        return self.reason is None and not self.stop.event.is_set()
+
+    async def ask(self, step: Callable[[Ledger], T]) -> T:
+        """Run one step on the ledger inside one transaction, where the run's commits are made."""
+
+        def commit() -> T:
+            with self.ledger.transaction():
+                return step(self.ledger)
+
+        if self.commits is None:
+            return commit()
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self.commits, commit))
+
+    async def see_through(self, load: Closing, work: Coroutine[Any, Any, None]) -> None:
+        """Await what is to be done with this load, close it however that ends, and keep the reason if it ended early.
+
+        Raises only what nobody may hold up: a cancellation that no signal has asked for.
+        """
+        self.stop.is_recording = False
+        try:
+            await work
+        except ConnectorError as error:
+            self.reason = str(error)
+        except Exception as error:  # noqa: BLE001 - a fault of ours: the run ends in a report all the same
+            self.reason = describe_fault(error)
+        except asyncio.CancelledError:
+            if self.stop.signal is None:
+                raise
+            _stay_alive()  # a second signal: what was under way is unknown, and that is still to be recorded
+        self.stop.is_recording = True
+        try:
+            await load.close()
+        except ConnectorError as error:
+            self.reason = self.reason or str(error)
+
+    async def look_for_sent(self, sessions: Iterable[Session]) -> None:
+        """See what was sent of those who have changed, base by base, now that all is done; no failure of that is one of
+        the run's."""
+        if not self.is_going_on or not self.rows.waiting:
+            return
+        sent: SentOf = {}
+        failure: str | None = None
+        for session in sessions:
+            try:
+                sent |= await look_for_sent(session, self.rows.waiting)
+            except ConnectorError as error:
+                failure = str(error)
+            except Exception as error:  # noqa: BLE001 - a fault of ours: all that it costs is a column of the drift file
+                failure = describe_fault(error)
+        self.rows.end_changes(sent, failure)
+
+    def begin_anew(self) -> None:
+        """All rows were surveyed, and are read again: nothing is counted or written of them yet."""
+        self.tally.begin_anew()
+        self.rows.begin_anew()
+
+    def describe(self) -> str:
+        """What a person should see of it now."""
+        activity = self.session.activity if self.session else "starting"
+        counts = ", ".join(f"{number:,} {outcome}" for outcome, number in self.tally.outcomes.items() if number)
+        what = "planned" if self.frame.is_planned else "read"
+        return f"{self.tally.read:,} {what}{': ' if counts else ''}{counts} ({activity})"
+
+
+async def read_list(run: Run) -> Suppression | None:
+    """The job's suppression list, read anew by each run, once, in a thread; None if it has none.
+
+    Raises SourceError and RunAborted when it cannot be relied on.
+    """
+    plan = run.frame.suppression
+    if plan is None or run.suppression is not None:
+        return run.suppression
+    try:
+        run.suppression, messages = await asyncio.to_thread(read_suppression, plan, run.stop.event.is_set)
+    except ConfigurationError as error:
+        raise RunAborted(str(error)) from None
+    run.report.messages += messages
+    return run.suppression
+
+
+def describe_leftovers(tally: Tally) -> Iterator[str]:
+    """What became of those whom the run settled besides its rows."""
+    for state, number in sorted(tally.leftovers.items()):
+        yield f"{number} creates that earlier runs left unknown, with no row in this one, are {state} now"
+
+
+def _stay_alive() -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()

@@ -1,0 +1,39 @@
+"""A report as a table for people."""
+
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.runs.report import Report
+
+_STATUS_STYLE = {"ok": "green", "partial": "yellow", "aborted": "red", "stopped": "red", "locked": "red"}
+
+
+def show_report(report: Report, console: Console, *, title: str | None = None) -> None:
+    """Print the outcomes of a run, and where to look further."""
+    head = title or f"{report.command} {report.job}".rstrip()  # a retry may follow no job
+    head += " (planned: nothing was sent or written)" if report.is_planned else ""
+    console.print(head, style="bold", soft_wrap=True, markup=False, highlight=False)
+    table = Table(show_header=False)
+    table.add_column("what")
+    table.add_column("how many", justify="right")
+    for name, number in report.rows.items():
+        if number or name in ("read", "created", "written"):
+            table.add_row(name, f"{number:,}")
+    for name, number in report.settled.items():
+        if number:
+            table.add_row(f"settled: {name}", f"{number:,}")
+    if report.certificate is not None:
+        table.add_row("certificate", f"{report.certificate['verdict']} ({report.certificate['reason']})")
+    style = _STATUS_STYLE[report.status]
+    table.add_row("status", f"[{style}]{report.status}[/]")
+    console.print(table)
+    if report.rejects_file is not None:
+        console.print("rows to look at:", report.rejects_file, soft_wrap=True, markup=False, highlight=False)
+    if report.drift_file is not None:
+        console.print("not in the service:", report.drift_file, soft_wrap=True, markup=False, highlight=False)
+
+
+def show_value(value: str, longest: int) -> str:
+    """A cell in one line, fit for a terminal: what is not printable becomes an escape."""
+    plain = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in value[:longest])
+    return f"{plain}…" if len(value) > longest else plain or "(empty)"

@@ -1,0 +1,300 @@
+"""Each kind of pollution that Pollock (Vitagliano et al., VLDB 2023) found in real files, and what is made of it.
+
+The kinds are Pollock's; the files are our own. Where a file is not read as it was meant, `why` says why not: a row that
+cannot be told for sure is rejected by its line, and what cannot be told at all refuses the file. Nothing is shifted.
+"""
+
+from dataclasses import dataclass
+
+COLUMNS = ("email", "name", "city")
+ANN, BEN, CEM = ["a@x.org", "Ann Lee", "Graz"], ["b@x.org", "Ben, Jr.", "Linz"], ["c@x.org", 'Cem "C"', "Wels"]
+HEADER = "email,name,city"
+A, B, C = "a@x.org,Ann Lee,Graz", 'b@x.org,"Ben, Jr.",Linz', 'c@x.org,"Cem ""C""",Wels'
+PLAIN = f"{HEADER}\n{A}\n{B}\n{C}\n"
+PEOPLE = [ANN, BEN, CEM]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A polluted file, and what must come of it: rows, the lines and codes of those rejected, words of a message."""
+
+    kind: str
+    content: str | bytes
+    rows: list[list[str]]
+    rejected: tuple[tuple[int, str], ...] = ()
+    columns: tuple[str, ...] = COLUMNS
+    says: str = ""
+    why: str = ""
+
+
+READ = [
+    Case("nothing", PLAIN, PEOPLE),
+    # The file as a whole
+    Case("encoding: UTF-8 with BOM", PLAIN.encode("utf-8-sig"), PEOPLE),
+    Case("encoding: UTF-8 with two BOMs", b"\xef\xbb\xbf" + PLAIN.encode("utf-8-sig"), PEOPLE),
+    Case("encoding: UTF-16 with BOM", PLAIN.encode("utf-16"), PEOPLE),
+    Case("encoding: UTF-16 without BOM", PLAIN.encode("utf-16-le"), PEOPLE, says="read as utf-16-le"),
+    Case("encoding: UTF-16, big end first, without BOM", PLAIN.encode("utf-16-be"), PEOPLE, says="read as utf-16-be"),
+    Case(
+        "encoding: Latin-1",
+        f"{HEADER}\na@x.org,Jörg Müller,Köln\n".encode("latin-1"),
+        [["a@x.org", "Jörg Müller", "Köln"]],
+        says="read as cp1252",
+    ),
+    Case("no rows", f"{HEADER}\n", []),
+    Case("no rows and no line end", HEADER, []),
+    Case("one row", f"{HEADER}\n{A}\n", [ANN]),
+    Case("one column", "email\na@x.org\nb@x.org\n", [["a@x.org"], ["b@x.org"]], columns=("email",)),
+    Case("no line end at the end", PLAIN.removesuffix("\n"), PEOPLE),
+    Case("two line ends at the end", PLAIN + "\n", PEOPLE),
+    Case("line ends: CR LF", PLAIN.replace("\n", "\r\n"), PEOPLE),
+    Case("line ends: CR", PLAIN.replace("\n", "\r"), PEOPLE),
+    Case("line ends: of one row another", f"{HEADER}\r\n{A}\n{B}\r{C}\r\n", PEOPLE),
+    Case("empty lines between rows", f"{HEADER}\n\n{A}\n\n\n{B}\n   \n{C}\n", PEOPLE),
+    Case("empty rows: delimiters alone", f"{HEADER}\n{A}\n,,\n{B}\n{C}\n,,\n", PEOPLE),
+    # What stands above
+    Case("preamble", f"Newsletter\nas of today\n{PLAIN}", PEOPLE, says="titles above its header were left out"),
+    Case("preamble, then an empty line", f"Newsletter\nas of today\n\n{PLAIN}", PEOPLE, says="(lines: 2)"),
+    Case("preamble filled up with delimiters", f"Newsletter,,\nas of today,,\n{PLAIN}", PEOPLE, says="(lines: 2)"),
+    Case("preamble filled up, then an empty row", f"Newsletter,,\n,,\n{PLAIN}", PEOPLE, says="(lines: 2)"),
+    Case(
+        "preamble with a delimiter of another kind in it",
+        "Members, all\n" + "email;name;city\na@x.org;Ann Lee;Graz\n",
+        [ANN],
+        says="(lines: 1)",
+    ),
+    Case(
+        "preamble, and a row too short",
+        f"Newsletter\n\n{HEADER}\n{A}\nd@x.org\n",
+        [ANN],
+        ((5, "ragged"),),
+        says="(lines: 1)",
+        why="lines are counted from the file's first",
+    ),
+    Case(
+        "preamble of two cells",
+        f"As of,today\n{PLAIN}",
+        [],
+        ((2, "ragged"), (3, "ragged"), (4, "ragged"), (5, "ragged")),
+        ("As of", "today"),
+        why="two names might be a header: nothing is read, and the import ends for want of a column of addresses",
+    ),
+    Case(
+        "preamble and no header",
+        f"Newsletter\n{A}\n{B}\n",
+        [],
+        ((2, "ragged"), (3, "ragged")),
+        ("Newsletter",),
+        why="a row is never taken for a header",
+    ),
+    Case(
+        "header on two lines",
+        f"{HEADER},since\n,,,(day)\n{A},1\n",
+        [["", "", "", "(day)"], [*ANN, "1"]],
+        columns=(*COLUMNS, "since"),
+        why="a second line of names looks like a row; having no address it is rejected later, as row 1",
+    ),
+    Case(
+        "header on three lines",
+        f"Who,,Where\nemail,name,city\n{A}\n",
+        [["email", "name", "city"], ANN],
+        columns=("Who", "column 2", "Where"),
+        why="which of the lines names the columns cannot be told: without a column of addresses the import ends",
+    ),
+    # What stands below, and between
+    Case("footnote", f"{PLAIN}all rights reserved\n", PEOPLE, ((5, "ragged"),), why="by its line, as any short row"),
+    Case("footnote, an empty line above", f"{PLAIN}\n3 people\n", PEOPLE, ((6, "ragged"),), why="the same"),
+    Case(
+        "footnote filled up with delimiters",
+        f"{PLAIN}3 people,,\n",
+        [*PEOPLE, ["3 people", "", ""]],
+        why="it is as wide as a row; having no address it is rejected later",
+    ),
+    Case(
+        "two tables, as wide as each other",
+        f"{PLAIN}\nitem,price,stock\nlamp,9,2\n",
+        [*PEOPLE, ["item", "price", "stock"], ["lamp", "9", "2"]],
+        why="only the first line names columns; rows without an address are rejected later",
+    ),
+    Case(
+        "two tables, the second narrower",
+        f"{PLAIN}\nitem,price\nlamp,9\n",
+        PEOPLE,
+        ((6, "ragged"), (7, "ragged")),
+        why="only the first line names columns; rows of another width are nobody's",
+    ),
+    Case(
+        "two tables, the second wider",
+        f"{PLAIN}item,price,stock,at\nlamp,9,2,1\n",
+        PEOPLE,
+        ((5, "ragged"), (6, "ragged")),
+        why="the same",
+    ),
+    *[
+        Case(f"delimiter: {name}", PLAIN.replace(",", sign).replace(f"{sign} Jr.", ", Jr."), PEOPLE)
+        for name, sign in (("semicolon", ";"), ("tab", "\t"), ("pipe", "|"))
+    ],
+    Case(
+        "delimiter: comma and space",
+        PLAIN.replace(",", ", ").replace("Ben,  Jr.", "Ben, Jr."),
+        [["a@x.org", " Ann Lee", " Graz"], ["b@x.org", "Ben, Jr.", " Linz"], ["c@x.org", 'Cem "C"', " Wels"]],
+        why="spaces before a quote are dropped, those of bare cells are kept here and trimmed by the mapping",
+    ),
+    Case(
+        "delimiter: space",
+        "email name\na@x.org Ann\n",
+        [["a@x.org Ann"]],
+        columns=("email name",),
+        why="names have spaces in them, so that it is never guessed; delimiter: ' ' reads it",
+    ),
+    Case(
+        "delimiter: colon",
+        "email:name\na@x.org:Ann\n",
+        [["a@x.org:Ann"]],
+        columns=("email:name",),
+        why="times and addresses have colons in them, so that it is never guessed; delimiter: ':' reads it",
+    ),
+    Case(
+        "delimiter: two tabs",
+        "email\t\tname\na@x.org\t\tAnn\n",
+        [["a@x.org", "", "Ann"]],
+        columns=("email", "column 2", "name"),
+        why="an empty column between each two harms nobody",
+    ),
+    Case(
+        r"delimiter: \t written out",
+        "email\\tname\na@x.org\\tAnn\n",
+        [["a@x.org\\tAnn"]],
+        columns=("email\\tname",),
+        why="it is no delimiter; without a column of addresses the import ends",
+    ),
+    Case(
+        "delimiter: of one row another",
+        f"{HEADER}\n{A}\nd@x.org;Dan;Enns\n{C}\n",
+        [ANN, CEM],
+        ((3, "ragged"),),
+        why="one row by another rule is a fault in it",
+    ),
+    Case(
+        "a delimiter in a cell without quotes",
+        f"{HEADER}\n{A}\nd@x.org,Dan, Jr.,Enns\n{C}\n",
+        [ANN, CEM],
+        ((3, "ragged"),),
+        why="which of its commas divides cannot be told",
+    ),
+    # Quotes and escapes
+    Case("quotes around each cell", '"email","name","city"\n"a@x.org","Ann Lee","Graz"\n', [ANN]),
+    Case(
+        "quote: single",
+        "'email','name','city'\n'a@x.org','Ann Lee','Graz'\n'b@x.org','Ben, Jr.','Linz'\n",
+        [ANN, BEN],
+    ),
+    Case(
+        "quote: of one row single",
+        f"{HEADER}\n{A}\n'd@x.org','Dan','Enns'\n'e@x.org','Eve, Jr.','Enns'\n",
+        [ANN, ["'d@x.org'", "'Dan'", "'Enns'"]],
+        ((4, "ragged"),),
+        why="elsewhere an apostrophe is one; with them around it an address is none, and its row is rejected later",
+    ),
+    Case(
+        "quote: with a space after it",
+        f'{HEADER}\n"a@x.org" ,"Ann Lee" ,Graz\n{B}\n',
+        [BEN],
+        ((2, "stray_quote"),),
+        why="after a closing quote its cell ends; to drop what follows would be to guess",
+    ),
+    Case("escape: a quote twice", f"{HEADER}\n{C}\n", [CEM]),
+    Case(
+        "escape: backslash",
+        f'{HEADER}\n{A}\nc@x.org,"Cem \\"C\\" Oz",Wels\n{B}\n',
+        [ANN, BEN],
+        ((3, "stray_quote"),),
+        why=r"where \ ends a cell (C:\) both readings are possible; in quotes written twice there is but one",
+    ),
+    Case(
+        "escape: NUL",
+        f'{HEADER}\n{A}\nc@x.org,"Cem \0"C\0" Oz",Wels\n{B}\n',
+        [ANN, BEN],
+        ((3, "nul"),),
+        why="no text holds a NUL",
+    ),
+    Case("a quote in a bare cell", f'{HEADER}\na@x.org,5" Ann,Graz\n', [["a@x.org", '5" Ann', "Graz"]]),
+    Case(
+        "a quote too many, in a quoted cell",
+        f'{HEADER}\n{A}\nd@x.org,"Da"n",Enns\n{B}\n',
+        [ANN, BEN],
+        ((3, "stray_quote"),),
+        why="where the cell ends cannot be told",
+    ),
+    Case(
+        "a quote too many, at the end of a cell",
+        f'{HEADER}\n{A}\nd@x.org,"Dan"",Enns\n{B}\n{C}\n',
+        [ANN, BEN, CEM],
+        ((3, "unclosed_quote"),),
+        why="it is a quote in a cell that goes on; as what is below are plainly rows, it costs its own alone",
+    ),
+    Case(
+        "a quote too many, at the beginning of a cell",
+        f'{HEADER}\n{A}\nd@x.org,"Dan,Enns\n{A}\n',
+        [ANN, ANN],
+        ((3, "unclosed_quote"),),
+        why="the same",
+    ),
+    Case(
+        "a quote too many, and below it no rows",
+        f'{HEADER}\n{A}\nd@x.org,"Dan,Enns\nand more\n',
+        [ANN],
+        ((3, "unclosed_quote"),),
+        why="what is below may be the cell's own text; all of it is in the rejects file",
+    ),
+    # Rows
+    Case("a row too short", f"{HEADER}\n{A}\nd@x.org,Dan\n{B}\n", [ANN, BEN], ((3, "ragged"),), why="never filled up"),
+    Case("a row too long", f"{HEADER}\n{A}\nd@x.org,Dan,Enns,\n{B}\n", [ANN, BEN], ((3, "ragged"),), why="never cut"),
+    Case("the first row too short", f"{HEADER}\nd@x.org\n{A}\n", [ANN], ((2, "ragged"),), why="the same"),
+    Case("the last row too long", f"{HEADER}\n{A}\nd,d,d,d,d", [ANN], ((3, "ragged"),), why="the same"),
+    Case(
+        "an undecodable byte",
+        f"{HEADER}\n{A}\n".encode() + b"d@x.org,D\xffn,Enns\n" + B.encode(),
+        [ANN, BEN],
+        ((3, "encoding"),),
+        says="its encoding is not certain",
+        why="one byte tells no encoding",
+    ),
+    Case("a NUL", f"{HEADER}\n{A}\nd@x.org,D\0n,Enns\n{B}\n", [ANN, BEN], ((3, "nul"),), why="no text holds a NUL"),
+    Case(
+        "a cell of more than a MiB",
+        f"{HEADER}\n{A}\nd@x.org,{'x' * (1 << 20)},Enns\n{B}\n",
+        [ANN, BEN],
+        ((3, "oversized"),),
+        why="no person's; most likely quotes have gone wrong",
+    ),
+    # Columns
+    Case("a column without a name", f"email,,city\n{A}\n", [ANN], columns=("email", "column 2", "city")),
+    Case("all columns but one without a name", f"email,,\n{A}\n", [ANN], columns=("email", "column 2", "column 3")),
+    Case("two columns of one name", f"email,name,name\n{A}\n", [ANN], columns=("email", "name", "name (2)")),
+    Case("signs in a name", f"email,na/%m$e,city\n{A}\n", [ANN], columns=("email", "na/%m$e", "city")),
+    Case("spaces around names", f" email , name ,city \n{A}\n", [ANN]),
+    Case(
+        "spaces around cells",
+        f"{HEADER}\n a@x.org , Ann Lee\t,Graz \n",
+        [[" a@x.org ", " Ann Lee\t", "Graz "]],
+        why="kept here as they came; the mapping trims them",
+    ),
+    Case(
+        "values in several formats",
+        'email,since,sum\na@x.org,2026-11-21,1.50\nb@x.org,21/11/26,"1,50"\nc@x.org,46347,1.5E+00\n',
+        [["a@x.org", "2026-11-21", "1.50"], ["b@x.org", "21/11/26", "1,50"], ["c@x.org", "46347", "1.5E+00"]],
+        columns=("email", "since", "sum"),
+    ),
+]
+
+REFUSED = [
+    ("no content", "", "is empty"),
+    ("line ends alone", "\n\r\n\n", "is empty"),
+    ("no header", f"{A}\n{B}\n", "has no header"),
+    ("an address above the header", f"a@x.org\n{PLAIN}", "has no header"),
+    ("a header without a name", ",,\n" + A, "names no column"),
+    ("a name of 600,000 characters", f"{'name' * 150_000},email\n1,a@x.org\n", "does not end within"),
+    ("a quote in the header that is never closed", f'"email,name,city\n{A}\n', "never closed"),
+    ("a name in an encoding that is not certain", b"email,nom na\xeff\na@x.org,Ann\n", "its header is not utf-8"),
+]

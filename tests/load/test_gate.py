@@ -1,0 +1,57 @@
+"""Gates of several bases of one run: each has its own, and what is known of the pace is the run's."""
+
+import asyncio
+from pathlib import Path
+
+from connector.api.client import Counts
+from connector.load.gate import Answer, Gate
+from connector.pace import Pace
+from connector.protocol import Created, Refused
+from tests.load.sessions import VirtualTime, build_session, open_journal
+
+LIMITED = Refused(429, "slow down")
+CREATED = Created(1, {"Id": 1}, 200)
+LONG_S = 200.0  # longer than a run bears nothing but refusals
+
+
+class Service:
+    """Answers what it is told."""
+
+    def __init__(self) -> None:
+        self.counts = {"create": Counts()}
+        self.quiet_until = float("-inf")
+        self.answer: Answer = CREATED
+
+    async def create_subscriber(self, _body: bytes) -> Answer:
+        return self.answer
+
+
+def play(folder: Path, *answers: tuple[int, Answer]) -> list[str | None]:
+    """Each answer through the gate of one of two bases, a long time apart; why each base's session has ended."""
+
+    async def run() -> list[str | None]:
+        time, service, pace = VirtualTime(), Service(), Pace(max_concurrency=1)
+        with open_journal(folder) as journal:
+            sessions = [build_session(service, journal, time=time) for _ in range(2)]
+            for session in sessions:
+                session.pace = pace
+            gates = [Gate(session) for session in sessions]
+            for base, answer in answers:
+                service.answer = answer
+                assert await gates[base].enter()
+                await gates[base].create_subscriber(b"")
+                gates[base].leave()
+                time.now += LONG_S
+            return [session.ending for session in sessions]
+
+    return asyncio.run(run())
+
+
+def test_refusals_of_one_base_are_no_long_row_where_another_was_served_between(tmp_path: Path) -> None:
+    assert play(tmp_path, (0, LIMITED), (1, CREATED), (0, LIMITED)) == [None, None]
+
+
+def test_refusals_of_all_bases_are_one_row(tmp_path: Path) -> None:
+    first, second = play(tmp_path, (0, LIMITED), (1, LIMITED))
+    assert first is None
+    assert "kept refusing" in (second or "")

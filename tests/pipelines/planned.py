@@ -1,0 +1,61 @@
+"""What tests of plans share: a job, the rows that a plan writes, and all that a plan must leave as it was."""
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+from connector.sandbox import SandboxProcess
+from tests.pipelines.conftest import Connector, Ended
+
+JOB = """
+job: news
+source: {file: {path: people.csv}}
+subscriber: {base: {name: News}, fields: {email: email, first_name: name, is_active: {value: true}}}
+load: {quiet_period: 200ms}
+"""
+
+
+def write_job(folder: Path, *more: str, text: str = JOB) -> Path:
+    path = folder / "job.yaml"
+    path.write_text("\n".join((text, *more)), encoding="utf-8")
+    return path
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_outcomes(path: Path) -> dict[str, str]:
+    """What each record would end as, by its number."""
+    return {row["_row"]: row["_outcome"] for row in read_rows(path)}
+
+
+def describe(folder: Path) -> Mapping[str, tuple[bytes, int]]:
+    """Every file under a folder: its bytes, and when it was written."""
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def count_creates(sandbox: SandboxProcess) -> int:
+    """The create requests that the sandbox has met, whatever became of them."""
+    return count_requests(sandbox, "create")
+
+
+def count_requests(sandbox: SandboxProcess, operation: str) -> int:
+    """The requests of an operation that the sandbox has met, whatever became of them."""
+    met = sandbox.stats()["requests"].get(operation, {"received": 0})
+    return int(met["received"])
+
+
+def plan(connector: Connector, target: Path, *options: str | Path) -> Ended:
+    """A plan that is seen to send no create and to change nothing of the state folder."""
+    state, creates = connector.folder / "state", count_creates(connector.sandbox)
+    before = describe(state) if state.exists() else None
+    ended = connector.run_json("plan", target, *options)
+    assert count_creates(connector.sandbox) == creates
+    assert (describe(state) if state.exists() else None) == before
+    return ended

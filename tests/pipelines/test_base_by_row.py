@@ -1,0 +1,180 @@
+"""Each row to the base that its column says: `subscriber.base: {column: …, values: {…}}`."""
+
+import random
+import signal
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, wait_for, write_csv
+from tests.pipelines.leftovers import read_rejects
+from tests.pipelines.lists import count_by_base, write_lists
+
+TOO_LARGE = 2**53  # the sandbox knows no such id
+
+
+def has_stored(connector: Connector, number: int) -> bool:
+    return bool(connector.sandbox.stats()["subscribers"] >= number)
+
+
+def test_rows_go_to_the_bases_that_their_cells_name(connector: Connector, tmp_path: Path) -> None:
+    rows = ("ann@x.org,news", "ann@x.org, shop ", "bob@x.org,club", "cem@x.org,news", "ANN@x.org,news")
+    job = write_lists(tmp_path, *rows, "dan@x.org,nwes", "eve@x.org,", "fay,nwes")
+    first = connector.run_json("sync", job)
+    assert (first.code, first.rows) == (1, {"read": 8, "created": 4, "duplicate": 1, "invalid": 3})
+    stored = [(7, "ann@x.org"), (7, "cem@x.org"), (9, "ann@x.org"), (11, "bob@x.org")]
+    assert count_by_base(connector.sandbox) == Counter(stored)
+    assert "created in Base 7 (id 7): 2, Base 9 (id 9): 1, Base 11 (id 11): 1" in first.report["messages"]
+    faults = [(row["email"], row["_field"], row["_code"]) for row in read_rejects(first)]
+    assert faults == [
+        ("dan@x.org", "base_id", "base"), ("eve@x.org", "base_id", "required"),
+        ("fay", "base_id; email", "base; email"),
+    ]  # fmt: skip
+    assert "must hold one of news, shop, club" in read_rejects(first)[0]["_message"]
+    again = connector.run_json("sync", job)
+    assert again.rows == {"read": 8, "exists": 4, "duplicate": 1, "invalid": 3}
+    assert again.report["requests"]["create"]["sent"] == 0
+
+
+def test_cells_are_ids_and_names_themselves_where_nothing_says_what_they_mean(
+    connector: Connector, tmp_path: Path
+) -> None:
+    job = write_lists(tmp_path, "ann@x.org,7", "ann@x.org,Shop", "bob@x.org,Shop", base="{column: list}")
+    assert connector.run_json("sync", job).rows == {"read": 3, "created": 3}
+    names = {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]}
+    assert names == {"Base 7", "Shop"}
+    assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}
+
+
+def test_two_cells_may_mean_one_base(connector: Connector, tmp_path: Path) -> None:
+    base = "{column: list, values: {news: 7, letter: 7}}"
+    job = write_lists(tmp_path, "ann@x.org,news", "ann@x.org,letter", "bob@x.org,letter", base=base)
+    assert connector.run_json("sync", job).rows == {"read": 3, "created": 2, "duplicate": 1}
+
+
+def test_a_base_that_the_service_refuses_costs_its_own_rows(connector: Connector, tmp_path: Path) -> None:
+    rows = ["ann@x.org,old", "bob@x.org,news", "cem@x.org,old", "dan@x.org,news"]
+    job = write_lists(tmp_path, *rows, base=f"{{column: list, values: {{news: 7, old: {TOO_LARGE}}}}}")
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.rows) == (1, {"read": 4, "created": 2, "rejected": 2})
+    assert [row["list"] for row in read_rejects(ended)] == ["old", "old"]
+
+
+def test_a_reason_to_end_the_run_names_its_base_and_leaves_the_others_unsent(
+    connector: Connector, tmp_path: Path
+) -> None:
+    rows = [f"person{number}@x.org,{'news' if number % 5 == 0 else 'old'}" for number in range(50)]
+    base = f"{{column: list, values: {{news: 7, old: {TOO_LARGE}, shop: 9}}}}"
+    job = write_lists(tmp_path, *rows, "last@x.org,shop", "more@x.org,shop", base=base)
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.rows) == (3, {"read": 52, "created": 10, "rejected": 20, "unsent": 22})
+    assert ended.report["messages"][0].startswith(f"base {TOO_LARGE}: the service refused each")
+
+
+def test_whoever_is_on_the_suppression_list_is_created_in_no_base(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "gone.csv", "address", "ann@x.org")
+    more = "suppress: {file: {path: gone.csv, column: address}}\n"
+    job = write_lists(tmp_path, "ann@x.org,news", "ann@x.org,shop", "bob@x.org,shop", more=more)
+    assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 2, "created": 1}
+
+
+def test_three_hundred_bases_with_a_few_rows_each(connector: Connector, tmp_path: Path) -> None:
+    rows = [f"person{number}@x.org,{base}" for number in range(3) for base in range(1, 301)]
+    job = write_lists(tmp_path, *rows, base="{column: list}")
+    first = connector.run_json("sync", job)
+    assert (first.code, first.rows) == (0, {"read": 900, "created": 900})
+    assert set(count_by_base(connector.sandbox).values()) == {1}
+    assert "280 other bases: 840" in str(first.report["messages"])
+    again = connector.run_json("sync", job)
+    assert (again.rows, again.report["requests"]["create"]["sent"]) == ({"read": 900, "exists": 900}, 0)
+
+
+def test_a_column_that_names_ever_more_bases_ends_the_run_before_anything_is_sent(
+    connector: Connector, tmp_path: Path
+) -> None:
+    job = write_lists(tmp_path, *(f"p{number}@x.org,{number + 1}" for number in range(1001)), base="{column: list}")
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.rows) == (3, {"read": 1001, "unsent": 1001})
+    assert "subscriber.base.values" in ended.report["messages"][0]
+
+
+def test_killed_at_random_moments_nobody_is_lost_or_in_a_base_twice(connector: Connector, tmp_path: Path) -> None:
+    sandbox, chance = connector.sandbox, random.Random(7)
+    sandbox.switch(latency_ms=30, drop_before=0.02, drop_after=0.02, error_after=0.02)
+    rows = [f"person{number}@x.org,{name}" for number in range(100) for name in ("news", "shop", "club")]
+    job = write_lists(tmp_path, *rows)
+    for _ in range(3):
+        with connector.start("sync", job) as process:
+            wait_for(partial(has_stored, connector, sandbox.stats()["subscribers"] + chance.randrange(1, 80)))
+            process.kill()
+            process.communicate()
+        assert max(count_by_base(sandbox).values()) == 1
+    ended = connector.run_json("sync", job)
+    assert ended.code == 0, ended.stdout
+    assert ended.rows["created"] + ended.rows["exists"] == ended.rows["read"] == 300
+    assert count_by_base(sandbox) == Counter(
+        (base, f"person{each}@x.org") for each in range(100) for base in (7, 9, 11)
+    )
+
+
+def test_a_signal_stops_all_bases_and_the_next_run_finishes_them(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(latency_ms=50)
+    rows = [f"person{number}@x.org,{name}" for name in ("news", "shop", "club") for number in range(60)]
+    job = write_lists(tmp_path, *rows)
+    job.write_text(job.read_text(encoding="utf-8").replace("200ms", "200ms, max_concurrency: 2"), encoding="utf-8")
+    with connector.start("sync", job, "--output", "json") as process:
+        wait_for(partial(has_stored, connector, 70))
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=30)
+    stopped = Ended(process.returncode, stdout, stderr)
+    stored = sum(count_by_base(connector.sandbox).values())
+    assert (stopped.code, stopped.report["status"]) == (130, "stopped")
+    assert stopped.rows == {"read": 180, "created": stored, "unsent": 180 - stored}
+    connector.sandbox.switch(latency_ms=0)
+    assert connector.run_json("sync", job).rows == {"read": 180, "created": 180 - stored, "exists": stored}
+
+
+def test_a_column_that_is_not_there_is_said_before_anything_starts(connector: Connector, tmp_path: Path) -> None:
+    ended = connector.run_json("sync", write_lists(tmp_path, "ann@x.org,7", base="{column: lists}"))
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "the base is mapped to the column lists, which is not there, did you mean list?" in ended.stderr
+    assert connector.sandbox.stats()["requests"] == {}
+
+
+def test_a_corrected_rejects_file_is_imported_by_the_job(connector: Connector, tmp_path: Path) -> None:
+    job = write_lists(tmp_path, "ann@x.org,news", "bob@x.org,shpo")
+    rejects = Path(connector.run_json("sync", job).report["rejects_file"])
+    rejects.write_text(rejects.read_text(encoding="utf-8").replace("bob@x.org,shpo", "bob@x.org,shop"))
+    assert connector.run_json("import", rejects, "--job", job).rows == {"read": 1, "created": 1}
+    assert count_by_base(connector.sandbox) == Counter([(7, "ann@x.org"), (9, "bob@x.org")])
+
+
+def test_validate_judges_the_cells_of_the_base(connector: Connector, tmp_path: Path) -> None:
+    job = write_lists(tmp_path, "ann@x.org,news", "ann@x.org,shop", "bob@x.org,nwes", "cem@x.org,", "dan@x.org,snew")
+    ended = connector.run_json("validate", job)
+    assert (ended.code, ended.rows) == (1, {"read": 5, "valid": 2, "invalid": 3})
+    found = [(each["field"], each["code"], each["rows"]) for each in ended.report["faults"]]
+    assert found == [("base_id", "base", 2), ("base_id", "required", 1)]
+    assert [each["value"] for each in ended.report["faults"][0]["examples"]] == ["nwes", "snew"]
+    assert ended.report["unmapped_columns"] == []
+
+
+@pytest.mark.parametrize("base", ["{column: list, values: {news: 9}}", "{column: list, values: {news: 7, shop: 9}}"])
+def test_another_map_of_the_bases_has_a_cursor_of_its_own(connector: Connector, tmp_path: Path, base: str) -> None:
+    with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
+        database.execute("CREATE TABLE people (email, list, at INTEGER)")
+        database.execute("INSERT INTO people VALUES ('ann@x.org', 'news', 5)")
+    cursor = "{url: 'sqlite:///crm.db', table: people, cursor: {column: at, start: 1}}"
+
+    def sync(base: str) -> str:
+        job = write_lists(tmp_path, base=base)
+        job.write_text(job.read_text(encoding="utf-8").replace("{file: {path: 'people.csv'}}", f"{{sql: {cursor}}}"))
+        return str(connector.run_json("sync", job).report["messages"])
+
+    assert "no cursor is kept yet" in sync("{column: list, values: {news: 7}}")
+    assert "the cursor stood at 5" in sync("{column: list, values: {news: 7}}")
+    assert "no cursor is kept yet" in sync(base)

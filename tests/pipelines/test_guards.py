@@ -1,0 +1,229 @@
+"""A job's guards: each stops the run before anything is sent and moves nothing, and lets pass what is just below."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.databases import open_postgres
+from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_addresses, write_csv
+from tests.pipelines.leftovers import read_rejects
+from tests.pipelines.planned import JOB, count_creates, count_requests, plan, write_job
+
+QUERY = """
+job: crm
+source: {sql: {url: "sqlite:///crm.db", SOURCE}}
+subscriber: {base: {name: News}, fields: {email: email}}
+load: {quiet_period: 200ms}
+"""
+CURSOR = 'table: people, cursor: {column: number, start: "0"}'
+
+
+def write_people(folder: Path, number: int, *others: str) -> None:
+    people = [f"p{each}@x.org,Ann" for each in range(number)]
+    write_csv(folder / "people.csv", "email,name", *people, *others)
+
+
+def add_people(folder: Path, *numbers: int) -> None:
+    with closing(sqlite3.connect(folder / "crm.db")) as crm, crm:
+        crm.execute("create table if not exists people (email, number)")
+        crm.executemany("insert into people values (?, ?)", [(f"p{each}@x.org", each) for each in numbers])
+
+
+def is_tripped(ended: Ended, guard: str) -> bool:
+    """Whether the run ended by this guard, with nothing sent and no rows but unsent ones."""
+    message = ended.report["messages"][0]
+    assert (ended.code, ended.report["status"]) == (3, "aborted"), ended.report
+    assert "Nothing was sent, and no cursor has moved" in message
+    return guard in message and not ended.rows.get("created")
+
+
+def test_too_many_invalid_rows_stop_the_run_and_are_told(connector: Connector, tmp_path: Path) -> None:
+    job = write_job(tmp_path, "guard: {max_invalid: 10%}")
+    write_people(tmp_path, 17, "nobody,X", "no one,Y")
+    ended = connector.run_json("sync", job)
+    assert is_tripped(ended, "guard.max_invalid: 2 of 19 rows are invalid (10.5 %), and 10 % are allowed")
+    assert ended.rows == {"read": 19, "invalid": 2, "unsent": 17}
+    assert [row["_outcome"] for row in read_rejects(ended)] == ["invalid"] * 2
+    assert count_creates(connector.sandbox) == 0
+
+
+def test_as_many_invalid_rows_as_are_allowed_do_not(connector: Connector, tmp_path: Path) -> None:
+    job = write_job(tmp_path, "guard: {max_invalid: 10%}")
+    write_people(tmp_path, 18, "nobody,X", "no one,Y")
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.rows) == (1, {"read": 20, "invalid": 2, "created": 18})
+    assert [row["_row"] for row in read_rejects(ended)] == ["19", "20"]  # once, though they were read twice
+
+
+def test_too_many_creates_stop_the_run_and_those_who_exist_are_none(connector: Connector, tmp_path: Path) -> None:
+    job = write_job(tmp_path, "guard: {max_creates: 3}")
+    write_people(tmp_path, 4)
+    assert is_tripped(connector.run_json("sync", job), "guard.max_creates: 4 would be created, and 3 are allowed")
+    write_people(tmp_path, 3)
+    assert connector.run_json("sync", job).rows == {"read": 3, "created": 3}
+    write_people(tmp_path, 6)
+    assert connector.run_json("sync", job).rows == {"read": 6, "exists": 3, "created": 3}
+    assert connector.sandbox.truth()["subscribers"] == 6
+
+
+def test_a_shrunken_source_stops_the_run(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, 20)
+    connector.run_json("sync", write_job(tmp_path))  # the run before the job had guards counts, too
+    job = write_job(tmp_path, "guard: {}")
+    write_people(tmp_path, 9, "new@x.org,N")
+    assert connector.run_json("sync", job).rows == {"read": 10, "exists": 9, "created": 1}
+    write_people(tmp_path, 4)
+    ended = connector.run_json("sync", job)
+    assert is_tripped(ended, "guard.max_shrink: 4 rows were read, 60 % fewer than by the last run (10)")
+    assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")  # a stopped run sets no new measure
+    assert connector.run_json("sync", job, "--limit", "2").rows == {"read": 2, "exists": 2}
+    assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")  # nor does one with a limit
+    raised = write_job(tmp_path, "guard: {max_shrink: 60%}")
+    assert connector.run_json("sync", raised).rows == {"read": 4, "exists": 4}
+
+
+def test_an_empty_query_stops_the_run(connector: Connector, tmp_path: Path) -> None:
+    add_people(tmp_path, 1)
+    text = QUERY.replace("SOURCE", 'query: "select * from people where number > 1"')
+    assert connector.run_json("sync", write_job(tmp_path, text=text)).code == 0
+    assert is_tripped(connector.run_json("sync", write_job(tmp_path, "guard: {}", text=text)), "the source is empty")
+
+
+def test_a_query_is_read_twice_and_loaded(connector: Connector, tmp_path: Path) -> None:
+    add_people(tmp_path, 1, 2)
+    job = write_job(tmp_path, "guard: {max_creates: 2}", text=QUERY.replace("SOURCE", "table: people"))
+    assert connector.run_json("sync", job).rows == {"read": 2, "created": 2}
+
+
+def test_a_tripped_guard_leaves_the_cursor_and_a_passed_one_moves_it(connector: Connector, tmp_path: Path) -> None:
+    add_people(tmp_path, *range(1, 6))
+    text = QUERY.replace("SOURCE", CURSOR)
+    ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 4}", text=text))
+    assert is_tripped(ended, "guard.max_creates")
+    assert "no cursor is kept: the run did not come to its end, and the next one reads it all again" in ended.stderr
+    job = write_job(tmp_path, "guard: {max_creates: 5}", text=text)
+    assert connector.run_json("sync", job).rows == {"read": 5, "created": 5}
+    add_people(tmp_path, 6)
+    again = connector.run_json("sync", job)  # far fewer than the run before, as it should be
+    assert again.rows == {"read": 2, "exists": 1, "created": 1}
+    assert "the cursor stands at 6 now" in again.report["messages"]
+
+
+def test_nothing_new_is_no_empty_source(connector: Connector, tmp_path: Path) -> None:
+    add_people(tmp_path, 1)
+    query = 'query: "select * from people where number > :cursor", cursor: {column: number, start: "0"}'
+    job = write_job(tmp_path, "guard: {}", text=QUERY.replace("SOURCE", query))
+    assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
+    assert (connector.run_json("sync", job).code, connector.run_json("sync", job).rows) == (0, {})
+
+
+def test_what_came_through_a_pipe_is_surveyed_and_loaded(connector: Connector, tmp_path: Path) -> None:
+    job = write_job(tmp_path, "guard: {max_creates: 2}")
+    lines = "email,name\na@x.org,A\nb@x.org,B\n"
+    ended = connector.run_json("import", "-", "--job", job, stdin=lines)
+    assert (ended.code, ended.rows) == (0, {"read": 2, "created": 2}), ended.stderr
+    more = connector.run_json("import", "-", "--job", job, stdin=lines + "c@x.org,C\nd@x.org,D\ne@x.org,E\n")
+    assert is_tripped(more, "guard.max_creates: 3 would be created")
+    json_lines = '{"email": "a@x.org"}\n{"email": "z@x.org", "name": "Z"}\n'
+    ended = connector.run_json("import", "-", "--job", job, "--format", "jsonl", stdin=json_lines)
+    assert ended.rows == {"read": 2, "changed": 1, "created": 1}
+
+
+def test_too_many_rejections_end_the_run_while_it_goes_on(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(required="FirstName")
+    write_csv(
+        tmp_path / "people.csv",
+        "email,name",
+        *(f"p{each}@x.org,{'' if each % 5 == 4 else 'Ann'}" for each in range(900)),
+    )
+    job = write_job(tmp_path, "guard: {max_rejected: 10%}", text=JOB.replace("200ms", "200ms, max_concurrency: 4"))
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert "guard.max_rejected" in ended.report["messages"][0]
+    assert 0 < ended.rows["rejected"] < 100
+    assert ended.rows["unsent"] > 500
+    connector.sandbox.switch(required="")
+    raised = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 100%}"))
+    assert raised.rows["created"] + raised.rows["exists"] + raised.rows.get("rejected", 0) == 900
+    assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+@pytest.mark.parametrize(("share", "code"), [("33%", 3), ("34%", 1)])
+def test_of_few_the_rejected_are_judged_at_the_end(connector: Connector, tmp_path: Path, share: str, code: int) -> None:
+    connector.sandbox.switch(required="FirstName")
+    write_csv(tmp_path / "people.csv", "email,name", "a@x.org,A", "b@x.org,B", "c@x.org,")
+    ended = connector.run_json("sync", write_job(tmp_path, f"guard: {{max_rejected: {share}}}"))
+    assert (ended.code, ended.rows) == (code, {"read": 3, "created": 2, "rejected": 1})
+
+
+def test_guards_are_judged_by_a_ledger_in_postgresql_too(connector: Connector, tmp_path: Path) -> None:
+    with open_postgres() as server:
+        connector.environ["CONNECTOR_LEDGER"] = server.url
+        write_people(tmp_path, 4)
+        job = write_job(tmp_path, "guard: {max_creates: 4}")
+        assert connector.run_json("sync", job).rows == {"read": 4, "created": 4}
+        write_people(tmp_path, 9)
+        assert is_tripped(connector.run_json("sync", job), "guard.max_creates: 5 would be created")
+        write_people(tmp_path, 1)
+        assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")
+
+
+def test_a_plan_says_that_a_guard_would_stop_the_run(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, 4)
+    ended = plan(connector, write_job(tmp_path, "guard: {max_creates: 3}"))
+    assert (ended.code, ended.rows) == (3, {"read": 4, "created": 4})
+    assert "guard.max_creates" in ended.stderr
+
+
+def test_all_guards_that_trip_are_told_at_once(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, 4, "nobody,X")
+    ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 3, max_invalid: 0%}"))
+    assert is_tripped(ended, "guard.max_creates")
+    assert is_tripped(ended, "guard.max_invalid")
+
+
+def test_a_survey_is_not_made_for_a_job_without_guards_and_lists_the_base_once(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_addresses(tmp_path / "people.csv", 50)
+    text = JOB.replace("first_name: name", "first_name: first_name")
+    spent = []
+    for guard in ("", "guard: {}"):
+        connector.sandbox.reset()
+        environ = {"CONNECTOR_STATE_DIR": str(tmp_path / f"state{guard}")}
+        ended = connector.run_json("sync", write_job(tmp_path, guard, text=text), environ=environ)
+        assert ended.rows == {"read": 50, "created": 50}
+        spent.append(count_requests(connector.sandbox, "list"))
+    assert spent[0] == spent[1]
+
+
+def test_a_source_that_grows_after_its_survey_is_not_loaded_beyond_the_guard(
+    connector: Connector, tmp_path: Path
+) -> None:
+    sandbox, job = connector.sandbox, write_job(tmp_path, "guard: {max_creates: 5}")
+    write_people(tmp_path, 5)
+    sandbox.switch(latency_ms=1000)  # the survey has read its rows by the time that it looks who is there
+    with connector.start("sync", job, "--output", "json") as process:
+        wait_for(lambda: count_requests(sandbox, "list") > 0)
+        write_people(tmp_path, 50)
+        sandbox.switch(latency_ms=0)
+        stdout, stderr = process.communicate()
+    ended = Ended(process.returncode, stdout, stderr)
+    assert (ended.code, ended.rows) == (3, {"read": 50, "created": 5, "unsent": 45}), stderr
+    assert "guard.max_creates: 5 were sent, as many as it allows" in ended.report["messages"][0]
+    assert sandbox.truth()["subscribers"] == 5
+
+
+def test_what_a_stopped_source_said_of_people_is_not_remembered(connector: Connector, tmp_path: Path) -> None:
+    """Else they would all be changed when the right source comes."""
+    write_people(tmp_path, 3)
+    elsewhere = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
+    job = write_job(tmp_path, "guard: {max_creates: 1}")
+    connector.run_json("import", tmp_path / "people.csv", "--base-name", "News", environ=elsewhere)
+    write_csv(tmp_path / "people.csv", "email,name", *(f"p{each}@x.org,Wrong" for each in range(6)))
+    assert is_tripped(connector.run_json("sync", job), "guard.max_creates: 3 would be created")
+    write_people(tmp_path, 3)
+    assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}
+    assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}

@@ -1,0 +1,66 @@
+"""The bases of one run share its pace: what was found for one holds for the next, and ceilings hold over all."""
+
+from pathlib import Path
+
+from connector.load import Conduct, Loader
+from connector.load.knowing import Knowledge
+from connector.load.session import Session
+from connector.pace import Pace
+from connector.pace.rate import Phase
+from tests.pipelines.conftest import Connector
+from tests.pipelines.lists import count_by_base, load_here, write_lists
+from tests.pipelines.test_pace import measure_seconds
+
+
+def load_and_watch(connector: Connector, job: Path) -> list[tuple[Pace, Phase]]:
+    """Run a job in this process; returns the pace of each base, and its phase, as the base's load was made."""
+    begun: list[tuple[Pace, Phase]] = []
+
+    def make(session: Session, conduct: Conduct, knowledge: Knowledge | None) -> Loader:
+        assert session.pace is not None
+        begun.append((session.pace, session.pace.rate.phase))
+        return Loader(session, conduct, knowledge)
+
+    assert load_here(connector, job, make=make).status == "ok"
+    return begun
+
+
+def test_the_next_base_begins_at_the_pace_that_was_found(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(rate=60, burst=10, latency_ms=5)
+    rows = [f"person{number}@x.org,{name}" for name in ("news", "shop") for number in range(150)]
+    (of_news, at_first), (of_shop, then) = load_and_watch(connector, write_lists(tmp_path, *rows))
+    assert connector.sandbox.stats()["limited"] > 0
+    assert of_shop is of_news
+    assert at_first is Phase.START  # it doubles until it is refused
+    assert then is not Phase.START
+
+
+def test_no_base_is_sent_to_while_the_service_asks_for_a_pause(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(rate=60, burst=5, limiter="fixed_window", retry_after="seconds", latency_ms=5)
+    rows = [f"person{number}@x.org,{number % 40 + 1}" for number in range(200)]
+    ended = connector.run_json("sync", write_lists(tmp_path, *rows, base="{column: list}"))
+    stats = connector.sandbox.stats()
+    assert (ended.code, ended.rows) == (0, {"read": 200, "created": 200}), ended.stderr
+    assert stats["limited"] > 0
+    assert stats["inside_retry_after"]["after_grace"] == 0
+
+
+def test_ceilings_hold_over_all_bases_together(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(latency_ms=40)
+    rows = [f"person{number}@x.org,{number % 3 + 1}" for number in range(120)]
+    job = write_lists(tmp_path, *rows, base="{column: list}")
+    job.write_text(job.read_text(encoding="utf-8").replace("200ms", "200ms, max_rate: 60, max_concurrency: 3"))
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.rows) == (0, {"read": 120, "created": 120}), ended.stderr
+    assert measure_seconds(ended.report["started_at"], ended.report["finished_at"]) >= 119 / 60
+    assert connector.sandbox.stats()["peak_in_flight"] <= 3
+
+
+def test_a_service_that_answers_nothing_readable_is_left_alone_whatever_the_bases(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(garbage_after=1)
+    job = write_lists(tmp_path, *(f"p{number}@x.org,{number + 1}" for number in range(10)), base="{column: list}")
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.rows) == (3, {"read": 10, "unknown": 3, "unsent": 7})
+    assert sum(count_by_base(connector.sandbox).values()) == 3

@@ -1,0 +1,76 @@
+"""What is said of cells that were read, alike by an import and by `validate`: nothing of a row is left out silently."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.extract.files.people import write_xlsx
+from tests.extract.files.reading import write
+from tests.pipelines.conftest import Connector, Ended, write_csv
+
+BY = {"import": ("--base-name", "News", "--quiet-period", "200ms"), "validate": ()}
+"""The commands that read a file, and what else they ask for."""
+
+
+@pytest.fixture(params=sorted(BY))
+def command(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def read(connector: Connector, command: str, *arguments: str | Path) -> Ended:
+    options = () if "--job" in arguments else BY[command]
+    return connector.run_json(command, *arguments, *options)
+
+
+def find(ended: Ended, words: str) -> list[str]:
+    return [message for message in ended.report["messages"] if words in message]
+
+
+def test_a_birthday_without_a_year_is_left_out_and_costs_nobody(
+    connector: Connector, tmp_path: Path, command: str
+) -> None:
+    path = write_csv(
+        tmp_path / "contacts.csv",
+        "Given Name,Birthday,E-mail 1 - Value",
+        "Ann, --05-12,ann@x.org",
+        "Bob,1980-02-29,bob@x.org",
+        "Cem,--0512,cem@x.org",
+        "Dan,05-12,dan@x.org",
+        "Eve,--05-12,nobody",
+    )
+    ended = read(connector, command, path)
+    assert (ended.rows["read"], ended.rows["invalid"]) == (5, 2)
+    assert len(find(ended, "2 birthdays have no year")) == 1
+    stored = [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
+    if command == "import":
+        assert {each["Email"]: each.get("Birthday") for each in stored} == {
+            "ann@x.org": None, "bob@x.org": "1980-02-29", "cem@x.org": None,
+        }  # fmt: skip
+
+
+def test_how_a_file_was_read_is_told(connector: Connector, tmp_path: Path, command: str) -> None:
+    path = tmp_path / "people.csv"
+    path.write_bytes("Everybody\n\nemail,first_name\nann@x.org,Ann\nbob@x.org,Bob\n".encode("utf-16-le"))
+    ended = read(connector, command, path)
+    assert len(find(ended, "read as utf-16-le")) == 1
+    assert len(find(ended, "titles above its header were left out")) == 1
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ["{join: {columns: [code, line], with: ' '}}", "{template: \"{{ code }} {{ row['line'] }}\"}"],
+    ids=["join", "template"],
+)
+def test_numbers_that_a_text_is_made_of_are_warned_of(
+    connector: Connector, tmp_path: Path, command: str, rule: str
+) -> None:
+    rows: list[list[object]] = [["email", "code", "line"], ["ann@x.org", 31, "06"], ["bob@x.org", 49, 30123]]
+    path = write(tmp_path, "people.xlsx", write_xlsx(rows))
+    (tmp_path / "job.yaml").write_text(
+        "job: news\nsource: {file: {path: people.xlsx}}\nload: {quiet_period: 200ms}\n"
+        f"subscriber: {{base: {{name: News}}, fields: {{email: email, phone: {rule}}}}}\n"
+    )
+    ended = read(connector, command, path, "--job", "job.yaml")
+    assert [message.partition(" are numbers")[0] for message in find(ended, "are numbers")] == [
+        "2 cells of the column code (phone)", "1 cells of the column line (phone)",
+    ]  # fmt: skip

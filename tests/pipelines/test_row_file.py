@@ -1,0 +1,26 @@
+"""A file of rows that is begun anew."""
+
+from pathlib import Path
+
+from pipelines.rows.row_file import RowFile
+
+
+def test_a_file_that_is_begun_anew_holds_only_what_came_since(tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "rows.csv", ["name"], "rejects file", "rows")
+    file.write(["Ann"])
+    file.begin_anew()
+    assert (file.path, list(tmp_path.iterdir())) == (None, [])
+    file.write(["Bob"])
+    file.close()
+    assert (tmp_path / "rows.csv").read_text(encoding="utf-8").split() == ["name", "Bob"]
+
+
+def test_one_that_cannot_be_thrown_away_is_a_failure_that_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    file = RowFile(path, ["name"], "rejects file", "rows")
+    file.write(["Ann"])
+    path.unlink()
+    path.mkdir()
+    file.begin_anew()
+    assert file.failure is not None
+    assert f"the rejects file {path} cannot be written anew" in file.failure
