@@ -7,6 +7,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
+from math import inf
 from typing import cast
 
 from connector.sandbox.answers import Answer, Ending, build_error, encode_answer
@@ -29,6 +30,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self._receive = receive
         self._connections = connections
+        self.told_until = -inf
         self._reader = RequestReader(max_body)
         self._keep_alive_s = keep_alive_s
         self._transport: asyncio.Transport | None = None

@@ -67,7 +67,7 @@ async def _serve(
     port: int, token: str, data: Path | None, settings: Settings, host: str, *, stop_with_stdin: bool
 ) -> None:
     loop = asyncio.get_running_loop()
-    state = open_state(settings, token, data, loop.time, time.time)
+    state = open_state(settings, token, data, time.monotonic, time.time)
     try:
         stopped = asyncio.Event()
         _watch_for_the_end(loop, stopped, stop_with_stdin=stop_with_stdin)

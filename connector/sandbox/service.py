@@ -25,7 +25,9 @@ _AS_IF_REFUSED = 1.0  # the Retry-After of a 429 that stands for a create which 
 
 
 class Peer(Protocol):
-    """The connection that a request came by."""
+    """The connection that a request came by; the client has been told by it to stay away until `told_until`."""
+
+    told_until: float
 
     @property
     def is_gone(self) -> bool:
@@ -52,7 +54,7 @@ class Service:
         now = state.clock()
         operation = OPERATIONS[request.head.path][0] if request.head.path in OPERATIONS else None
         label = operation or "other"
-        state.stats.note_received(label, now)
+        state.stats.note_received(label, now, peer.told_until)
         entry = admit(state, request, operation, now)
         if operation is None or entry.refusal is not None:
             refusal = entry.refusal or build_error(state.settings.error_shape, 404, "There is nothing at this address")
@@ -191,7 +193,8 @@ class Service:
         state = self._state
         wait_s = answer.wait_s if answer.wait_until is None else answer.wait_until - state.wall()
         if wait_s > 0:
-            state.stats.note_retry_after(state.clock(), wait_s)
+            peer.told_until = state.clock() + wait_s
+            state.stats.note_retry_after(peer.told_until)
         peer.finish(answer, ending, self._state.settings.cut_by)
 
 

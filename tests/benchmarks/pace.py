@@ -48,7 +48,7 @@ OURS = "connector import"
 
 _COLUMNS = (
     *("limiter", "Retry-After", "creates/s", "of allowed", "refused"),
-    *("inside a Retry-After", "after 250 ms", "created", "twice"),
+    *("inside a Retry-After", "after it was told", "created", "twice"),
 )
 
 Load = Callable[[SandboxProcess], object]
@@ -68,7 +68,7 @@ class Measured:
     goodput: float
     refused: float
     inside_retry_after: int
-    after_grace: int
+    told: int
     created: int
     duplicates: int
 
@@ -99,7 +99,7 @@ def measure(client: str, load: Load, limiter: str, retry_after: str, seconds: fl
         (last.created - first.created) / (last.at - first.at) / RATE,
         (last.refused - first.refused) / received if received else float("nan"),
         inside["all"],
-        inside["after_grace"],
+        inside["told"],
         len(creates.times),
         creates.duplicates,
     )
@@ -179,7 +179,7 @@ def show(measured: list[Measured], failed: list[str], rows: int, machine: dict[s
     is_whole = len({(each.limiter, each.retry_after) for each in ours}) == len(LIMITS)
     goodput, refused, inside = (
         pick((getattr(each, name) for each in ours), default=float("nan")) if is_whole else float("nan")
-        for pick, name in ((min, "goodput"), (max, "refused"), (max, "after_grace"))
+        for pick, name in ((min, "goodput"), (max, "refused"), (max, "told"))
     )
     promises = [
         at_least("of the allowed rate, in the worst of them", _PROMISED_GOODPUT, goodput, "{:.1%}"),
@@ -199,7 +199,7 @@ def _build_line(each: Measured, rows: int) -> tuple[str, ...]:
         f"{each.goodput:.1%}",
         write_number("{:.2%}", each.refused),
         f"{each.inside_retry_after:,}",
-        f"{each.after_grace:,}",
+        f"{each.told:,}",
         f"{each.created:,} of {rows:,}",
         f"{each.duplicates:,}",
     )

@@ -197,4 +197,4 @@ def test_a_slow_rate_limit_is_obeyed_and_everybody_gets_through(connector: Conne
     connector.sandbox.switch(rate=40, burst=10)
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", 120))
     assert (ended.code, ended.rows) == (0, {"read": 120, "created": 120})
-    assert connector.sandbox.stats()["inside_retry_after"]["after_grace"] == 0
+    assert connector.sandbox.stats()["inside_retry_after"]["told"] == 0

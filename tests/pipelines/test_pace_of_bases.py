@@ -42,7 +42,7 @@ def test_no_base_is_sent_to_while_the_service_asks_for_a_pause(connector: Connec
     stats = connector.sandbox.stats()
     assert (ended.code, ended.rows) == (0, {"read": 200, "created": 200}), ended.stderr
     assert stats["limited"] > 0
-    assert stats["inside_retry_after"]["after_grace"] == 0
+    assert stats["inside_retry_after"]["told"] == 0
 
 
 def test_ceilings_hold_over_all_bases_together(connector: Connector, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from random import Random
 from urllib.parse import quote, urlencode
 
@@ -63,6 +64,7 @@ class Way:
         self._distort = distort
         self.back_s = 0.0
         self.is_gone = False
+        self.told_until = -inf
 
     def finish(self, answer: Answer, ending: Ending = Ending.WHOLE, cut_by: str = "close") -> None:
         """The service has done with it; the end travels back."""
