@@ -31,6 +31,8 @@ class Gate:
         pace = session.pace or Pace(session.policy.max_rate, session.policy.max_concurrency)
         self._rate, self._concurrency = pace.rate, pace.concurrency
         self._breaker, self._patience = pace.breaker, pace.patience
+        self._lists = session.client.counts["list"]
+        self._lists_known = self._lists.sent
         self._under_way = 0
         self._left = asyncio.Event()
 
@@ -123,6 +125,9 @@ class Gate:
             )
         if quiet_s > 0:
             return quiet_s
+        if self._lists.sent > self._lists_known:
+            self._rate.make_room(self._lists.sent - self._lists_known, now)
+            self._lists_known = self._lists.sent
         wait_s = self._breaker.wait(now) or self._rate.admit(now)
         if wait_s <= 0:
             self._breaker.note_leaving(now)

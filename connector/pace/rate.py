@@ -50,6 +50,7 @@ _RARER = 1.3
 _SLACK_S = 0.005  # a sender that wakes up late makes up for so much
 _NOT_BINDING = 4.0  # a rate so many times what is served is not what holds the requests back: it need not grow
 _RESTORED = 1.3  # times the estimate, when cutting has turned out to be in vain
+_LONGEST_WAIT_S = 1.0  # for requests of another kind, of which it is not known whether they count
 _HAIR_S = 1e-9  # sums of floats may miss a moment by rounding
 
 
@@ -101,6 +102,12 @@ class RateController:
             self._due_at = now + self._probe_s
             self._probe_s = min(self._probe_s * _RARER, _LAST_PROBE_S)
         return 0.0
+
+    def make_room(self, number: int, now: float) -> None:
+        """So many requests of another kind have left: where one limit is for all, these take places of ours."""
+        if self.phase is not Phase.START:
+            room_s = min(number / self.rate, max(0.0, now + _LONGEST_WAIT_S - self._due_at))
+            self._due_at += room_s
 
     def note_served(self, sent_at: float, now: float) -> None:
         """A request that was sent then was answered by anything but a refusal for its rate."""

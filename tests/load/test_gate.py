@@ -18,7 +18,7 @@ class Service:
     """Answers what it is told."""
 
     def __init__(self) -> None:
-        self.counts = {"create": Counts()}
+        self.counts = {"create": Counts(), "list": Counts()}
         self.quiet_until = float("-inf")
         self.answer: Answer = CREATED
 
@@ -55,3 +55,25 @@ def test_refusals_of_all_bases_are_one_row(tmp_path: Path) -> None:
     first, second = play(tmp_path, (0, LIMITED), (1, LIMITED))
     assert first is None
     assert "kept refusing" in (second or "")
+
+
+def test_lists_that_leave_during_a_load_take_places_of_creates(tmp_path: Path) -> None:
+    async def wait_s(lists: int) -> float:
+        time, service = VirtualTime(), Service()
+        pace = Pace(max_rate=10, max_concurrency=1)
+        with open_journal(tmp_path / str(lists)) as journal:
+            session = build_session(service, journal, time=time)
+            session.pace = pace
+            gate = Gate(session)
+            for answer in (*[CREATED] * 9, *[LIMITED] * 9):  # a limit is known from then on
+                service.answer = answer
+                assert await gate.enter()
+                await gate.create_subscriber(b"")
+                gate.leave()
+            service.counts["list"].sent += lists
+            before = time.now
+            assert await gate.enter()
+            return time.now - before
+
+    without, with_some = asyncio.run(wait_s(0)), asyncio.run(wait_s(3))
+    assert with_some > without + 0.1

@@ -142,3 +142,38 @@ def test_a_short_outage_is_made_good_soon() -> None:
     trips = run(RateAlone(), world, 90, seed=1)
 
     assert count(trips, 100, 35, 90).goodput >= 0.75
+
+
+def count_in_a_second(controller: RateController, begin: float) -> int:
+    """How many leave within a second."""
+    now, number = begin, 0
+    while now < begin + 1:
+        wait_s = controller.admit(now)
+        number += wait_s == 0
+        now += wait_s
+    return number
+
+
+@pytest.mark.parametrize("lists", [1, 15, 40])
+def test_requests_of_another_kind_take_places(lists: int) -> None:
+    controller = settle(100.0)
+    count_in_a_second(controller, 31.0)  # nothing is in arrears
+    alone = count_in_a_second(controller, 32.0)
+    controller.make_room(lists, 33.0)
+    assert count_in_a_second(controller, 33.0) == pytest.approx(alone - lists, abs=1)
+
+
+def test_a_thousand_of_another_kind_hold_nobody_up_for_longer_than_a_second() -> None:
+    """Whether they count at all is not known."""
+    controller = settle(5.0)
+    for _ in range(10):
+        controller.make_room(100, 31.0)
+    assert 0.5 < controller.admit(31.0) <= 1.0
+
+
+def test_before_a_limit_is_known_none_is_made_room_for() -> None:
+    controller = RateController()
+    assert controller.admit(0.0) == 0
+    wait_s = controller.admit(0.001)
+    controller.make_room(100, 0.001)
+    assert controller.admit(0.001) == wait_s
