@@ -83,14 +83,14 @@ async def load(sandbox: SandboxProcess, path: Path, opened: Opened) -> int:
     ledger, base, run_key = opened
     service = Service(sandbox.base_url, Token(sandbox.token))
     tally = Tally(lambda _problem: None)
-    source, rules = open_csv(path), Rules()
-    mapping = guess_mapping(source.columns).mapping
     async with open_client(service) as client:
         journal = Journal(ledger, base, run_key, None)
         session = Session(client, Retrier(), journal, LoadPolicy(), system_clock(), tally, asyncio.Event())
         loader = Loader(session)
-        for prepared in prepare_chunks(source, mapping, rules, today=datetime.now(UTC).date(), limit=None):
-            await loader.take(prepared.planned)
+        with open_csv(path) as source:
+            mapping, today = guess_mapping(source.columns).mapping, datetime.now(UTC).date()
+            for prepared in prepare_chunks(source, mapping, Rules(), today=today, limit=None):
+                await loader.take(prepared.planned)
         await loader.settle()
         await loader.close()
     return tally.outcomes[Outcome.CREATED]

@@ -32,7 +32,7 @@ class Service:
 
     def __init__(self, answers: dict[str, Refused | NotSent]) -> None:
         self._answers = answers
-        self.counts = {"create": Counts()}
+        self.counts = {"create": Counts(), "list": Counts()}
         self.quiet_until = float("-inf")
         self.sent: list[str] = []
         self.has_sent_all = asyncio.Event()

@@ -65,8 +65,8 @@ def test_lists_that_leave_during_a_load_take_places_of_creates(tmp_path: Path) -
             session = build_session(service, journal, time=time)
             session.pace = pace
             gate = Gate(session)
-            for answer in (*[CREATED] * 9, *[LIMITED] * 9):  # a limit is known from then on
-                service.answer = answer
+            answers: list[Answer] = [*[CREATED] * 9, *[LIMITED] * 9]  # a limit is known from then on
+            for service.answer in answers:
                 assert await gate.enter()
                 await gate.create_subscriber(b"")
                 gate.leave()
