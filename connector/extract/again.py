@@ -1,14 +1,13 @@
 """A source that may be read more than once: it is opened anew each time, for whoever surveys before loading."""
 
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Self
 
 from connector.errors import SourceError
 from connector.extract.chunk import Chunk, Source
+from connector.extract.closing import Closing
 
 
-class RepeatedSource:
+class RepeatedSource(Closing):
     """What `open_repeatedly` opens: each call of `chunks` gives the records from the beginning, as they are by then."""
 
     def __init__(self, opener: Callable[[], Source], at_close: Callable[[], None]) -> None:
@@ -37,14 +36,6 @@ class RepeatedSource:
         """Let go of all; may be called more than once."""
         self._source.close()
         self._at_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def open_repeatedly(opener: Callable[[], Source], at_close: Callable[[], None] = lambda: None) -> Source:
