@@ -58,6 +58,21 @@ class Reading:
         """The page to ask for now, or None once the verdict is there."""
         return None if self._reason else Page(self._sweeps, self._sweep.next_offset, self._limit)
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether an answer still counts that was asked for before the last one came; if not, it is to be asked for
+        anew."""
+        return self._sweep.is_calm
+
+    def decide_ahead(self, most: int) -> list[Page]:
+        """Up to `most` pages after the next one that may be asked for at once: expected, should all go on as it has.
+
+        They are to be taken in this order, each as far as `decide_next` then says the same.
+        """
+        if self._reason is not None:
+            return []
+        return [Page(self._sweeps, offset, self._limit) for offset in self._sweep.expect(most)]
+
     def take(self, ids: IdArray, *, total: int | None, offset: int | None, limit: int | None) -> Mask:
         """Take in the page asked for, with the echoes TotalCount, Offset and Limit of api.md 4.3.
 

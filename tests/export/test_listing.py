@@ -157,7 +157,7 @@ def test_a_smaller_page_can_be_asked_for(sandbox: SandboxProcess) -> None:
 
     certificate, collector = read(sandbox, ListQuery(limit=50))
 
-    assert (certificate.is_complete, len(collector.ids), certificate.pages) == (True, 120, 4)
+    assert (certificate.is_complete, len(collector.ids), certificate.pages) == (True, 120, 5)
 
 
 def test_an_offset_is_refused(sandbox: SandboxProcess) -> None:

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 
-from connector.pages import Certificate, Reading
+from connector.pages import Certificate, Page, Reading
 from tests.pages.times import FINISHED, STARTED
 
 ORDERS = (
@@ -30,7 +30,8 @@ STABLE = ("id", "id_desc", "email")
 class SimulatedList:
     """`order` names how the list is sorted (see `_sorted`); `inserts`, `deletes` and `touches` are chances per request.
 
-    `late` is the share of inserts whose id lies among the existing ones. `total` is honest, or a cap, a wrong number or
+    `where` they happen: anywhere (inserts then at the end), or by id at the head, in the middle or at the end; `late` is
+    the share of inserts whose id lies among the existing ones. `total` is honest, or a cap, a wrong number or
     none; `paging` is honest, aligned (offset cut to a multiple of limit), stuck (offset ignored), clamped (offset at
     most 3 limits) or silent (at most half the limit, and the echo does not say so).
     """
@@ -44,6 +45,7 @@ class SimulatedList:
     touches: float = 0.0
     burst: int = 1
     late: float = 0.0
+    where: str = "anywhere"
     total: str = "honest"
     paging: str = "honest"
     echoes: bool = True
@@ -122,15 +124,28 @@ class SimulatedList:
         for _ in range(self.burst):
             if self.random.random() < self.inserts:
                 is_late = self.random.random() < self.late
-                self._insert(self.random.randrange(10 * self.count + 10) if is_late else 11 + max(self.ids, default=0))
+                self._insert(self.random.randrange(10 * self.count + 10) if is_late else self._choose_new())
             if self.ids and self.random.random() < self.deletes:
-                gone = self.ids.pop(self.random.randrange(len(self.ids)))
+                gone = self._choose_old()
+                self.ids.remove(gone)
                 self.throughout.discard(gone)
             if self.ids and self.random.random() < self.touches:
                 self._clock += 1
                 touched = self.random.choice(self.ids)
                 self.touched[touched] = self._clock
                 self.raised.add(touched)
+
+    def _choose_new(self) -> int:
+        if self.where == "head":
+            return min(self.ids, default=0) - 1
+        if self.where == "middle":
+            return 1 + sorted(self.ids)[len(self.ids) // 2] if self.ids else 1
+        return 11 + max(self.ids, default=0)
+
+    def _choose_old(self) -> int:
+        if self.where == "anywhere":
+            return self.random.choice(self.ids)
+        return sorted(self.ids)[{"head": 0, "middle": len(self.ids) // 2, "end": -1}[self.where]]
 
     def _insert(self, new: int) -> None:
         if new in self.ever:
@@ -144,10 +159,11 @@ class SimulatedList:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The certificate, and the rows kept of each sweep in the order in which they came."""
+    """The certificate, the rows kept of each sweep in the order in which they came, and the most pages under way."""
 
     certificate: Certificate
     sweeps: dict[int, list[int]]
+    most_under_way: int = 1
 
     @property
     def rows(self) -> list[int]:
@@ -160,12 +176,45 @@ class Result:
         return self.certificate.is_complete and (is_wrong or self.certificate.distinct != len(rows))
 
 
-def read(simulated: SimulatedList, limit: int = 1000) -> Result:
-    """Read the whole simulated list."""
-    reading, sweeps = Reading(limit), dict[int, list[int]]()
+Reply = tuple[list[int], int | None, int | None, int | None]
+
+
+@dataclass(slots=True)
+class UnderWay:
+    """Pages that were asked for and not taken yet: the service answers them in any order, and changes in between."""
+
+    simulated: SimulatedList
+    pages: list[Page] = field(default_factory=list)
+    replies: dict[int, Reply] = field(default_factory=dict)
+
+    def follow(self, wanted: list[Page], *, is_calm: bool) -> None:
+        """Drop what is not wanted any more, answered or not, and ask for what is wanted and was not yet."""
+        same = 0
+        while is_calm and same < min(len(self.pages), len(wanted)) and self.pages[same] == wanted[same]:
+            same += 1
+        self.replies = {place: reply for place, reply in self.replies.items() if place < same}
+        self.pages = [*self.pages[:same], *wanted[same:]]
+
+    def take_first(self) -> Reply:
+        """The answer to the first page; others may be answered before it, at earlier states of the list."""
+        while 0 not in self.replies:
+            place = self.simulated.random.choice([each for each in range(len(self.pages)) if each not in self.replies])
+            page = self.pages[place]
+            self.replies[place] = self.simulated.answer(page.offset, page.limit)
+        reply = self.replies.pop(0)
+        self.pages.pop(0)
+        self.replies = {place - 1: each for place, each in self.replies.items()}
+        return reply
+
+
+def read(simulated: SimulatedList, limit: int = 1000, *, ahead: int = 0) -> Result:
+    """Read the whole simulated list, with up to `ahead` pages asked for beyond the next one."""
+    reading, sweeps, under_way, most = Reading(limit), dict[int, list[int]](), UnderWay(simulated), 1
     while (page := reading.decide_next()) is not None:
         assert simulated.requests < 20_000, "the reading does not end"
-        ids, total, offset, shown = simulated.answer(page.offset, page.limit)
+        under_way.follow([page, *reading.decide_ahead(ahead)], is_calm=reading.is_calm)
+        most = max(most, len(under_way.pages))
+        ids, total, offset, shown = under_way.take_first()
         kept = reading.take(np.array(ids, dtype=np.int64), total=total, offset=offset, limit=shown)
         sweeps.setdefault(page.sweep, []).extend(each for each, keep in zip(ids, kept, strict=True) if keep)
-    return Result(reading.certify(STARTED, FINISHED), sweeps)
+    return Result(reading.certify(STARTED, FINISHED), sweeps, most)
