@@ -10,7 +10,7 @@ from connector.pages import Page
 from connector.protocol import Listed
 
 MOST_AHEAD = 4
-"""Pages under way beyond the next one: while one is decoded here others are made there, and a service is not stormed."""
+"""Pages under way beyond the next one: while one is decoded here, others are made there, and no service is stormed."""
 
 _PATIENCE = 8
 """After a page that had to be asked for again, so many are read one at a time."""

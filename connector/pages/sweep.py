@@ -221,7 +221,8 @@ class Sweep:
             # Fewer at the head than came in behind: some row moved to where it was not looked for, so ids are no order.
             is_accounted_for = len(self._inserted) >= self._came_before
             # In id order whoever was read and lies between two of this page is on it, unless they have vanished.
-            is_in_place = 2 * np.count_nonzero(was_there) > self.seen.count_between(page.ids.min(), page.ids.max())
+            between = self.seen.count_between(int(page.ids.min()), int(page.ids.max()))
+            is_in_place = 2 * int(np.count_nonzero(was_there)) > between
             self._is_head_known = bool(self.direction) and not self.joints_broken and is_accounted_for and is_in_place
             self.changes.appeared = max(self.changes.appeared, len(self._inserted))
             self.ending = self.ending or Ending.AT_END

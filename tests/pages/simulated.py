@@ -30,8 +30,8 @@ STABLE = ("id", "id_desc", "email")
 class SimulatedList:
     """`order` names how the list is sorted (see `_sorted`); `inserts`, `deletes` and `touches` are chances per request.
 
-    `where` they happen: anywhere (inserts then at the end), or by id at the head, in the middle or at the end; `late` is
-    the share of inserts whose id lies among the existing ones. `total` is honest, or a cap, a wrong number or
+    `where` they happen: anywhere (inserts then at the end), or by id at the head, in the middle or at the end; `late`
+    is the share of inserts whose id lies among the existing ones. `total` is honest, or a cap, a wrong number or
     none; `paging` is honest, aligned (offset cut to a multiple of limit), stuck (offset ignored), clamped (offset at
     most 3 limits) or silent (at most half the limit, and the echo does not say so).
     """
