@@ -26,6 +26,7 @@ def build_small_world(seed: int) -> SimulatedList:
             total=random.choice(("honest",) * 5 + ("cap", "page_cap", "wrong", "apart", "none")),
             paging=random.choice(("honest",) * 5 + ("aligned", "stuck", "clamped", "silent")),
             echoes=random.random() < 0.8,
+            filters=random.choice(("work", "work", "ignored", "lossy")),
         )
     )
 
@@ -55,6 +56,7 @@ def build_large_world(seed: int) -> SimulatedList:
             total=random.choice(("honest",) * 6 + ("cap", "page_cap", "wrong", "apart", "none")),
             paging=random.choice(("honest",) * 9 + ("silent",)),
             echoes=random.random() < 0.8,
+            filters=random.choice(("work", "work", "ignored", "lossy")),
         )
     )
 
@@ -74,4 +76,5 @@ def build_long_world(seed: int) -> SimulatedList:
         burst=random.choice((1, 1, 3, limit // 12)),
         late=random.choice((0, 0, 0.5)),
         where=random.choice(("anywhere", "head", "middle", "end")),
+        filters=random.choice(("work", "work", "ignored", "lossy")),
     )
