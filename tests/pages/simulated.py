@@ -99,10 +99,7 @@ class SimulatedList:
     def is_as_asked(self, each: int, page: Page) -> bool:
         """Whether somebody is what the page's filters ask for."""
         person = self.people[each]
-        for name, value in page.filters:  # a loop, since this is asked millions of times
-            if person[name] != value:
-                return False
-        return True
+        return all(person[name] == value for name, value in page.filters)
 
     def _finds(self, each: int, page: Page) -> bool:
         if self.filters == "ignored":
