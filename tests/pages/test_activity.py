@@ -23,7 +23,10 @@ def count(*answers: tuple[int | None, bool], lowest: float = 100, highest: float
         ([(60, True), (40, True)], Agreement.AGREES),
         ([(100, True), (0, True)], Agreement.AGREES),
         ([(60, True), (41, True), (101, True)], Agreement.AGREES),  # one has come meanwhile
-        ([(60, True), (41, True), (100, True), (59, True)], Agreement.AGREES),  # one changed sides and was counted twice
+        (
+            [(60, True), (41, True), (100, True), (59, True)],
+            Agreement.AGREES,
+        ),  # one changed sides and was counted twice
         ([(60, True), (41, True), (100, True), (60, True)], Agreement.DISAGREES),
         ([(60, True), (60, True), (100, True), (60, True)], Agreement.DISAGREES),  # a TotalCount that is capped
         ([(60, False)], Agreement.UNTOLD),
