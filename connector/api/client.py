@@ -73,6 +73,11 @@ class Client:
         self.quiet_until = float("-inf")
         self.counts: dict[Operation, Counts] = {operation: Counts() for operation in OPERATIONS}
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the service asked for a pause that is not over yet."""
+        return self.quiet_until > self._clock.monotonic()
+
     async def create_subscriber(self, body: bytes) -> Created | Refused | Ambiguous | NotSent:
         """Create one subscriber (api.md 4.2); `body` as `encode_subscriber` made it."""
         raw = await self._send(counts := self.counts["create"], build_create(body))

@@ -4,18 +4,19 @@ Which page comes next and what they prove is decided in connector.pages; what a 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Protocol
 
 import numpy as np
 
+from connector.api.ahead import MOST_AHEAD, PagesAhead
 from connector.api.client import Client
 from connector.api.retries import Retrier
 from connector.errors import RunAborted
 from connector.fields import LARGEST_ID
-from connector.pages import Certificate, IdArray, Match, Reading, build_match
+from connector.pages import DIMENSIONS, Certificate, IdArray, Match, Measures, Page, Reading, build_match
 from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused
 
 _PAGING = frozenset({"offset", "limit"})
@@ -58,54 +59,74 @@ async def read_list(
     *,
     now: Callable[[], datetime],
     on_progress: Callable[[Progress], None] | None = None,
+    ahead: int = MOST_AHEAD,
+    is_thorough: bool = True,
+    ignore_total_count: bool = False,
 ) -> Certificate:
     """Read everyone that `query` asks for into `sink` and say whether that was everyone (api.md, section 4.3).
 
     `query.limit` is the size of a page; `query.offset` must be 0 (ValueError). `now` gives aware times. Rows that do
     not match the query's filters are left out, whatever the service thinks that they mean, and counted in the
-    certificate's `filters`. A page is handed to the sink while the next is on its way. Raises ListFailed when a page
-    cannot be had; what the sink raises passes through.
+    certificate's `filters`. A page is handed to the sink while the next is on its way, and on a quiet list up to
+    `ahead` more. What `is_thorough` asks for more than pages: where the order is unstable the list is read in parts, by
+    filters that work, and the IsActive filter's counts are held against TotalCount. With `ignore_total_count` a list
+    whose TotalCount alone disagrees is complete. Raises ListFailed when a page cannot be had; what the sink raises
+    passes through.
     """
     if query.offset:
         raise ValueError("A list is read from its beginning: the query's offset must be 0.")
     filters = _list_filters(query)
     handing = _Handing(sink, build_match(filters), on_progress)
-    reading, started_at = Reading(query.limit), now()
-    upcoming = _begin(client, retrier, query, reading)
+    reading, started_at = Reading(query.limit, _choose_measures(filters, is_thorough, ignore_total_count)), now()
+    under_way = PagesAhead(client, lambda page: fetch_page(client, retrier, _ask_for(query, page)))
+    await under_way.follow(_pages_to_ask(reading, ahead), is_calm=reading.is_calm)
     try:
-        while upcoming is not None:
-            sweep, listed = upcoming.sweep, await upcoming.answer
-            kept = reading.take(_read_ids(listed), total=listed.total_count, offset=listed.offset, limit=listed.limit)
-            upcoming = _begin(client, retrier, query, reading)
+        while (page := reading.decide_next()) is not None:
+            listed = await under_way.take_next()
+            kept = reading.take(
+                _read_ids(listed),
+                total=listed.total_count,
+                offset=listed.offset,
+                limit=listed.limit,
+                is_matching=_is_matching(listed, page),
+                bases=_read_bases(listed) if reading.wants_bases else (),
+            )
+            await under_way.follow(_pages_to_ask(reading, ahead), is_calm=reading.is_calm)
             await asyncio.sleep(0)  # lets the next request leave before this page is worked on
-            handing.hand_over(sweep, listed, kept.tolist())
+            if not page.is_probe:
+                handing.hand_over(page.sweep, replace(listed, total_count=reading.total), kept.tolist())
     finally:
-        if upcoming is not None:
-            await _drop(upcoming.answer)
+        await under_way.drop_all()
     recorded = {"asked": filters, "dropped": handing.dropped} if filters else {}
     return reading.certify(started_at, now(), recorded)
 
 
-@dataclass(frozen=True, slots=True)
-class _Upcoming:
-    """A page that was asked for."""
-
-    sweep: int
-    answer: "asyncio.Task[Listed]"
-
-
-def _begin(client: Client, retrier: Retrier, query: ListQuery, reading: Reading) -> _Upcoming | None:
+def _pages_to_ask(reading: Reading, ahead: int) -> list[Page]:
     page = reading.decide_next()
-    if page is None:
-        return None
-    asked = replace(query, offset=page.offset, limit=page.limit)
-    return _Upcoming(page.sweep, asyncio.create_task(fetch_page(client, retrier, asked)))
+    return [] if page is None else [page, *reading.decide_ahead(ahead)]
 
 
-async def _drop(answer: "asyncio.Task[Listed]") -> None:
-    """End a request that nobody waits for; its own failure is no news any more."""
-    answer.cancel()
-    await asyncio.gather(answer, return_exceptions=True)
+def _ask_for(query: ListQuery, page: Page) -> ListQuery:
+    filters: dict[str, Any] = dict(page.filters)
+    return replace(query, offset=page.offset, limit=page.limit, **filters)
+
+
+def _choose_measures(filters: Mapping[str, object], is_thorough: bool, ignore_total_count: bool) -> Measures:
+    """The filters that are asked for already cannot split the list, and what they count is not TotalCount."""
+    splits_by = tuple(name for name in DIMENSIONS if is_thorough and name not in filters)
+    return Measures(splits_by, is_thorough and not filters, ignore_total_count)
+
+
+def _is_matching(listed: Listed, page: Page) -> bool:
+    """Whether every row is as the page's own filters ask."""
+    match = build_match(dict(page.filters))
+    return match is None or all(map(match, listed.subscribers))
+
+
+def _read_bases(listed: Listed) -> set[int]:
+    """The Ids of the bases that its rows are of."""
+    bases = [base.get("Id") for row in listed.subscribers if isinstance(base := row.get("Base"), dict)]
+    return {each for each in bases if type(each) is int}
 
 
 @dataclass(slots=True)

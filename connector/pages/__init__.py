@@ -1,8 +1,24 @@
 """Which page of the list to ask for next, and what the answers prove together; pure, fed with ids only."""
 
-from connector.pages.certificate import Certificate, Order, Reason, Verdict
+from connector.pages.certificate import PROOFS, Certificate, Order, Reason, TotalCount, Verdict
 from connector.pages.id_set import IdArray
 from connector.pages.matching import Match, build_match
-from connector.pages.reading import Page, Reading
+from connector.pages.page import Measures, Page
+from connector.pages.partitions import DIMENSIONS
+from connector.pages.reading import Reading
 
-__all__ = ["Certificate", "IdArray", "Match", "Order", "Page", "Reading", "Reason", "Verdict", "build_match"]
+__all__ = [
+    "DIMENSIONS",
+    "PROOFS",
+    "Certificate",
+    "IdArray",
+    "Match",
+    "Measures",
+    "Order",
+    "Page",
+    "Reading",
+    "Reason",
+    "TotalCount",
+    "Verdict",
+    "build_match",
+]

@@ -13,13 +13,14 @@ before a step back is needed."""
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One page as it came: where it was asked for, its ids, and the three echoes."""
+    """One page as it came: where it was asked for, its ids, the three echoes, and whether its rows are as asked."""
 
     asked: int
     ids: IdArray
     total: int | None
     offset: int | None
     limit: int | None
+    is_matching: bool = True
 
 
 @dataclass(frozen=True, slots=True)

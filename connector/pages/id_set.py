@@ -31,6 +31,10 @@ class IdSet:
                 held |= contained(run, ids)
         return held
 
+    def count_between(self, low: int, high: int) -> int:
+        """How many of the set are from `low` to `high`, both included."""
+        return sum(int(np.searchsorted(run, high, "right") - np.searchsorted(run, low)) for run in self._runs)
+
     def add(self, ids: IdArray) -> None:
         """Take in ids that differ from each other and from those in the set."""
         if len(ids):

@@ -1,43 +1,49 @@
-"""The reading of a list: up to five sweeps, and what they prove together (design, section 7, rules 1, 2, 4 and 5).
+"""The reading of a list: up to five sweeps, and what they prove together (design, section 7).
 
-Three things prove that everyone who was on the list throughout is in the last sweep:
+Four things prove that everyone who was on the list throughout is in the last sweep:
 
 - one answer: the whole list at one instant;
 - id order: ids never change, so in a list sorted by them nobody moves, and pages that join leave nobody out;
 - two sweeps: whoever both saw was there at the instant between them, since ids do not come back; where the two saw the
-  same ids, and TotalCount was their number, nobody else was there at that instant. That holds in any order.
+  same ids, and TotalCount was their number, nobody else was there at that instant. That holds in any order;
+- partitions: the same of two rounds through the parts of a list that has no order (connector.pages.partitions).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
+from connector.pages.activity import ActivityCount, Agreement
 from connector.pages.answer import Answer
-from connector.pages.certificate import Certificate, Order, Reason, Verdict
+from connector.pages.certificate import PROOFS, Certificate, Order, Reason, TotalCount, Verdict
 from connector.pages.id_set import NO_IDS, IdArray, IdSet, Mask, contained
+from connector.pages.page import Measures, Page
+from connector.pages.partitions import Outcome, Partitions
 from connector.pages.sweep import Ending, Sweep
 
 MOST_SWEEPS = 5
 """Design, section 7, rule 2."""
 
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page to ask for: `sweep` counts from 1, and a page of a new number begins the list anew."""
-
-    sweep: int
-    offset: int
-    limit: int
+_GENDERS = ("male", "female", "")  # api.md 2.1
+_PARTS_PER_PAGE, _PARTS_AT_LEAST = 24, 384
+"""Pages that partitions may take for each full page of the list, and at least: six times what a walk may, for a survey
+and five rounds."""
 
 
 class Reading:
     """Says which page to ask for (`decide_next`), takes the ids that came (`take`), and ends with a certificate."""
 
-    def __init__(self, limit: int = 1000) -> None:
+    def __init__(self, limit: int = 1000, measures: Measures | None = None) -> None:
         self._limit = limit
+        self._measures = measures or Measures()
+        self._bases = set[int]()
+        self._partitions: Partitions | None = None
+        self._activity: ActivityCount | None = None
+        self._proof: Reason | None = None
+        self._total_count = TotalCount.CHECKED
         self._sweep: Sweep = Sweep(limit)
         self._sweeps = 1
         self._pages = 0
@@ -52,21 +58,79 @@ class Reading:
     @property
     def distinct(self) -> int:
         """Different ids of the current sweep so far."""
-        return len(self._sweep.seen)
+        parts = self._partitions
+        return len(parts.seen if parts is not None and parts.rounds else self._sweep.seen)
+
+    @property
+    def total(self) -> int | None:
+        """The latest TotalCount of the whole list."""
+        return self._total_last
+
+    @property
+    def wants_bases(self) -> bool:
+        """Whether `take` is to be told which bases its rows are of: the list may have to be split by them."""
+        sweeps = (self._before, self._sweep)
+        return "base_id" in self._measures.splits_by and any(each is not None and each.joints_broken for each in sweeps)
 
     def decide_next(self) -> Page | None:
         """The page to ask for now, or None once the verdict is there."""
-        return None if self._reason else Page(self._sweeps, self._sweep.next_offset, self._limit)
+        if self._reason is not None:
+            return None
+        if self._activity is not None:
+            asked = self._activity.asks_for
+            filters = () if asked is None else (("is_active", asked),)
+            return Page(self._sweeps, 0, 1, filters, is_probe=True)
+        if self._partitions is not None:
+            ask = self._partitions.ask
+            is_probe = ask.round == 0 or not ask.filters
+            return Page(self._sweeps + ask.round, ask.offset, ask.limit, ask.filters, is_probe)
+        return Page(self._sweeps, self._sweep.next_offset, self._limit)
 
-    def take(self, ids: IdArray, *, total: int | None, offset: int | None, limit: int | None) -> Mask:
-        """Take in the page asked for, with the echoes TotalCount, Offset and Limit of api.md 4.3.
+    @property
+    def is_calm(self) -> bool:
+        """Whether an answer still counts that was asked for before the last one came; if not, it is to be asked for
+        anew."""
+        return self._sweep.is_calm
+
+    def decide_ahead(self, most: int) -> list[Page]:
+        """Up to `most` pages after the next one that may be asked for at once: expected, should all go on as it has.
+
+        They are to be taken in this order, each as far as `decide_next` then says the same.
+        """
+        if self._reason is not None or self._activity is not None or self._partitions is not None:
+            return []
+        return [Page(self._sweeps, offset, self._limit) for offset in self._sweep.expect(most)]
+
+    def take(
+        self,
+        ids: IdArray,
+        *,
+        total: int | None,
+        offset: int | None,
+        limit: int | None,
+        is_matching: bool = True,
+        bases: Collection[int] = (),
+    ) -> Mask:
+        """Take in the page asked for, with the echoes TotalCount, Offset and Limit of api.md 4.3; whether its rows
+        match the page's filters; and where `wants_bases`, the bases of its rows.
 
         Says of each id whether its row is to be kept: each id of a sweep once.
         """
+        page = self.decide_next()
+        if page is None:
+            raise ValueError("The reading has ended: it takes no page.")
+        self._bases.update(bases)
+        if not page.filters:
+            self._total_first = total if not self._pages else self._total_first
+            self._total_last = total
+        answer = Answer(page.offset, ids, total, offset, limit, is_matching)
+        if self._activity is not None:
+            self._take_count(self._activity, answer)
+            return np.zeros(len(ids), dtype=np.bool_)
         self._pages += 1
-        self._total_first = total if self._pages == 1 else self._total_first
-        self._total_last = total
-        kept = self._sweep.take(Answer(self._sweep.next_offset, ids, total, offset, limit))
+        if self._partitions is not None:
+            return self._take_part(self._partitions, answer)
+        kept = self._sweep.take(answer)
         if self._sweep.ending is not None:
             self._end_sweep()
         return kept
@@ -77,10 +141,9 @@ class Reading:
         """The certificate of an ended reading; times are aware, `filters` is recorded as given."""
         if self._reason is None:
             raise ValueError("The reading has not ended: ask for the next page.")
-        proofs = (Reason.ONE_ANSWER, Reason.ID_ORDER, Reason.TWO_SWEEPS)
         appeared, vanished = self._changes()
         return Certificate(
-            verdict=Verdict.COMPLETE if self._reason in proofs else Verdict.INCOMPLETE,
+            verdict=Verdict.COMPLETE if self._reason in PROOFS else Verdict.INCOMPLETE,
             reason=self._reason,
             order=_order_of(self._sweep),
             sweeps=self._sweeps,
@@ -93,6 +156,9 @@ class Reading:
             filters=dict(filters or {}),
             started_at=started_at,
             finished_at=finished_at,
+            total_active=self._activity.active if self._activity is not None else None,
+            total_inactive=self._activity.inactive if self._activity is not None else None,
+            total_count=self._total_count,
         )
 
     def _end_sweep(self) -> None:
@@ -100,8 +166,9 @@ class Reading:
         is_at_end = sweep.ending is Ending.AT_END
         if is_at_end and self._before is not None:
             self._note_newcomers(ids)
-        self._reason = self._judge(sweep, ids)
-        if self._reason is not None:
+        reason = self._judge(sweep, ids)
+        if reason is not None:
+            self._settle(reason)
             return
         if is_at_end:  # one that was broken off says nothing of who was there
             self._note_gone(ids)
@@ -116,12 +183,12 @@ class Reading:
         if sweep.is_one_answer:
             return Reason.ONE_ANSWER
         if sweep.is_in_id_order:
-            return Reason.ID_ORDER if sweep.is_count_right else Reason.TOTAL_COUNT
+            return Reason.ID_ORDER if sweep.is_count_right else self._decide_off_count(Reason.ID_ORDER)
         if before is not None and sweep.is_whole and before.is_whole and np.array_equal(ids, self._before_ids):
             if sweep.totals.are_all(len(ids)) and before.totals.are_all(len(ids)):
                 return Reason.TWO_SWEEPS
             if sweep.totals.are_constant and before.totals.are_constant:
-                return Reason.TOTAL_COUNT
+                return self._decide_off_count(Reason.TWO_SWEEPS)
         if sweep.ending is Ending.STUCK:
             return _reason_stuck(sweep, len(ids))
         is_hopeless = before is not None and before.is_shuffled and sweep.is_shuffled
@@ -131,6 +198,58 @@ class Reading:
             return Reason.UNSTABLE_ORDER
         has_other_count = sweep.totals.are_constant and not sweep.totals.are_all(len(ids))
         return Reason.TOTAL_COUNT if has_other_count else Reason.CHANGING
+
+    def _decide_off_count(self, proof: Reason) -> Reason:
+        """What comes of a proof against which TotalCount alone stands."""
+        if not self._measures.ignores_total_count:
+            return Reason.TOTAL_COUNT
+        self._total_count = TotalCount.IGNORED
+        return proof
+
+    def _settle(self, reason: Reason) -> None:
+        """End with this reason, unless there is something left to do about it."""
+        if reason is Reason.UNSTABLE_ORDER and self._measures.splits_by and self._partitions is None:
+            known: dict[str, Sequence[object]] = {
+                "is_active": (True, False),
+                "base_id": sorted(self._bases),
+                "gender": _GENDERS,
+            }
+            allowed = _PARTS_AT_LEAST + _PARTS_PER_PAGE * (self._sweep.totals.largest or 0) // self._limit
+            values = {name: known[name] for name in self._measures.splits_by}
+            self._partitions = Partitions(self._limit, values, allowed)
+        elif reason in PROOFS and self._measures.counts_activity:
+            self._proof, self._activity = reason, ActivityCount(*self._bound_counts())
+        else:
+            self._reason = reason
+
+    def _take_part(self, partitions: Partitions, answer: Answer) -> Mask:
+        kept = partitions.take(answer)
+        if partitions.outcome is not None:
+            self._sweeps += partitions.rounds
+            ends = {
+                Outcome.PROVED: Reason.PARTITIONS,
+                Outcome.CHANGING: Reason.CHANGING,
+                Outcome.NOT_SPLIT: Reason.UNSTABLE_ORDER,
+            }
+            self._settle(ends[partitions.outcome])
+        return kept
+
+    def _take_count(self, activity: ActivityCount, answer: Answer) -> None:
+        activity.take(answer)
+        if activity.agreement is Agreement.DISAGREES and self._proof is not None:
+            self._reason = self._decide_off_count(self._proof)
+        elif activity.agreement is not None:
+            self._reason = self._proof
+
+    def _bound_counts(self) -> tuple[float, float]:
+        """What rule 4 allows the counts of all parts to come to: [smallest - vanished, largest + appeared]."""
+        if self._partitions is not None:
+            return self._partitions.total, self._partitions.total
+        totals = self._sweep.totals
+        if not self._sweep.changes.is_exact or totals.smallest is None or totals.largest is None:
+            return 0, math.inf
+        appeared, vanished = self._changes()
+        return totals.smallest - vanished, totals.largest + appeared
 
     def _note_newcomers(self, ids: IdArray) -> None:
         new = ids[~contained(self._before_ids, ids) & ~self._gone.holds(ids)]
@@ -145,6 +264,8 @@ class Reading:
 
     def _changes(self) -> tuple[int, int]:
         """(appeared, vanished), at least: told by the last sweep's ranks, or by comparing the sweeps."""
+        if self._partitions is not None:
+            return self._partitions.appeared, self._partitions.vanished
         sweep, ids = self._sweep, self._sweep.seen.to_array()
         if sweep.ending is not Ending.AT_END:
             return 0, 0

@@ -4,6 +4,7 @@ What the list may look like is not known; each page must join the one before it,
 Only ids come in: who they are is not its business.
 """
 
+from dataclasses import replace
 from enum import Enum
 
 import numpy as np
@@ -18,6 +19,10 @@ CONVINCING = 16
 
 _TAIL = 2 * CONVINCING
 """Rows that the list's last page is planned to have, so that as many as half may vanish meanwhile."""
+
+_CALM_AGAIN = 8
+"""After a change so many joints must show none before pages are asked for ahead again: each change may cost the pages
+that were under way, so that a list that changes all the time is read one page at a time."""
 
 _RECOUNTS = 2
 """How often the end is read again while TotalCount disagrees: it may be counted a moment apart from the rows."""
@@ -71,6 +76,7 @@ class Sweep:
         self._widest = 0  # rows of the largest page that joined
         self._is_idle = False
         self._recounts = 0
+        self._calm = 0  # joints in a row that show no change; below 0: so many are to come first
         self._accepted = 0
         self._step = 1
         self._rows_at_end = 0
@@ -107,6 +113,27 @@ class Sweep:
     def is_shuffled(self) -> bool:
         """Whether most joints broke: the order changes from one request to the next."""
         return self.joints_broken > self.joints_matched
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing spoke of a change lately: only then an answer counts that was asked for before the last one.
+
+        Pages that were answered in another order than their own still join by the ids that they share. But ranks and
+        TotalCounts tell of changes only where time goes with the walk, so once they do, it goes on one at a time.
+        """
+        return self._calm > 0
+
+    def expect(self, most: int) -> list[int]:
+        """Offsets of the pages after the next one, should all go on as it has: never past TotalCount, none before the
+        first joints have matched, nor after one that broke."""
+        last, offsets = self._last, list[int]()
+        if last is None or last.total is None or self._phase is not _Phase.READING or self.joints_broken:
+            return offsets
+        page = replace(last, offset=self.next_offset)
+        while len(offsets) < min(most, self._calm - 1) and page.end < last.total:
+            page = replace(page, offset=self._offset_after(page))
+            offsets.append(page.offset)
+        return offsets
 
     def take(self, answer: Answer) -> Mask:
         """Take in the answer at `next_offset`; says of each id whether it is the first time in this sweep, and to be
@@ -149,12 +176,14 @@ class Sweep:
         return fresh
 
     def _note_joint(self, joint: Joint, total_before: int | None, total: int | None) -> None:
+        is_unchanged = joint == Joint(Bond.MATCHED) and total_before == total
+        self._calm = self._calm + 1 if is_unchanged else -_CALM_AGAIN
         if joint.bond is Bond.MATCHED:
             self.joints_matched += 1
             if self._phase is not _Phase.HEAD:
                 self.changes.note_joint(joint, total_before, total)
                 self._came_before += max(0, joint.shift - joint.appeared_before)
-                self._is_head_known &= joint.shift == 0 and total_before == total  # inserts may hide behind deletions
+                self._is_head_known = False  # even where all looks quiet: who came in may hide behind who went
         elif joint.bond is Bond.BEHIND:
             self.changes.is_exact = False
             self._is_head_known = False
@@ -191,7 +220,10 @@ class Sweep:
         if was_there.any():
             # Fewer at the head than came in behind: some row moved to where it was not looked for, so ids are no order.
             is_accounted_for = len(self._inserted) >= self._came_before
-            self._is_head_known = bool(self.direction) and not self.joints_broken and is_accounted_for
+            # In id order whoever was read and lies between two of this page is on it, unless they have vanished.
+            between = self.seen.count_between(int(page.ids.min()), int(page.ids.max()))
+            is_in_place = 2 * int(np.count_nonzero(was_there)) > between
+            self._is_head_known = bool(self.direction) and not self.joints_broken and is_accounted_for and is_in_place
             self.changes.appeared = max(self.changes.appeared, len(self._inserted))
             self.ending = self.ending or Ending.AT_END
         self.next_offset = self._offset_after(page)
@@ -225,6 +257,7 @@ class Sweep:
         """Nothing joins at `asked`, since people vanished before it; or the list does not end where it seemed to. Look
         twice as far back, and at enough rows to be evidence of their order."""
         self._ends_missed += self._phase is _Phase.PAST_END
+        self._calm = -_CALM_AGAIN
         self._phase = self._phase if self._phase is _Phase.HEAD else _Phase.READING
         enough = max(count_overlap(len(last.ids)), min(_TAIL, self._limit // 2))
         self.next_offset = max(0, last.end - max(2 * (last.end - asked), enough))
@@ -247,13 +280,14 @@ class Sweep:
             self._finish()
 
     def _finish(self) -> None:
-        """The end was reached. If the list changed behind the walk, see that no old rows moved to its head unread."""
+        """The end was reached. Before id order is taken for proof, see that no old rows moved to the head unread."""
         if self._phase is _Phase.HEAD:
             self.ending = Ending.AT_END
             return
         self._end = self._last
         self._rows_at_end = len(self.seen)
-        if self._is_head_known or not self.direction or self.joints_broken:
+        could_be_in_id_order = self.direction and self.is_convincing and not (self.joints_broken or self.has_repeats)
+        if self._is_head_known or not could_be_in_id_order:
             self.ending = Ending.AT_END
             return
         self._phase, self._last, self.next_offset = _Phase.HEAD, None, 0

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 
-from connector.pages import Certificate, Reading
+from connector.pages import DIMENSIONS, Certificate, Measures, Page, Reading
 from tests.pages.times import FINISHED, STARTED
 
 ORDERS = (
@@ -26,12 +26,20 @@ ORDERS = (
 STABLE = ("id", "id_desc", "email")
 
 
+Reply = tuple[list[int], int | None, int | None, int | None]
+"""Ids, TotalCount, Offset and Limit."""
+
+THOROUGH = Measures(DIMENSIONS, counts_activity=True)
+
+
 @dataclass(slots=True)
 class SimulatedList:
     """`order` names how the list is sorted (see `_sorted`); `inserts`, `deletes` and `touches` are chances per request.
 
-    `late` is the share of inserts whose id lies among the existing ones. `total` is honest, or a cap, a wrong number or
-    none; `paging` is honest, aligned (offset cut to a multiple of limit), stuck (offset ignored), clamped (offset at
+    `where` they happen: anywhere (inserts then at the end), or by id at the head, in the middle or at the end; `late`
+    is the share of inserts whose id lies among the existing ones. `total` is honest, or a cap, a wrong number or
+    none; `filters` work, are ignored, or lose some of one value (lossy, lossy by activity), and who is touched changes
+    sides; `paging` is honest, aligned (offset cut to a multiple of limit), stuck (offset ignored), clamped (offset at
     most 3 limits) or silent (at most half the limit, and the echo does not say so).
     """
 
@@ -44,11 +52,14 @@ class SimulatedList:
     touches: float = 0.0
     burst: int = 1
     late: float = 0.0
+    where: str = "anywhere"
     total: str = "honest"
     paging: str = "honest"
     echoes: bool = True
+    filters: str = "work"
     ids: list[int] = field(default_factory=list)
     email: dict[int, float] = field(default_factory=dict)
+    people: dict[int, dict[str, object]] = field(default_factory=dict)
     touched: dict[int, int] = field(default_factory=dict)
     raised: set[int] = field(default_factory=set)
     requests: int = 0
@@ -62,19 +73,21 @@ class SimulatedList:
         self.throughout = set(self.ids)
         self.ever = set(self.ids)
 
-    def answer(self, offset: int, limit: int) -> tuple[list[int], int | None, int | None, int | None]:
+    def answer(self, page: Page) -> Reply:
         """The ids of a page and its three echoes; then the list changes."""
+        offset, limit = page.offset, page.limit
         if self.requests:
             self._change()
         self.requests += 1
         shown = min(limit, self.limit)
         place = self._place(offset, shown)
-        rows = self._sorted()[place : place + (shown // 2 or 1 if self.paging == "silent" else shown)]
+        found = self._sorted([each for each in self.ids if self._finds(each, page)] if page.filters else self.ids)
+        rows = found[place : place + (shown // 2 or 1 if self.paging == "silent" else shown)]
         if self.order == "page_sorted":
             rows = sorted(rows)
         if not self.echoes:
-            return rows, self._total(), None, None
-        return rows, self._total(), place if self.paging == "clamped" else offset, shown
+            return rows, self._total(len(found)), None, None
+        return rows, self._total(len(found)), place if self.paging == "clamped" else offset, shown
 
     def _place(self, offset: int, limit: int) -> int:
         if self.paging == "aligned":
@@ -83,8 +96,22 @@ class SimulatedList:
             return min(offset, 3 * limit)
         return 0 if self.paging == "stuck" else offset
 
-    def _total(self) -> int | None:
-        count = len(self.ids)
+    def is_as_asked(self, each: int, page: Page) -> bool:
+        """Whether somebody is what the page's filters ask for."""
+        person = self.people[each]
+        return all(person[name] == value for name, value in page.filters)
+
+    def _finds(self, each: int, page: Page) -> bool:
+        if self.filters == "ignored":
+            return True
+        if not self.is_as_asked(each, page):
+            return False
+        if self.filters == "work" or each % 7:
+            return True
+        lossy = (False,) if self.filters == "lossy by activity" else (False, "")
+        return all(value not in lossy for name, value in page.filters if name != "base_id")
+
+    def _total(self, count: int) -> int | None:
         return {
             "honest": count,
             "cap": min(count, 2 * self.limit),
@@ -94,7 +121,7 @@ class SimulatedList:
             "none": None,
         }[self.total]
 
-    def _sorted(self) -> list[int]:
+    def _sorted(self, ids: list[int]) -> list[int]:
         order = self.order
         if order == "sometimes":
             order = self.random.choice(("id", "id", "id", "shuffled"))
@@ -102,35 +129,49 @@ class SimulatedList:
             order = self.random.choice(("id", "email"))
         match order:
             case "id":
-                return sorted(self.ids)
+                return sorted(ids)
             case "id_desc":
-                return sorted(self.ids, reverse=True)
+                return sorted(ids, reverse=True)
             case "email" | "page_sorted":
-                return sorted(self.ids, key=self.email.__getitem__)
+                return sorted(ids, key=self.email.__getitem__)
             case "grouped":  # as by activity: who is touched moves to the first group, wherever the walk may be
-                return sorted(self.ids, key=lambda each: (each not in self.raised, each))
+                return sorted(ids, key=lambda each: (each not in self.raised, each))
             case "touched":
-                return sorted(self.ids, key=lambda each: (self.touched[each], each))
+                return sorted(ids, key=lambda each: (self.touched[each], each))
             case "touched_desc":
-                return sorted(self.ids, key=lambda each: (-self.touched[each], -each))
+                return sorted(ids, key=lambda each: (-self.touched[each], -each))
             case "ties":  # by a coarse key, and within it as it pleases
-                return sorted(self.ids, key=lambda each: (each // 70, self.random.random()))
+                return sorted(ids, key=lambda each: (each // 70, self.random.random()))
             case _:
-                return self.random.sample(self.ids, len(self.ids))
+                return self.random.sample(ids, len(ids))
 
     def _change(self) -> None:
         for _ in range(self.burst):
             if self.random.random() < self.inserts:
                 is_late = self.random.random() < self.late
-                self._insert(self.random.randrange(10 * self.count + 10) if is_late else 11 + max(self.ids, default=0))
+                self._insert(self.random.randrange(10 * self.count + 10) if is_late else self._choose_new())
             if self.ids and self.random.random() < self.deletes:
-                gone = self.ids.pop(self.random.randrange(len(self.ids)))
+                gone = self._choose_old()
+                self.ids.remove(gone)
                 self.throughout.discard(gone)
             if self.ids and self.random.random() < self.touches:
                 self._clock += 1
                 touched = self.random.choice(self.ids)
                 self.touched[touched] = self._clock
                 self.raised.add(touched)
+                self.people[touched]["is_active"] = not self.people[touched]["is_active"]
+
+    def _choose_new(self) -> int:
+        if self.where == "head":
+            return min(self.ids, default=0) - 1
+        if self.where == "middle":
+            return 1 + sorted(self.ids)[len(self.ids) // 2] if self.ids else 1
+        return 11 + max(self.ids, default=0)
+
+    def _choose_old(self) -> int:
+        if self.where == "anywhere":
+            return self.random.choice(self.ids)
+        return sorted(self.ids)[{"head": 0, "middle": len(self.ids) // 2, "end": -1}[self.where]]
 
     def _insert(self, new: int) -> None:
         if new in self.ever:
@@ -138,16 +179,22 @@ class SimulatedList:
         self.ids.append(new)
         self.ever.add(new)
         self.email[new] = self.random.random()
+        self.people[new] = {
+            "is_active": self.random.random() < 0.5,
+            "base_id": self.random.randrange(5),
+            "gender": self.random.choice(("male", "female", "")),
+        }
         self._clock += 1
         self.touched[new] = self._clock if self.requests else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The certificate, and the rows kept of each sweep in the order in which they came."""
+    """The certificate, the rows kept of each sweep in the order in which they came, and the most pages under way."""
 
     certificate: Certificate
     sweeps: dict[int, list[int]]
+    most_under_way: int = 1
 
     @property
     def rows(self) -> list[int]:
@@ -160,12 +207,52 @@ class Result:
         return self.certificate.is_complete and (is_wrong or self.certificate.distinct != len(rows))
 
 
-def read(simulated: SimulatedList, limit: int = 1000) -> Result:
-    """Read the whole simulated list."""
-    reading, sweeps = Reading(limit), dict[int, list[int]]()
+@dataclass(slots=True)
+class UnderWay:
+    """Pages that were asked for and not taken yet: the service answers them in any order, and changes in between."""
+
+    simulated: SimulatedList
+    pages: list[Page] = field(default_factory=list)
+    replies: dict[int, Reply] = field(default_factory=dict)
+
+    def follow(self, wanted: list[Page], *, is_calm: bool) -> None:
+        """Drop what is not wanted any more, answered or not, and ask for what is wanted and was not yet."""
+        same = 0
+        while is_calm and same < min(len(self.pages), len(wanted)) and self.pages[same] == wanted[same]:
+            same += 1
+        self.replies = {place: reply for place, reply in self.replies.items() if place < same}
+        self.pages = [*self.pages[:same], *wanted[same:]]
+
+    def take_first(self) -> Reply:
+        """The answer to the first page; others may be answered before it, at earlier states of the list."""
+        while 0 not in self.replies:
+            place = self.simulated.random.choice([each for each in range(len(self.pages)) if each not in self.replies])
+            page = self.pages[place]
+            self.replies[place] = self.simulated.answer(page)
+        reply = self.replies.pop(0)
+        self.pages.pop(0)
+        self.replies = {place - 1: each for place, each in self.replies.items()}
+        return reply
+
+
+def read(simulated: SimulatedList, limit: int = 1000, *, ahead: int = 0, measures: Measures | None = None) -> Result:
+    """Read the whole simulated list, with up to `ahead` pages asked for beyond the next one."""
+    reading, sweeps, under_way, most = Reading(limit, measures), dict[int, list[int]](), UnderWay(simulated), 1
     while (page := reading.decide_next()) is not None:
         assert simulated.requests < 20_000, "the reading does not end"
-        ids, total, offset, shown = simulated.answer(page.offset, page.limit)
-        kept = reading.take(np.array(ids, dtype=np.int64), total=total, offset=offset, limit=shown)
-        sweeps.setdefault(page.sweep, []).extend(each for each, keep in zip(ids, kept, strict=True) if keep)
-    return Result(reading.certify(STARTED, FINISHED), sweeps)
+        under_way.follow([page, *reading.decide_ahead(ahead)], is_calm=reading.is_calm)
+        most = max(most, len(under_way.pages))
+        ids, total, offset, shown = under_way.take_first()
+        kept = reading.take(
+            np.array(ids, dtype=np.int64),
+            total=total,
+            offset=offset,
+            limit=shown,
+            is_matching=not page.filters or all(simulated.is_as_asked(each, page) for each in ids),
+            bases={int(str(simulated.people[each]["base_id"])) for each in ids} if reading.wants_bases else (),
+        )
+        if page.is_probe:
+            assert not kept.any(), "a probe's rows are not for the output"
+        else:
+            sweeps.setdefault(page.sweep, []).extend(each for each, keep in zip(ids, kept, strict=True) if keep)
+    return Result(reading.certify(STARTED, FINISHED), sweeps, most)

@@ -26,6 +26,7 @@ def build_small_world(seed: int) -> SimulatedList:
             total=random.choice(("honest",) * 5 + ("cap", "page_cap", "wrong", "apart", "none")),
             paging=random.choice(("honest",) * 5 + ("aligned", "stuck", "clamped", "silent")),
             echoes=random.random() < 0.8,
+            filters=random.choice(("work", "work", "ignored", "lossy")),
         )
     )
 
@@ -55,5 +56,25 @@ def build_large_world(seed: int) -> SimulatedList:
             total=random.choice(("honest",) * 6 + ("cap", "page_cap", "wrong", "apart", "none")),
             paging=random.choice(("honest",) * 9 + ("silent",)),
             echoes=random.random() < 0.8,
+            filters=random.choice(("work", "work", "ignored", "lossy")),
         )
+    )
+
+
+def build_long_world(seed: int) -> SimulatedList:
+    """An honest list of many pages, so that some are asked for ahead: in any order, with churn at any of its places."""
+    random = Random(seed)
+    churn = random.choice((0, 0.01, 0.03, 0.1, 0.3, 1.0))
+    return SimulatedList(
+        random,
+        random.choice((500, 900, 1500)),
+        random.choice((*ORDERS, "grouped")),
+        limit := random.choice((20, 40, 60)),
+        inserts=churn * random.choice((0, 0.5, 1)),
+        deletes=churn * random.choice((0, 0.5, 1)),
+        touches=churn * random.choice((0, 0, 0.5, 1)),
+        burst=random.choice((1, 1, 3, limit // 12)),
+        late=random.choice((0, 0, 0.5)),
+        where=random.choice(("anywhere", "head", "middle", "end")),
+        filters=random.choice(("work", "work", "ignored", "lossy")),
     )

@@ -140,7 +140,9 @@ def _count_pages(listed: Listed) -> int:
 async def _read_pages(session: Session, query: ListQuery) -> Shown:
     """All pages, certified as any reading is (design, section 7)."""
     rows = _Rows()
-    certificate = await read_list(session.client, session.retrier, query, rows, now=session.clock.now)
+    certificate = await read_list(
+        session.client, session.retrier, query, rows, now=session.clock.now, ahead=0, is_thorough=False
+    )
     return Shown(rows.taken, certificate.is_complete)
 
 

@@ -162,7 +162,9 @@ async def _sweep(session: Session, sink: PageSink, watched: frozenset[int]) -> t
     lookout = session.lookout
     witnesses = frozenset(each.subscriber_id for each in session.witnesses)
     watching = _Watching(sink, lookout, watched | witnesses, Survey(session.clock.monotonic()))
-    reading = read_list(session.client, session.retrier, ListQuery(), watching, now=session.clock.now)
+    reading = read_list(
+        session.client, session.retrier, ListQuery(), watching, now=session.clock.now, ahead=0, is_thorough=False
+    )
     certificate = await session.until_stopped(reading)
     seen = frozenset(watching.seen)
     lookout.swept, lookout.is_list_unreadable = seen & witnesses, not certificate.is_complete

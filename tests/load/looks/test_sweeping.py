@@ -76,13 +76,13 @@ def test_a_witness_on_a_later_page_counts_once_the_sweep_before_had_shown_it(tmp
 
 
 def test_nobody_is_absent_by_a_witness_who_began_to_show_in_the_middle_of_the_sweep(tmp_path: Path) -> None:
-    """The service begins to show both once the page of the first has been read; as many vanish, one of them there, so
-    that neither ranks nor TotalCount tell of it."""
-    fake = FakeList([each for each in crowd(3000) if each["Id"] != 700])
+    """The service begins to show both once the page of the first has been read, the second one, which is not looked at
+    again; as many vanish, one of them before it, so that neither ranks nor TotalCount tell of it."""
+    fake = FakeList([each for each in crowd(3000) if each["Id"] != 1200])
 
     def show_late(query: ListQuery) -> None:
         if query.offset > 1500 and fake.people[3]["Id"] == 4:
-            fake.add(700, "lost@x.org")
+            fake.add(1200, "lost@x.org")
             fake.add(5000, "w@x.org")
             fake.people = sorted((p for p in fake.people if p["Id"] not in (4, 2950)), key=lambda each: int(each["Id"]))
 

@@ -1,0 +1,36 @@
+"""A list of any length that nobody changes: what its reading costs in requests, those for dropped pages included."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from connector.pages import Certificate, IdArray, Page, Reading
+from tests.pages.simulated import THOROUGH
+from tests.pages.times import FINISHED, STARTED
+
+
+@dataclass(slots=True)
+class QuietList:
+    """`count` ids from 0, in id order, the reverse (id_desc) or an order of their own (email); a third are active."""
+
+    count: int
+    order: str = "id"
+
+    def read(self, *, ahead: int) -> tuple[Certificate, int]:
+        """Read it honestly with full pages of 1000; returns the certificate and the number of requests."""
+        rows, reading, asked, requests = self._arrange(), Reading(1000, THOROUGH), list[Page](), 0
+        while (page := reading.decide_next()) is not None:
+            wanted = [page, *reading.decide_ahead(ahead)]
+            kept = [each for each, want in zip(asked, wanted, strict=False) if each == want] if reading.is_calm else []
+            requests += len(wanted) - len(kept)
+            asked = wanted[1:]
+            found = rows[(rows % 3 == 0) == dict(page.filters)["is_active"]] if page.filters else rows
+            ids = found[page.offset : page.offset + page.limit]
+            reading.take(ids, total=len(found), offset=page.offset, limit=page.limit)
+        return reading.certify(STARTED, FINISHED), requests
+
+    def _arrange(self) -> IdArray:
+        rows = np.arange(self.count, dtype=np.int64)
+        if self.order == "email":
+            np.random.default_rng(1).shuffle(rows)
+        return rows[::-1] if self.order == "id_desc" else rows
