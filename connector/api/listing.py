@@ -4,19 +4,21 @@ Which page comes next and what they prove is decided in connector.pages; what a 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Generic, Protocol
 
 import numpy as np
+from typing_extensions import TypeVar
 
-from connector.api.client import Client
+from connector.api.client import Client, ParseListed
 from connector.api.retries import Retrier
+from connector.api.rows import WIRE, Form
 from connector.errors import RunAborted
-from connector.fields import LARGEST_ID
-from connector.pages import Certificate, IdArray, Match, Reading, build_match
-from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused
+from connector.pages import Certificate, IdArray, Mask, Match, Reading, build_match
+from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused, Rows, WireRows, parse_listed
 
 _PAGING = frozenset({"offset", "limit"})
 _UNAUTHORISED = frozenset({401, 403})
@@ -40,45 +42,52 @@ class Progress:
     total: int | None
 
 
-class PageSink(Protocol):
+RowsTaken = TypeVar("RowsTaken", contravariant=True, default=WireRows)
+
+
+class PageSink(Protocol[RowsTaken]):
     """Takes the rows of a reading. Only the rows of the last sweep count: another sweep begins anew."""
 
     def start_sweep(self, number: int) -> None:
         """Forget what was taken: sweep `number` (1 = first) begins."""
 
-    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Keep these subscribers, as the service wrote them; each comes once in a sweep."""
+    def take(self, rows: RowsTaken, /) -> None:
+        """Keep these subscribers, in the form that the reading was asked for; each comes once in a sweep."""
 
 
 async def read_list(
     client: Client,
     retrier: Retrier,
     query: ListQuery,
-    sink: PageSink,
+    sink: PageSink[Rows],
     *,
+    form: Form[Rows] = WIRE,  # type: ignore[assignment] # no other default is known for a form
     now: Callable[[], datetime],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Certificate:
     """Read everyone that `query` asks for into `sink` and say whether that was everyone (api.md, section 4.3).
 
-    `query.limit` is the size of a page; `query.offset` must be 0 (ValueError). `now` gives aware times. Rows that do
-    not match the query's filters are left out, whatever the service thinks that they mean, and counted in the
-    certificate's `filters`. A page is handed to the sink while the next is on its way. Raises ListFailed when a page
-    cannot be had; what the sink raises passes through.
+    `form` is that of the rows which the sink takes: wire objects, if nothing else is said. `query.limit` is the size of
+    a page; `query.offset` must be 0 (ValueError). `now` gives aware times. Rows that do not match the query's filters
+    are left out, whatever the service thinks that they mean, and counted in the certificate's `filters`. A page is
+    handed to the sink while the next is on its way. Raises ListFailed when a page cannot be had; what the sink raises
+    passes through.
     """
     if query.offset:
         raise ValueError("A list is read from its beginning: the query's offset must be 0.")
     filters = _list_filters(query)
-    handing = _Handing(sink, build_match(filters), on_progress)
+    handing = _Handing(sink, form, build_match(filters), on_progress)
     reading, started_at = Reading(query.limit), now()
-    upcoming = _begin(client, retrier, query, reading)
+    fetch = partial(fetch_page, client, retrier, parse=form.parse)
+    upcoming = _begin(fetch, query, reading)
     try:
         while upcoming is not None:
             sweep, listed = upcoming.sweep, await upcoming.answer
-            kept = reading.take(_read_ids(listed), total=listed.total_count, offset=listed.offset, limit=listed.limit)
-            upcoming = _begin(client, retrier, query, reading)
+            ids = _read_ids(form, listed)
+            kept = reading.take(ids, total=listed.total_count, offset=listed.offset, limit=listed.limit)
+            upcoming = _begin(fetch, query, reading)
             await asyncio.sleep(0)  # lets the next request leave before this page is worked on
-            handing.hand_over(sweep, listed, kept.tolist())
+            handing.hand_over(sweep, listed, kept)
     finally:
         if upcoming is not None:
             await _drop(upcoming.answer)
@@ -87,59 +96,65 @@ async def read_list(
 
 
 @dataclass(frozen=True, slots=True)
-class _Upcoming:
+class _Upcoming(Generic[Rows]):
     """A page that was asked for."""
 
     sweep: int
-    answer: "asyncio.Task[Listed]"
+    answer: "asyncio.Task[Listed[Rows]]"
 
 
-def _begin(client: Client, retrier: Retrier, query: ListQuery, reading: Reading) -> _Upcoming | None:
+def _begin(
+    fetch: Callable[[ListQuery], Coroutine[Any, Any, Listed[Rows]]], query: ListQuery, reading: Reading
+) -> _Upcoming[Rows] | None:
     page = reading.decide_next()
     if page is None:
         return None
     asked = replace(query, offset=page.offset, limit=page.limit)
-    return _Upcoming(page.sweep, asyncio.create_task(fetch_page(client, retrier, asked)))
+    return _Upcoming(page.sweep, asyncio.create_task(fetch(asked)))
 
 
-async def _drop(answer: "asyncio.Task[Listed]") -> None:
+async def _drop(answer: "asyncio.Task[Listed[Rows]]") -> None:
     """End a request that nobody waits for; its own failure is no news any more."""
     answer.cancel()
     await asyncio.gather(answer, return_exceptions=True)
 
 
 @dataclass(slots=True)
-class _Handing:
+class _Handing(Generic[Rows]):
     """Hands rows to the sink: each sweep announced before its rows, and none that was not asked for."""
 
-    sink: PageSink
+    sink: PageSink[Rows]
+    form: Form[Rows]
     match: Match | None
     on_progress: Callable[[Progress], None] | None
     sweep: int = 0
     rows: int = 0
     dropped: int = 0
 
-    def hand_over(self, sweep: int, listed: Listed, kept: Sequence[bool]) -> None:
+    def hand_over(self, sweep: int, listed: Listed[Rows], kept: Mask) -> None:
         if sweep != self.sweep:
             self.sweep, self.rows, self.dropped = sweep, 0, 0
             self.sink.start_sweep(sweep)
-        rows = listed.subscribers
-        if not all(kept):
-            rows = [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
         if self.match is not None:
-            matching = [row for row in rows if self.match(row)]
-            self.dropped += len(rows) - len(matching)
-            rows = matching
-        if rows:
-            self.sink.take(rows)
-        self.rows += len(rows)
+            matching = kept & self.match(partial(self.form.read_values, listed.subscribers))
+            self.dropped += int(np.count_nonzero(kept) - np.count_nonzero(matching))
+            kept = matching
+        if kept.any():
+            self.sink.take(listed.subscribers if kept.all() else self.form.keep(listed.subscribers, kept))
+        self.rows += int(np.count_nonzero(kept))
         if self.on_progress is not None:
             self.on_progress(Progress(sweep, self.rows, listed.total_count))
 
 
-async def fetch_page(client: Client, retrier: Retrier, query: ListQuery) -> Listed:
+async def fetch_page(
+    client: Client,
+    retrier: Retrier,
+    query: ListQuery,
+    *,
+    parse: ParseListed[Rows] = parse_listed,  # type: ignore[assignment] # as the client's
+) -> Listed[Rows]:
     """One page of the list (api.md, section 4.3), tried again where that may help; raises ListFailed."""
-    answer = await retrier.read(client, query)
+    answer = await retrier.read(client, query, parse)
     if isinstance(answer, Listed):
         return answer
     raise _explain(answer)
@@ -167,9 +182,9 @@ def _list_filters(query: ListQuery) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _read_ids(listed: Listed) -> IdArray:
+def _read_ids(form: Form[Rows], listed: Listed[Rows]) -> IdArray:
     """The subscribers' ids; without them no page can be told from another."""
-    ids = [row.get("Id") for row in listed.subscribers]
-    if not all(type(each) is int and abs(each) <= LARGEST_ID for each in ids):
+    ids = form.read_ids(listed.subscribers)
+    if ids is None:
         raise ListFailed("The service listed a subscriber without a whole number as its Id: the list cannot be read.")
-    return np.array(ids, dtype=np.int64)
+    return ids

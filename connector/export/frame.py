@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -16,7 +16,8 @@ from connector.api.retries import Retrier
 from connector.api.service import Service
 from connector.api.token import Token
 from connector.errors import ConfigurationError, RunAborted
-from connector.export.columns import SCHEMA, build_table
+from connector.export.columns import SCHEMA, stamp_columns
+from connector.export.form import COLUMNS
 from connector.pages import Certificate
 from connector.protocol import ListQuery
 from connector.validation import build_listed_schema
@@ -89,8 +90,8 @@ class _Collected:
     def start_sweep(self, number: int) -> None:
         self._tables.clear()
 
-    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        self._tables.append(build_table(wire_objects, run_id=self._run_id, exported_at=self._exported_at))
+    def take(self, rows: pa.RecordBatch) -> None:
+        self._tables.append(stamp_columns(rows, run_id=self._run_id, exported_at=self._exported_at))
 
     def to_frame(self) -> pd.DataFrame:
         frame = build_frame(pa.concat_tables([SCHEMA.empty_table(), *self._tables]))
@@ -101,7 +102,9 @@ class _Collected:
 async def _collect(service: Service, query: ListQuery) -> _Collected:
     collected = _Collected()
     async with open_client(service) as client:
-        collected.certificate = await read_list(client, Retrier(), query, collected, now=lambda: datetime.now(UTC))
+        collected.certificate = await read_list(
+            client, Retrier(), query, collected, form=COLUMNS, now=lambda: datetime.now(UTC)
+        )
     return collected
 
 
