@@ -61,7 +61,7 @@ class Installed:
     def _run(self, sandbox: SandboxProcess, *arguments: str) -> Spent:
         with tempfile.TemporaryDirectory() as home:
             environment = build_environment(sandbox) | {"HOME": home} | _PRIVATE | dict(self.tool.settings)
-            command = (self.python, _SCRIPTS / self.tool.script, *arguments)
+            command: tuple[Path | str, ...] = (self.python, _SCRIPTS / self.tool.script, *arguments)
             return run_process(command, environment, timeout_s=_RUNNING_S, folder=Path(home))
 
 
