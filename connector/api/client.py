@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Protocol
 
 from connector.api.masking import build_mask
+from connector.api.rows import WIRE
 from connector.api.service import Service
 from connector.api.transport import RawAnswer, open_transport
 from connector.clock import Clock, system_clock
@@ -32,7 +33,6 @@ from connector.protocol import (
     build_list,
     build_send,
     parse_created,
-    parse_listed,
     parse_sent,
 )
 
@@ -41,9 +41,9 @@ LONGEST_PAUSE_S = 600.0
 
 
 class ParseListed(Protocol[Rows]):
-    """Reads a page of the list, as `parse_listed` does, into one form of rows; another answer as that does."""
+    """Reads a page of the list into one form of rows, as `Form.parse` does."""
 
-    def __call__(
+    async def __call__(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask
     ) -> Listed[Rows] | Refused | Ambiguous:
         """What the answer means; it raises nothing."""
@@ -97,12 +97,12 @@ class Client:
     async def list_subscribers(
         self,
         query: ListQuery,
-        parse: ParseListed[Rows] = parse_listed,  # type: ignore[assignment] # no other default is known for a form
+        parse: ParseListed[Rows] = WIRE.parse,  # type: ignore[assignment] # no other default is known for a form
     ) -> Listed[Rows] | Refused | Ambiguous | NotSent:
         """Read one page of the list (api.md 4.3), its subscribers in the form that `parse` gives them."""
         raw = await self._send(counts := self.counts["list"], build_list(query))
         if isinstance(raw, RawAnswer):
-            answer = parse(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
+            answer = await parse(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
             if type(answer) is not Listed:
                 self._count(counts, answer)
             return answer

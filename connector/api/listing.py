@@ -18,7 +18,7 @@ from connector.api.retries import Retrier
 from connector.api.rows import WIRE, Form
 from connector.errors import RunAborted
 from connector.pages import Certificate, IdArray, Mask, Match, Reading, build_match
-from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused, Rows, WireRows, parse_listed
+from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused, Rows, WireRows
 
 _PAGING = frozenset({"offset", "limit"})
 _UNAUTHORISED = frozenset({401, 403})
@@ -151,7 +151,7 @@ async def fetch_page(
     retrier: Retrier,
     query: ListQuery,
     *,
-    parse: ParseListed[Rows] = parse_listed,  # type: ignore[assignment] # as the client's
+    parse: ParseListed[Rows] = WIRE.parse,  # type: ignore[assignment] # as the client's
 ) -> Listed[Rows]:
     """One page of the list (api.md, section 4.3), tried again where that may help; raises ListFailed."""
     answer = await retrier.read(client, query, parse)

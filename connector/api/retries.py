@@ -12,6 +12,7 @@ from tenacity.stop import stop_base
 from tenacity.wait import wait_exponential
 
 from connector.api.client import Client, Counts, ParseListed
+from connector.api.rows import WIRE
 from connector.clock import Clock, system_clock
 from connector.pace import RetryBudget
 from connector.protocol import (
@@ -23,7 +24,6 @@ from connector.protocol import (
     NotSent,
     Refused,
     Rows,
-    parse_listed,
 )
 
 _FIRST_WAIT_S = 0.5
@@ -86,7 +86,7 @@ class Retrier:
         self,
         client: Client,
         query: ListQuery,
-        parse: ParseListed[Rows] = parse_listed,  # type: ignore[assignment] # as the client's
+        parse: ParseListed[Rows] = WIRE.parse,  # type: ignore[assignment] # as the client's
     ) -> Listed[Rows] | Refused | Ambiguous | NotSent:
         """Read one page, in the form of `parse`; again while there is none, save after a refusal or a redirect.
 

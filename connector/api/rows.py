@@ -18,7 +18,7 @@ from connector.protocol import Mask as WordMask
 class Form(Protocol[Rows]):
     """One form of rows; every answer of it is the same as that of every other form for the same page."""
 
-    def parse(
+    async def parse(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask
     ) -> Listed[Rows] | Refused | Ambiguous:
         """Read a page of the list, or say what else the answer is, as `parse_listed` does (api.md 4.3)."""
@@ -36,7 +36,7 @@ class Form(Protocol[Rows]):
 class _WireForm:
     """Rows as the service's own objects."""
 
-    def parse(
+    async def parse(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask
     ) -> Listed[WireRows] | Refused | Ambiguous:
         """As `parse_listed`."""

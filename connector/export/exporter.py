@@ -11,7 +11,7 @@ from connector.api.listing import Progress, read_list
 from connector.api.retries import Retrier
 from connector.export.columns import SCHEMA, stamp_columns
 from connector.export.destination import Destination, Format
-from connector.export.form import COLUMNS
+from connector.export.form import open_columns
 from connector.export.writers import (
     DUCKDB,
     SQLITE,
@@ -67,7 +67,10 @@ async def export_subscribers(
     try:
         staging.start_sweep(0)  # finds out before the first request whether the destination can be had
         had_target = writer.has_target
-        certificate = await read_list(client, retrier, query, staging, form=COLUMNS, now=now, on_progress=on_progress)
+        with open_columns() as columns:
+            certificate = await read_list(
+                client, retrier, query, staging, form=columns, now=now, on_progress=on_progress
+            )
         note = _decide_note(certificate, destination, is_allowed=allow_incomplete, has_target=had_target)
         if certificate.filters and had_target and not staging.rows:
             note = (

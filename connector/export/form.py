@@ -1,15 +1,18 @@
 """Rows of a page as columns: how exports read the list (connector.api.rows)."""
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.api.rows import Form
 from connector.export.columns import INVALID, build_columns
 from connector.export.decoding import decode_page
 from connector.fields import LARGEST_ID
@@ -17,23 +20,36 @@ from connector.pages import IdArray, Mask
 from connector.protocol import Ambiguous, Listed, Refused, parse_listed
 from connector.protocol import Mask as WordMask
 
+_DECODERS = 2  # pages that are decoded at once: more of them only wait for the service, or for each other
+
 _BROKEN = object()  # beyond a double, which JSON keeps as null: equal to nothing that can be asked for
 
 
-class _ColumnForm:
-    """Rows as a record batch of `PAGE_SCHEMA`."""
+def parse_columns(
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask = str
+) -> Listed[pa.RecordBatch] | Refused | Ambiguous:
+    """As `parse_listed`: at the parser's speed if the page is as api.md has it, and otherwise value by value."""
+    page = decode_page(body) if 200 <= status < 300 else None
+    if page is not None:
+        return page
+    answer = parse_listed(status, headers, body, now, mask=mask)
+    if not isinstance(answer, Listed):
+        return answer
+    return Listed(build_columns(answer.subscribers), answer.total_count, answer.offset, answer.limit)
 
-    def parse(
+
+class Columns:
+    """Rows as a record batch of `PAGE_SCHEMA`, a `Form`; made by `open_columns`."""
+
+    def __init__(self, decoder: Executor) -> None:
+        self._decoder = decoder
+
+    async def parse(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask
     ) -> Listed[pa.RecordBatch] | Refused | Ambiguous:
-        """As `parse_listed`: at the parser's speed if the page is as api.md has it, and otherwise value by value."""
-        page = decode_page(body) if 200 <= status < 300 else None
-        if page is not None:
-            return page
-        answer = parse_listed(status, headers, body, now, mask=mask)
-        if not isinstance(answer, Listed):
-            return answer
-        return Listed(build_columns(answer.subscribers), answer.total_count, answer.offset, answer.limit)
+        """`parse_columns` in a thread: the parser lets others run, so that the next page comes in meanwhile."""
+        work = partial(parse_columns, status, headers, body, now, mask=mask)
+        return await asyncio.get_running_loop().run_in_executor(self._decoder, work)
 
     def read_ids(self, rows: pa.RecordBatch) -> IdArray | None:
         """See `Form`."""
@@ -61,5 +77,8 @@ class _ColumnForm:
         return values
 
 
-COLUMNS: Form[pa.RecordBatch] = _ColumnForm()
-"""Rows as Arrow columns, what breaks its type apart from them."""
+@contextmanager
+def open_columns() -> Iterator[Columns]:
+    """The form of columns, with the threads that it decodes in; none of them is left at the end."""
+    with ThreadPoolExecutor(_DECODERS, thread_name_prefix="connector decodes") as decoder:
+        yield Columns(decoder)

@@ -14,7 +14,7 @@ from connector.api.retries import Retrier
 from connector.api.service import Service
 from connector.api.token import Token
 from connector.errors import ConfigurationError, RunAborted
-from connector.export.form import COLUMNS
+from connector.export.form import open_columns
 from connector.pages import Certificate
 from connector.protocol import ListQuery
 
@@ -52,8 +52,9 @@ async def collect(
     service: Service, query: ListQuery, sink: PageSink[pa.RecordBatch], *, allow_incomplete: bool
 ) -> Certificate:
     """Read everyone into the sink; when this returns, no connection is left. Raises ListFailed, and IncompleteList."""
-    async with open_client(service) as client:
-        certificate = await read_list(client, Retrier(), query, sink, form=COLUMNS, now=lambda: datetime.now(UTC))
+    with open_columns() as columns:
+        async with open_client(service) as client:
+            certificate = await read_list(client, Retrier(), query, sink, form=columns, now=lambda: datetime.now(UTC))
     if not certificate.is_complete and not allow_incomplete:
         raise IncompleteList(certificate)
     return certificate

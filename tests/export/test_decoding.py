@@ -1,5 +1,8 @@
 """A page decoded at once is the page read value by value, whatever the service writes; or it is not decoded at once."""
 
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,13 +15,14 @@ from hypothesis import strategies as st
 from connector.api.rows import WIRE
 from connector.export.columns import PAGE_SCHEMA, build_columns
 from connector.export.decoding import decode_page
-from connector.export.form import COLUMNS
+from connector.export.form import Columns, open_columns, parse_columns
 from connector.fields import FIELDS, Field, Kind
 from connector.pages import build_match
 from connector.protocol import Listed, parse_listed
 from tests.export.people import BARE, BROKEN, FULL
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
+COLUMNS = Columns(ThreadPoolExecutor(1))  # which begins no thread before it is asked to decode
 
 
 def page_of(*subscribers: str | dict[str, Any], head: str = '"TotalCount":3,"Offset":0,"Limit":50,') -> bytes:
@@ -48,7 +52,7 @@ def assert_same(body: bytes, *, is_fast: bool | None = None) -> None:
         fast.subscribers.validate(full=True)
     if is_fast is not None:
         assert (fast is not None) is is_fast, body
-    read = COLUMNS.parse(200, {}, body, NOW, mask=str)
+    read = parse_columns(200, {}, body, NOW)
     assert read == expected if expected is not None else not isinstance(read, Listed)
 
 
@@ -210,7 +214,7 @@ def test_what_is_decoded_at_once(body: bytes, is_fast: bool | None) -> None:
 
 @pytest.mark.parametrize("status", [199, 300, 400, 401, 429, 500])
 def test_a_page_under_another_status_is_no_page(status: int) -> None:
-    assert COLUMNS.parse(status, {}, page_of(FULL), NOW, mask=str) == parse_listed(status, {}, page_of(FULL), NOW)
+    assert parse_columns(status, {}, page_of(FULL), NOW) == parse_listed(status, {}, page_of(FULL), NOW)
 
 
 ASKED: dict[str, list[object]] = {
@@ -244,7 +248,7 @@ QUERY = st.dictionaries(st.sampled_from(sorted(ASKED)), st.integers(0, 2), min_s
 def test_the_same_rows_match_in_either_form(rows: list[tuple[str, str]], query: dict[str, int]) -> None:
     match = build_match({name: ASKED[name][place % len(ASKED[name])] for name, place in query.items()})
     body = page_of(*(write_object(*filter(None, row)) for row in rows))
-    wires, columns = parse_listed(200, {}, body, NOW), COLUMNS.parse(200, {}, body, NOW, mask=str)
+    wires, columns = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
     assert isinstance(wires, Listed)
     assert isinstance(columns, Listed)
     assert match is not None
@@ -257,7 +261,7 @@ def test_the_same_rows_match_in_either_form(rows: list[tuple[str, str]], query: 
 )
 def test_ids_are_usable_in_both_forms_or_in_none(ids: list[str]) -> None:
     body = page_of(*(f'{{"Id":{each}}}' for each in ids))
-    wires, columns = parse_listed(200, {}, body, NOW), COLUMNS.parse(200, {}, body, NOW, mask=str)
+    wires, columns = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
     assert isinstance(wires, Listed)
     assert isinstance(columns, Listed)
     expected, found = WIRE.read_ids(wires.subscribers), COLUMNS.read_ids(columns.subscribers)
@@ -278,3 +282,17 @@ def test_what_is_kept_is_what_the_mask_says(kept: list[bool]) -> None:
     assert left.column("tags").to_pylist() == [["t"] * each for each in ids]
     wires = [{"Id": each} for each in range(len(kept))]
     assert WIRE.keep(wires, mask.astype(bool)) == [{"Id": each} for each in ids]
+
+
+def test_a_page_is_decoded_in_a_thread_that_does_not_stay() -> None:
+    threads = set(threading.enumerate())
+
+    async def read() -> tuple[object, set[threading.Thread]]:
+        with open_columns() as columns:
+            page = await columns.parse(200, {}, page_of(FULL), NOW, mask=str)
+            return page, set(threading.enumerate()) - threads
+
+    page, during = asyncio.run(read())
+    assert page == read_slowly(page_of(FULL))
+    assert len(during) == 1
+    assert set(threading.enumerate()) == threads
