@@ -3,11 +3,11 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Generic
 
 from connector.api.client import Client
 from connector.pages import Page
-from connector.protocol import Listed
+from connector.protocol import Listed, Rows
 
 MOST_AHEAD = 4
 """Pages under way beyond the next one: while one is decoded here, others are made there, and no service is stormed."""
@@ -15,16 +15,14 @@ MOST_AHEAD = 4
 _PATIENCE = 8
 """After a page that had to be asked for again, so many are read one at a time."""
 
-Fetch = Callable[[Page], Coroutine[Any, Any, Listed]]
 
-
-class PagesAhead:
+class PagesAhead(Generic[Rows]):
     """The pages under way, in the order in which they are to be taken; leave none behind: `drop_all`."""
 
-    def __init__(self, client: Client, fetch: Fetch) -> None:
+    def __init__(self, client: Client, fetch: Callable[[Page], Coroutine[Any, Any, Listed[Rows]]]) -> None:
         self._client = client
         self._fetch = fetch
-        self._under_way: deque[tuple[Page, asyncio.Task[Listed]]] = deque()
+        self._under_way: deque[tuple[Page, asyncio.Task[Listed[Rows]]]] = deque()
         self._retried = client.counts["list"].retried
         self._patience = 0
 
@@ -38,7 +36,7 @@ class PagesAhead:
         for page in wanted[kept:] if len(wanted) > 1 and self._is_well() else wanted[kept:1]:
             self._under_way.append((page, asyncio.create_task(self._fetch(page))))
 
-    async def take_next(self) -> Listed:
+    async def take_next(self) -> Listed[Rows]:
         """The answer to the next page; raises what its request raised."""
         _, answer = self._under_way[0]
         listed = await answer

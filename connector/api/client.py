@@ -3,12 +3,14 @@
 One call is one attempt; whether there is another is the retrier's to decide.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from connector.api.masking import build_mask
+from connector.api.rows import WIRE
 from connector.api.service import Service
 from connector.api.transport import RawAnswer, open_transport
 from connector.clock import Clock, system_clock
@@ -26,16 +28,25 @@ from connector.protocol import (
     Operation,
     Refused,
     Request,
+    Rows,
     build_create,
     build_list,
     build_send,
     parse_created,
-    parse_listed,
     parse_sent,
 )
 
 LONGEST_PAUSE_S = 600.0
 """A longer one that the service asks for is better spent not running."""
+
+
+class ParseListed(Protocol[Rows]):
+    """Reads a page of the list into one form of rows, as `Form.parse` does."""
+
+    async def __call__(
+        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask
+    ) -> Listed[Rows] | Refused | Ambiguous:
+        """What the answer means; it raises nothing."""
 
 
 class Sender(Protocol):
@@ -88,11 +99,15 @@ class Client:
             return answer
         return raw
 
-    async def list_subscribers(self, query: ListQuery) -> Listed | Refused | Ambiguous | NotSent:
-        """Read one page of the list (api.md 4.3)."""
+    async def list_subscribers(
+        self,
+        query: ListQuery,
+        parse: ParseListed[Rows] = WIRE.parse,  # type: ignore[assignment] # no other default is known for a form
+    ) -> Listed[Rows] | Refused | Ambiguous | NotSent:
+        """Read one page of the list (api.md 4.3), its subscribers in the form that `parse` gives them."""
         raw = await self._send(counts := self.counts["list"], build_list(query))
         if isinstance(raw, RawAnswer):
-            answer = parse_listed(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
+            answer = await parse(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
             if type(answer) is not Listed:
                 self._count(counts, answer)
             return answer

@@ -4,20 +4,22 @@ Which page comes next and what they prove is decided in connector.pages; what a 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Generic, Protocol
 
 import numpy as np
+from typing_extensions import TypeVar
 
 from connector.api.ahead import MOST_AHEAD, PagesAhead
-from connector.api.client import Client
+from connector.api.client import Client, ParseListed
 from connector.api.retries import Retrier
+from connector.api.rows import WIRE, Form
 from connector.errors import RunAborted
-from connector.fields import LARGEST_ID
-from connector.pages import DIMENSIONS, Certificate, IdArray, Match, Measures, Page, Reading, build_match
-from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused
+from connector.pages import DIMENSIONS, Certificate, IdArray, Mask, Match, Measures, Page, Reading, build_match
+from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused, Rows, WireRows
 
 _PAGING = frozenset({"offset", "limit"})
 _UNAUTHORISED = frozenset({401, 403})
@@ -41,22 +43,26 @@ class Progress:
     total: int | None
 
 
-class PageSink(Protocol):
+RowsTaken = TypeVar("RowsTaken", contravariant=True, default=WireRows)
+
+
+class PageSink(Protocol[RowsTaken]):
     """Takes the rows of a reading. Only the rows of the last sweep count: another sweep begins anew."""
 
     def start_sweep(self, number: int) -> None:
         """Forget what was taken: sweep `number` (1 = first) begins."""
 
-    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Keep these subscribers, as the service wrote them; each comes once in a sweep."""
+    def take(self, rows: RowsTaken, /) -> None:
+        """Keep these subscribers, in the form that the reading was asked for; each comes once in a sweep."""
 
 
 async def read_list(
     client: Client,
     retrier: Retrier,
     query: ListQuery,
-    sink: PageSink,
+    sink: PageSink[Rows],
     *,
+    form: Form[Rows] = WIRE,  # type: ignore[assignment] # no other default is known for a form
     now: Callable[[], datetime],
     on_progress: Callable[[Progress], None] | None = None,
     ahead: int = MOST_AHEAD,
@@ -65,36 +71,36 @@ async def read_list(
 ) -> Certificate:
     """Read everyone that `query` asks for into `sink` and say whether that was everyone (api.md, section 4.3).
 
-    `query.limit` is the size of a page; `query.offset` must be 0 (ValueError). `now` gives aware times. Rows that do
-    not match the query's filters are left out, whatever the service thinks that they mean, and counted in the
-    certificate's `filters`. A page is handed to the sink while the next is on its way, and on a quiet list up to
-    `ahead` more. What `is_thorough` asks for more than pages: where the order is unstable the list is read in parts, by
-    filters that work, and the IsActive filter's counts are held against TotalCount. With `ignore_total_count` a list
-    whose TotalCount alone disagrees is complete. Raises ListFailed when a page cannot be had; what the sink raises
-    passes through.
+    `form` is that of the rows which the sink takes: wire objects, if nothing else is said. `query.limit` is the size of
+    a page; `query.offset` must be 0 (ValueError). `now` gives aware times. Rows that do not match the query's filters
+    are left out, whatever the service thinks that they mean, and counted in the certificate's `filters`. A page is
+    handed to the sink while the next is on its way, and on a quiet list up to `ahead` more. What `is_thorough` asks for
+    more than pages: where the order is unstable the list is read in parts, by filters that work, and the IsActive
+    filter's counts are held against TotalCount. With `ignore_total_count` a list whose TotalCount alone disagrees is
+    complete. Raises ListFailed when a page cannot be had; what the sink raises passes through.
     """
     if query.offset:
         raise ValueError("A list is read from its beginning: the query's offset must be 0.")
     filters = _list_filters(query)
-    handing = _Handing(sink, build_match(filters), on_progress)
+    handing = _Handing(sink, form, build_match(filters), on_progress)
     reading, started_at = Reading(query.limit, _choose_measures(filters, is_thorough, ignore_total_count)), now()
-    under_way = PagesAhead(client, lambda page: fetch_page(client, retrier, _ask_for(query, page)))
+    under_way = PagesAhead(client, lambda page: fetch_page(client, retrier, _ask_for(query, page), parse=form.parse))
     await under_way.follow(_pages_to_ask(reading, ahead), is_calm=reading.is_calm)
     try:
         while (page := reading.decide_next()) is not None:
             listed = await under_way.take_next()
             kept = reading.take(
-                _read_ids(listed),
+                _read_ids(form, listed),
                 total=listed.total_count,
                 offset=listed.offset,
                 limit=listed.limit,
-                is_matching=_is_matching(listed, page),
-                bases=_read_bases(listed) if reading.wants_bases else (),
+                is_matching=_is_matching(form, listed, page),
+                bases=_read_bases(form, listed) if reading.wants_bases else (),
             )
             await under_way.follow(_pages_to_ask(reading, ahead), is_calm=reading.is_calm)
             await asyncio.sleep(0)  # lets the next request leave before this page is worked on
             if not page.is_probe:
-                handing.hand_over(page.sweep, replace(listed, total_count=reading.total), kept.tolist())
+                handing.hand_over(page.sweep, replace(listed, total_count=reading.total), kept)
     finally:
         await under_way.drop_all()
     recorded = {"asked": filters, "dropped": handing.dropped} if filters else {}
@@ -117,50 +123,53 @@ def _choose_measures(filters: Mapping[str, object], is_thorough: bool, ignore_to
     return Measures(splits_by, is_thorough and not filters, ignore_total_count)
 
 
-def _is_matching(listed: Listed, page: Page) -> bool:
+def _is_matching(form: Form[Rows], listed: Listed[Rows], page: Page) -> bool:
     """Whether every row is as the page's own filters ask."""
     match = build_match(dict(page.filters))
-    return match is None or all(map(match, listed.subscribers))
+    return match is None or bool(match(partial(form.read_values, listed.subscribers)).all())
 
 
-def _read_bases(listed: Listed) -> set[int]:
+def _read_bases(form: Form[Rows], listed: Listed[Rows]) -> set[int]:
     """The Ids of the bases that its rows are of."""
-    bases = [base.get("Id") for row in listed.subscribers if isinstance(base := row.get("Base"), dict)]
-    return {each for each in bases if type(each) is int}
+    return {each for each in form.read_values(listed.subscribers, "base_id") if type(each) is int}
 
 
 @dataclass(slots=True)
-class _Handing:
+class _Handing(Generic[Rows]):
     """Hands rows to the sink: each sweep announced before its rows, and none that was not asked for."""
 
-    sink: PageSink
+    sink: PageSink[Rows]
+    form: Form[Rows]
     match: Match | None
     on_progress: Callable[[Progress], None] | None
     sweep: int = 0
     rows: int = 0
     dropped: int = 0
 
-    def hand_over(self, sweep: int, listed: Listed, kept: Sequence[bool]) -> None:
+    def hand_over(self, sweep: int, listed: Listed[Rows], kept: Mask) -> None:
         if sweep != self.sweep:
             self.sweep, self.rows, self.dropped = sweep, 0, 0
             self.sink.start_sweep(sweep)
-        rows = listed.subscribers
-        if not all(kept):
-            rows = [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
         if self.match is not None:
-            matching = [row for row in rows if self.match(row)]
-            self.dropped += len(rows) - len(matching)
-            rows = matching
-        if rows:
-            self.sink.take(rows)
-        self.rows += len(rows)
+            matching = kept & self.match(partial(self.form.read_values, listed.subscribers))
+            self.dropped += int(np.count_nonzero(kept) - np.count_nonzero(matching))
+            kept = matching
+        if kept.any():
+            self.sink.take(listed.subscribers if kept.all() else self.form.keep(listed.subscribers, kept))
+        self.rows += int(np.count_nonzero(kept))
         if self.on_progress is not None:
             self.on_progress(Progress(sweep, self.rows, listed.total_count))
 
 
-async def fetch_page(client: Client, retrier: Retrier, query: ListQuery) -> Listed:
+async def fetch_page(
+    client: Client,
+    retrier: Retrier,
+    query: ListQuery,
+    *,
+    parse: ParseListed[Rows] = WIRE.parse,  # type: ignore[assignment] # as the client's
+) -> Listed[Rows]:
     """One page of the list (api.md, section 4.3), tried again where that may help; raises ListFailed."""
-    answer = await retrier.read(client, query)
+    answer = await retrier.read(client, query, parse)
     if isinstance(answer, Listed):
         return answer
     raise _explain(answer)
@@ -188,9 +197,9 @@ def _list_filters(query: ListQuery) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _read_ids(listed: Listed) -> IdArray:
+def _read_ids(form: Form[Rows], listed: Listed[Rows]) -> IdArray:
     """The subscribers' ids; without them no page can be told from another."""
-    ids = [row.get("Id") for row in listed.subscribers]
-    if not all(type(each) is int and abs(each) <= LARGEST_ID for each in ids):
+    ids = form.read_ids(listed.subscribers)
+    if ids is None:
         raise ListFailed("The service listed a subscriber without a whole number as its Id: the list cannot be read.")
-    return np.array(ids, dtype=np.int64)
+    return ids

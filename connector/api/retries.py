@@ -11,10 +11,20 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_
 from tenacity.stop import stop_base
 from tenacity.wait import wait_exponential
 
-from connector.api.client import Client, Counts
+from connector.api.client import Client, Counts, ParseListed
+from connector.api.rows import WIRE
 from connector.clock import Clock, system_clock
 from connector.pace import RetryBudget
-from connector.protocol import TOO_MANY_REQUESTS, Ambiguous, Created, Listed, ListQuery, NotSent, Refused
+from connector.protocol import (
+    TOO_MANY_REQUESTS,
+    Ambiguous,
+    Created,
+    Listed,
+    ListQuery,
+    NotSent,
+    Refused,
+    Rows,
+)
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 10.0
@@ -72,15 +82,22 @@ class Retrier:
             return answer
         return await self._again(answer, lambda: client.create_subscriber(body), is_unsent, counts, rest)
 
-    async def read(self, client: Client, query: ListQuery) -> Listed | Refused | Ambiguous | NotSent:
-        """Read one page; read again while there is none, save after a definite refusal or a redirect.
+    async def read(
+        self,
+        client: Client,
+        query: ListQuery,
+        parse: ParseListed[Rows] = WIRE.parse,  # type: ignore[assignment] # as the client's
+    ) -> Listed[Rows] | Refused | Ambiguous | NotSent:
+        """Read one page, in the form of `parse`; again while there is none, save after a refusal or a redirect.
 
         After a 429, or any answer that names a Retry-After, no earlier than that.
         """
         self._budget.note_request(self._clock.monotonic())
-        answer = await client.list_subscribers(query)
+        answer = await client.list_subscribers(query, parse)
         if type(answer) is not Listed and not self._has_given_up:
-            answer = await self._again(answer, lambda: client.list_subscribers(query), is_unread, client.counts["list"])
+            answer = await self._again(
+                answer, lambda: client.list_subscribers(query, parse), is_unread, client.counts["list"]
+            )
         self._has_given_up = is_unread(answer)
         return answer
 

@@ -19,7 +19,7 @@ _INT64 = range(-(2**63), 2**63)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _ARROW_ERRORS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 
-_TYPES: dict[Kind, pa.DataType] = {
+TYPES: dict[Kind, pa.DataType] = {
     Kind.NUMBER: pa.int64(),
     Kind.FLAG: pa.bool_(),
     Kind.TAGS: pa.list_(pa.string()),
@@ -33,10 +33,14 @@ _PARENTS = tuple(dict.fromkeys(field.path[0] for field in FIELDS if len(field.pa
 RUN_ID, EXPORTED_AT, INVALID = "_run_id", "_exported_at", "_invalid"
 
 SCHEMA = pa.schema(
-    [pa.field(field.name, _TYPES.get(field.kind, pa.string())) for field in FIELDS]
+    [pa.field(field.name, TYPES.get(field.kind, pa.string())) for field in FIELDS]
     + [pa.field(RUN_ID, pa.string()), pa.field(EXPORTED_AT, pa.timestamp("us", "UTC")), pa.field(INVALID, pa.string())]
 )
 """The columns of every export: all fields, then the run, its time (UTC) and, as JSON, values that broke their type."""
+
+
+PAGE_SCHEMA = pa.schema([field for field in SCHEMA if field.name not in (RUN_ID, EXPORTED_AT)])
+"""The columns of a page: those of an export without the run's."""
 
 
 def build_table(wire_objects: Sequence[dict[str, Any]], *, run_id: str, exported_at: datetime) -> pa.Table:
@@ -45,14 +49,24 @@ def build_table(wire_objects: Sequence[dict[str, Any]], *, run_id: str, exported
     A value of another type than its field's becomes null and is kept as it came in `_invalid`, a JSON object by
     field name (`Base` or `Address` where that is no object); null where there is none. A birthday "" is null.
     """
+    return stamp_columns(build_columns(wire_objects), run_id=run_id, exported_at=exported_at)
+
+
+def stamp_columns(columns: pa.RecordBatch, *, run_id: str, exported_at: datetime) -> pa.Table:
+    """Columns of `PAGE_SCHEMA` as a table of `SCHEMA`, with the run and its time (aware) in every row."""
+    own = {RUN_ID: run_id, EXPORTED_AT: exported_at.astimezone(UTC)}
+    stamps = {name: pa.repeat(pa.scalar(value, SCHEMA.field(name).type), len(columns)) for name, value in own.items()}
+    given = dict(zip(PAGE_SCHEMA.names, columns.columns, strict=True)) | stamps
+    return pa.Table.from_arrays([given[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+    """Wire objects as columns of `PAGE_SCHEMA`, value by value: what any faster way must come to."""
     broken: dict[int, dict[str, object]] = {}
     parents = {"": wire_objects} | {name: _read_parents(wire_objects, name, broken) for name in _PARENTS}
     columns = [_build_column(field, parents, broken) for field in FIELDS]
-    rows = len(wire_objects)
-    columns.append(pa.repeat(pa.scalar(run_id, pa.string()), rows))
-    columns.append(pa.repeat(pa.scalar(exported_at.astimezone(UTC), pa.timestamp("us", "UTC")), rows))
-    columns.append(_write_invalid(broken, rows))
-    return pa.table(columns, schema=SCHEMA)
+    columns.append(_write_invalid(broken, len(wire_objects)))
+    return pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
 
 
 def _read_parents(
@@ -82,7 +96,7 @@ def _build_column(
         typed.append(read)
         if read is None and value is not None and not (field.kind is Kind.DATE and value == ""):
             broken.setdefault(row, {})[field.name] = value
-    return pa.array(typed, _TYPES.get(field.kind, pa.string()))
+    return pa.array(typed, TYPES.get(field.kind, pa.string()))
 
 
 def _read_at_once(kind: Kind, values: list[Any]) -> pa.Array | None:
@@ -92,14 +106,18 @@ def _read_at_once(kind: Kind, values: list[Any]) -> pa.Array | None:
     try:
         if kind is Kind.DATE:
             return _read_dates_at_once(values)
-        column = pa.array(values, _TYPES.get(kind, pa.string()))
+        column = pa.array(values, TYPES.get(kind, pa.string()))
     except _ARROW_ERRORS:
         return None
     return None if kind is Kind.TAGS and column.flatten().null_count else column
 
 
 def _read_dates_at_once(values: list[Any]) -> pa.Array | None:
-    texts = pa.array([value or None for value in values], pa.string())
+    return read_dates(pa.array([value or None for value in values], pa.string()))
+
+
+def read_dates(texts: pa.Array) -> pa.Array | None:
+    """Texts as dates, if every one of them is a date, YYYY-MM-DD; raises ArrowInvalid for most that are none."""
     dates = texts.cast(pa.date32())
     if dates.null_count == len(dates):
         return dates

@@ -1,15 +1,17 @@
 """Copies the list to a destination: read, certify, and only then put it in the place of what was there."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+
+import pyarrow as pa
 
 from connector.api.client import Client
 from connector.api.listing import Progress, read_list
 from connector.api.retries import Retrier
-from connector.export.columns import SCHEMA, build_table
+from connector.export.columns import SCHEMA, stamp_columns
 from connector.export.destination import Destination, Format
+from connector.export.form import open_columns
 from connector.export.writers import (
     DUCKDB,
     SQLITE,
@@ -65,7 +67,10 @@ async def export_subscribers(
     try:
         staging.start_sweep(0)  # finds out before the first request whether the destination can be had
         had_target = writer.has_target
-        certificate = await read_list(client, retrier, query, staging, now=now, on_progress=on_progress)
+        with open_columns() as columns:
+            certificate = await read_list(
+                client, retrier, query, staging, form=columns, now=now, on_progress=on_progress
+            )
         note = _decide_note(certificate, destination, is_allowed=allow_incomplete, has_target=had_target)
         if certificate.filters and had_target and not staging.rows:
             note = (
@@ -117,6 +122,6 @@ class _Staging:
             self.writer.start()
         self.rows = 0
 
-    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        self.writer.add(build_table(wire_objects, run_id=self.run_id, exported_at=self.exported_at))
-        self.rows += len(wire_objects)
+    def take(self, rows: pa.RecordBatch) -> None:
+        self.writer.add(stamp_columns(rows, run_id=self.run_id, exported_at=self.exported_at))
+        self.rows += len(rows)

@@ -1,30 +1,35 @@
-"""Whether a listed subscriber is what was asked for: how the service's own filters match is not shown (api.md 4.3)."""
+"""Whether listed subscribers are what was asked for: how the service's own filters match is not shown (api.md 4.3)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from connector.fields import BY_NAME, normalise_client_user_id, normalise_email
+import numpy as np
 
-Match = Callable[[Mapping[str, Any]], bool]
+from connector.fields import normalise_client_user_id, normalise_email
+from connector.pages.id_set import Mask
+
+ReadValues = Callable[[str], Sequence[Any]]
+"""Gives the values of a field by its name, one for each row of a page: as they came, None where absent or null."""
+
+Match = Callable[[ReadValues], Mask]
 
 
 def build_match(asked: Mapping[str, object]) -> Match | None:
-    """A test of wire objects for `asked`, field name to value; None where nothing is asked.
+    """A test of the rows of a page for `asked`, field name to value; None where nothing is asked.
 
     Emails are compared as identities, a client_user_id trimmed, the gender "" as none at all (null or absent),
     everything else exactly.
     """
-    tests = [(BY_NAME[name].path, name, _plain(name, value)) for name, value in asked.items()]
-    if not tests:
+    wanted = {name: _plain(name, value) for name, value in asked.items()}
+    if not wanted:
         return None
-    return lambda wire: all(_plain(name, _value_at(wire, path)) == value for path, name, value in tests)
 
+    def match(read: ReadValues) -> Mask:
+        tests = [[_plain(name, value) == plain for value in read(name)] for name, plain in wanted.items()]
+        matches: Mask = np.logical_and.reduce(np.array(tests, dtype=np.bool_))
+        return matches
 
-def _value_at(wire: Mapping[str, Any], path: tuple[str, ...]) -> object:
-    value: Any = wire
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
+    return match
 
 
 def _plain(name: str, value: object) -> object:

@@ -1,6 +1,7 @@
 """The service's interface document as pure functions: values to bytes, bytes to values, and no connection."""
 
 from connector.protocol.answers import (
+    ECHOES,
     Accepted,
     Ambiguous,
     Created,
@@ -8,9 +9,12 @@ from connector.protocol.answers import (
     Mask,
     NotSent,
     Refused,
+    Rows,
+    WireRows,
     parse_created,
     parse_listed,
     parse_sent,
+    read_whole_number,
     refusal_kind,
 )
 from connector.protocol.email import (
@@ -35,10 +39,11 @@ from connector.protocol.requests import (
     build_send,
 )
 from connector.protocol.retry_after import parse_retry_after
-from connector.protocol.wire import altered_fields, decode_subscriber, encode_subscriber
+from connector.protocol.wire import altered_fields, decode_subscriber, encode_subscriber, read_field
 from connector.protocol.words import extract_words
 
 __all__ = [
+    "ECHOES",
     "LARGEST_PAGE",
     "OPERATIONS",
     "TOO_MANY_REQUESTS",
@@ -58,7 +63,9 @@ __all__ = [
     "Recipient",
     "Refused",
     "Request",
+    "Rows",
     "TrackingSettings",
+    "WireRows",
     "altered_fields",
     "build_create",
     "build_list",
@@ -71,5 +78,7 @@ __all__ = [
     "parse_listed",
     "parse_retry_after",
     "parse_sent",
+    "read_field",
+    "read_whole_number",
     "refusal_kind",
 ]

@@ -4,12 +4,13 @@ Pure: bytes in, values out. It knows the shapes of api.md and refuses to guess a
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic
 
 import orjson
+from typing_extensions import TypeVar
 
 from connector.fields import LARGEST_ID
 from connector.protocol.requests import TOO_MANY_REQUESTS
@@ -19,6 +20,7 @@ from connector.protocol.words import extract_words, refusal_kind
 from connector.values import hot_value
 
 __all__ = [
+    "ECHOES",
     "MESSAGE_LENGTH",
     "Accepted",
     "Ambiguous",
@@ -27,9 +29,12 @@ __all__ = [
     "Mask",
     "NotSent",
     "Refused",
+    "Rows",
+    "WireRows",
     "parse_created",
     "parse_listed",
     "parse_sent",
+    "read_whole_number",
     "refusal_kind",
 ]
 
@@ -57,11 +62,19 @@ class Created:
         return {**decode_subscriber(self.subscriber), "id": self.subscriber_id}
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A page of the list: wire objects as they came, and the echoes (None where absent or no integer)."""
+WireRows = Sequence[dict[str, Any]]
+"""Subscribers as the service wrote them."""
 
-    subscribers: list[dict[str, Any]] = field(repr=False)
+Rows = TypeVar("Rows", default=WireRows)
+"""Subscribers of a page, in whichever form they are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[Rows]):
+    """A page of the list: wire objects as they came, unless another form was asked for, and the echoes (None where
+    absent or no integer)."""
+
+    subscribers: Rows = field(repr=False)
     total_count: int | None
     offset: int | None
     limit: int | None
@@ -100,6 +113,9 @@ class NotSent:
     message: str
 
 
+ECHOES = ("TotalCount", "Offset", "Limit")
+"""The numbers of a page, in the order of `Listed` (api.md 4.3)."""
+
 Mask = Callable[[str], str]
 """Takes out of the service's words what must not be kept, before they are cut to length."""
 
@@ -115,7 +131,7 @@ def parse_created(
     answer = _successful_object(body)
     subscriber = answer.get("Subscriber") if answer else None
     if isinstance(subscriber, dict) and _is_2xx(status):
-        subscriber_id = _whole_number(subscriber.get("Id"))
+        subscriber_id = read_whole_number(subscriber.get("Id"))
         if subscriber_id is not None and subscriber_id > 0:
             return Created(subscriber_id, subscriber, status)
     return _unsuccessful(status, headers, body, now, mask, claims_success=answer is not None)
@@ -130,7 +146,7 @@ def parse_listed(
     if isinstance(page, dict) and _is_2xx(status):
         subscribers = page.get("Subscribers")
         if isinstance(subscribers, list) and all(type(each) is dict for each in subscribers):
-            echoes = (_whole_number(page.get(name)) for name in ("TotalCount", "Offset", "Limit"))
+            echoes = (read_whole_number(page.get(name)) for name in ECHOES)
             return Listed(subscribers, *echoes)
     return _unsuccessful(status, headers, body, now, mask, claims_success=answer is not None)
 
@@ -142,7 +158,7 @@ def parse_sent(
     answer = _successful_object(body)
     result = answer.get("SendEmail") if answer else None
     if isinstance(result, dict) and _is_2xx(status):
-        request_id = _whole_number(result.get("SendMessageRequestId"))
+        request_id = read_whole_number(result.get("SendMessageRequestId"))
         if request_id is not None:
             message_id = result.get("MessageId")
             return Accepted(request_id, message_id if isinstance(message_id, str) else "")
@@ -173,7 +189,7 @@ def _is_2xx(status: int) -> bool:
     return 200 <= status < 300
 
 
-def _whole_number(value: object) -> int | None:
+def read_whole_number(value: object) -> int | None:
     """JSON has one kind of number: 12.0 is 12. Booleans and texts are none."""
     if type(value) is float and value.is_integer():
         value = int(value)

@@ -25,9 +25,32 @@ _GENDERS = ("female", "male", "")
 _TAGS = ('["news"]', '["news","shop"]', "[]", '["vip"]', '["shop","beta"]')
 
 
+_ROW = (
+    b'{"Id":%d,"Base":%b,"IsActive":%b,"Email":"%b%d@example.net",%b,"Phone":"+31%d","Tags":%b'
+    b',"ClientUserId":"seed-%d",%b,"Zip":"%d","Line1":"Main Street %d","Line3":""},"Birthday":"%d-%b"}'
+)
+"""A subscriber. What recurs is written once, in the tables below, since a list of a million is asked for page by page:
+each table has one entry for each place in the period of what it holds."""
+
+_ACTIVE = tuple(b"true" if n else b"false" for n in range(10))
+_MAILBOXES = tuple(f"{_FIRST[n % 13][1]}.{_LAST[n % 17]}.".lower().encode() for n in range(13 * 17))
+_NAMES = tuple(
+    f'"FirstName":"{_FIRST[n % 13][0]}","LastName":"{_LAST[n % 17]}","Gender":"{_GENDERS[n % 3]}"'.encode()
+    for n in range(13 * 17 * 3)
+)
+_TAG_LISTS = tuple(tags.encode() for tags in _TAGS)
+_ADDRESSES = tuple(
+    '"CustomField1":"level {}","Address":{{"Country":"{}","City":"{}","State":"{}"'.format(
+        n % 9, *_PLACES[n % 7]
+    ).encode()
+    for n in range(9 * 7)
+)
+_DAYS = tuple(b"%02d-%02d" % (1 + n % 12, 1 + n % 28) for n in range(84))
+
+
 @lru_cache(maxsize=64)  # one base a crowd, and a million people in it
-def _write_base(base_id: int, name: str) -> str:
-    return orjson.dumps({"Id": base_id, "Name": name}).decode()
+def _write_base(base_id: int, name: str) -> bytes:
+    return orjson.dumps({"Id": base_id, "Name": name})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +95,20 @@ class Crowd:
 
     def write(self, subscriber_id: int) -> bytes:
         """The subscriber as the service writes it, JSON."""
-        n = self._place(subscriber_id)
-        country, city, state = _PLACES[n % 7]
-        base = _write_base(self.base_id, self.base_name)
-        is_active = "true" if n % 10 else "false"
-        return (
-            f'{{"Id":{subscriber_id},"Base":{base},"IsActive":{is_active}'
-            f',"Email":"{self.email(subscriber_id)}","FirstName":"{_FIRST[n % 13][0]}","LastName":"{_LAST[n % 17]}"'
-            f',"Gender":"{_GENDERS[n % 3]}","Phone":"+31{200000000 + n % 99999989}","Tags":{_TAGS[n % 5]}'
-            f',"ClientUserId":"seed-{subscriber_id}","CustomField1":"level {n % 9}"'
-            f',"Address":{{"Country":"{country}","City":"{city}","State":"{state}"'
-            f',"Zip":"{10000 + n % 89989}","Line1":"Main Street {n % 997}","Line3":""}}'
-            f',"Birthday":"{1940 + n % 67}-{1 + n % 12:02d}-{1 + n % 28:02d}"}}'
-        ).encode()
+        n = (subscriber_id - self.first_id) // self.step
+        return _ROW % (
+            subscriber_id,
+            _write_base(self.base_id, self.base_name),
+            _ACTIVE[n % 10],
+            _MAILBOXES[n % 221],
+            subscriber_id,
+            _NAMES[n % 663],
+            200000000 + n % 99999989,
+            _TAG_LISTS[n % 5],
+            subscriber_id,
+            _ADDRESSES[n % 63],
+            10000 + n % 89989,
+            n % 997,
+            1940 + n % 67,
+            _DAYS[n % 84],
+        )

@@ -77,7 +77,7 @@ class Listing:
             start -= start % query.limit
         if settings.past_end == "repeat" and start >= total > 0 and query.limit:
             start = (total - 1) // query.limit * query.limit
-        wires = [state.store.read_wire(each) for each in read_ids(start, start + query.limit)]
+        wires = state.store.read_wires(read_ids(start, start + query.limit))
         shown_total = max(0, total + settings.total_off)
         if settings.max_total:
             shown_total = min(shown_total, settings.max_total)

@@ -4,7 +4,7 @@ It knows nothing of requests, faults or the journal; whoever changes it records 
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -77,6 +77,11 @@ class Store:
         """The subscriber as the service writes it; raises KeyError when it does not exist."""
         row = self._rows[subscriber_id]
         return row if type(row) is bytes else row.write(subscriber_id)  # type: ignore[union-attr]  # bytes or Crowd
+
+    def read_wires(self, subscriber_ids: Iterable[int]) -> list[bytes]:
+        """Several of them; raises KeyError as well."""
+        rows = [(each, self._rows[each]) for each in subscriber_ids]
+        return [row if isinstance(row, bytes) else row.write(each) for each, row in rows]
 
     def read_subscriber(self, subscriber_id: int) -> dict[str, Any]:
         """The subscriber as a dict."""

@@ -52,13 +52,28 @@ class Installed:
 
     def load(self, sandbox: SandboxProcess, path: Path) -> Spent:
         """Load the file of people into the sandbox, in a new folder that is its home as well. Raises CommandError."""
+        return self._run(sandbox, str(path), str(BASE_ID))
+
+    def export(self, sandbox: SandboxProcess, place: str) -> Spent:
+        """Export the sandbox's list to a path or a URL, in a new folder that is its home. Raises CommandError."""
+        return self._run(sandbox, place)
+
+    def _run(self, sandbox: SandboxProcess, *arguments: str) -> Spent:
         with tempfile.TemporaryDirectory() as home:
             environment = build_environment(sandbox) | {"HOME": home} | _PRIVATE | dict(self.tool.settings)
-            command = (self.python, _SCRIPTS / self.tool.script, path, str(BASE_ID))
+            command: tuple[Path | str, ...] = (self.python, _SCRIPTS / self.tool.script, *arguments)
             return run_process(command, environment, timeout_s=_RUNNING_S, folder=Path(home))
 
 
 BY_HAND = Tool("by hand, 32 threads", "by_hand.py", ("requests>=2.32,<3", "pandas>=3.0,<4"), "requests")
+
+BY_HAND_EXPORT = Tool(
+    "by hand",
+    "by_hand_export.py",
+    ("requests>=2.32,<3", "pandas>=3.0,<4", "pyarrow>=21", "sqlalchemy>=2.0,<3"),
+    "requests",
+)
+DLT_EXPORT = Tool("dlt rest_api", "dlt_export.py", ("dlt[duckdb,parquet]>=1.31,<2",), "dlt")
 
 
 def list_tools(rows: int) -> tuple[Tool, ...]:

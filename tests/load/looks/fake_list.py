@@ -54,7 +54,7 @@ class FakeList:
         given = {"Id": 7, "Name": "News"} if base is None else base
         self.people.append({"Id": subscriber_id, "Base": given, "Email": email, "ClientUserId": client})
 
-    async def list_subscribers(self, query: ListQuery) -> Answer:
+    async def list_subscribers(self, query: ListQuery, parse: object = None) -> Answer:
         self.asked.append(query)
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)

@@ -71,7 +71,7 @@ def test_a_class_fails_when_three_of_it_do_not_come_back(tmp_path: Path) -> None
 
 
 def test_a_control_must_come_back_with_its_own_id(tmp_path: Path) -> None:
-    other = Listed([{"Id": 99, "Email": "p1@crowd.org"}], 1, 0, 1000)
+    other: Listed = Listed([{"Id": 99, "Email": "p1@crowd.org"}], 1, 0, 1000)
     fake = FakeList(crowd(1), instead=lambda query: other if query.email == "p1@crowd.org" else None)
     assert check(fake, tmp_path, PLAIN).failed == {PLAIN}
 
