@@ -184,7 +184,9 @@ class _Reconciling:
                     source.take(prepared)
         finally:
             self.is_left_behind = ahead.is_left_behind
-        if not source.rows["read"] and load.is_empty_refused and not self._stop.event.is_set():
+        if self._stop.event.is_set():  # the rest of the source is not known
+            raise RunAborted("the run was stopped while its source was being read")
+        if not source.rows["read"] and load.is_empty_refused:
             raise RunAborted(f"{load.source.name} has a header and no rows: there is nothing to compare")
 
     async def _forget(self, source: SourceSide, certificate: Certificate, ledger: Ledger, client: Client) -> None:

@@ -1,7 +1,7 @@
 """Values of the list by their place, in a temporary file without a name: it goes with its process."""
 
 import json
-import mmap
+import os
 import tempfile
 from array import array
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ class KeptValues:
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._begins = array("q", [0])
-        self._map: mmap.mmap | None = None
+        self._is_flushed = False
 
     def clear(self) -> None:
         """Forget all that was added."""
@@ -40,18 +40,17 @@ class KeptValues:
 
     def read(self, place: int) -> list[Any]:
         """What was kept at this place. Raises RunAborted when that is on the disk no more."""
-        if self._map is None:
+        if not self._is_flushed:
             try:
                 self._file.flush()
             except OSError as error:
                 raise _explain(error) from None
-            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        return _read(self._map[self._begins[place] : self._begins[place + 1]])
+            self._is_flushed = True
+        begin = self._begins[place]
+        return _read(os.pread(self._file.fileno(), self._begins[place + 1] - begin, begin))
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._map is not None:
-            self._map.close()
         self._file.close()
 
 

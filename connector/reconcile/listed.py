@@ -4,18 +4,32 @@
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from connector.fields import BY_NAME
-from connector.plan.digests import IDENTITY_BYTES, digest_identity, join_digests
-from connector.plan.reconciling import Matching
+from connector.plan.digests import IDENTITY_BYTES, Digests, digest_identity, join_digests
+from connector.plan.reconciling import Integers, Matching
 from connector.protocol.wire import read_field
 from connector.reconcile.kept_values import KeptValues
 
 BaseOf = tuple[object, object]
 """A base as it is listed: its id and its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """Columns over all who are kept, in the order in which they came; `by_base` are their places, base by base, the
+    base `number` from `begins[number]` on; `all_ids` are those of everybody on the list, ascending."""
+
+    digests: Digests
+    ids: Integers
+    by_base: Integers
+    begins: Integers
+    all_ids: Integers
 
 
 class ListedPeople:
@@ -33,9 +47,10 @@ class ListedPeople:
         """Forget what was taken: another sweep shows all of it again."""
         self._values.clear()
         self._digests: list[bytes] = []  # a page in each, and so of the arrays
-        self._ids: list[np.ndarray] = []
-        self._bases: list[np.ndarray] = []
-        self._other_ids: list[np.ndarray] = []
+        self._ids: list[Integers] = [np.empty(0, dtype=np.int64)]
+        self._bases: list[npt.NDArray[np.int32]] = [np.empty(0, dtype=np.int32)]
+        self._other_ids: list[Integers] = []
+        self._gathered: _Gathered | None = None
         self._numbers: dict[BaseOf, int] = {}
         self.nameless: dict[BaseOf, int] = {}  # how many in each base have no identity
 
@@ -69,21 +84,32 @@ class ListedPeople:
         return list(self._numbers)
 
     def match(self, bases: Sequence[BaseOf]) -> Matching:
-        """Those of these bases, to be matched by their identities; a place is one for `read`."""
+        """Those of these bases, to be matched by their identities; a place is one for `read`. To be called once all
+        were taken."""
+        gathered = self._gather()
         numbers = [self._numbers[each] for each in bases]
-        of_row = np.concatenate([np.empty(0, dtype=np.int32), *self._bases])
-        places = np.flatnonzero(np.isin(of_row, numbers))
-        digests = join_digests(self._digests, IDENTITY_BYTES)[places]
-        return Matching(digests, np.concatenate([np.empty(0, dtype=np.int64), *self._ids])[places], places)
+        of_each = [gathered.by_base[gathered.begins[number] : gathered.begins[number + 1]] for number in numbers]
+        places = np.concatenate([np.empty(0, dtype=np.int64), *of_each])
+        return Matching(gathered.digests[places], gathered.ids[places], places)
 
-    def collect_ids(self) -> np.ndarray:
-        """The ids of everybody on the list, whatever their base, ascending."""
-        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *self._ids, *self._other_ids]))
+    def collect_ids(self) -> Integers:
+        """The ids of everybody on the list, whatever their base, ascending. To be called once all were taken."""
+        return self._gather().all_ids
 
     def read(self, place: int) -> tuple[str, list[Any]]:
         """The text of the identity as it is listed, and the values of the fields, as they came."""
         name, *values = self._values.read(place)
         return name, values
+
+    def _gather(self) -> "_Gathered":
+        """The pages made one, once."""
+        if self._gathered is None:
+            ids, of_row = np.concatenate(self._ids), np.concatenate(self._bases)
+            by_base = np.argsort(of_row, kind="stable")
+            begins = np.searchsorted(of_row[by_base], np.arange(len(self._numbers) + 1))
+            all_ids = np.sort(np.concatenate([ids, *self._other_ids]))
+            self._gathered = _Gathered(join_digests(self._digests, IDENTITY_BYTES), ids, by_base, begins, all_ids)
+        return self._gathered
 
     def close(self) -> None:
         """Let go of the file."""

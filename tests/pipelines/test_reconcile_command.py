@@ -1,15 +1,26 @@
 """`connector reconcile JOB`: each planted difference is found, and nothing else."""
 
+import asyncio
+import signal
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 import pytest
 
+from connector.extract import Chunk, Source
+from pipelines.jobs import load_job
+from pipelines.reconciling import plan_reconcile, run_reconcile
+from pipelines.runs.progress import Progress
+from pipelines.runs.stopping import Stop
+from pipelines.settings import SettingOptions, read_settings
 from tests.databases import open_postgres
-from tests.pipelines.conftest import Connector, wait_for, write_addresses, write_csv
+from tests.pipelines.conftest import Connector, Ended, wait_for, write_addresses, write_csv
 from tests.pipelines.leftovers import lose_three
-from tests.pipelines.planned import write_job
+from tests.pipelines.planned import JOB, count_requests, write_job
 from tests.pipelines.reconciled import (
     NOTHING,
     UNKNOWN,
@@ -339,6 +350,60 @@ def test_a_source_that_breaks_in_the_middle_aborts_it(connector: Connector, tmp_
     ended = reconcile(connector, write_job(tmp_path, text=text))
     assert (ended.code, ended.report["status"]) == (3, "aborted"), ended.stdout
     assert not (tmp_path / "differences.csv").exists()
+
+
+def test_a_signal_ends_it_and_nothing_is_told(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, {"ann@x.org": "Ann"})
+    connector.sandbox.switch(latency_ms=60_000)
+    job, before = write_job(tmp_path), count_requests(connector.sandbox, "list")
+    with connector.start("reconcile", job, "--to", tmp_path / "differences.csv", "--output", "json") as process:
+        wait_for(lambda: count_requests(connector.sandbox, "list") > before)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=30)
+    connector.sandbox.switch(latency_ms=0)
+    ended = Ended(process.returncode, stdout, stderr)
+    assert (ended.code, ended.report["status"]) == (130, "stopped")
+    assert "differences" not in ended.report
+    assert not (tmp_path / "differences.csv").exists()
+
+
+def test_a_source_that_was_not_read_to_its_end_makes_nobody_extra(connector: Connector, tmp_path: Path) -> None:
+    """Stopped between two chunks: those of the second are in the source, and were not met."""
+    for number in range(2):
+        plant(connector.sandbox, f"person{number}@x.org", IsActive=True)
+        write_csv(tmp_path / f"part{number}.csv", "email,name", f"person{number}@x.org,")
+    job = write_job(tmp_path, text=JOB.replace("people.csv", "part*.csv"))
+    settings = read_settings(connector.environ, None, SettingOptions(), is_writing=False)
+    plan, stop = plan_reconcile(load_job(job, {}), settings, wait_s=0.0), Stop()
+    source = StoppedSource(plan.load.source, stop)
+    plan = replace(plan, load=replace(plan.load, source=source), to=tmp_path / "differences.csv")
+    report = asyncio.run(run_reconcile(plan, stop, Progress()))
+    assert (report.status, report.exit_code, report.reconciled) == ("stopped", 130, None)
+    assert source.chunks_given == 2
+    assert not (tmp_path / "differences.csv").exists()
+
+
+class StoppedSource:
+    """A source that is read when a signal comes: before its second chunk."""
+
+    def __init__(self, source: Source, stop: Stop) -> None:
+        self._source, self._stop = source, stop
+        self.name, self.columns, self.close = source.name, source.columns, source.close
+        self.chunks_given = 0
+
+    def chunks(self) -> Iterator[Chunk]:
+        for chunk in self._source.chunks():
+            if self.chunks_given:
+                self._stop.signal = signal.SIGINT
+                self._stop.event.set()
+            self.chunks_given += 1
+            yield chunk
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def test_the_file_is_its_owners_alone_and_guards_spreadsheets(connector: Connector, tmp_path: Path) -> None:
