@@ -18,6 +18,7 @@ COMMANDS = {
     "plan": "plan:plan_command",
     "validate": "validate:validate_command",
     "export": "export:export_command",
+    "reconcile": "reconcile:reconcile_command",
     "retry": "retry:retry_command",
     "forget": "forget:forget_command",
     "ledger": "ledger:ledger_group",

@@ -14,6 +14,7 @@ from connector.fields import FIELDS, wire_name
 from connector.sandbox import SWITCHES
 from pipelines.cli import cli
 from pipelines.jobs.reference import list_keys
+from pipelines.reconciles.difference_file import DIFFERENCE_COLUMNS
 from pipelines.rows.drift import COLUMNS
 
 BEGINNING = "<!-- reference: written by `python -m pipelines.reference README.md` -->\n"
@@ -31,6 +32,8 @@ def build_reference() -> str:
     parts += ["### Fields of a subscriber\n", _build_table(("field", "in the service", "type", "rule"), fields)]
     columns = [(f"`{name}`", meaning) for name, meaning in COLUMNS.items()]
     parts += ["### Columns of the drift file\n", _build_table(("column", "what it says"), columns)]
+    differences = [(f"`{name}`", meaning) for name, meaning in DIFFERENCE_COLUMNS.items()]
+    parts += ["### Columns of the differences\n", _build_table(("column", "what it says"), differences)]
     switches = [(f"`{switch.name}`", f"`{switch.default}`", switch.values, switch.help) for switch in SWITCHES]
     parts += ["### Switches of the sandbox (`--set name=value`)\n"]
     parts += [_build_table(("switch", "default", "values", "what it does"), switches)]

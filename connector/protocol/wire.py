@@ -86,7 +86,7 @@ def echoes(sent: Mapping[str, object], wire: Mapping[str, Any]) -> bool:
     """Whether a wire object holds each value that was sent (flat, by field name), by the rules of `altered_fields`."""
     for name, value in sent.items():
         other = read_field(wire, name)
-        if (type(value) is not type(other) or value != other) and not _is_same(BY_NAME[name].kind, value, other):
+        if (type(value) is not type(other) or value != other) and not is_same(BY_NAME[name].kind, value, other):
             return False
     return True
 
@@ -128,12 +128,13 @@ def altered_fields(sent: Mapping[str, object], answered: Mapping[str, object]) -
             continue
         if name == "base_name" and sent.get("base_id") is not None:
             continue
-        if not _is_same(BY_NAME[name].kind, value, other):
+        if not is_same(BY_NAME[name].kind, value, other):
             altered.append(name)
     return tuple(sorted(altered, key=NAMES.index)) if altered else ()
 
 
-def _is_same(kind: Kind, sent: object, answered: object) -> bool:
+def is_same(kind: Kind, sent: object, answered: object) -> bool:
+    """Whether a value that was sent and one that came back are one, by the rules of `altered_fields`."""
     if kind in (Kind.NULLABLE_TEXT, Kind.GENDER):
         return (sent or "") == ("" if answered is None else answered)
     if kind is Kind.ZIP:

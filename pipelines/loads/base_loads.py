@@ -18,10 +18,9 @@ from connector.load.session import Session
 from connector.mapping import AskedBase, BaseColumn, RowBases
 from connector.outcomes import Outcome
 from connector.states import State
-from pipelines.loads.bases import describe_base
+from pipelines.loads.bases import describe_base, refuse_too_many
 from pipelines.runs.run import Run
 
-_MOST_BASES = 1000  # that cells name by themselves: a column of something else names another in nearly every row
 _BASES_TOLD = 20  # in one message
 _LOOKS_TOGETHER = 2  # with a quiet period after each: then whoever is absent can be proved so by one look more
 
@@ -176,11 +175,7 @@ class BaseLoads:
         """Before anything of the chunk is sent: each of its rows would make a base."""
         if bases is None or not isinstance(self._base, BaseColumn) or self._base.values is not None:
             return
-        if len({*self._loads, *(asked for asked, _ in bases.split())}) > _MOST_BASES:
-            raise RunAborted(
-                f"the column {self._base.column} names more than {_MOST_BASES:,} bases: is it the one that says the "
-                "base? If it is, list what its cells mean under subscriber.base.values"
-            )
+        refuse_too_many(self._base, len({*self._loads, *(asked for asked, _ in bases.split())}))
 
     @contextmanager
     def _turn(self, each: _BaseLoad) -> Iterator[None]:

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, RunAborted
 from connector.ledger import Base, Ledger, list_bases
+from connector.mapping import BaseColumn
+
+_MOST_BASES = 1000  # that cells name by themselves: a column of something else names another in nearly every row
 
 
 def choose_bases(ledger: Ledger, account: str, base_id: int | None, base_name: str | None) -> list[Base]:
@@ -34,3 +37,12 @@ def describe_base(base: Base) -> str:
 def describe_bases(bases: Sequence[Base]) -> str:
     """Several, with commas between."""
     return ", ".join(map(describe_base, bases))
+
+
+def refuse_too_many(column: BaseColumn, number: int) -> None:
+    """Raise RunAborted if the cells of a column have named so many bases by themselves that they are none."""
+    if column.values is None and number > _MOST_BASES:
+        raise RunAborted(
+            f"the column {column.column} names more than {_MOST_BASES:,} bases: is it the one that says the base? If "
+            "it is, list what its cells mean under subscriber.base.values"
+        )

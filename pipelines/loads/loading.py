@@ -3,12 +3,10 @@
 A job with guards is surveyed first: the same flow, planned and not sent, over the ledger as it is.
 """
 
-import asyncio
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from connector.clock import Clock, system_clock
 from connector.errors import RunAborted
@@ -24,6 +22,7 @@ from pipelines.loads.guarding import build_limits, find_trip, withdraw
 from pipelines.loads.increments import Increment, Reading, read_kept
 from pipelines.rows.mapped import build_mapped_fields
 from pipelines.rows.preparing import Prepared, prepare_chunks
+from pipelines.rows.reading_ahead import ReadingAhead
 from pipelines.rows.rejects import build_different, build_invalid, build_malformed, own_columns
 from pipelines.rows.remarks import Remarks
 from pipelines.rows.suppressing import SuppressionPlan
@@ -35,7 +34,6 @@ from pipelines.runs.stopping import Stop
 from pipelines.settings import Settings
 
 _ENDED_WELL = (0, 1)  # exit codes: ok, and partial, when all that needs a person is in the ledger or the rejects file
-_READING_GRACE_S = 2.0  # for a chunk that is being read when the run is stopped; then the process ends without it
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +204,7 @@ class _Load:
 
     async def _take_all(self, loads: BaseLoads) -> None:
         """Prepare one chunk, in a thread, while the one before is being loaded."""
-        loop, plan, run, reads = asyncio.get_running_loop(), self._plan, self._run, ThreadPoolExecutor(1)
+        plan, run = self._plan, self._run
         chunks = prepare_chunks(
             plan.source,
             plan.mapping,
@@ -216,35 +214,21 @@ class _Load:
             base=plan.base_column,
             suppression=run.suppression,
         )
-        ahead = loop.run_in_executor(reads, _take_next, chunks)
+        ahead = ReadingAhead(chunks, run.stop.event)
         try:
-            while (prepared := await self._wait_for(ahead)) is not None:
-                ahead = loop.run_in_executor(reads, _take_next, chunks)
-                self._count(prepared)
-                await loads.take(prepared.planned, prepared.bases)
-                if failure := run.rows.failure:
-                    raise RunAborted(failure)
-                if run.stop.event.is_set():
-                    return
+            async with aclosing(ahead.read()) as reading:
+                async for prepared in reading:
+                    self._count(prepared)
+                    await loads.take(prepared.planned, prepared.bases)
+                    if failure := run.rows.failure:
+                        raise RunAborted(failure)
         finally:
-            reads.shutdown(wait=False, cancel_futures=True)
-            await asyncio.wait({ahead}, timeout=_READING_GRACE_S)
-            self.is_left_behind = not ahead.done()
+            self.is_left_behind = ahead.is_left_behind
         if run.stop.event.is_set():
             return
         if run.tally.read == 0 and plan.is_empty_refused:
             raise RunAborted(f"{plan.source.name} has a header and no rows: there is nothing to import")
         run.rows_read = run.tally.read if plan.is_whole else None
-
-    async def _wait_for(self, ahead: asyncio.Future[Prepared | None]) -> Prepared | None:
-        """The next chunk; None at the end, or when the run is to stop: a source may think for an hour."""
-        stopped = asyncio.ensure_future(self._run.stop.event.wait())
-        either: list[asyncio.Future[Any]] = [ahead, stopped]
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopped.cancel()
-        return ahead.result() if ahead.done() else None
 
     def _count(self, prepared: Prepared) -> None:
         """Give an outcome to those rows of a chunk that need no ledger for it; a person sees the ones that differ."""
@@ -281,7 +265,3 @@ class _Load:
             yield f"columns not used: {', '.join(self._plan.unmapped_columns)}"
         for name, number in sorted(tally.altered.items()):
             yield f"the service altered {name} in {number} of the subscribers created"
-
-
-def _take_next(chunks: Iterator[Prepared]) -> Prepared | None:
-    return next(chunks, None)

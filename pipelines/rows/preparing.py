@@ -69,7 +69,7 @@ def prepare_chunks(
         identities = compute_identities(valid[rules.identity], rules.identity)
         fingerprints = compute_fingerprints(valid, rules.identity)
         repeats = seen.add(_tell_apart(identities, bases), fingerprints)
-        is_suppressed = _find_suppressed(suppression, valid, identities, rules.identity) & ~repeats.is_duplicate
+        is_suppressed = find_suppressed(suppression, valid, identities, rules.identity) & ~repeats.is_duplicate
         left = ~repeats.is_duplicate & ~is_suppressed
         omitted = mapped.frame["address_zip"].iloc[validated.omitted_zips] if len(validated.omitted_zips) else None
         planned = Planned(chunk, valid[left], identities[left], fingerprints[left], omitted)
@@ -91,7 +91,8 @@ def _tell_apart(identities: Digests, bases: RowBases | None) -> Digests:
     return separate_digests(identities, join_digests(digests, IDENTITY_BYTES)[bases.places])
 
 
-def _find_suppressed(suppression: Suppression | None, valid: pd.DataFrame, identities: Digests, identity: str) -> Mask:
+def find_suppressed(suppression: Suppression | None, valid: pd.DataFrame, identities: Digests, identity: str) -> Mask:
+    """Which of these valid rows are on the list; `identities` are those of the rows, by the field `identity`."""
     if suppression is None:
         return np.zeros(len(valid), dtype=bool)
     return suppression.find(identities) if suppression.field == identity else suppression.build_mask(valid)

@@ -38,6 +38,7 @@ class Report:
     signal: int | None = None
     is_planned: bool = False  # nothing was done of all that it says
     planned_rows: list[dict[str, object]] | None = None  # each row of a plan, where they were asked for
+    reconciled: dict[str, Any] | None = None  # further keys, of a reconciliation that came to its end
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
@@ -59,6 +60,7 @@ class Report:
             "unmapped_columns": self.unmapped_columns,
             **({"planned": True} if self.is_planned else {}),
             **({"planned_rows": self.planned_rows} if self.planned_rows is not None else {}),
+            **(self.reconciled or {}),
         }
 
     @property

@@ -55,6 +55,13 @@ async def _open_ledger(frame: Frame, stop: Stop) -> AsyncIterator[Ledger]:
         opened = open_private_copy(url, frame.settings.account, is_stopped)
     else:
         opened = open_ledger(url, wait_s=frame.wait_s, is_stopped=is_stopped, may_make=frame.may_make_ledger)
+    async with enter_in_thread(opened) as ledger:
+        yield ledger
+
+
+@asynccontextmanager
+async def enter_in_thread(opened: AbstractContextManager[Ledger]) -> AsyncIterator[Ledger]:
+    """The ledger, opened in a thread: to wait for its lock, or to copy it, takes time."""
     ledger = await asyncio.to_thread(opened.__enter__)
     with ExitStack() as stack:
         stack.push(opened.__exit__)

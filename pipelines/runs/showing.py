@@ -1,5 +1,7 @@
 """A report as a table for people."""
 
+from typing import Any
+
 from rich.console import Console
 from rich.table import Table
 
@@ -27,10 +29,33 @@ def show_report(report: Report, console: Console, *, title: str | None = None) -
     style = _STATUS_STYLE[report.status]
     table.add_row("status", f"[{style}]{report.status}[/]")
     console.print(table)
+    if report.reconciled is not None:
+        _show_differences(report.reconciled, console)
     if report.rejects_file is not None:
         console.print("rows to look at:", report.rejects_file, soft_wrap=True, markup=False, highlight=False)
     if report.drift_file is not None:
         console.print("not in the service:", report.drift_file, soft_wrap=True, markup=False, highlight=False)
+
+
+def _show_differences(reconciled: dict[str, Any], console: Console) -> None:
+    """What differs, with a few by their ids; of the missing, who have none, by their rows."""
+    table = Table("difference")
+    table.add_column("how many", justify="right")
+    table.add_column("such as", overflow="fold")
+    for kind, number in reconciled["differences"].items():
+        examples = ", ".join(map(str, reconciled["examples"][kind]))
+        such_as = f"{'rows' if kind == 'missing' else 'ids'} {examples}" if examples else ""
+        table.add_row(kind, "not known" if number is None else f"{number:,}", such_as)
+        if kind == "missing":
+            for state, of_state in reconciled["missing_by_ledger"].items():
+                table.add_row(f"  ledger: {state}", f"{of_state:,}", "")
+        if kind == "drifted":
+            for name, of_field in reconciled["fields"].items():
+                table.add_row(f"  {name}", f"{of_field:,}", "")
+    console.print(table)
+    if reconciled["differences_file"] is not None:
+        path = reconciled["differences_file"]
+        console.print("one by one:", path, soft_wrap=True, markup=False, highlight=False)
 
 
 def show_value(value: str, longest: int) -> str:

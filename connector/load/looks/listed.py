@@ -31,7 +31,7 @@ class BaseReader:
 
     def read(self, wire_objects: Sequence[dict[str, Any]]) -> list[tuple[bytes, int]]:
         """(identity, subscriber id) of those that are of the base and have an identity."""
-        return [each for wire in wire_objects if self._is_of_base(wire.get("Base")) for each in self._read_one(wire)]
+        return [each for wire in wire_objects if self.is_of_base(wire.get("Base")) for each in self._read_one(wire)]
 
     def _read_one(self, wire: dict[str, Any]) -> Iterator[tuple[bytes, int]]:
         for name, path in self._paths:
@@ -39,7 +39,8 @@ class BaseReader:
             if isinstance(value, str) and value.strip():
                 yield digest_identity(name, value), int(wire["Id"])
 
-    def _is_of_base(self, base: object) -> bool:
+    def is_of_base(self, base: object) -> bool:
+        """Whether a listed `Base` is this one; raises as the class says."""
         if not isinstance(base, dict):
             return False
         service_id, name = base.get("Id"), base.get("Name")

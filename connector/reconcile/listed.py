@@ -1,0 +1,125 @@
+"""Those whom the service lists, page by page: of each a digest, an id and a base in memory, what is compared in a file.
+
+34 bytes each in memory, whoever else is listed 8. What a page is made of, only this module knows.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from connector.fields import BY_NAME
+from connector.plan.digests import IDENTITY_BYTES, Digests, digest_identity, join_digests
+from connector.plan.reconciling import Integers, Matching
+from connector.protocol.wire import read_field
+from connector.reconcile.kept_values import KeptValues
+
+BaseOf = tuple[object, object]
+"""A base as it is listed: its id and its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """Columns over all who are kept, in the order in which they came; `by_base` are their places, base by base, the
+    base `number` from `begins[number]` on; `all_ids` are those of everybody on the list, ascending."""
+
+    digests: Digests
+    ids: Integers
+    by_base: Integers
+    begins: Integers
+    all_ids: Integers
+
+
+class ListedPeople:
+    """A sink for `read_list`: keeps those of the bases that `is_wanted`, with the values of the fields `names`.
+
+    `identity` is the field that people are known by. Close it when it is no longer read.
+    """
+
+    def __init__(self, identity: str, names: Sequence[str], is_wanted: Callable[[BaseOf], bool]) -> None:
+        self._identity, self._names, self._is_wanted = BY_NAME[identity], tuple(names), is_wanted
+        self._values = KeptValues()
+        self.start_sweep(0)
+
+    def start_sweep(self, number: int) -> None:
+        """Forget what was taken: another sweep shows all of it again."""
+        self._values.clear()
+        self._digests: list[bytes] = []  # a page in each, and so of the arrays
+        self._ids: list[Integers] = [np.empty(0, dtype=np.int64)]
+        self._bases: list[npt.NDArray[np.int32]] = [np.empty(0, dtype=np.int32)]
+        self._other_ids: list[Integers] = []
+        self._gathered: _Gathered | None = None
+        self._numbers: dict[BaseOf, int] = {}
+        self.nameless: dict[BaseOf, int] = {}  # how many in each base have no identity
+
+    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+        """Keep a page."""
+        digests, ids, bases, others, kept = list[bytes](), list[int](), list[int](), list[int](), list[list[object]]()
+        for wire in wire_objects:
+            of_base = _read_base(wire)
+            if not self._is_wanted(of_base):
+                others.append(wire["Id"])
+                continue
+            number = self._numbers.setdefault(of_base, len(self._numbers))
+            name = wire.get(self._identity.path[0])
+            if not isinstance(name, str) or not name.strip():
+                self.nameless[of_base] = self.nameless.get(of_base, 0) + 1
+                others.append(wire["Id"])
+                continue
+            digests.append(digest_identity(self._identity.name, name))
+            ids.append(wire["Id"])
+            bases.append(number)
+            kept.append([name, *(read_field(wire, field) for field in self._names)])
+        self._digests.append(b"".join(digests))
+        self._ids.append(np.array(ids, dtype=np.int64))
+        self._bases.append(np.array(bases, dtype=np.int32))
+        self._other_ids.append(np.array(others, dtype=np.int64))
+        self._values.add(kept)
+
+    @property
+    def bases(self) -> list[BaseOf]:
+        """Every wanted base of which somebody was listed."""
+        return list(self._numbers)
+
+    def match(self, bases: Sequence[BaseOf]) -> Matching:
+        """Those of these bases, to be matched by their identities; a place is one for `read`. To be called once all
+        were taken."""
+        gathered = self._gather()
+        numbers = [self._numbers[each] for each in bases]
+        of_each = [gathered.by_base[gathered.begins[number] : gathered.begins[number + 1]] for number in numbers]
+        places = np.concatenate([np.empty(0, dtype=np.int64), *of_each])
+        return Matching(gathered.digests[places], gathered.ids[places], places)
+
+    def collect_ids(self) -> Integers:
+        """The ids of everybody on the list, whatever their base, ascending. To be called once all were taken."""
+        return self._gather().all_ids
+
+    def read(self, place: int) -> tuple[str, list[Any]]:
+        """The text of the identity as it is listed, and the values of the fields, as they came."""
+        name, *values = self._values.read(place)
+        return name, values
+
+    def _gather(self) -> "_Gathered":
+        """The pages made one, once."""
+        if self._gathered is None:
+            ids, of_row = np.concatenate(self._ids), np.concatenate(self._bases)
+            by_base = np.argsort(of_row, kind="stable")
+            begins = np.searchsorted(of_row[by_base], np.arange(len(self._numbers) + 1))
+            all_ids = np.sort(np.concatenate([ids, *self._other_ids]))
+            self._gathered = _Gathered(join_digests(self._digests, IDENTITY_BYTES), ids, by_base, begins, all_ids)
+        return self._gathered
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._values.close()
+
+
+def _read_base(wire: dict[str, Any]) -> BaseOf:
+    """The id and the name, None where it is no whole number or no text."""
+    base = wire.get("Base")
+    if not isinstance(base, dict):
+        return None, None
+    service_id, name = base.get("Id"), base.get("Name")
+    return service_id if type(service_id) is int else None, name if isinstance(name, str) else None

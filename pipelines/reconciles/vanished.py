@@ -1,0 +1,54 @@
+"""Those whom the ledger has confirmed and the service no longer lists: told, and forgotten if that was asked for."""
+
+from collections.abc import Iterator, Sequence
+
+from connector.errors import RunAborted
+from connector.ledger import Ledger
+from connector.plan.digests import split_digests
+from connector.reconcile import ListedPeople
+from connector.states import State
+from pipelines.loads.bases import describe_base
+from pipelines.reconciles.base_side import BaseSide
+from pipelines.reconciles.source_side import match_again
+
+
+def describe_known(sides: Sequence[BaseSide]) -> Iterator[str]:
+    """What a person should know of those whom the ledger has confirmed."""
+    for side in sides:
+        if _is_emptied(side):
+            yield (
+                f"{describe_base(side.base)}: none of the {side.known:,} whom the ledger knows to be there is listed: "
+                "this token sees another account, or the base was emptied"
+            )
+    if renamed := sum(side.renamed for side in sides):
+        yield (
+            f"{renamed:,} whom the ledger knows are listed with their ids under another identity, or in another base: "
+            "they have not vanished, and are not forgotten"
+        )
+
+
+def refuse_emptied(sides: Sequence[BaseSide], *, is_sure: bool) -> None:
+    """Raise RunAborted if all who are known of a base are gone (design 4.10), unless a person `is_sure`."""
+    emptied = [side for side in sides if _is_emptied(side) and len(side.vanished)]
+    if emptied and not is_sure:
+        raise RunAborted(
+            f"nobody was forgotten: none of those whom the ledger knows is listed in "
+            f"{', '.join(describe_base(side.base) for side in emptied)}. This token sees another account, or the base "
+            "was emptied. Look at the token and at the base; if people were erased on purpose, say --yes"
+        )
+
+
+def forget(sides: Sequence[BaseSide], listed: ListedPeople, ledger: Ledger, identity: str) -> int:
+    """Forget those of the vanished whom this other, complete listing does not show either; how many.
+
+    All of them or nobody. Raises LedgerError, and RunAborted as `find_base` does.
+    """
+    gone = [(side.base, side.vanished[match_again(side, listed, ledger, identity)]) for side in sides]
+    with ledger.transaction():
+        for base, identities in gone:
+            ledger.mark_forgotten(base, State.CONFIRMED, split_digests(identities))
+    return sum(len(identities) for _, identities in gone)
+
+
+def _is_emptied(side: BaseSide) -> bool:
+    return bool(side.known) and not side.there

@@ -1,0 +1,60 @@
+"""What tests of reconciliations share: what is planted in the sandbox, and the differences that were found."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from connector.sandbox import SandboxProcess
+from tests.pipelines.conftest import Connector, Ended
+from tests.pipelines.planned import count_creates, describe, read_rows
+from tests.sandbox.calls import Calls
+
+NOTHING = {"missing": 0, "extra": 0, "duplicated": 0, "drifted": 0, "vanished": 0}
+UNKNOWN = {"missing": None, "extra": None, "vanished": None}
+
+Line = tuple[str, str, str]
+"""What a line of the differences is: its kind, the identity and the field."""
+
+
+def reconcile(connector: Connector, job: Path, *options: str | Path) -> Ended:
+    """A reconciliation that is seen to send no create and to change nothing of the state folder."""
+    state, creates = connector.folder / "state", count_creates(connector.sandbox)
+    before = describe(state) if state.exists() else None
+    ended = connector.run_json("reconcile", job, "--to", connector.folder / "differences.csv", *options)
+    assert count_creates(connector.sandbox) == creates
+    assert (describe(state) if state.exists() else None) == before
+    return ended
+
+
+def find_differences(ended: Ended) -> Mapping[str, int]:
+    """The kinds that were found, and how many."""
+    return {kind: number for kind, number in ended.report["differences"].items() if number}
+
+
+def read_lines(folder: Path) -> list[dict[str, str]]:
+    return read_rows(folder / "differences.csv")
+
+
+def list_lines(folder: Path) -> list[Line]:
+    return [(line["difference"], line["identity"], line["field"]) for line in read_lines(folder)]
+
+
+def plant(sandbox: SandboxProcess, email: str | None, base: object = None, **fields: object) -> int:
+    """Somebody whom nobody of ours has created; the id."""
+    reply = Calls(sandbox).create(email, base=base or {"Name": "News"}, **fields)
+    assert reply.status == 200, reply
+    return int(reply.json["Subscriber"]["Id"])
+
+
+def erase_first(sandbox: SandboxProcess, number: int = 1, **query: object) -> list[int]:
+    """The `number` of the smallest ids vanish from the service; these ids."""
+    before = sandbox.truth()["sequence"]
+    sandbox.switch(churn_delete=number, churn_where="head")
+    Calls(sandbox).ask_list(limit=1, **query)
+    sandbox.switch(churn_delete=0)
+    return [event["id"] for event in sandbox.truth(before)["events"] if event["kind"] == "churn_deleted"]
+
+
+def show_all(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
+    """Everybody who is listed, on one page, by email."""
+    return {each["Email"]: each for each in Calls(sandbox).page(limit=1000)["Subscribers"]}

@@ -1,0 +1,84 @@
+"""Reconciliations of jobs whose rows go to several bases: each base by itself, all over one listing."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector
+from tests.pipelines.lists import write_lists
+from tests.pipelines.planned import count_requests
+from tests.pipelines.reconciled import erase_first, find_differences, plant, read_lines, reconcile
+from tests.sandbox.calls import Calls
+
+ROWS = ("ann@x.org,news", "ann@x.org,shop", "bob@x.org,shop", "cem@x.org,club")
+
+
+def test_each_base_is_compared_by_itself(connector: Connector, tmp_path: Path) -> None:
+    sandbox, job = connector.sandbox, write_lists(tmp_path, *ROWS)
+    assert connector.run_json("sync", job).rows["created"] == 4
+    assert reconcile(connector, job).code == 0
+    before = count_requests(sandbox, "list")
+
+    erase_first(sandbox, BaseId=11)  # cem, of the club
+    plant(sandbox, "bob@x.org", {"Id": 7}, IsActive=True)  # who is in the shop by the source
+    plant(sandbox, "ann@x.org", {"Id": 9})  # a second time, and not active
+    plant(sandbox, "ann@x.org", {"Id": 5})  # a base that no row may name
+    rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")
+    ended = reconcile(connector, write_lists(tmp_path, *rows))
+
+    assert count_requests(sandbox, "list") <= before + 4  # one listing, the erasing one, and somebody to erase
+    told = {(line["difference"], line["base"].rpartition("(")[2], line["identity"]) for line in read_lines(tmp_path)}
+    assert told == {
+        ("missing", "id 7)", "cem@x.org"), ("extra", "id 7)", "bob@x.org"), ("duplicated", "id 9)", "ann@x.org"),
+        ("missing", "id 11)", "cem@x.org"), ("vanished", "id 11)", "cem@x.org"),
+    }  # fmt: skip
+    assert find_differences(ended) == {"missing": 2, "extra": 1, "duplicated": 1, "vanished": 1}
+    assert ended.rows == {"read": 6, "valid": 5, "invalid": 1}
+    assert any("1 of them have no identity, or no base" in each for each in ended.report["messages"])
+
+
+def test_a_base_that_no_row_names_is_compared_if_the_job_does(connector: Connector, tmp_path: Path) -> None:
+    plant(connector.sandbox, "ann@x.org", {"Id": 9})
+    plant(connector.sandbox, "bob@x.org", {"Id": 11})
+    plant(connector.sandbox, "cem@x.org", {"Id": 7}, IsActive=True)
+    job = write_lists(tmp_path, "cem@x.org,news", base="{column: list, values: {news: 7, shop: 9}}")
+    assert find_differences(reconcile(connector, job)) == {"extra": 1}
+    by_itself = write_lists(tmp_path, "cem@x.org,7", base="{column: list}")
+    assert find_differences(reconcile(connector, by_itself)) == {}
+
+
+def test_a_base_that_is_given_both_ways_is_one(connector: Connector, tmp_path: Path) -> None:
+    plant(connector.sandbox, "ann@x.org", {"Id": 7}, IsActive=False)
+    (named,) = find_bases(connector)
+    rows = ("ann@x.org,7", f"ann@x.org,{named}", "bob@x.org,7", f"bob@x.org,{named}", f"cem@x.org,{named}")
+    ended = reconcile(connector, write_lists(tmp_path, *rows, base="{column: list}"))
+    assert find_differences(ended) == {"missing": 2, "drifted": 1}
+
+
+def find_bases(connector: Connector) -> dict[str, int]:
+    """The id of each base that somebody is in, by its name."""
+    bases = [each["Base"] for each in Calls(connector.sandbox).page()["Subscribers"]]
+    return {base["Name"]: base["Id"] for base in bases}
+
+
+@pytest.mark.parametrize("rows", [("ann@x.org,News",), ("ann@x.org,News", "bob@x.org,News")])
+def test_what_is_forgotten_is_forgotten_in_its_own_base(
+    connector: Connector, tmp_path: Path, rows: tuple[str, ...]
+) -> None:
+    """The base of the first row is emptied where that has no other: that takes a person's word."""
+    job = write_lists(tmp_path, *rows, "ann@x.org,Shop", base="{column: list}")
+    assert connector.run_json("sync", job).rows["created"] == len(rows) + 1
+    erase_first(connector.sandbox, BaseId=find_bases(connector)["News"])
+    ended = connector.run_json("reconcile", job, "--forget-missing")
+    if len(rows) == 1:
+        assert (ended.code, ended.report["forgotten"]) == (3, 0)
+        ended = connector.run_json("reconcile", job, "--forget-missing", "--yes")
+    assert (ended.code, ended.report["forgotten"]) == (1, 1), ended.stderr
+    assert connector.run_json("sync", job).rows == {"read": len(rows) + 1, "exists": len(rows), "created": 1}
+
+
+def test_a_column_of_something_else_is_no_column_of_bases(connector: Connector, tmp_path: Path) -> None:
+    rows = [f"p{number}@x.org,p{number}" for number in range(1001)]
+    ended = reconcile(connector, write_lists(tmp_path, *rows, base="{column: list}"))
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert any("names more than 1,000 bases" in each for each in ended.report["messages"])

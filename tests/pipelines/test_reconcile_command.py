@@ -1,0 +1,443 @@
+"""`connector reconcile JOB`: each planted difference is found, and nothing else."""
+
+import asyncio
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from connector.extract import Chunk, Source
+from pipelines.jobs import load_job
+from pipelines.reconciling import plan_reconcile, run_reconcile
+from pipelines.runs.progress import Progress
+from pipelines.runs.stopping import Stop
+from pipelines.settings import SettingOptions, read_settings
+from tests.databases import open_postgres
+from tests.pipelines.conftest import Connector, Ended, wait_for, write_addresses, write_csv
+from tests.pipelines.leftovers import lose_three
+from tests.pipelines.planned import JOB, count_requests, write_job
+from tests.pipelines.reconciled import (
+    NOTHING,
+    UNKNOWN,
+    erase_first,
+    find_differences,
+    list_lines,
+    plant,
+    read_lines,
+    reconcile,
+    show_all,
+)
+from tests.pipelines.test_import_command import REPORT_KEYS
+
+BY_ID = """
+job: news
+source: {file: {path: people.csv}}
+subscriber: {base: {id: 7}, fields: {email: email, first_name: name, is_active: {value: true}}}
+load: {quiet_period: 200ms}
+"""
+BY_SQL = """
+job: news
+source: {sql: {url: "sqlite:///people.db", table: people, cursor: {column: at, start: 1}}}
+subscriber: {base: {name: News}, fields: {email: email, first_name: name, is_active: {value: true}}}
+load: {quiet_period: 200ms}
+"""
+BY_NUMBER = """
+job: news
+source: {file: {path: people.csv}}
+subscriber: {base: {name: News}, identity: client_user_id, fields: {client_user_id: number, email: email}}
+load: {quiet_period: 200ms}
+"""
+
+
+def write_people(folder: Path, names: dict[str, str], *, is_sql: bool = False) -> None:
+    """Name by address, as a file or as a table whose rows are all newer than any cursor."""
+    if not is_sql:
+        write_csv(folder / "people.csv", "email,name", *(f"{email},{name}" for email, name in names.items()))
+        return
+    with closing(sqlite3.connect(folder / "people.db")) as database, database:
+        database.execute("CREATE TABLE IF NOT EXISTS people (email, name, at INTEGER)")
+        database.execute("DELETE FROM people")
+        database.executemany("INSERT INTO people VALUES (?, ?, 5)", names.items())
+
+
+@pytest.mark.parametrize("text", [None, BY_ID, BY_SQL], ids=["by name", "by id", "from a database"])
+@pytest.mark.parametrize("settings", [{}, {"filters": "ignored", "order": "email", "max_limit": 10}])
+def test_each_planted_difference_is_found_and_nothing_else(
+    connector: Connector, tmp_path: Path, text: str | None, settings: dict[str, object]
+) -> None:
+    sandbox, base = connector.sandbox, {"Id": 7} if text is BY_ID else {"Name": "News"}
+    job = write_job(tmp_path) if text is None else write_job(tmp_path, text=text)
+    names = {f"person{number}@x.org": f"Ann {number}" for number in range(30)}
+    write_people(tmp_path, names, is_sql=text is BY_SQL)
+    assert connector.run_json("sync", job).rows == {"read": 30, "created": 30}
+    plant(sandbox, "elsewhere@x.org", {"Name": "Shop"})
+    assert reconcile(connector, job).code == 0
+
+    (erased,) = erase_first(sandbox)
+    (erased_email,) = names.keys() - show_all(sandbox).keys()
+    there = sorted(show_all(sandbox).keys() & names.keys())
+    changed, doubled = there[0], there[1]
+    extra_id = plant(sandbox, "stranger@x.org", base, FirstName="Eve")
+    doubled_id = plant(sandbox, doubled.upper(), base, FirstName="Other")
+    names[changed] = "Anna"
+    names["new@x.org"] = "New"
+    write_people(tmp_path, names, is_sql=text is BY_SQL)
+    sandbox.switch(**settings)
+
+    ended = reconcile(connector, job)
+
+    assert (ended.code, ended.report["status"]) == (1, "partial"), ended.stderr
+    assert ended.report["differences"] == {"missing": 2, "extra": 1, "duplicated": 1, "drifted": 1, "vanished": 1}
+    assert ended.report["fields"] == {"first_name": 1}
+    assert ended.report["missing_by_ledger"] == {"confirmed": 1, "none": 1}
+    lines = {(line["difference"], line["identity"]): line for line in read_lines(tmp_path)}
+    assert lines.keys() == {
+        ("missing", erased_email), ("vanished", erased_email), ("missing", "new@x.org"), ("extra", "stranger@x.org"),
+        ("duplicated", doubled), ("drifted", changed),
+    }  # fmt: skip
+    first_id = show_all(sandbox)[doubled]["Id"]
+    assert lines["duplicated", doubled]["ids"] == f"{first_id}; {doubled_id}"
+    assert lines["extra", "stranger@x.org"]["ids"] == str(extra_id)
+    assert lines["vanished", erased_email]["ids"] == str(erased)
+    drifted, was = lines["drifted", changed], show_all(sandbox)[changed]["FirstName"]
+    assert (drifted["field"], drifted["source"], drifted["service"]) == ("first_name", "Anna", was)
+    assert (lines["missing", "new@x.org"]["ledger"], lines["missing", erased_email]["ledger"]) == ("none", "confirmed")
+    assert ended.report["examples"]["extra"] == [extra_id]
+    assert ended.report["certificate"]["verdict"] == "complete"
+
+
+def test_the_report_has_a_runs_keys(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "email,name,Colour", "ann@x.org,Ann,red")
+    ended = reconcile(connector, write_job(tmp_path))
+    assert ended.report.keys() >= REPORT_KEYS
+    assert (ended.report["command"], ended.report["job"]) == ("reconcile", "news")
+    assert list(ended.report["requests"]) == ["create", "list", "send"]
+    assert ended.report["requests"]["create"]["sent"] == 0
+    assert ended.report["unmapped_columns"] == ["Colour"]
+    assert ended.report["differences_file"] == str(tmp_path / "differences.csv")
+    assert ended.report["examples"]["missing"] == [1]  # a record number
+    assert "forgotten" not in ended.report
+
+
+def test_the_identity_may_be_a_number_of_ones_own(connector: Connector, tmp_path: Path) -> None:
+    job = write_job(tmp_path, text=BY_NUMBER)
+    write_csv(tmp_path / "people.csv", "number,email", "a1,Ann@X.org", "b2,bob@x.org", "c3,cem@x.org")
+    assert connector.run_json("sync", job).rows["created"] == 3
+    plant(connector.sandbox, "ann@x.org", ClientUserId="A1")  # another key: its case counts
+    plant(connector.sandbox, "dan@x.org")  # without one
+    write_csv(tmp_path / "people.csv", "number,email", "a1,ann@x.org", "b2,bert@x.org", "c3,cem@x.org")
+    ended = reconcile(connector, job)
+    assert find_differences(ended) == {"extra": 1, "drifted": 1}
+    assert list_lines(tmp_path) == [("drifted", "b2", "email"), ("extra", "A1", "")]
+    assert any("1 whom the service lists have no client_user_id" in each for each in ended.report["messages"])
+
+
+@pytest.mark.parametrize(
+    ("zips", "policy", "listed", "expected"),
+    [
+        (["10115", "SW1A 1AA", "02134", ""], "omit", {}, []),
+        (["10115", "SW1A 1AA", "02134", ""], "custom_field2", {}, []),
+        (["10115"], "omit", {"Address": {"Zip": 10117}}, ["address_zip"]),
+        (["SW1A 1AA"], "custom_field1", {"CustomField1": "SW1A 2AA"}, ["custom_field1"]),
+        (["10115"], "custom_field1", {"CustomField1": "SW1A 1AA"}, ["custom_field1", "address_zip"]),
+        (["10115"], "reject", {"Address": {"Zip": 10115}}, []),
+    ],
+)
+@pytest.mark.parametrize("absent", ["omit", "null", "empty"])
+def test_zips_are_compared_as_they_can_be_sent(
+    connector: Connector, tmp_path: Path, zips: list[str], policy: str, listed: dict[str, object],
+    expected: list[str], absent: str,
+) -> None:  # fmt: skip
+    connector.sandbox.switch(absent_fields=absent)
+    fields = "email: email, address_zip: zip, address_state: state, address_line3: line"
+    text = BY_ID.replace("email: email, first_name: name, is_active: {value: true}", fields)
+    job = write_job(tmp_path, text=text.replace("base: {id: 7}", f"base: {{id: 7}}, zip: {policy}"))
+    people = [f"person{number}@x.org,{each},," for number, each in enumerate(zips)]
+    write_csv(tmp_path / "people.csv", "email,zip,state,line", *people)
+    if listed:
+        plant(connector.sandbox, "person0@x.org", {"Id": 7}, **listed)
+    else:
+        assert connector.run_json("sync", job).rows["created"] == len(zips)
+    ended = reconcile(connector, job)
+    assert find_differences(ended) == ({"drifted": 1} if expected else {})
+    assert list(ended.report["fields"]) == expected
+
+
+def test_what_the_ledger_says_of_the_missing_is_told(connector: Connector, tmp_path: Path) -> None:
+    job = write_job(tmp_path)
+    connector.sandbox.switch(required="FirstName")
+    write_csv(tmp_path / "people.csv", "email,name", "there@x.org,Ann", "refused@x.org,")
+    assert connector.run_json("sync", job).rows == {"read": 2, "created": 1, "rejected": 1}
+    connector.sandbox.switch(drop_before=1)
+    write_csv(tmp_path / "people.csv", "email,name", *(f"lost{number}@x.org,L" for number in range(3)))
+    assert connector.run_json("sync", job).rows == {"read": 3, "unknown": 3}
+    connector.sandbox.switch(drop_before=0)
+    rows = ["there@x.org,Ann", "refused@x.org,", "lost0@x.org,L", "new@x.org,N"]
+    write_csv(tmp_path / "people.csv", "email,name", *rows)
+    ended = reconcile(connector, job)
+    assert ended.report["missing_by_ledger"] == {"none": 1, "rejected": 1, "unknown": 1}
+    told = {line["identity"]: (line["ledger"], line["message"]) for line in read_lines(tmp_path)}
+    assert told["new@x.org"] == ("none", "never sent")
+    assert told["refused@x.org"][0] == "rejected"
+    assert "(400): Subscriber.FirstName is required" in told["refused@x.org"][1]
+    assert told["lost0@x.org"][0] == "unknown"
+    assert "connector retry" in told["lost0@x.org"][1]
+
+
+def test_who_is_invalid_twice_or_suppressed_is_in_the_source_all_the_same(connector: Connector, tmp_path: Path) -> None:
+    text = BY_ID.replace("first_name: name,", "first_name: name, gender: sex,")
+    job = write_job(tmp_path, "suppress: {file: {path: gone.csv, column: address}}", text=text)
+    write_csv(tmp_path / "gone.csv", "address", "gone@x.org", "never@x.org")
+    for name in ("ann", "gone", "wrong"):
+        plant(connector.sandbox, f"{name}@x.org", {"Id": 7}, FirstName="Ann", IsActive=True)
+    write_csv(
+        tmp_path / "people.csv", "email,name,sex", "ann@x.org,Ann,", "ANN@x.org,Other,", "gone@x.org,Changed,",
+        "never@x.org,Ann,", "wrong@x.org,Ann,robot", "nobody,Ann,", 'torn@x.org',
+    )  # fmt: skip
+    ended = reconcile(connector, job)
+    assert (ended.code, ended.report["differences"]) == (0, NOTHING), ended.stdout
+    assert ended.rows == {"read": 7, "valid": 1, "invalid": 3, "duplicate": 1, "suppressed": 2}
+    assert any("2 of them have no identity" in each for each in ended.report["messages"])
+
+
+def test_of_a_list_that_is_not_known_to_be_complete_nobody_is_claimed_missing_or_extra(
+    connector: Connector, tmp_path: Path
+) -> None:
+    sandbox, job = connector.sandbox, write_job(tmp_path)
+    write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(50)})
+    connector.run_json("sync", job)
+    plant(sandbox, "stranger@x.org")
+    sandbox.switch(order="shuffled", max_limit=10)
+    ended = reconcile(connector, job)
+    assert (ended.code, ended.report["status"]) == (1, "partial")
+    assert ended.report["differences"].items() >= UNKNOWN.items()
+    assert {line["difference"] for line in read_lines(tmp_path)} <= {"duplicated", "drifted"}
+    (told,) = [each for each in ended.report["messages"] if "is not known to be complete" in each]
+    assert "who is missing, extra or vanished cannot be told" in told
+    sandbox.switch(max_limit=1000)  # one answer, in whatever order
+    assert find_differences(reconcile(connector, job)) == {"extra": 1}
+
+
+def test_duplicates_and_drift_hold_of_those_who_were_seen_on_an_incomplete_list(
+    connector: Connector, tmp_path: Path
+) -> None:
+    sandbox, job = connector.sandbox, write_job(tmp_path)
+    write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(20)})
+    connector.run_json("sync", job)
+    for number in range(20):
+        plant(sandbox, f"person{number}@x.org")
+    write_people(tmp_path, {f"person{number}@x.org": "Anna" for number in range(20)})
+    sandbox.switch(max_total=5)
+    ended = reconcile(connector, job)
+    assert ended.report["certificate"]["reason"] == "total_count"
+    assert ended.report["differences"] == {**UNKNOWN, "duplicated": 20, "drifted": 20}
+    accepted = reconcile(connector, job, "--ignore-total-count")
+    assert accepted.report["differences"] == {**NOTHING, "duplicated": 20, "drifted": 20}
+
+
+@pytest.mark.parametrize("where", ["head", "middle"])
+def test_while_people_come_and_go_nobody_who_stays_is_claimed(connector: Connector, tmp_path: Path, where: str) -> None:
+    sandbox, job = connector.sandbox, write_job(tmp_path)
+    write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(60)})
+    connector.run_json("sync", job)
+    sandbox.switch(max_limit=10, churn_insert=1, churn_delete=1, churn_where=where, id_step=5)
+    ended = reconcile(connector, job)
+    sandbox.switch(churn_insert=0, churn_delete=0)
+    assert ended.report["certificate"]["verdict"] == "complete", ended.report["certificate"]
+    stayed = show_all(sandbox).keys()
+    told = list_lines(tmp_path)
+    assert {kind for kind, _, _ in told} <= {"missing", "extra", "vanished"}
+    assert not {name for kind, name, _ in told if kind == "missing"} & stayed
+    assert all(name.startswith("churn-") or "churn-" in name for kind, name, _ in told if kind == "extra")
+
+
+def test_whom_a_run_has_just_created_is_given_time_to_show(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(list_lag_ms=1500)
+    job = write_job(tmp_path)
+    job.write_text(job.read_text(encoding="utf-8").replace("200ms", "3s"), encoding="utf-8")
+    write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(30)})
+    assert connector.run_json("sync", job).code == 0
+    assert reconcile(connector, job).report["differences"] == NOTHING
+
+
+def test_it_is_made_while_a_load_holds_the_lock_and_says_so(connector: Connector, tmp_path: Path) -> None:
+    sandbox, job = connector.sandbox, write_job(tmp_path)
+    write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(300)})
+    sandbox.switch(latency_ms=100)
+    with connector.start("import", tmp_path / "people.csv", "--job", job, "--max-concurrency", "2") as load:
+        wait_for(lambda: sandbox.stats()["subscribers"] >= 10)
+        ended = connector.run_json("reconcile", job)
+        assert load.poll() is None
+        sandbox.switch(latency_ms=0)
+        load.communicate()
+    assert load.returncode == 0
+    assert ended.code == 1
+    assert any("goes on, or has died" in each for each in ended.report["messages"])
+
+
+def test_a_ledger_in_postgresql_is_only_read(connector: Connector, tmp_path: Path) -> None:
+    job = write_job(tmp_path)
+    write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(5)})
+    with open_postgres() as server:
+        connector.environ["CONNECTOR_LEDGER"] = server.url
+        connector.run_json("sync", job)
+        erase_first(connector.sandbox)
+        server.run("create role reader login", "grant select on all tables in schema public to reader")
+        connector.environ["CONNECTOR_LEDGER"] = server.url.replace("postgres:@", "reader:@")
+        ended = reconcile(connector, job)
+    assert find_differences(ended) == {"missing": 1, "vanished": 1}
+
+
+def test_without_a_ledger_none_is_made(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, {"ann@x.org": "Ann"})
+    ended = reconcile(connector, write_job(tmp_path))
+    assert (ended.code, ended.report["missing_by_ledger"]) == (1, {"none": 1})
+    assert not (tmp_path / "state").exists()
+
+
+def test_who_is_unknown_to_us_and_there_is_no_difference(connector: Connector, tmp_path: Path) -> None:
+    people = write_addresses(tmp_path / "people.csv", 4)
+    lose_three(connector, people, drop_after=1)
+    text = BY_ID.replace("name,", "first_name,").replace("{id: 7}", "{name: News}")
+    ended = reconcile(connector, write_job(tmp_path, text=text))
+    assert find_differences(ended) == {"missing": 1}
+    assert list_lines(tmp_path) == [("missing", "person3@example.com", "")]
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "words"),
+    [
+        ("email,name", 3, "has a header and no rows"),
+        ("address,name\nann@x.org,Ann", 2, "email is mapped to the column email, which is not there"),
+    ],
+)
+def test_a_source_that_cannot_be_compared(
+    connector: Connector, tmp_path: Path, source: str, code: int, words: str
+) -> None:
+    write_csv(tmp_path / "people.csv", source)
+    ended = connector.run("reconcile", write_job(tmp_path), "--to", tmp_path / "differences.csv")
+    assert ended.code == code
+    assert words in ended.stderr
+    assert not (tmp_path / "differences.csv").exists()
+
+
+def test_a_list_that_cannot_be_had_aborts_it_and_leaves_the_file_as_it_was(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_people(tmp_path, {"ann@x.org": "Ann"})
+    job = write_job(tmp_path)
+    reconcile(connector, job)
+    before = (tmp_path / "differences.csv").read_bytes()
+    connector.sandbox.switch(list_error=1)
+    ended = reconcile(connector, job)
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert "differences" not in ended.report
+    assert (tmp_path / "differences.csv").read_bytes() == before
+
+
+def test_a_source_that_breaks_in_the_middle_aborts_it(connector: Connector, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "people.db")) as database, database:
+        database.execute("CREATE TABLE numbers (email TEXT, name TEXT, at INTEGER)")
+        database.executemany("INSERT INTO numbers VALUES (?, 'Ann', ?)", [(f"p{n}@x.org", n) for n in range(1, 4)])
+        broken = "CASE at WHEN 3 THEN json_extract('broken', '$') ELSE at END"  # the last row cannot be read
+        database.execute(f"CREATE VIEW people AS SELECT email, name, {broken} AS at FROM numbers ORDER BY rowid")
+    text = BY_SQL.replace(", cursor: {column: at, start: 1}", "")
+    ended = reconcile(connector, write_job(tmp_path, text=text))
+    assert (ended.code, ended.report["status"]) == (3, "aborted"), ended.stdout
+    assert not (tmp_path / "differences.csv").exists()
+
+
+def test_a_signal_ends_it_and_nothing_is_told(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, {"ann@x.org": "Ann"})
+    connector.sandbox.switch(latency_ms=60_000)
+    job, before = write_job(tmp_path), count_requests(connector.sandbox, "list")
+    with connector.start("reconcile", job, "--to", tmp_path / "differences.csv", "--output", "json") as process:
+        wait_for(lambda: count_requests(connector.sandbox, "list") > before)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=30)
+    connector.sandbox.switch(latency_ms=0)
+    ended = Ended(process.returncode, stdout, stderr)
+    assert (ended.code, ended.report["status"]) == (130, "stopped")
+    assert "differences" not in ended.report
+    assert not (tmp_path / "differences.csv").exists()
+
+
+def test_a_source_that_was_not_read_to_its_end_makes_nobody_extra(connector: Connector, tmp_path: Path) -> None:
+    """Stopped between two chunks: those of the second are in the source, and were not met."""
+    for number in range(2):
+        plant(connector.sandbox, f"person{number}@x.org", IsActive=True)
+        write_csv(tmp_path / f"part{number}.csv", "email,name", f"person{number}@x.org,")
+    job = write_job(tmp_path, text=JOB.replace("people.csv", "part*.csv"))
+    settings = read_settings(connector.environ, None, SettingOptions(), is_writing=False)
+    plan, stop = plan_reconcile(load_job(job, {}), settings, wait_s=0.0), Stop()
+    source = StoppedSource(plan.load.source, stop)
+    plan = replace(plan, load=replace(plan.load, source=source), to=tmp_path / "differences.csv")
+    report = asyncio.run(run_reconcile(plan, stop, Progress()))
+    assert (report.status, report.exit_code, report.reconciled) == ("stopped", 130, None)
+    assert source.chunks_given == 2
+    assert not (tmp_path / "differences.csv").exists()
+
+
+class StoppedSource:
+    """A source that is read when a signal comes: before its second chunk."""
+
+    def __init__(self, source: Source, stop: Stop) -> None:
+        self._source, self._stop = source, stop
+        self.name, self.columns, self.close = source.name, source.columns, source.close
+        self.chunks_given = 0
+
+    def chunks(self) -> Iterator[Chunk]:
+        for chunk in self._source.chunks():
+            if self.chunks_given:
+                self._stop.signal = signal.SIGINT
+                self._stop.event.set()
+            self.chunks_given += 1
+            yield chunk
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def test_the_file_is_its_owners_alone_and_guards_spreadsheets(connector: Connector, tmp_path: Path) -> None:
+    plant(connector.sandbox, "ann@x.org", FirstName="=HYPERLINK(1)", IsActive=True)
+    write_people(tmp_path, {"ann@x.org": "+1"})
+    reconcile(connector, write_job(tmp_path))
+    (line,) = read_lines(tmp_path)
+    assert (line["source"], line["service"]) == ("'+1", "'=HYPERLINK(1)")
+    assert (tmp_path / "differences.csv").stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in tmp_path.iterdir() if each.name.endswith(".partial")] == []
+
+
+def test_a_file_that_is_something_else_is_never_replaced(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, {"ann@x.org": "Ann"})
+    ended = connector.run("reconcile", write_job(tmp_path), "--to", tmp_path / "people.csv")
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "that file is something else" in ended.stderr
+    assert connector.sandbox.stats()["requests"] == {}
+
+
+def test_people_read_a_table(connector: Connector, tmp_path: Path) -> None:
+    subscriber_id = plant(connector.sandbox, "stranger@x.org")
+    write_people(tmp_path, {"ann@x.org": "Ann"})
+    ended = connector.run("reconcile", write_job(tmp_path))
+    assert ended.code == 1
+    told = [" ".join(line.strip("│").split("│")).split() for line in ended.stdout.splitlines()]
+    assert ["missing", "1", "rows", "1"] in told
+    assert ["ledger:", "none", "1"] in told
+    assert ["extra", "1", "ids", str(subscriber_id)] in told
+    assert "stranger" not in ended.stdout
+
+
+def test_an_export_has_nothing_to_compare(connector: Connector, tmp_path: Path) -> None:
+    job = tmp_path / "export.yaml"
+    job.write_text("job: warehouse\nexport: {to: people.csv}\n", encoding="utf-8")
+    ended = connector.run("reconcile", job)
+    assert (ended.code, ended.stdout) == (2, "")

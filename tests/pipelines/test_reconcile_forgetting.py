@@ -1,0 +1,161 @@
+"""`connector reconcile JOB --forget-missing`: who was erased in the service is created again, and nobody else."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from connector.clock import system_clock
+from pipelines.jobs import load_job
+from pipelines.reconciling import plan_reconcile, run_reconcile
+from pipelines.runs.progress import Progress
+from pipelines.runs.stopping import Stop
+from pipelines.settings import SettingOptions, read_settings
+from tests.databases import open_postgres
+from tests.pipelines.conftest import Connector, count_stored, wait_for, write_csv
+from tests.pipelines.planned import count_requests, describe, write_job
+from tests.pipelines.reconciled import erase_first, find_differences, plant, show_all
+
+
+def write_people(folder: Path, number: int) -> None:
+    write_csv(folder / "people.csv", "email,name", *(f"person{each}@x.org,Ann" for each in range(number)))
+
+
+@pytest.fixture
+def job(connector: Connector, tmp_path: Path) -> Path:
+    """A job whose twenty people are in the service."""
+    write_people(tmp_path, 20)
+    job = write_job(tmp_path)
+    assert connector.run_json("sync", job).rows == {"read": 20, "created": 20}
+    return job
+
+
+@pytest.mark.parametrize("filters", ["exact", "ignored"])
+def test_whoever_was_erased_is_created_by_the_next_sync(connector: Connector, job: Path, filters: str) -> None:
+    erase_first(connector.sandbox, 3)
+    connector.sandbox.switch(filters=filters)
+    assert connector.run_json("sync", job).rows == {"read": 20, "exists": 20}
+    ended = connector.run_json("reconcile", job, "--forget-missing")
+    assert (ended.code, ended.report["forgotten"]) == (1, 3), ended.stderr
+    assert find_differences(ended) == {"missing": 3, "vanished": 3}
+    assert connector.run_json("sync", job).rows == {"read": 20, "exists": 17, "created": 3}
+    assert find_differences(connector.run_json("reconcile", job)) == {}
+    assert sum(count_stored(connector.sandbox).values()) == 23
+
+
+def test_who_vanished_and_is_in_no_source_any_more_is_forgotten_too(connector: Connector, job: Path) -> None:
+    write_people(connector.folder, 20)
+    (gone,) = {f"person{number}@x.org" for number in range(20)} - _erase(connector, 1)
+    rest = [f"person{number}@x.org,Ann" for number in range(20) if f"person{number}@x.org" != gone]
+    write_csv(connector.folder / "people.csv", "email,name", *rest)
+    ended = connector.run_json("reconcile", job, "--forget-missing", "--to", connector.folder / "d.csv")
+    assert (find_differences(ended), ended.report["forgotten"]) == ({"vanished": 1}, 1)
+    assert connector.run_json("reconcile", job).code == 0
+
+
+def _erase(connector: Connector, number: int) -> set[str]:
+    """Who is left."""
+    erase_first(connector.sandbox, number)
+    return set(show_all(connector.sandbox))
+
+
+@pytest.mark.parametrize("is_sure", [False, True])
+def test_if_all_are_gone_nobody_is_forgotten_unless_a_person_is_sure(
+    connector: Connector, job: Path, is_sure: bool
+) -> None:
+    erase_first(connector.sandbox, 20)
+    ended = connector.run_json("reconcile", job, "--forget-missing", *(["--yes"] if is_sure else []))
+    assert find_differences(ended) == {"missing": 20, "vanished": 20}
+    assert any("another account, or the base was emptied" in each for each in ended.report["messages"])
+    if is_sure:
+        assert (ended.code, ended.report["forgotten"]) == (1, 20)
+        assert connector.run_json("sync", job).rows == {"read": 20, "created": 20}
+    else:
+        assert (ended.code, ended.report["status"], ended.report["forgotten"]) == (3, "aborted", 0)
+        assert connector.run_json("reconcile", job).report["missing_by_ledger"] == {"confirmed": 20}
+
+
+def test_an_incomplete_list_forgets_nobody(connector: Connector, job: Path) -> None:
+    erase_first(connector.sandbox)
+    connector.sandbox.switch(max_total=5)
+    for options in ((), ("--ignore-total-count",)):
+        ended = connector.run_json("reconcile", job, "--forget-missing", *options)
+        assert (ended.code, ended.report["forgotten"]) == (1, 0)
+        assert any("nobody was forgotten" in each for each in ended.report["messages"])
+    connector.sandbox.switch(max_total=0)
+    assert connector.run_json("reconcile", job).report["differences"]["vanished"] == 1
+
+
+def test_who_shows_on_the_second_listing_is_not_forgotten(connector: Connector, job: Path) -> None:
+    """A service that loses somebody for a while: the second listing, a quiet period later, has the last word."""
+    sandbox = connector.sandbox
+    back, gone = sorted({f"person{number}@x.org" for number in range(20)} - _erase(connector, 2))
+    before, real = count_requests(sandbox, "list"), system_clock()
+
+    async def sleep(seconds: float) -> None:
+        if count_requests(sandbox, "list") > before:
+            plant(sandbox, back, FirstName="Ann", IsActive=True)
+        await real.sleep(seconds)
+
+    plan = plan_reconcile(load_job(job, {}), read_settings(connector.environ, None, SettingOptions()), wait_s=0.0)
+    running = run_reconcile(replace(plan, is_forgetting=True), Stop(), Progress(), replace(real, sleep=sleep))
+    report = asyncio.run(running)
+
+    assert (report.exit_code, report.as_json()["differences"]["vanished"]) == (1, 2)
+    assert report.as_json()["forgotten"] == 1
+    assert connector.run_json("sync", job).rows == {"read": 20, "exists": 19, "created": 1}
+    assert count_stored(sandbox)[gone] == 2
+
+
+def test_whose_id_bears_another_identity_now_has_not_vanished(connector: Connector, job: Path, tmp_path: Path) -> None:
+    """The ledger of another service whose ids are the same: nobody is forgotten by it."""
+    emails, ids = list(show_all(connector.sandbox)), [each["Id"] for each in show_all(connector.sandbox).values()]
+    connector.sandbox.reset()
+    renamed = [plant(connector.sandbox, f"new-{email}") for email in emails]
+    assert sorted(renamed) == sorted(ids)
+    ended = connector.run_json("reconcile", job, "--forget-missing", "--to", tmp_path / "d.csv")
+    assert find_differences(ended) == {"missing": 20, "extra": 20}
+    assert ended.report["forgotten"] == 0
+    assert any("20 whom the ledger knows are listed with their ids" in each for each in ended.report["messages"])
+
+
+def test_the_ledger_is_locked_for_it(connector: Connector, job: Path, tmp_path: Path) -> None:
+    sandbox = connector.sandbox
+    erase_first(sandbox)
+    write_people(tmp_path, 300)
+    sandbox.switch(latency_ms=100)
+    with connector.start("import", tmp_path / "people.csv", "--job", job, "--max-concurrency", "2") as load:
+        wait_for(lambda: sandbox.stats()["subscribers"] >= 25)
+        ended = connector.run_json("reconcile", job, "--forget-missing")
+        sandbox.switch(latency_ms=0)
+        load.communicate()
+    assert (ended.code, ended.report["status"]) == (4, "locked")
+    assert "forgotten" not in ended.report
+
+
+def test_without_a_ledger_there_is_nobody_to_forget(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, 1)
+    ended = connector.run_json("reconcile", write_job(tmp_path), "--forget-missing")
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert connector.sandbox.stats()["requests"] == {}
+
+
+def test_yes_is_only_about_forgetting(connector: Connector, job: Path) -> None:
+    before = describe(connector.folder / "state")
+    ended = connector.run("reconcile", job, "--yes")
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "--yes is about --forget-missing" in ended.stderr
+    assert describe(connector.folder / "state") == before
+
+
+def test_a_ledger_in_postgresql_forgets_as_well(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, 5)
+    job = write_job(tmp_path)
+    with open_postgres() as server:
+        connector.environ["CONNECTOR_LEDGER"] = server.url
+        connector.run_json("sync", job)
+        erase_first(connector.sandbox, 2)
+        ended = connector.run_json("reconcile", job, "--forget-missing")
+        assert (ended.code, ended.report["forgotten"]) == (1, 2), ended.stderr
+        assert connector.run_json("sync", job).rows == {"read": 5, "exists": 3, "created": 2}
