@@ -111,7 +111,7 @@ def test_an_empty_list_has_its_columns_and_its_certificate(sandbox: SandboxProce
 
 def test_an_incomplete_list_gives_nothing_unless_allowed(sandbox: SandboxProcess) -> None:
     sandbox.seed(1500, base_name="News")
-    sandbox.switch(order="shuffled")
+    sandbox.switch(order="shuffled", filters="ignored")
     before = open_files()
 
     with pytest.raises(IncompleteList):
