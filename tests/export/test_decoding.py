@@ -176,6 +176,8 @@ def test_bytes_that_do_not_belong_are_refused_alike(stray: bytes, where: str, pl
         (page_of('{"Id":1,"Other":"]]]]' + r"\\" + '","More":' + "[" * 1100 + "]" * 1100 + "}"), False),
         (page_of('{"Id":1,"Id":2}'), False),
         (page_of('{"Id":12.0}'), False),
+        (page_of('{"Id":1,"Tags":["a",null]}'), False),
+        (page_of('{"Id":1,"Tags":[]}', '{"Id":2,"Tags":null}'), True),
         (page_of('{"Id":-9223372036854775809}'), False),
         (page_of('{"Id":1,"Address":{"Zip":12345}}'), False),
         (page_of('{"Id":1,"Base":"News"}'), False),

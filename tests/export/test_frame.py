@@ -1,6 +1,9 @@
 """`read_subscribers`: from a script, from a notebook, and its ways to fail."""
 
 import asyncio
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,6 +14,8 @@ from connector.errors import ConfigurationError
 from connector.export import IncompleteList, read_subscribers
 from connector.sandbox import SandboxProcess
 from tests.export.exports import create
+
+ROOT = Path(__file__).parents[2]
 
 
 def read(sandbox: SandboxProcess, **options: Any) -> pd.DataFrame:
@@ -63,3 +68,12 @@ def test_an_incomplete_list_is_an_error_unless_allowed(sandbox: SandboxProcess) 
 def test_plain_http_to_another_machine_is_refused() -> None:
     with pytest.raises(ConfigurationError):
         read_subscribers(base_url="http://example.com", token="t0ken")
+
+
+def test_pandas_is_imported_only_by_who_asks_for_a_dataframe() -> None:
+    """It is a good part of the start of an export, which needs none of it."""
+    code = "import sys, connector.export; assert not {'pandas', 'pandera'} & set(sys.modules), 'imported'; "
+    code += "from connector.export import read_subscribers; assert 'pandas' in sys.modules; connector.export.nobody"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+
+    assert ended.stderr.splitlines()[-1] == "AttributeError: module 'connector.export' has no attribute 'nobody'"
