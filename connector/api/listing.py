@@ -4,19 +4,33 @@ Which page comes next and what they prove is decided in connector.pages; what a 
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from connector.api.ahead import MOST_AHEAD, PagesAhead
 from connector.api.client import Client
+from connector.api.controls import Control, check_filters
 from connector.api.retries import Retrier
 from connector.errors import RunAborted
 from connector.fields import LARGEST_ID
-from connector.pages import DIMENSIONS, Certificate, IdArray, Match, Measures, Page, Reading, build_match
+from connector.pages import (
+    DIMENSIONS,
+    Certificate,
+    IdArray,
+    Match,
+    Measures,
+    Page,
+    Reading,
+    Reason,
+    Verdict,
+    build_match,
+)
 from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused
 
 _PAGING = frozenset({"offset", "limit"})
@@ -62,6 +76,7 @@ async def read_list(
     ahead: int = MOST_AHEAD,
     is_thorough: bool = True,
     ignore_total_count: bool = False,
+    draw: Callable[[int], bytes] = os.urandom,
 ) -> Certificate:
     """Read everyone that `query` asks for into `sink` and say whether that was everyone (api.md, section 4.3).
 
@@ -69,8 +84,9 @@ async def read_list(
     not match the query's filters are left out, whatever the service thinks that they mean, and counted in the
     certificate's `filters`. A page is handed to the sink while the next is on its way, and on a quiet list up to
     `ahead` more. What `is_thorough` asks for more than pages: where the order is unstable the list is read in parts, by
-    filters that work, and the IsActive filter's counts are held against TotalCount. With `ignore_total_count` a list
-    whose TotalCount alone disagrees is complete. Raises ListFailed when a page cannot be had; what the sink raises
+    filters that work; the IsActive filter's counts are held against TotalCount; and the query's own filters are tried
+    with somebody who is on the list and with somebody made up by `draw` (random bytes). With `ignore_total_count` a
+    list whose TotalCount alone disagrees is complete. Raises ListFailed when a page cannot be had; what the sink raises
     passes through.
     """
     if query.offset:
@@ -97,8 +113,16 @@ async def read_list(
                 handing.hand_over(page.sweep, replace(listed, total_count=reading.total), kept.tolist())
     finally:
         await under_way.drop_all()
-    recorded = {"asked": filters, "dropped": handing.dropped} if filters else {}
-    return reading.certify(started_at, now(), recorded)
+    if not filters:
+        return reading.certify(started_at, now())
+    recorded: dict[str, Any] = {"asked": filters, "dropped": handing.dropped}
+    if is_thorough:
+        recorded["controls"] = await check_filters(partial(_try_page, client, retrier), filters, draw)
+    certificate = reading.certify(started_at, now(), recorded)
+    is_broken = Control.BROKEN in recorded.get("controls", {}).values()
+    if certificate.is_complete and is_broken:
+        return replace(certificate, verdict=Verdict.INCOMPLETE, reason=Reason.FILTER)
+    return certificate
 
 
 def _pages_to_ask(reading: Reading, ahead: int) -> list[Page]:
@@ -156,6 +180,12 @@ class _Handing:
         self.rows += len(rows)
         if self.on_progress is not None:
             self.on_progress(Progress(sweep, self.rows, listed.total_count))
+
+
+async def _try_page(client: Client, retrier: Retrier, query: ListQuery) -> Listed | None:
+    """A page that can be done without: the service may refuse a question that it has no answer to."""
+    answer = await retrier.read(client, query)
+    return answer if isinstance(answer, Listed) else None
 
 
 async def fetch_page(client: Client, retrier: Retrier, query: ListQuery) -> Listed:

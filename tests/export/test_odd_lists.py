@@ -16,54 +16,55 @@ from tests.export.exports import Collector, hurried, now
 
 IDS = range(1, 251)
 Page = dict[str, Any]
-Serve = Callable[[int, int], Page]
+Filters = dict[str, str]
+Serve = Callable[[int, int, Filters], Page]
 
 
-def honest(offset: int, limit: int) -> Page:
+def honest(offset: int, limit: int, filters: Filters) -> Page:
     rows = [{"Id": each, "FirstName": "Ann"} for each in IDS[offset : offset + limit]]
     return {"TotalCount": len(IDS), "Offset": offset, "Limit": limit, "Subscribers": rows}
 
 
 def altered(**fields: Any) -> Serve:
-    return lambda offset, limit: {**honest(offset, limit), **fields}
+    return lambda offset, limit, filters: {**honest(offset, limit, filters), **fields}
 
 
-def without_total(offset: int, limit: int) -> Page:
-    page = honest(offset, limit)
+def without_total(offset: int, limit: int, filters: Filters) -> Page:
+    page = honest(offset, limit, filters)
     del page["TotalCount"]
     return page
 
 
-def with_total_by_page(offset: int, limit: int) -> Page:
-    return {**honest(offset, limit), "TotalCount": 250 + offset % 7}
+def with_total_by_page(offset: int, limit: int, filters: Filters) -> Page:
+    return {**honest(offset, limit, filters), "TotalCount": 250 + offset % 7}
 
 
-def without_limit(offset: int, limit: int) -> Page:
-    return {**honest(offset, 10_000), "Limit": limit}
+def without_limit(offset: int, limit: int, filters: Filters) -> Page:
+    return {**honest(offset, 10_000, filters), "Limit": limit}
 
 
-def without_offset(offset: int, limit: int) -> Page:
-    return {**honest(0, limit), "Offset": offset}
+def without_offset(offset: int, limit: int, filters: Filters) -> Page:
+    return {**honest(0, limit, filters), "Offset": offset}
 
 
-def half(offset: int, limit: int) -> Page:
-    return {**honest(offset, max(1, limit // 2)), "Limit": limit}
+def half(offset: int, limit: int, filters: Filters) -> Page:
+    return {**honest(offset, max(1, limit // 2), filters), "Limit": limit}
 
 
-def with_doubles(offset: int, limit: int) -> Page:
+def with_doubles(offset: int, limit: int, filters: Filters) -> Page:
     """The 31st is listed once more behind the 200th, with another name."""
     rows = [{"Id": each, "FirstName": "Ann"} for each in IDS]
     rows.insert(200, {"Id": 31, "FirstName": "Bob"})
-    return {**honest(offset, limit), "TotalCount": 251, "Subscribers": rows[offset : offset + limit]}
+    return {**honest(offset, limit, filters), "TotalCount": 251, "Subscribers": rows[offset : offset + limit]}
 
 
-def read_from(page: Serve, **options: Any) -> tuple[Certificate, Collector]:
+def read_from(page: Serve, query: ListQuery | None = None, **options: Any) -> tuple[Certificate, Collector]:
     collector = Collector()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        query = dict(parse_qsl(urlsplit(head.split(" ")[1]).query))
-        answer = {"success": True, "SubscribersList": page(int(query["offset"]), int(query["limit"]))}
+        asked = dict(parse_qsl(urlsplit(head.split(" ")[1]).query))
+        answer = {"success": True, "SubscribersList": page(int(asked.pop("offset")), int(asked.pop("limit")), asked)}
         body = orjson.dumps(answer)
         writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
         await writer.drain()
@@ -74,7 +75,7 @@ def read_from(page: Serve, **options: Any) -> tuple[Certificate, Collector]:
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             async with open_client(Service(f"http://127.0.0.1:{port}", Token("t0ken"))) as client:
-                return await read_list(client, hurried(2), ListQuery(limit=100), collector, now=now, **options)
+                return await read_list(client, hurried(2), query or ListQuery(limit=100), collector, now=now, **options)
 
     return asyncio.run(run()), collector
 
