@@ -4,6 +4,7 @@ Which page comes next and what they prove is decided in connector.pages; what a 
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -15,10 +16,23 @@ from typing_extensions import TypeVar
 
 from connector.api.ahead import MOST_AHEAD, PagesAhead
 from connector.api.client import Client, ParseListed
+from connector.api.controls import Control, check_filters
 from connector.api.retries import Retrier
 from connector.api.rows import WIRE, Form
 from connector.errors import RunAborted
-from connector.pages import DIMENSIONS, Certificate, IdArray, Mask, Match, Measures, Page, Reading, build_match
+from connector.pages import (
+    DIMENSIONS,
+    Certificate,
+    IdArray,
+    Mask,
+    Match,
+    Measures,
+    Page,
+    Reading,
+    Reason,
+    Verdict,
+    build_match,
+)
 from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused, Rows, WireRows
 
 _PAGING = frozenset({"offset", "limit"})
@@ -68,6 +82,7 @@ async def read_list(
     ahead: int = MOST_AHEAD,
     is_thorough: bool = True,
     ignore_total_count: bool = False,
+    draw: Callable[[int], bytes] = os.urandom,
 ) -> Certificate:
     """Read everyone that `query` asks for into `sink` and say whether that was everyone (api.md, section 4.3).
 
@@ -75,8 +90,9 @@ async def read_list(
     a page; `query.offset` must be 0 (ValueError). `now` gives aware times. Rows that do not match the query's filters
     are left out, whatever the service thinks that they mean, and counted in the certificate's `filters`. A page is
     handed to the sink while the next is on its way, and on a quiet list up to `ahead` more. What `is_thorough` asks for
-    more than pages: where the order is unstable the list is read in parts, by filters that work, and the IsActive
-    filter's counts are held against TotalCount. With `ignore_total_count` a list whose TotalCount alone disagrees is
+    more than pages: where the order is unstable the list is read in parts, by filters that work; the IsActive filter's
+    counts are held against TotalCount; and the query's own filters are tried with somebody who is on the list and with
+    somebody made up by `draw` (random bytes). With `ignore_total_count` a list whose TotalCount alone disagrees is
     complete. Raises ListFailed when a page cannot be had; what the sink raises passes through.
     """
     if query.offset:
@@ -103,8 +119,16 @@ async def read_list(
                 handing.hand_over(page.sweep, replace(listed, total_count=reading.total), kept)
     finally:
         await under_way.drop_all()
-    recorded = {"asked": filters, "dropped": handing.dropped} if filters else {}
-    return reading.certify(started_at, now(), recorded)
+    if not filters:
+        return reading.certify(started_at, now())
+    recorded: dict[str, Any] = {"asked": filters, "dropped": handing.dropped}
+    if is_thorough:
+        recorded["controls"] = await check_filters(partial(_try_page, client, retrier), filters, draw)
+    certificate = reading.certify(started_at, now(), recorded)
+    is_broken = Control.BROKEN in recorded.get("controls", {}).values()
+    if certificate.is_complete and is_broken:
+        return replace(certificate, verdict=Verdict.INCOMPLETE, reason=Reason.FILTER)
+    return certificate
 
 
 def _pages_to_ask(reading: Reading, ahead: int) -> list[Page]:
@@ -159,6 +183,12 @@ class _Handing(Generic[Rows]):
         self.rows += int(np.count_nonzero(kept))
         if self.on_progress is not None:
             self.on_progress(Progress(sweep, self.rows, listed.total_count))
+
+
+async def _try_page(client: Client, retrier: Retrier, query: ListQuery) -> Listed | None:
+    """A page that can be done without: the service may refuse a question that it has no answer to."""
+    answer = await retrier.read(client, query)
+    return answer if isinstance(answer, Listed) else None
 
 
 async def fetch_page(

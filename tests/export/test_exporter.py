@@ -193,7 +193,8 @@ def test_a_filtered_export_holds_only_what_was_asked_for(sandbox: SandboxProcess
 
     assert exported.written == 2
     assert set(read_back(destination)["base_id"].to_pylist()) == {7}
-    assert exported.certificate.filters == {"asked": {"base_id": 7}, "dropped": 1}
+    controls = {"base_id": "ignored"}
+    assert exported.certificate.filters == {"asked": {"base_id": 7}, "dropped": 1, "controls": controls}
 
 
 def test_the_certificate_speaks_of_the_last_sweep_and_so_does_the_export(

@@ -38,9 +38,9 @@ class SimulatedList:
 
     `where` they happen: anywhere (inserts then at the end), or by id at the head, in the middle or at the end; `late`
     is the share of inserts whose id lies among the existing ones. `total` is honest, or a cap, a wrong number or
-    none; `filters` work, are ignored, or lose some of one value (lossy, lossy by activity), and who is touched changes
-    sides; `paging` is honest, aligned (offset cut to a multiple of limit), stuck (offset ignored), clamped (offset at
-    most 3 limits) or silent (at most half the limit, and the echo does not say so).
+    none; `filters` work, are ignored or inverted, or lose some of one value (lossy, lossy by activity), and who is
+    touched changes sides; `paging` is honest, aligned (offset cut to a multiple of limit), stuck (offset ignored),
+    clamped (offset at most 3 limits) or silent (at most half the limit, and the echo does not say so).
     """
 
     random: Random
@@ -104,6 +104,8 @@ class SimulatedList:
     def _finds(self, each: int, page: Page) -> bool:
         if self.filters == "ignored":
             return True
+        if self.filters == "inverted":
+            return not self.is_as_asked(each, page)
         if not self.is_as_asked(each, page):
             return False
         if self.filters == "work" or each % 7:

@@ -34,3 +34,11 @@ def test_contained_is_membership(held: list[int], asked: list[int]) -> None:
     ascending = np.array(sorted(set(held)), dtype=np.int64)
 
     assert contained(ascending, np.array(asked, dtype=np.int64)).tolist() == [each in held for each in asked]
+
+
+def test_it_counts_those_between_two_both_included() -> None:
+    ids = IdSet()
+    ids.add(np.array([5, 1, 9]))
+    ids.add(np.array([4]))
+
+    assert [ids.count_between(1, 9), ids.count_between(4, 5), ids.count_between(6, 8)] == [4, 2, 0]

@@ -67,6 +67,12 @@ def test_one_dimension_that_does_not_work_is_left_out() -> None:
     assert len(set(result.rows)) == 300
 
 
+def test_parts_whose_rows_are_not_as_asked_are_no_parts_even_if_they_come_to_the_whole() -> None:
+    result = read(shuffled(7, 150, filters="inverted"), measures=Measures(("is_active",)))
+
+    assert result.certificate.reason is Reason.UNSTABLE_ORDER
+
+
 @pytest.mark.parametrize("total", ["none", "cap", "wrong"])
 def test_without_an_honest_total_count_nothing_is_certified(total: str) -> None:
     assert not read(shuffled(5, total=total), measures=THOROUGH).certificate.is_complete

@@ -209,3 +209,70 @@ def test_a_smaller_limit_that_is_echoed_is_followed() -> None:
 def test_no_certificate_is_given_before_the_end() -> None:
     with pytest.raises(ValueError, match="has not ended"):
         Reading().certify(STARTED, FINISHED)
+
+
+def read_pages(reading: Reading, rows: Rows, count: int, *, total: int | None = None) -> None:
+    for _ in range(count):
+        page = reading.decide_next()
+        assert page is not None
+        ids = np.array(rows[page.offset : page.offset + page.limit], dtype=np.int64)
+        reading.take(ids, total=len(rows) if total is None else total, offset=page.offset, limit=page.limit)
+
+
+def test_pages_are_asked_for_ahead_more_and_more_as_joints_match() -> None:
+    reading, rows, ahead = Reading(100), list(range(2000)), list[int]()
+    for _ in range(8):
+        ahead.append(len(reading.decide_ahead(4)))
+        read_pages(reading, rows, 1)
+
+    assert ahead == [0, 0, 0, 1, 2, 3, 4, 4]
+    assert [page.offset for page in reading.decide_ahead(4)] == [855, 950, 1045, 1140]
+    assert reading.decide_next() == Page(1, 760, 100)
+
+
+def test_what_is_asked_for_ahead_is_what_comes_next_up_to_the_end() -> None:
+    reading, rows, expected = Reading(100), list(range(1234)), list[Page]()
+    while (page := reading.decide_next()) is not None:
+        assert not expected or page == expected[0]
+        expected = reading.decide_ahead(4)
+        assert all(each.offset < 1234 for each in expected)
+        read_pages(reading, rows, 1)
+    assert reading.certify(STARTED, FINISHED).reason is Reason.ID_ORDER
+
+
+@pytest.mark.parametrize("change", [insert(0, -1), insert(2000, 2000), delete(0, 1), delete(1999, 2000)])
+def test_after_a_change_pages_are_read_one_by_one_until_it_is_calm_again(change: Change) -> None:
+    reading, rows = Reading(100), list(range(2000))
+    read_pages(reading, rows, 8)
+    assert reading.is_calm
+    change(rows)
+    read_pages(reading, rows, 1)
+
+    assert not reading.is_calm
+    assert not reading.decide_ahead(4)
+    read_pages(reading, rows, 8)
+    assert not reading.decide_ahead(4)
+    read_pages(reading, rows, 2)
+    assert len(reading.decide_ahead(4)) == 1
+
+
+def test_without_a_total_count_no_page_is_asked_for_ahead() -> None:
+    reading, rows = Reading(100), np.arange(2000)
+    for _ in range(8):
+        page = reading.decide_next()
+        assert page is not None
+        reading.take(rows[page.offset : page.offset + 100], total=None, offset=page.offset, limit=100)
+        assert not reading.decide_ahead(4)
+
+
+def test_a_head_that_shows_others_than_were_read_there_takes_the_proof_by_id_order_away() -> None:
+    """In the groups of a list by activity ids rise, and so they do while many move to the first group unread."""
+
+    def raise_some(rows: Rows) -> None:
+        raised = [*range(3, 363, 6), *range(1001, 1961, 16)]  # more than a page; the later ones were not read yet
+        gone = range(400, 440)  # so that ranks tell of fewer than moved
+        rows[:] = [*raised, *(each for each in rows if each not in raised and each not in gone)]
+
+    certificate, _, _ = play(list(range(2000)), {6: raise_some}, limit=100)
+
+    assert certificate.reason is not Reason.ID_ORDER
