@@ -4,6 +4,7 @@ Each statement names the stage once, since MySQL reads a temporary table only on
 stream. Texts are compared by the dialect, to the byte.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -53,12 +54,15 @@ def build_adoption(layout: Layout) -> Step:
     return Step("none", adopt)
 
 
-def build_rehearsal(layout: Layout) -> list[sa.Executable]:
-    """The same kinds of statements upon no row: what a missing grant forbids, it forbids here as well."""
-    target, names = layout.target, layout.names
+def build_rehearsal(layout: Layout, names: Sequence[str]) -> list[sa.Executable]:
+    """The same kinds of statements upon no row: what a missing grant forbids, it forbids here as well.
+
+    `names` are the columns that the target has by now, of those that come from the list.
+    """
+    target = layout.target
     nobody = sa.false()
     insert = sa.insert(target).from_select(names, sa.select(*(target.c[name] for name in names)).where(nobody))
-    update = sa.update(target).where(nobody).values({RUN_ID: target.c[RUN_ID]})
+    update = sa.update(target).where(nobody).values({names[0]: target.c[names[0]]})
     delete = sa.delete(target).where(nobody)
     also: dict[Mode, list[sa.Executable]] = {Mode.REPLACE: [delete], Mode.UPSERT: [update], Mode.HISTORY: [update]}
     return [insert, *also.get(layout.mode, [])]

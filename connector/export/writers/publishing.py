@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from connector.errors import RunAborted
-from connector.export.writers.fitting import check_fit, check_mode
+from connector.export.writers.fitting import check_fit, check_mode, find_missing
 from connector.export.writers.layout import Layout
 from connector.export.writers.making import build_index, make_tables
 from connector.export.writers.merging import build_rehearsal, build_steps
@@ -64,8 +64,11 @@ def rehearse(session: Session, layout: Layout, shown: str) -> None:
     session.begin()
     if layout.dialect.undoes_tables:
         make_tables(session, layout, shown)
-    if session.describe(name_of(layout.target)) is not None:
-        for statement in build_rehearsal(layout):
+    found = session.describe(name_of(layout.target))
+    if found is not None:
+        missing = {column.name for column in find_missing(found, layout.target, layout.dialect)}
+        names = [name for name in layout.names if name not in missing]
+        for statement in build_rehearsal(layout, names) if names else ():
             session.execute(statement)
     session.rollback()
 

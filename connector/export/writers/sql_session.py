@@ -71,7 +71,7 @@ class SqlSession:
 
     def execute(self, statement: sa.Executable) -> int:
         """Carry it out; how many rows it touched."""
-        return max(0, self.connection.execute(statement).rowcount)
+        return max(0, self.connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount)
 
     def fetch(self, statement: sa.Executable) -> Sequence[Sequence[Any]]:
         """The rows that it gives."""
