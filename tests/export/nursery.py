@@ -85,10 +85,22 @@ def _die_at(statement: int) -> None:
 
     sa.event.listen(sa.Engine, "before_cursor_execute", look)
     sa.event.listen(sa.Engine, "commit", lambda _: strike())
-    session = duckdb_place.DuckdbSession
-    execute, commit = session.execute, session.commit
-    session.execute = lambda self, each: (strike(), execute(self, each))[1]  # type: ignore[method-assign]
-    session.commit = lambda self: (strike(), commit(self))[1]  # type: ignore[method-assign]
+    setattr(duckdb_place, "DuckdbSession", _build_deadly(strike))  # noqa: B010 - in this process, which is about to die
+
+
+def _build_deadly(strike: Callable[[], None]) -> type[duckdb_place.DuckdbSession]:
+    class Deadly(duckdb_place.DuckdbSession):
+        """DuckDB has no events to listen to."""
+
+        def execute(self, statement: sa.Executable) -> int:
+            strike()
+            return super().execute(statement)
+
+        def commit(self) -> None:
+            strike()
+            super().commit()
+
+    return Deadly
 
 
 if __name__ == "__main__":
