@@ -109,7 +109,7 @@ def test_killed_at_each_statement_it_is_as_before_or_as_after(
         number += 1
         export(**task_of(table, AFTER, number))
 
-    assert statement > 5, "the kills came at statements"
+    assert statement > STEP, "the kills came at statements"
     assert look(table) == after
     assert seen == {tuple(before), tuple(after)}
     assert list_leftovers(table) == []
