@@ -8,7 +8,7 @@ from connector.api.listing import Progress as Reading
 from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, ConnectorError
-from connector.export import Destination, export_subscribers, parse_destination
+from connector.export import MAX_SHRINK, Destination, export_subscribers, parse_destination
 from connector.protocol.requests import ListQuery
 from pipelines.jobs import Job
 from pipelines.jobs.conversion import build_query
@@ -21,6 +21,14 @@ _CONNECTIONS = 4  # a list is read page after page
 
 
 @dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What an export puts up with: a list that is not certified, and how much smaller one (a share) than the last."""
+
+    is_incomplete_allowed: bool = False
+    max_shrink: float = MAX_SHRINK
+
+
+@dataclass(frozen=True, slots=True)
 class ExportPlan:
     """Everything that an export needs to know."""
 
@@ -28,25 +36,61 @@ class ExportPlan:
     query: ListQuery
     destination: Destination
     settings: Settings
-    is_incomplete_allowed: bool = False
+    tolerance: Tolerance = Tolerance()
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """How a destination is written to, as the command line has it; None where an option was not given."""
+
+    table: str | None = None
+    schema: str | None = None
+    mode: str = "replace"
+    tags_table: str | None = None
+    guard_formulas: bool = False
+
+    @property
+    def is_given(self) -> bool:
+        """Whether any option was."""
+        return self != TableOptions()
 
 
 def plan_export(
-    to: str, query: ListQuery, settings: Settings, *, table: str | None, schema: str | None, is_incomplete_allowed: bool
+    to: str, query: ListQuery, settings: Settings, options: TableOptions, tolerance: Tolerance
 ) -> ExportPlan:
     """The export to a destination given on the command line. Raises ConfigurationError."""
-    destination = parse_destination(to, table=table or "subscribers", schema=schema)
-    if (table or schema) and not destination.is_database:
+    destination = parse_destination(
+        to,
+        table=options.table or "subscribers",
+        schema=options.schema,
+        mode=options.mode,
+        tags_table=options.tags_table,
+        guard_formulas=options.guard_formulas,
+    )
+    if (options.table or options.schema) and not destination.is_database:
         raise ConfigurationError(f"{destination} is a file: --table and --schema are for databases")
-    return ExportPlan(destination.path.name, query, destination, settings, is_incomplete_allowed)
+    return ExportPlan(destination.path.name, query, destination, settings, tolerance)
 
 
-def plan_export_job(job: Job, settings: Settings, *, is_incomplete_allowed: bool = False) -> ExportPlan:
-    """The export of a job. Raises ConfigurationError."""
-    if job.export is None:
+def plan_export_job(
+    job: Job, settings: Settings, *, is_incomplete_allowed: bool = False, max_shrink: float | None = None
+) -> ExportPlan:
+    """The export of a job; what is given here has priority. Raises ConfigurationError."""
+    export = job.export
+    if export is None:
         raise ConfigurationError(f"the job {job.name} loads: run it by `connector sync`")
-    destination = parse_destination(job.export.to, table=job.export.table, schema=job.export.schema_)
-    return ExportPlan(job.name, build_query(job.export.filters), destination, settings, is_incomplete_allowed)
+    destination = parse_destination(
+        export.to,
+        table=export.table,
+        schema=export.schema_,
+        mode=export.mode,
+        tags_table=export.tags_table,
+        guard_formulas=export.guard_formulas,
+    )
+    tolerance = Tolerance(
+        is_incomplete_allowed or export.allow_incomplete, export.max_shrink if max_shrink is None else max_shrink
+    )
+    return ExportPlan(job.name, build_query(export.filters), destination, settings, tolerance)
 
 
 async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
@@ -65,7 +109,9 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Cl
     return _end(report, ending, stop, clock)
 
 
-async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> None:
+async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> bool:
+    """Whether a guard refused it."""
+
     def follow(reading: Reading) -> None:
         total = f" of {reading.total:,}" if reading.total is not None else ""
         progress.follow(lambda: f"sweep {reading.sweep}: {reading.rows:,}{total} read")
@@ -77,23 +123,28 @@ async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Prog
         plan.destination,
         run_id=report.run_id,
         now=clock.now,
-        allow_incomplete=plan.is_incomplete_allowed,
+        job=plan.job,
+        allow_incomplete=plan.tolerance.is_incomplete_allowed,
+        max_shrink=plan.tolerance.max_shrink,
         on_progress=follow,
     )
     report.certificate = exported.certificate.as_report()
     report.rows = {"read": exported.certificate.distinct, "written": exported.written}
     report.messages += [exported.note] if exported.note else []
+    return exported.is_refused
 
 
-def _end(report: Report, ending: BaseException | None, stop: Stop, clock: Clock) -> Report:
-    """The report's status, by how the copying ended: None, an error, or a cancellation (a signal)."""
+def _end(report: Report, ending: BaseException | bool, stop: Stop, clock: Clock) -> Report:
+    """The report's status, by how the copying ended: whether a guard refused it, an error, or a signal."""
     if isinstance(ending, asyncio.CancelledError):
         report.signal = stop.signal
         return end_report(report, "stopped", clock.now())
     if isinstance(ending, ConnectorError) and not isinstance(ending, ConfigurationError):
         return end_report(report, "aborted", clock.now(), str(ending))
-    if ending is not None:
+    if isinstance(ending, BaseException):
         raise ending
+    if ending:
+        return end_report(report, "aborted", clock.now())
     is_complete = report.certificate is not None and report.certificate["verdict"] == "complete"
     is_kept = bool(report.messages)  # the target was left as it was, and the message says why
     return end_report(report, "ok" if is_complete and not is_kept else "partial", clock.now())

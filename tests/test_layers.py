@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
      "connector.formulas"),
     (
         "connector.mapping", "connector.validation", "connector.plan", "connector.states", "connector.protocol",
-        "connector.pace", "connector.pages",
+        "connector.pace", "connector.pages", "connector.databases",
     ),
     ("connector.extract", "connector.ledger", "connector.api", "connector.export.writers"),
     ("connector.load", "connector.export", "connector.mail", "connector.reconcile"),
@@ -31,7 +31,7 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "rich": ("pipelines",),
     "pydantic": ("pipelines.jobs",),
     "yaml": ("pipelines.jobs",),
-    "sqlalchemy": ("connector.ledger", "connector.extract", "connector.export.writers"),
+    "sqlalchemy": ("connector.databases", "connector.ledger", "connector.extract", "connector.export.writers"),
     "pandera": ("connector.validation",),
     "jinja2": ("connector.mapping.templates",),
     "phonenumbers": ("connector.validation.phones",),

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 
 from connector.export.batches import read_batches
 from connector.export.destination import Destination, Format, parse_destination
-from connector.export.exporter import Exported, export_subscribers
+from connector.export.exporter import MAX_SHRINK, Exported, export_subscribers
 from connector.export.library import IncompleteList
 
 if TYPE_CHECKING:
     from connector.export.frame import iter_subscribers, read_subscribers
 
 __all__ = [
+    "MAX_SHRINK",
     "Destination",
     "Exported",
     "Format",

@@ -1,12 +1,14 @@
-"""Where an export goes, told from a file's suffix or a URL; it refuses to open anything."""
+"""Where an export goes and how, told from a file's suffix or a URL; it refuses to open anything."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from urllib.parse import unquote
 
+from connector.databases import DatabaseUrl, build_engine, parse_url, show_url
 from connector.errors import ConfigurationError
+from connector.export.writers import Mode
 
 
 class Format(StrEnum):
@@ -17,13 +19,22 @@ class Format(StrEnum):
     JSON_LINES = "jsonl"
     DUCKDB = "duckdb"
     SQLITE = "sqlite"
+    POSTGRESQL = "postgresql"
+    MYSQL = "mysql"
+    SQL = "sql"  # any other database that SQLAlchemy reaches
 
 
 _BY_SUFFIX = {".parquet": Format.PARQUET, ".csv": Format.CSV, ".jsonl": Format.JSON_LINES}
 _BY_SCHEME = {"duckdb": Format.DUCKDB, "sqlite": Format.SQLITE}
+_BY_DRIVER = {
+    "postgresql+psycopg": Format.POSTGRESQL,
+    "mysql+pymysql": Format.MYSQL,
+    "mariadb+pymysql": Format.MYSQL,
+}
 _SUPPORTED = (
-    "a file ending in .parquet, .csv or .jsonl, or a database as duckdb:///warehouse.duckdb or sqlite:///warehouse.db "
-    "(four slashes for an absolute path)"
+    "a file ending in .parquet, .csv or .jsonl, or a database as postgresql://user@host/database, "
+    "mysql://user@host/database, duckdb:///warehouse.duckdb or sqlite:///warehouse.db (four slashes for an absolute "
+    "path), or the URL of another one whose SQLAlchemy dialect is installed"
 )
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
 _CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)  # greedy: a password may hold a slash or an @ of its own
@@ -31,44 +42,81 @@ _CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)  # greedy: a password may h
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A file, or a table of a database file; `table` and `schema` mean nothing to a file."""
+    """A file, or a table of a database, and what becomes of the rows that are there.
+
+    `path` is the file's, or the database's own; of a server it is the database's name, and `url` says where that is.
+    `table`, `schema`, `mode` and `tags_table` (a table for the tags, one row each) mean nothing to a file;
+    `guard_formulas` (cells that a spreadsheet would run are made texts) means nothing to all but CSV.
+    """
 
     format: Format
     path: Path
     table: str = "subscribers"
     schema: str | None = None
+    mode: Mode = Mode.REPLACE
+    tags_table: str | None = None
+    guard_formulas: bool = False
+    url: DatabaseUrl | None = field(default=None, repr=False)
 
     @property
     def is_database(self) -> bool:
         """Whether the export is one table among others."""
-        return self.format in (Format.DUCKDB, Format.SQLITE)
+        return self.format not in _BY_SUFFIX.values()
 
     def __str__(self) -> str:
         if not self.is_database:
             return str(self.path)
-        return f"{self.format}:///{_escape(self.path)} (table {'.'.join(filter(None, (self.schema, self.table)))})"
+        place = f"{self.format}:///{_escape(self.path)}" if self.url is None else show_url(self.url)
+        return f"{place} (table {'.'.join(filter(None, (self.schema, self.table)))})"
 
 
-def parse_destination(text: str, *, table: str = "subscribers", schema: str | None = None) -> Destination:
-    """Where `text` points; `table` and `schema` name the table in a database.
+def parse_destination(
+    text: str,
+    *,
+    table: str = "subscribers",
+    schema: str | None = None,
+    mode: str = "replace",
+    tags_table: str | None = None,
+    guard_formulas: bool = False,
+) -> Destination:
+    """Where `text` points; the rest is as of Destination.
 
     Raises ConfigurationError, without any password of a URL, for what cannot be written: an unknown suffix or scheme,
-    a database without a path, an empty name, a schema in SQLite, a place that is a directory or in none.
+    a driver that is not installed, a database without a path, an empty name, a schema in SQLite, a place that is a
+    directory or in none, a mode that a file cannot have.
     """
-    url = _URL.fullmatch(text)
-    form = _BY_SCHEME.get(url[1].lower()) if url else _BY_SUFFIX.get(Path(text).suffix.lower())
-    if form is None:
+    found = _URL.fullmatch(text)
+    form = _BY_SCHEME.get(found[1].lower()) if found else _BY_SUFFIX.get(Path(text).suffix.lower())
+    if form is None and found is None:
         raise ConfigurationError(f"Cannot export to {mask_credentials(text)!r}. Give {_SUPPORTED}.")
-    path = Path(_read_database_path(text, url[2])) if url else Path(text)
-    if form in _BY_SCHEME.values():
-        _check_names(form, table, schema)
-    _check_place(path)
-    return Destination(form, path, table, schema)
+    url = None
+    if form is None:
+        url = _parse_server(text)
+        form, path = _BY_DRIVER.get(url.drivername, Format.SQL), Path(url.database or url.host or "database")
+    else:
+        path = Path(_read_database_path(text, found[2]) if found else text)
+    destination = Destination(form, path, table, schema, Mode(mode), tags_table, guard_formulas, url)
+    if destination.is_database:
+        _check_names(form, table, schema, tags_table)
+    if url is None:
+        _check_place(path)
+    _check_means_something(destination)
+    return destination
 
 
 def mask_credentials(text: str) -> str:
     """A URL without its user and password, fit to show."""
     return _CREDENTIALS.sub("***@", text.split("?", 1)[0] if "://" in text else text)
+
+
+def _parse_server(text: str) -> DatabaseUrl:
+    """The URL of a database on a server, or of one that only SQLAlchemy knows; its driver is there."""
+    url = parse_url(text, "the destination")
+    try:
+        build_engine(url)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"Cannot export to {error}. Or give {_SUPPORTED}.") from None
+    return url
 
 
 def _read_database_path(text: str, rest: str) -> str:
@@ -84,14 +132,32 @@ def _escape(path: Path) -> str:
     return str(path).replace("%", "%25").replace("?", "%3F")
 
 
-def _check_names(form: Format, table: str, schema: str | None) -> None:
-    for what, name in (("table", table), ("schema", schema)):
+def _check_names(form: Format, table: str, schema: str | None, tags_table: str | None) -> None:
+    for what, name in (("table", table), ("schema", schema), ("table of tags", tags_table)):
         if name is not None and (not name.strip() or not name.isprintable()):
             raise ConfigurationError(f"The {what} {name!r} is no name: give one that can be read.")
+        if name is not None and name.lower().startswith("_connector_"):
+            raise ConfigurationError(f"Names like {name!r} are the connector's own: choose another {what}.")
+        if form is Format.SQLITE and what != "schema" and name is not None and name.lower().startswith("sqlite_"):
+            raise ConfigurationError(f"SQLite keeps names like {name!r} for itself: choose another table.")
     if form is Format.SQLITE and schema is not None:
         raise ConfigurationError("SQLite has no schemas: leave `schema` out, or export to DuckDB.")
-    if form is Format.SQLITE and table.lower().startswith("sqlite_"):
-        raise ConfigurationError(f"SQLite keeps names like {table!r} for itself: choose another table.")
+    if tags_table is not None and tags_table.lower() == table.lower():
+        raise ConfigurationError(f"The table of tags is a table of its own: give it another name than {table!r}.")
+
+
+def _check_means_something(destination: Destination) -> None:
+    """What has no meaning for this kind of destination was a mistake."""
+    if destination.guard_formulas and destination.format is not Format.CSV:
+        raise ConfigurationError(f"{destination} is no CSV: formulas are guarded against in CSV alone")
+    if destination.is_database:
+        return
+    if destination.mode is not Mode.REPLACE:
+        raise ConfigurationError(
+            f"{destination} is a file, which can only be replaced: {destination.mode} needs a database"
+        )
+    if destination.tags_table is not None:
+        raise ConfigurationError(f"{destination} is a file: a table of tags needs a database")
 
 
 def _check_place(path: Path) -> None:

@@ -1,5 +1,6 @@
 """Copies the list to a destination: read, certify, and only then put it in the place of what was there."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,36 +14,54 @@ from connector.export.columns import SCHEMA, stamp_columns
 from connector.export.destination import Destination, Format
 from connector.export.form import open_columns
 from connector.export.writers import (
-    DUCKDB,
-    SQLITE,
+    CountRows,
+    DuckdbPlace,
+    FileHome,
     FileWriter,
+    GenericPlace,
+    Mode,
+    MysqlPlace,
     OpenRows,
+    PostgresPlace,
+    Run,
+    ServerHome,
+    SqlitePlace,
     TableName,
     TableWriter,
+    Way,
     Writer,
+    count_csv_rows,
+    count_json_rows,
+    count_parquet_rows,
     open_csv_rows,
+    open_guarded_csv_rows,
     open_json_rows,
     open_parquet_rows,
+    publish_to_mysql,
+    settle_in_mysql,
 )
 from connector.pages import Certificate
 from connector.protocol import ListQuery
 
-_ROWS: dict[Format, OpenRows] = {
-    Format.PARQUET: open_parquet_rows,
-    Format.CSV: open_csv_rows,
-    Format.JSON_LINES: open_json_rows,
+MAX_SHRINK = 0.5
+"""A list that is smaller by half than the last one is more often a token's or a filter's fault than the people's."""
+
+_FILES: dict[Format, tuple[OpenRows, CountRows]] = {
+    Format.PARQUET: (open_parquet_rows, count_parquet_rows),
+    Format.CSV: (open_csv_rows, count_csv_rows),
+    Format.JSON_LINES: (open_json_rows, count_json_rows),
 }
-_DATABASES = {Format.DUCKDB: DUCKDB, Format.SQLITE: SQLITE}
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
     """What became of an export: how complete the list is known to be, the rows written, and, where nothing was
-    written, why (`note`, for a person)."""
+    written, why (`note`, for a person); `is_refused` if a guard forbade it."""
 
     certificate: Certificate
     written: int
     note: str = ""
+    is_refused: bool = False
 
 
 async def export_subscribers(
@@ -53,14 +72,18 @@ async def export_subscribers(
     *,
     run_id: str,
     now: Callable[[], datetime],
+    job: str = "",
     allow_incomplete: bool = False,
+    max_shrink: float = MAX_SHRINK,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Exported:
-    """Replace the destination by everyone whom `query` lists (api.md 4.3), if the certificate is complete.
+    """Bring everyone whom `query` lists (api.md 4.3) to the destination, if the certificate is complete.
 
-    An incomplete result is written only where `allow_incomplete` says so and nothing is there yet; otherwise the
-    destination stays as it was and `written` is 0. Raises ListFailed, ConfigurationError for a destination that cannot
-    be written, and RunAborted for one that fails; after these, and when cancelled, it is as it was, with no other file.
+    An incomplete result is written only where `allow_incomplete` says so; in the mode `replace` only if nothing is
+    there yet. One that is smaller than the last certified one by more than the share `max_shrink` is refused. Then
+    the destination stays as it was, and `written` is 0. Raises ListFailed, ConfigurationError for a destination that
+    cannot be written, and RunAborted for one that fails; after these, and when cancelled, it is as it was, with no
+    other file.
     """
     writer = open_writer(destination)
     staging = _Staging(writer, run_id, now())
@@ -76,19 +99,49 @@ async def export_subscribers(
             note = (
                 note or f"The filter matched nobody: {destination} was left as it was."
             )  # or is spelt otherwise there
-        if not note:
-            writer.publish()  # not in a thread: a cancellation must come before it or after it, never within
+        if not note and max_shrink < 1:
+            note = _decide_shrunk(staging.rows, writer.count_last(_list_asked(certificate)), max_shrink, destination)
+            if note:
+                return Exported(certificate, 0, note, is_refused=True)
+        if not note:  # publishing is not for a thread: a cancellation must come before it or after it, never within
+            writer.publish(Run(run_id, job, certificate, staging.rows, staging.exported_at, now()))
         return Exported(certificate, 0 if note else staging.rows, note)
     finally:
         writer.discard()
 
 
 def open_writer(destination: Destination) -> Writer:
-    """The writer of a destination; it touches nothing yet."""
-    if destination.format in _DATABASES:
-        name = TableName(destination.path, destination.table, destination.schema)
-        return TableWriter(name, _DATABASES[destination.format], SCHEMA)
-    return FileWriter(destination.path, _ROWS[destination.format], SCHEMA)
+    """The writer of a destination; it touches nothing yet. Raises ConfigurationError for a driver that is missing."""
+    if not destination.is_database:
+        open_rows, count_rows = _FILES[destination.format]
+        if destination.guard_formulas:
+            open_rows = open_guarded_csv_rows
+        return FileWriter(destination.path, open_rows, count_rows, SCHEMA)
+    name = TableName(destination.table, destination.schema)
+    mode, tags_table = destination.mode, destination.tags_table
+    if destination.url is None:
+        make_place = DuckdbPlace if destination.format is Format.DUCKDB else SqlitePlace
+        return TableWriter(name, FileHome(destination.path, make_place), SCHEMA, mode, tags_table)
+    if destination.format is Format.MYSQL:
+        way = Way(publish_to_mysql, settle_in_mysql)
+        return TableWriter(name, ServerHome(MysqlPlace(destination.url)), SCHEMA, mode, tags_table, way)
+    place = PostgresPlace if destination.format is Format.POSTGRESQL else GenericPlace
+    return TableWriter(name, ServerHome(place(destination.url)), SCHEMA, mode, tags_table)
+
+
+def _list_asked(certificate: Certificate) -> dict[str, object]:
+    return dict(certificate.filters.get("asked", {}))
+
+
+def _decide_shrunk(rows: int, before: int | None, max_shrink: float, destination: Destination) -> str:
+    """Why a result that shrank may not be written; "" if it may."""
+    if not before or rows >= before * (1 - max_shrink):
+        return ""
+    return (
+        f"The list has {rows:,} rows, {1 - rows / before:.0%} fewer than the {before:,} of the last export to "
+        f"{destination}, which was left as it was. If that many have gone, run again with --max-shrink "
+        f"{min(100, math.ceil(100 * (1 - rows / before)))}%."
+    )
 
 
 def _decide_note(certificate: Certificate, destination: Destination, *, is_allowed: bool, has_target: bool) -> str:
@@ -100,7 +153,7 @@ def _decide_note(certificate: Certificate, destination: Destination, *, is_allow
             f"The list is incomplete ({certificate.reason}): {destination} was left as it was. Run again, or take what "
             "there is with --allow-incomplete."
         )
-    if has_target:
+    if has_target and destination.mode is Mode.REPLACE:
         return (
             f"The list is incomplete ({certificate.reason}), and an incomplete export replaces nothing: {destination} "
             "was left as it was. Export to another place, or remove it first."

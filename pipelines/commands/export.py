@@ -6,9 +6,10 @@ from pathlib import Path
 import click
 
 from connector.errors import ConfigurationError
+from connector.export import MAX_SHRINK
 from connector.protocol.requests import ListQuery
-from pipelines.commands.options import Output, finish, output_options, refuse_empty, run_flow
-from pipelines.exporting import ExportPlan, plan_export, plan_export_job, run_export
+from pipelines.commands.options import Output, Share, finish, output_options, refuse_empty, run_flow
+from pipelines.exporting import ExportPlan, TableOptions, Tolerance, plan_export, plan_export_job, run_export
 from pipelines.jobs import load_job
 from pipelines.settings import SettingOptions, read_settings
 
@@ -17,8 +18,25 @@ from pipelines.settings import SettingOptions, read_settings
 @click.argument("target", metavar="DEST|JOB")
 @click.option("--table", help="The table in a database.  [default: subscribers]")
 @click.option("--schema", help="The table's schema, where the database has any.")
-@click.option("--mode", type=click.Choice(["replace"]), default="replace", help="What becomes of rows that are there.")
+@click.option(
+    "--mode",
+    type=click.Choice(["replace", "upsert", "append", "history"]),
+    default="replace",
+    help="What becomes of rows that are there: replaced; brought up to date, with who has gone marked; kept beside a "
+    "new snapshot; or kept as versions.  [default: replace]",
+)
+@click.option("--tags-table", callback=refuse_empty, help="A table for the tags too, one row each.")
+@click.option(
+    "--max-shrink",
+    type=Share(),
+    help="How much smaller the list may be than at the last certified export.  [default: 50%]",
+)
 @click.option("--allow-incomplete", is_flag=True, help="Write the list even if it cannot be certified as complete.")
+@click.option(
+    "--guard-formulas/--no-guard-formulas",
+    default=False,
+    help="In CSV, put an apostrophe before what a spreadsheet runs.",
+)
 @click.option("--id", "subscriber_id", type=click.IntRange(min=1), help="Only the subscriber with this id.")
 @click.option("--base-id", type=click.IntRange(min=1), help="Only subscribers of this base.")
 @click.option("--client-user-id", callback=refuse_empty, help="Only with this key of your own system.")
@@ -33,25 +51,30 @@ def export_command(
     table: str | None,
     schema: str | None,
     mode: str,
+    tags_table: str | None,
+    max_shrink: float | None,
     allow_incomplete: bool,
+    guard_formulas: bool,
     subscriber_id: int | None,
     gender: str | None,
     output: Output,
     **filters: str | int | None,
 ) -> None:
     """Copy the list to DEST (.parquet, .csv, .jsonl, or a database URL), or as the job file JOB says."""
+    options = TableOptions(table, schema, mode, tags_table, guard_formulas)
     if Path(target).suffix in (".yaml", ".yml"):
-        if table or schema or gender or subscriber_id or any(value is not None for value in filters.values()):
-            raise ConfigurationError("a job brings its own table, schema and filters: leave out those options")
-        plan = _plan_job(Path(target), allow_incomplete)
+        if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):
+            raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
+        plan = _plan_job(Path(target), allow_incomplete, max_shrink)
     else:
         query = ListQuery(id=subscriber_id, gender="" if gender == "unspecified" else gender, **filters)  # type: ignore[arg-type] # click gives each its type
         settings = read_settings(os.environ, None, SettingOptions())
-        plan = plan_export(target, query, settings, table=table, schema=schema, is_incomplete_allowed=allow_incomplete)
+        tolerance = Tolerance(allow_incomplete, MAX_SHRINK if max_shrink is None else max_shrink)
+        plan = plan_export(target, query, settings, options, tolerance)
     finish(run_flow(lambda stop, progress: run_export(plan, stop, progress), output), output)
 
 
-def _plan_job(path: Path, allow_incomplete: bool) -> ExportPlan:
+def _plan_job(path: Path, allow_incomplete: bool, max_shrink: float | None) -> ExportPlan:
     job = load_job(path, os.environ)
     settings = read_settings(os.environ, job, SettingOptions())
-    return plan_export_job(job, settings, is_incomplete_allowed=allow_incomplete)
+    return plan_export_job(job, settings, is_incomplete_allowed=allow_incomplete, max_shrink=max_shrink)

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from connector.errors import ConfigurationError
 from pipelines.jobs import parse_duration
+from pipelines.jobs.shares import parse_share
 from pipelines.runs.progress import Progress, show_progress
 from pipelines.runs.report import Report
 from pipelines.runs.showing import show_report
@@ -33,6 +34,19 @@ class Duration(click.ParamType[float]):
         """Parse, or fail as click does."""
         try:
             return value if isinstance(value, float) else parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Share(click.ParamType[float]):
+    """`5%`, `0.5%`; a share of one as a float."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse, or fail as click does."""
+        try:
+            return value if isinstance(value, float) else parse_share(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

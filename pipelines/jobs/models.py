@@ -54,6 +54,9 @@ Share = Annotated[
 ]
 
 
+ExportMode = Literal["replace", "upsert", "append", "history"]
+
+
 class JobService(BaseModel):
     """Which service, and how it is spoken to; the token is never part of a job."""
 
@@ -170,7 +173,23 @@ class Export(BaseModel):
     schema_: Name | None = Field(
         default=None, alias="schema", description="the table's schema; the database's own when not given"
     )
-    mode: Literal["replace"] = Field(default="replace", description="what becomes of rows that are there already")
+    mode: ExportMode = Field(
+        default="replace",
+        description="what becomes of rows that are there already: replace, upsert (gone ones are marked), append, or "
+        "history (a row for each version)",
+    )
+    tags_table: Name | None = Field(
+        default=None, description="a table for the tags too, one row each: id, position, tag"
+    )
+    max_shrink: Share = Field(
+        default=0.5, description="how much smaller the list may be than at the last certified export; more is refused"
+    )
+    allow_incomplete: bool = Field(
+        default=False, description="write the list even if it cannot be certified; in replace only where nothing is yet"
+    )
+    guard_formulas: bool = Field(
+        default=False, description="in CSV, an apostrophe before texts that a spreadsheet would run"
+    )
     filters: Filters = Field(default_factory=Filters, description="which subscribers; all when not given")
 
 

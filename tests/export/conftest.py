@@ -1,10 +1,11 @@
-"""One sandbox for this folder's tests, emptied and set back before each."""
+"""One sandbox for this folder's tests, emptied and set back before each; and servers for their tables."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from connector.sandbox import SandboxProcess
+from tests.databases import Database, open_mariadb, open_postgres
 
 
 @pytest.fixture(scope="package")
@@ -17,3 +18,15 @@ def process() -> Iterator[SandboxProcess]:
 def sandbox(process: SandboxProcess) -> SandboxProcess:
     process.reset()
     return process
+
+
+@pytest.fixture(scope="package")
+def postgres() -> Iterator[Database]:
+    with open_postgres() as database:
+        yield database
+
+
+@pytest.fixture(scope="package")
+def mariadb() -> Iterator[Database]:
+    with open_mariadb() as database:
+        yield database

@@ -37,7 +37,9 @@ def export(
     *,
     query: ListQuery | None = None,
     token: str | None = None,
+    run_id: str = "run-1",
     allow_incomplete: bool = False,
+    max_shrink: float = 1.0,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Exported:
     async def run() -> Exported:
@@ -47,9 +49,10 @@ def export(
                 hurried(),
                 query or ListQuery(),
                 destination,
-                run_id="run-1",
+                run_id=run_id,
                 now=now,
                 allow_incomplete=allow_incomplete,
+                max_shrink=max_shrink,
                 on_progress=on_progress,
             )
 

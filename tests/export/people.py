@@ -6,6 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from connector.export.columns import build_table
+from connector.export.writers import Run
+from connector.pages import Certificate, Order, Reason, Verdict
 
 AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
 RUN = "run-1"
@@ -52,3 +54,17 @@ def table_of(*wires: dict[str, Any]) -> pa.Table:
 
 
 MIXED = table_of(FULL, BARE, BROKEN)
+
+
+def run_of(
+    rows: int,
+    *,
+    run_id: str = RUN,
+    at: datetime = AT,
+    verdict: Verdict = Verdict.COMPLETE,
+    asked: dict[str, Any] | None = None,
+) -> Run:
+    """The run that exported so many rows at that time."""
+    filters = {"asked": asked, "dropped": 0} if asked else {}
+    certificate = Certificate(verdict, Reason.ID_ORDER, Order.ID, 1, 3, rows, rows, rows, 0, 0, filters, at, at)
+    return Run(run_id, "nightly", certificate, rows, at, at)

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import duckdb
@@ -11,11 +11,14 @@ import orjson
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
+import sqlalchemy as sa
 
+from connector.databases import build_engine
 from connector.export.columns import SCHEMA
 from connector.export.destination import Destination, Format
 
 Reader = Callable[[Path], pa.Table]
+COLUMNS = ", ".join(SCHEMA.names)
 
 
 def read_parquet(path: Path) -> pa.Table:
@@ -43,16 +46,18 @@ def read_json_lines(path: Path) -> pa.Table:
 
 
 def read_duckdb(path: Path, table: str = "subscribers") -> pa.Table:
+    quoted = '"' + table.replace('"', '""') + '"'
     with duckdb.connect(str(path), read_only=True) as connection:
         connection.execute("set timezone = 'UTC'")
-        return connection.sql(f"select * from {table} order by rowid").to_arrow_table().cast(SCHEMA)
+        return connection.sql(f"select {COLUMNS} from {quoted} order by rowid").to_arrow_table().cast(SCHEMA)
 
 
 def read_sqlite(path: Path, table: str = "subscribers") -> pa.Table:
     """Flags are 0 and 1, tags a JSON array, dates and times ISO 8601."""
+    quoted = '"' + table.replace('"', '""') + '"'
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
-        rows = [dict(row) for row in connection.execute(f'select * from "{table}" order by rowid')]
+        rows = [dict(row) for row in connection.execute(f"select {COLUMNS} from {quoted} order by rowid")]
     for row in rows:
         row["is_active"] = None if row["is_active"] is None else {0: False, 1: True}[row["is_active"]]
         row["tags"] = None if row["tags"] is None else orjson.loads(row["tags"])
@@ -65,6 +70,24 @@ def _read_plain(row: dict[str, object]) -> dict[str, object]:
     if row["birthday"] is not None:
         times["birthday"] = date.fromisoformat(str(row["birthday"]))
     return row | times
+
+
+def read_server(destination: Destination) -> pa.Table:
+    """By SQLAlchemy, in the order of the database. Where there are no lists, tags are a JSON array."""
+    assert destination.url is not None
+    name = sa.table(destination.table, schema=destination.schema)
+    engine = build_engine(destination.url)
+    with engine.connect() as connection:
+        rows = [dict(row) for row in connection.execute(sa.select(sa.text("*")).select_from(name)).mappings()]
+    engine.dispose()
+    for row in rows:
+        for column in [each for each in row if each not in SCHEMA.names]:
+            del row[column]
+        row["is_active"] = None if row["is_active"] is None else bool(row["is_active"])
+        row["tags"] = orjson.loads(row["tags"]) if isinstance(row["tags"], str) else row["tags"]
+        at = row["_exported_at"]
+        row["_exported_at"] = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 READERS: dict[Format, Reader] = {
@@ -92,4 +115,9 @@ def place_in(directory: Path, form: Format) -> str:
 
 def read_back(destination: Destination) -> pa.Table:
     """The export as the table that was written."""
+    if destination.url is not None:
+        return read_server(destination)
+    if destination.is_database:
+        read = read_duckdb if destination.format is Format.DUCKDB else read_sqlite
+        return read(destination.path, destination.table)
     return READERS[destination.format](destination.path)

@@ -1,5 +1,6 @@
 """Where an export goes is told before anything starts, in words that help and show no password."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from connector.errors import ConfigurationError
 from connector.export import Format, parse_destination
 from connector.export.exporter import open_writer
 from pipelines.jobs.places import resolve_destination
-from tests.export.people import BARE, MIXED, table_of
+from tests.export.people import AT, BARE, MIXED, run_of, table_of
 from tests.export.readers import read_back
 
 
@@ -92,12 +93,12 @@ def test_a_job_in_any_folder_exports_into_that_folder(tmp_path: Path, scheme: st
     home = tmp_path / folder
     home.mkdir()
     destination = parse_destination(resolve_destination(f"{scheme}:///w.db", home))
-    for rows in (table_of(BARE), MIXED):  # a new database, and one that is there
+    for rows, at in ((table_of(BARE), AT), (MIXED, AT + timedelta(days=1))):  # a new database, and one that is there
         writer = open_writer(destination)
         writer.start()
         writer.add(rows)
         assert writer.has_target == (rows is MIXED)
-        writer.publish()
+        writer.publish(run_of(rows.num_rows, at=at))
         writer.discard()
 
     assert destination.path == home / "w.db"

@@ -13,12 +13,14 @@ from connector.api.listing import ListFailed, Progress
 from connector.errors import ConfigurationError
 from connector.export import Destination, Format, export_subscribers, parse_destination, read_subscribers
 from connector.export.columns import SCHEMA
+from connector.export.exporter import open_writer
 from connector.export.frame import build_frame
 from connector.pages import Reason
 from connector.protocol import ListQuery
 from connector.sandbox import SandboxProcess
 from tests.export.exports import create, export, hurried, now, service_of
 from tests.export.readers import place_in, read_back
+from tests.export.warehouses import FILES, open_destination, run_sql
 
 PEOPLE: list[dict[str, object]] = [
     {
@@ -36,10 +38,18 @@ RUNS_OWN = ["_run_id", "_exported_at"]
 
 @pytest.fixture(params=list(Format))
 def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
+    return open_destination(request, tmp_path, request.param)
+
+
+@pytest.fixture(params=[*FILES, Format.DUCKDB, Format.SQLITE])
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
     return parse_destination(place_in(tmp_path, request.param))
 
 
 def names_in(destination: Destination) -> list[str]:
+    """The files beside a file; of a table on a server, its name if it is there."""
+    if destination.url is not None:
+        return ["subscribers"] if open_writer(destination).has_target else []
     return sorted(each.name for each in destination.path.parent.iterdir())
 
 
@@ -60,16 +70,16 @@ def test_every_destination_holds_the_rows_and_types_of_read_subscribers(
 
 
 @pytest.mark.parametrize("order", ["id", "email"])
-def test_thousands_of_rows_arrive_once(sandbox: SandboxProcess, destination: Destination, order: str) -> None:
+def test_thousands_of_rows_arrive_once(sandbox: SandboxProcess, file: Destination, order: str) -> None:
     sandbox.seed(4321, base_name="News")
     sandbox.switch(order=order)
 
-    exported = export(sandbox, destination)
+    exported = export(sandbox, file)
 
-    table = read_back(destination)
+    table = read_back(file)
     assert exported.written == table.num_rows == len(set(table["id"].to_pylist())) == 4321
     assert table["_invalid"].null_count == 4321
-    assert len(names_in(destination)) == 1
+    assert len(names_in(file)) == 1
 
 
 def test_an_empty_list_makes_an_empty_export(sandbox: SandboxProcess, destination: Destination) -> None:
@@ -142,12 +152,10 @@ def test_a_list_that_fails_leaves_the_target_as_it_was_and_no_file(
     assert len(names_in(destination)) == 1
 
 
-def test_a_cancelled_export_leaves_the_target_as_it_was_and_no_file(
-    sandbox: SandboxProcess, destination: Destination
-) -> None:
+def test_a_cancelled_export_leaves_the_target_as_it_was_and_no_file(sandbox: SandboxProcess, file: Destination) -> None:
     create(sandbox, *PEOPLE)
-    export(sandbox, destination)
-    before = read_back(destination)
+    export(sandbox, file)
+    before = read_back(file)
     sandbox.seed(30_000, base_name="News")
 
     async def run() -> None:
@@ -159,9 +167,7 @@ def test_a_cancelled_export_leaves_the_target_as_it_was_and_no_file(
 
         async with open_client(service_of(sandbox)) as client:
             exporting = asyncio.create_task(
-                export_subscribers(
-                    client, hurried(), ListQuery(), destination, run_id="run-2", now=now, on_progress=follow
-                )
+                export_subscribers(client, hurried(), ListQuery(), file, run_id="run-2", now=now, on_progress=follow)
             )
             await enough.wait()
             exporting.cancel()
@@ -170,8 +176,8 @@ def test_a_cancelled_export_leaves_the_target_as_it_was_and_no_file(
 
     asyncio.run(run())
 
-    assert read_back(destination).equals(before)
-    assert len(names_in(destination)) == 1
+    assert read_back(file).equals(before)
+    assert len(names_in(file)) == 1
 
 
 def test_a_target_that_cannot_be_had_is_told_before_the_first_request(sandbox: SandboxProcess, tmp_path: Path) -> None:
@@ -237,3 +243,49 @@ def test_values_come_back_as_they_were_sent_under_the_normalisation_rules(sandbo
     read = {name: str(full[name]) if name == "birthday" else full[name] for name in sent}
     assert read == sent
     assert bare["is_active"] is False
+
+
+def test_a_list_that_shrank_is_refused_until_it_is_allowed_to(
+    sandbox: SandboxProcess, destination: Destination
+) -> None:
+    people: list[dict[str, object]] = [{"base_id": 7, "email": f"p{each}@example.com"} for each in range(5)]
+    create(sandbox, *people)
+    export(sandbox, destination)
+    before = read_back(destination)
+    sandbox.reset()
+    create(sandbox, *people[:2])
+
+    refused = export(sandbox, destination, max_shrink=0.5)
+    assert (refused.written, refused.is_refused) == (0, True)
+    assert "60% fewer than the 5" in refused.note
+    assert "--max-shrink 60%" in refused.note
+    assert read_back(destination).equals(before)
+    assert export(sandbox, destination, max_shrink=0.6).written == 2
+    assert read_back(destination).num_rows == 2
+
+
+def test_a_filtered_export_is_measured_by_others_with_its_filters(sandbox: SandboxProcess, tmp_path: Path) -> None:
+    create(sandbox, *({"base_id": 1 + each % 4, "email": f"p{each}@example.com"} for each in range(8)))
+    destination = parse_destination(f"sqlite:///{tmp_path}/w.db", mode="upsert")
+    export(sandbox, destination, max_shrink=0.5)
+
+    for _ in range(2):
+        filtered = export(sandbox, destination, query=ListQuery(base_id=1), max_shrink=0.5)
+        assert (filtered.written, filtered.is_refused) == (2, False)
+    assert read_back(destination).num_rows == 8
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert", "history"])
+def test_an_incomplete_list_is_taken_if_asked_for_by_every_mode_that_keeps_what_is_there(
+    sandbox: SandboxProcess, tmp_path: Path, mode: str
+) -> None:
+    sandbox.seed(1500, base_name="News")
+    destination = parse_destination(f"sqlite:///{tmp_path}/w.db", mode=mode)
+    export(sandbox, destination)
+    sandbox.switch(order="shuffled", churn_delete=1)
+
+    assert export(sandbox, destination).written == 0
+    exported = export(sandbox, destination, allow_incomplete=True)
+    assert exported.written > 0
+    ended = {"append": "0", "upsert": "deleted_at is not null", "history": "valid_to is not null"}[mode]
+    assert run_sql(destination, f"select count(*) from subscribers where {ended}") == [(0,)]

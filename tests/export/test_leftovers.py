@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from connector.export import Format, parse_destination
 from connector.export.exporter import open_writer
 from connector.export.writers.leftovers import make_partial, make_room, remove_leftovers
-from tests.export.people import MIXED
+from tests.export.people import MIXED, run_of
 from tests.export.readers import place_in, read_back
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +53,7 @@ def export(target: str) -> None:
     writer = open_writer(parse_destination(target))
     writer.start()
     writer.add(MIXED)
-    writer.publish()
+    writer.publish(run_of(0, at=datetime.now(UTC)))
     writer.discard()
 
 
@@ -91,7 +92,7 @@ def test_an_export_that_still_runs_keeps_its_partial(tmp_path: Path, form: Forma
     export(target)
     export(target)
     slow.add(MIXED)
-    slow.publish()
+    slow.publish(run_of(0))
     slow.discard()
 
     assert read_back(parse_destination(target)).num_rows == 2 * MIXED.num_rows

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, write_addresses
+from tests.pipelines.conftest import Connector, write_addresses, write_csv
 
 
 @pytest.fixture
@@ -62,6 +62,11 @@ def test_an_incomplete_list_leaves_the_target_as_it_was_unless_asked_for(filled:
     [
         (("people.xls",), ".parquet"),
         (("oracle://user:secret@host/x",), "duckdb:///"),
+        (("out.csv", "--mode", "upsert"), "can only be replaced"),
+        (("out.csv", "--tags-table", "tags"), "needs a database"),
+        (("out.parquet", "--guard-formulas"), "no CSV"),
+        (("out.csv", "--max-shrink", "0.5"), "share"),
+        (("sqlite:///w.db", "--tags-table", "subscribers"), "another name"),
         (("nowhere/out.csv",), "nowhere"),
         (("out.csv", "--gender", "other"), "gender"),
         (("job.yaml",), "job.yaml"),
@@ -101,3 +106,28 @@ def test_a_journal_of_a_database_that_is_gone_is_told_before_anything_starts(
     assert (ended.code, ended.stdout) == (2, "")
     assert stray in ended.stderr
     assert connector.sandbox.stats()["requests"] == {}
+
+
+def test_a_list_that_shrank_ends_the_run_with_exit_code_3(filled: Connector, tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    text = "job: w\nexport: {to: 'sqlite:///w.db', mode: history, tags_table: tags, max_shrink: 10%}\n"
+    job.write_text(text, encoding="utf-8")
+    assert filled.run_json("export", job).code == 0
+    filled.sandbox.reset()
+    filled.sandbox.seed(2000, base_name="News")
+
+    refused = filled.run_json("export", job)
+    assert (refused.code, refused.report["status"], refused.report["rows"]["written"]) == (3, "aborted", 0)
+    assert refused.report["certificate"]["verdict"] == "complete"
+    assert "20% fewer" in refused.report["messages"][0]
+    assert filled.run_json("export", job, "--max-shrink", "20%").code == 0
+
+
+def test_formulas_are_guarded_against_where_people_ask_for_it(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "email,first_name,is_active", "a@example.com,=1+1,true")
+    connector.import_file(tmp_path / "people.csv")
+    assert connector.run_json("export", "out.csv", "--guard-formulas").code == 0
+    assert connector.run_json("export", "raw.csv").code == 0
+
+    assert '"\'=1+1"' in (tmp_path / "out.csv").read_text(encoding="utf-8")
+    assert '"=1+1"' in (tmp_path / "raw.csv").read_text(encoding="utf-8")

@@ -1,13 +1,14 @@
 """An export to one file: rows go straight into a partial file beside it, which then takes its place."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 
+from connector.export.writers.runs import Changes, Run
 from connector.export.writers.staging import open_beside, put_in_place, read_target, told_of
 
 
@@ -22,6 +23,7 @@ class Rows(Protocol):
 
 
 OpenRows = Callable[[BinaryIO, pa.Schema], Rows]
+CountRows = Callable[[Path], int | None]
 
 
 class FileWriter:
@@ -31,9 +33,10 @@ class FileWriter:
     it holds personal data, so who may read it is decided anew, by a chmod, and not inherited.
     """
 
-    def __init__(self, path: Path, open_rows: OpenRows, schema: pa.Schema) -> None:
+    def __init__(self, path: Path, open_rows: OpenRows, count_rows: CountRows, schema: pa.Schema) -> None:
         self._path = read_target(path)
         self._open_rows = open_rows
+        self._count_rows = count_rows
         self._schema = schema
         self._partial: Path | None = None
         self._file: BinaryIO | None = None
@@ -58,7 +61,11 @@ class FileWriter:
         with told_of(str(self._path), pa.ArrowException):
             self._rows.write(table)
 
-    def publish(self) -> None:
+    def count_last(self, filters: Mapping[str, object]) -> int | None:
+        """The rows of the file that is there, whatever it was filtered by; None where it is none of this format."""
+        return self._count_rows(self._path) if self._path.exists() else None
+
+    def publish(self, run: Run) -> Changes:
         """Finish the partial file and let it take the target's place."""
         if self._rows is None or self._file is None or self._partial is None:
             raise ValueError("start() comes before publish()")
@@ -70,6 +77,7 @@ class FileWriter:
             put_in_place(self._partial, self._path)
             self._file.close()  # not before: the partial is held only while it is open
         self._file = self._partial = None
+        return Changes(inserted=run.rows)
 
     def discard(self) -> None:
         """Remove the partial file, if there is one."""

@@ -1,5 +1,6 @@
 """Rows as Parquet: row groups large enough to compress, small enough to hold in memory."""
 
+from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -41,3 +42,11 @@ class ParquetRows:
 def open_parquet_rows(file: BinaryIO, schema: pa.Schema) -> ParquetRows:
     """Parquet with the schema's own types; zstd, which halves the size of snappy's files at the same speed here."""
     return ParquetRows(file, schema)
+
+
+def count_parquet_rows(path: Path) -> int | None:
+    """As the footer says; None where it has none."""
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError):
+        return None

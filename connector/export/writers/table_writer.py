@@ -1,133 +1,167 @@
-"""An export to a table of a database file: rows are staged as Arrow, then written in one short transaction.
+"""An export to a table: rows are staged as Arrow while the list is read, then written in one short transaction.
 
-So the database is not locked while the list is read, and a reading that fails never touched it.
+So nothing is locked while the list is read, and a reading that fails never touched the database.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow as pa
-import pyarrow.ipc as ipc
 
-from connector.errors import ConfigurationError, RunAborted
-from connector.export.writers.staging import open_nameless_beside, open_room_beside, put_in_place, read_target, told_of
-
-_BATCH = 16_384
-"""Rows of a staged batch: a few MB in memory, and large enough that a batch costs nothing by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableName:
-    """A table of a database file."""
-
-    path: Path
-    table: str
-    schema: str | None = None
-
-    def __str__(self) -> str:
-        return f"the table {'.'.join(filter(None, (self.schema, self.table)))} in {self.path}"
+from connector.errors import ConfigurationError, ConnectorError, RunAborted
+from connector.export.writers import publishing
+from connector.export.writers.homes import Home
+from connector.export.writers.kinds import ID, RUN_ID, TAGS
+from connector.export.writers.layout import Layout, TableName, build_layout
+from connector.export.writers.mode import Mode
+from connector.export.writers.publishing import Published, Uncertain
+from connector.export.writers.runs import Changes, Run, name_of, write_filters
+from connector.export.writers.session import Place, Session
+from connector.export.writers.staged import Staged
+from connector.export.writers.tag_rows import TAG_SCHEMA, explode_tags
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
-    """What a kind of database must be able to do; `errors` are those that its package raises."""
+class Way:
+    """How rows are brought into a kind of database: `publish` does it, `settle` says whether it was done after all."""
 
-    has_table: Callable[[TableName], bool]
-    replace: Callable[[TableName, pa.Schema, Iterator[pa.RecordBatch]], None]
-    errors: tuple[type[Exception], ...]
+    publish: Callable[[Session, Layout, Published, Run, Place], Changes] = publishing.publish
+    settle: Callable[[Session, Layout, Run, Uncertain], bool] = publishing.is_published
+
+
+ONE_TRANSACTION = Way()
 
 
 class TableWriter:
-    """A Writer of a table; a database that is new is readable by its owner only, one that was there keeps its mode."""
+    """A Writer of a table in one of the modes, with a table of tags beside it if `tags_table` names one."""
 
-    def __init__(self, name: TableName, database: Database, schema: pa.Schema) -> None:
-        self._name = TableName(read_target(name.path), name.table, name.schema)
-        self._database = database
+    def __init__(
+        self,
+        name: TableName,
+        home: Home,
+        schema: pa.Schema,
+        mode: Mode = Mode.REPLACE,
+        tags_table: str | None = None,
+        way: Way = ONE_TRANSACTION,
+    ) -> None:
+        self._way = way
+        self._home = home
         self._schema = schema
-        self._stage: BinaryIO | None = None
-        self._batches: ipc.RecordBatchStreamWriter | None = None
-        self._waiting: list[pa.Table] = []
-        self._rows = 0
+        self._layout = build_layout(schema, name, mode, home.place.dialect, tags_table)
+        self._staged: Staged | None = None
+        self._is_checked = False
+
+    def __str__(self) -> str:
+        return f"the table {name_of(self._layout.target)} in {self._home.place}"
 
     @property
     def has_target(self) -> bool:
-        """Whether the database has such a table; raises ConfigurationError if it cannot be opened."""
-        try:
-            return self._name.path.exists() and self._database.has_table(self._name)
-        except self._database.errors as error:
-            raise ConfigurationError(f"Cannot open {self._name}: {error}. Is it in use, or another file?") from error
+        """Whether there is such a table; raises ConfigurationError if the database cannot be opened."""
+        if not self._home.is_there:
+            return False
+        with self._looking() as session:
+            return session.describe(name_of(self._layout.target)) is not None
 
     def start(self) -> None:
-        """Begin a new stage."""
+        """Begin a new stage; the first time, see whether the table can be had (ConfigurationError, RunAborted)."""
         self.discard()
-        self._refuse_strays()
-        self._stage = open_nameless_beside(self._name.path)
+        self._home.check()
+        if not self._is_checked and self._home.is_there:
+            with self._looking() as session:
+                publishing.check_target(session, self._layout, str(self._home.place))
+            if self._home.place.can_rehearse:
+                with self._looking(is_reading=False) as session:
+                    publishing.rehearse(session, self._layout, str(self._home.place))
+        self._is_checked = True
+        file = self._home.open_stage()
         with self._told():
-            options = ipc.IpcWriteOptions(compression="lz4")
-            self._batches = ipc.new_stream(self._stage, self._schema, options=options)
+            self._staged = Staged(file, self._schema)
 
     def add(self, table: pa.Table) -> None:
         """Stage rows."""
-        if self._batches is None:
+        if self._staged is None:
             raise ValueError("start() comes before add()")
-        self._waiting.append(table)
-        self._rows += table.num_rows
-        if self._rows >= _BATCH:
-            self._flush()
-
-    def publish(self) -> None:
-        """Write the staged rows in one transaction; a database that is new appears whole."""
-        if self._stage is None or self._batches is None:
-            raise ValueError("start() comes before publish()")
-        self._flush()
         with self._told():
-            self._batches.close()
-            self._stage.seek(0)
-            staged = iter(ipc.open_stream(self._stage))
-            if self._name.path.exists():
-                self._database.replace(self._name, self._schema, staged)
-            else:
-                self._create(staged)
+            self._staged.add(table)
+
+    def count_last(self, filters: Mapping[str, object]) -> int | None:
+        """The rows of the last certified export to this table with the same filters; None where there was none."""
+        if not self._home.is_there:
+            return None
+        with self._looking() as session:
+            runs = publishing.read_last_runs(session, self._layout)
+        asked = write_filters(filters)
+        return next((run.rows for run in runs if run.verdict == "complete" and run.filters == asked), None)
+
+    def publish(self, run: Run) -> Changes:
+        """Write the staged rows in one transaction; a database that is new appears whole. Raises RunAborted."""
+        if self._staged is None:
+            raise ValueError("start() comes before publish()")
+        with self._told():
+            published = self._close_stage(self._staged)
+            with self._home.make() as place:
+                changes = self._publish(place, published, run)
         self.discard()
+        return changes
 
     def discard(self) -> None:
         """Forget the stage, if there is one."""
-        stage, self._stage, self._batches = self._stage, None, None
-        self._waiting, self._rows = [], 0
-        if stage is not None:
-            stage.close()
+        staged, self._staged = self._staged, None
+        if staged is not None:
+            with suppress(OSError):  # bytes that no longer fit on the disk belong to a file that is gone next
+                staged.discard()
 
-    def _flush(self) -> None:
-        waiting, self._waiting, self._rows = self._waiting, [], 0
-        if waiting and self._batches is not None:
-            with self._told():
-                self._batches.write_table(pa.concat_tables(waiting).combine_chunks())
+    def _close_stage(self, staged: Staged) -> Published:
+        rows = staged.close_rows()
+        if self._layout.tags is None:
+            return Published(rows)
+        return Published(rows, staged.read_columns([ID, TAGS, RUN_ID]).map(explode_tags, TAG_SCHEMA))
 
-    def _create(self, staged: Iterator[pa.RecordBatch]) -> None:
-        """A new database is made in a room of its own, with its journals, and moved out when whole."""
-        target = self._name.path
-        with open_room_beside(target) as room:
-            new = room / target.name
-            self._database.replace(TableName(new, self._name.table, self._name.schema), self._schema, staged)
-            new.chmod(0o600)
-            self._refuse_strays()
-            if target.exists():
-                raise RunAborted(f"{target} was made by another program meanwhile and was left as it is: run it again.")
-            put_in_place(new, target)
+    def _publish(self, place: Place, published: Published, run: Run) -> Changes:
+        try:
+            with place.connect() as session:
+                return self._way.publish(session, self._layout, published, run, place)
+        except Uncertain as lost:
+            return self._settle(place, run, lost)
 
-    def _refuse_strays(self) -> None:
-        """Beside a new database, the journal of one that is gone would be taken for its own, and undo it."""
-        path = self._name.path
-        strays = [path.with_name(path.name + suffix) for suffix in ("-journal", "-wal", ".wal")]
-        found = [stray for stray in strays if stray.exists()]
-        if found and not path.exists():
-            raise ConfigurationError(
-                f"{found[0]} is left of a database that is gone; a new {path.name} beside it would be spoilt: "
-                "move it away, or export elsewhere"
-            )
+    def _settle(self, place: Place, run: Run, lost: Uncertain) -> Changes:
+        """The connection was lost while the transaction was being committed: ask anew whether it was."""
+        try:
+            with place.connect() as session:
+                is_published = self._way.settle(session, self._layout, run, lost)
+        except place.errors as error:
+            raise RunAborted(
+                f"The connection was lost while {self} was being committed ({place.explain(error)}): it is as before, "
+                f"or as after if _connector_runs has the run {run.run_id}. Run it again."
+            ) from None
+        if not is_published:
+            raise lost.error
+        return lost.changes
 
-    def _told(self) -> AbstractContextManager[None]:
-        return told_of(str(self._name), pa.ArrowException, *self._database.errors)
+    @contextmanager
+    def _looking(self, *, is_reading: bool = True) -> Iterator[Session]:
+        """A connection for a look; what fails is told as what it is: nothing was started yet."""
+        place = self._home.place
+        try:
+            with place.connect(is_reading=is_reading) as session:
+                yield session
+        except ConnectorError:
+            raise
+        except place.errors as error:
+            said = place.explain(error)
+            if place.is_passing(error):
+                raise RunAborted(f"{self} cannot be had now: {said}. It is as it was; run it again.") from None
+            raise ConfigurationError(f"Cannot open or write {self}: {said}. Is it in use, or another file?") from None
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn a failure to write into RunAborted, which says that the target is as it was."""
+        place = self._home.place
+        try:
+            yield
+        except ConfigurationError as error:  # found only now: it was changed while the list was read
+            raise RunAborted(f"{error}. What was there is as it was.") from None
+        except (OSError, pa.ArrowException, *place.errors) as error:
+            said = place.explain(error)
+            raise RunAborted(f"Could not write {self}: {said}. What was there is as it was; run it again.") from None

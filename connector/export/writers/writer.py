@@ -1,25 +1,32 @@
 """What every destination can do: stage rows, then put them in place of the old ones at once, or forget them."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import pyarrow as pa
 
+from connector.export.writers.runs import Changes, Run
+
 
 class Writer(Protocol):
-    """Nothing that it does shows in the target before `publish`; a target that is replaced was never half of each."""
+    """Nothing that it does shows in the target before `publish`; a target was never between before and after."""
 
     @property
     def has_target(self) -> bool:
-        """Whether publishing would replace something."""
+        """Whether there is a table or a file already."""
 
     def start(self) -> None:
-        """Begin to stage, forgetting what was staged before. Raises ConfigurationError if the target cannot be had."""
+        """Begin to stage, forgetting what was staged before. Raises ConfigurationError if the target cannot be had,
+        RunAborted if it cannot now."""
 
     def add(self, table: pa.Table) -> None:
         """Stage rows."""
 
-    def publish(self) -> None:
-        """Put the staged rows in the target's place, atomically; raises RunAborted, the target as it was."""
+    def count_last(self, filters: Mapping[str, object]) -> int | None:
+        """How many rows the last certified export with these filters had, as far as the target tells."""
+
+    def publish(self, run: Run) -> Changes:
+        """Bring the staged rows into the target, atomically; raises RunAborted, which says what the target is like."""
 
     def discard(self) -> None:
         """Forget everything staged and leave no file behind; harmless after `publish` and when repeated."""

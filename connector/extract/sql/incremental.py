@@ -7,11 +7,11 @@ the ledger's, which is opened later.
 from collections.abc import Iterator
 from difflib import get_close_matches
 
+from connector.databases import parse_url
 from connector.errors import ConfigurationError, SourceError
 from connector.extract.chunk import Chunk, Source
 from connector.extract.closing import Closing
 from connector.extract.sql.cursor import CursorBound, CursorKind, CursorValue, CursorWatch
-from connector.extract.sql.engine import parse_url
 from connector.extract.sql.source import open_bound
 from connector.extract.sql.statement import check_bound
 

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping
 
 import sqlalchemy as sa
 
+from connector.databases import explain, parse_url, show_url
 from connector.errors import ConfigurationError, SourceError
 from connector.extract.chunk import Chunk, Source
 from connector.extract.closing import Closing
 from connector.extract.names import name_columns
 from connector.extract.sql.chunk import CHUNK_ROWS, build_chunk
 from connector.extract.sql.cursor import CursorBound, CursorWatch
-from connector.extract.sql.engine import build_engine, explain, let_go, parse_url, show_url
+from connector.extract.sql.engine import build_engine, let_go
 from connector.extract.sql.statement import build_query, build_select, check_bound
 
 

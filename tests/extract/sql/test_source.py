@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from connector.databases import explain, parse_url, show_url
 from connector.errors import ConfigurationError, SourceError
 from connector.extract import open_sql
-from connector.extract.sql.engine import explain, parse_url, show_url
 
 
 @pytest.fixture

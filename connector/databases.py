@@ -1,0 +1,90 @@
+"""A database's URL: read, shown without what is secret, and made an engine; a missing driver is told with its extra.
+
+`postgresql://` means psycopg 3, `mysql://` and `mariadb://` PyMySQL; any other URL is as SQLAlchemy takes it.
+"""
+
+import re
+from typing import Any
+
+import sqlalchemy as sa
+
+from connector.errors import ConfigurationError
+
+DatabaseUrl = sa.URL
+
+_DRIVERS = {
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+}
+# A URL cut as SQLAlchemy cuts it: a user may hold an @, a password none, and what is left is host, database, options.
+_PARTS = re.compile(r"(?P<scheme>[\w+]+)://(?P<user>[^:/]*(?::[^@]*)?@)?(?P<rest>.*)", re.DOTALL)
+
+_SECRET_KEY = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
+_LEAST_MASKED = 4  # characters: a shorter option (user=u) is no secret, and would be masked within words
+
+_EXTRAS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
+
+
+_ESCAPES = "in a password, and wherever else one is meant, write @ as %40 and / as %2F"
+
+
+def parse_url(text: str, what: str = "a SQL source's url") -> sa.URL:
+    """Parse a database URL, the driver filled in; `what` it is, for people.
+
+    Raises ConfigurationError, without showing the URL.
+    """
+    _refuse_stray_at(text, what)
+    try:
+        url = sa.make_url(text)
+    except (sa.exc.ArgumentError, ValueError):  # ValueError: a port that is no number
+        raise ConfigurationError(
+            f"{what} is no database URL; it looks like postgresql://user:password@host/database "
+            f"or sqlite:///file.db; {_ESCAPES}"
+        ) from None
+    return url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
+
+
+def _refuse_stray_at(text: str, what: str) -> None:
+    """An @ after the one that ends the password is most likely the password's own: what looks like the host is then
+    a piece of it, and would be looked up and shown. A URL without user and host, of a file, may hold any."""
+    parts = _PARTS.match(text)
+    if parts is None or "@" not in parts["rest"]:
+        return
+    if parts["user"] is not None or not parts["rest"].startswith(("/", "?")):
+        raise ConfigurationError(
+            f"{what}, {parts['scheme']}://…, holds an @ in its host, database or options; {_ESCAPES}"
+        )
+
+
+def show_url(url: sa.URL) -> str:
+    """The URL for people: no password, and no options, which may hold one too."""
+    return url.set(query={}, drivername=url.drivername.partition("+")[0]).render_as_string(hide_password=True)
+
+
+def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
+    """Make an engine without a pool; nothing is connected yet.
+
+    `options` are those of SQLAlchemy's create_engine. Raises ConfigurationError naming the extra for a missing driver.
+    """
+    try:
+        return sa.create_engine(url, poolclass=sa.pool.NullPool, **options)
+    except (sa.exc.NoSuchModuleError, ModuleNotFoundError):
+        extra = _EXTRAS.get(url.drivername.partition("+")[0])
+        advice = f"pip install 'subscriber-connector[{extra}]'" if extra else "install SQLAlchemy's dialect and driver"
+        raise ConfigurationError(f"{show_url(url)}: there is no driver for {url.drivername}; {advice}") from None
+    except (sa.exc.ArgumentError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{show_url(url)}: {explain(error, url)}") from None
+
+
+def explain(error: BaseException, url: sa.URL) -> str:
+    """The first line of what a driver says, the password and whatever else may be secret masked should it be there."""
+    said = str(error.orig if isinstance(error, sa.exc.DBAPIError) else error).strip() or type(error).__name__
+    line = said.splitlines()[0]
+    options = [(key, value) for key, values in url.normalized_query.items() for value in values]
+    secrets = {value for key, value in options if _SECRET_KEY.search(key) or len(value) >= _LEAST_MASKED}
+    secrets.add(url.password or "")
+    for secret in sorted(secrets - {""}, key=len, reverse=True):  # one may be a part of another
+        line = line.replace(secret, "***")
+    return line

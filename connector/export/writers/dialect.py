@@ -1,0 +1,58 @@
+"""What one kind of database differs in from another, as values: types, what a column may be, how values compare."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from connector.export.writers.kinds import ColumnKind
+
+Differs = Callable[[sa.ColumnElement[Any], sa.ColumnElement[Any], ColumnKind], sa.ColumnElement[bool]]
+
+ANY = "any"
+"""The family of a column that takes every value as it is, such as one without a type in SQLite."""
+
+
+def keep_time(at: datetime) -> object:
+    """For a database that has times with a zone."""
+    return at.astimezone(UTC)
+
+
+def differ(ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], _: ColumnKind) -> sa.ColumnElement[bool]:
+    """Null-safe, by the database's own operator for it. Where each side has a collation the first one's counts."""
+    return ours.is_distinct_from(theirs)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One kind of database.
+
+    `types`: what a new column is declared as. `also`: other families of types that hold a kind's values as they are.
+    `mend`: the statement that makes a column fit, with {table}, {column}, {old} (a free name) and {type}.
+    `write_time`: a time as a value of a statement. `differs`: whether two values differ, to the byte.
+    `can_update_from`: it knows UPDATE with a second table. `wants_index`: joins by id need one. `folds_case`: names in
+    other letters are the same name. `holds_nul`: texts may hold U+0000. `undoes_tables`: a rolled back transaction
+    takes back tables and columns too. `table_options`: what else SQLAlchemy's Table is given.
+    """
+
+    types: Mapping[ColumnKind, sa.types.TypeEngine[Any]]
+    mend: str
+    also: Mapping[ColumnKind, frozenset[str]] = field(default_factory=dict)
+    write_time: Callable[[datetime], object] = keep_time
+    differs: Differs = differ
+    can_update_from: bool = True
+    wants_index: bool = True
+    folds_case: bool = True
+    holds_nul: bool = True
+    undoes_tables: bool = True
+    table_options: Mapping[str, str] = field(default_factory=dict)
+
+    def can_hold(self, kind: ColumnKind, family: str) -> bool:
+        """Whether a column of this family takes every value of the kind."""
+        return family in (kind, ANY) or family in self.also.get(kind, frozenset())
+
+    def is_same_name(self, one: str, other: str) -> bool:
+        """Whether two names mean one thing. Not by `name.lower()`: that of SQLAlchemy's quoted names does nothing."""
+        return one == other or (self.folds_case and str.lower(one) == str.lower(other))

@@ -1,0 +1,187 @@
+"""A DuckDB file, by DuckDB's own package and Arrow: tags are VARCHAR[], times TIMESTAMP WITH TIME ZONE.
+
+Statements are written as SQLAlchemy writes them for PostgreSQL, whose SQL DuckDB speaks; the stage is no table but
+the staged Arrow stream itself, opened anew by each statement that reads it.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from connector.export.writers.dialect import Dialect
+from connector.export.writers.fitting import FoundColumn, FoundTable
+from connector.export.writers.kinds import ColumnKind
+from connector.export.writers.layout import Layout, TableName
+from connector.export.writers.session import Session
+from connector.export.writers.staged import Rows
+from connector.export.writers.staging import open_room_beside
+
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "128MB", "threads": 1}
+"""DuckDB takes 80 % of the machine's memory otherwise; a load by Arrow comes from one thread and gains nothing."""
+
+_FROM_ROWS = "auto_checkpoint_skip_wal_threshold"
+"""The rows from which on a commit may do without the log, in DuckDB 1.5 and later; before, it does at any number."""
+
+_WRITER = postgresql.dialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call] # SQLAlchemy's own
+
+DUCKDB = Dialect(
+    types={
+        ColumnKind.TEXT: sa.Text(),
+        ColumnKind.WHOLE: sa.BigInteger(),
+        ColumnKind.FLAG: sa.Boolean(),
+        ColumnKind.DATE: sa.Date(),
+        ColumnKind.TIME: sa.TIMESTAMP(timezone=True),
+        ColumnKind.TAGS: sa.ARRAY(sa.Text()),
+    },
+    mend="ALTER TABLE {table} ALTER COLUMN {column} TYPE {type} USING {column}::text::{type}",
+    wants_index=False,
+)
+
+_FAMILIES = {
+    "VARCHAR": ColumnKind.TEXT,
+    "BOOLEAN": ColumnKind.FLAG,
+    "DATE": ColumnKind.DATE,
+    "VARCHAR[]": ColumnKind.TAGS,
+    "JSON": "json",
+} | dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"), ColumnKind.WHOLE)
+
+
+class DuckdbPlace:
+    """A file, which need not be there yet. Others cannot have it open while it is written to."""
+
+    dialect = DUCKDB
+    errors: tuple[type[Exception], ...] = (duckdb.Error,)
+    can_rehearse = False  # to open it for writing would fail for the sake of somebody who reads it for a moment
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    @contextmanager
+    def connect(self, *, is_reading: bool = False) -> Iterator[Session]:
+        """A connection; what does not fit into its memory goes to a room beside the file, the owner's only."""
+        with ExitStack() as stack:
+            settings = _SETTINGS
+            if not is_reading:
+                settings = settings | {"temp_directory": str(stack.enter_context(open_room_beside(self._path)))}
+            connection = stack.enter_context(duckdb.connect(str(self._path), read_only=is_reading, config=settings))
+            if "?" in str(self._path) and not is_reading:
+                _go_without_log(connection)
+            connection.execute("set timezone = 'UTC'")
+            yield DuckdbSession(connection)
+
+    def explain(self, error: Exception) -> str:
+        """The first line of what DuckDB said."""
+        return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+    def is_passing(self, error: Exception) -> bool:
+        """Nothing of a file passes by itself, as far as can be told."""
+        return False
+
+
+class DuckdbSession:
+    """A Session of a DuckDB file; nobody else has it open."""
+
+    dialect = DUCKDB
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._stages: dict[str, Rows] = {}
+
+    def begin(self) -> None:
+        """Begin the transaction."""
+        self._connection.begin()
+
+    def commit(self) -> None:
+        """Let what was done last."""
+        self._connection.commit()
+
+    def rollback(self) -> None:
+        """Undo all since `begin`."""
+        self._connection.rollback()
+
+    def execute(self, statement: sa.Executable) -> int:
+        """Carry it out; how many rows it touched."""
+        rows = self._run(statement)
+        return int(rows[0][0]) if rows and isinstance(statement, sa.UpdateBase) else 0
+
+    def fetch(self, statement: sa.Executable) -> Sequence[Sequence[Any]]:
+        """The rows that it gives; none may hold a time, which DuckDB gives only where pytz is."""
+        return self._run(statement)
+
+    def describe(self, name: TableName) -> FoundTable | None:
+        """The table or view of that name; None where there is none."""
+        where = [str.lower(name.schema or "main"), str.lower(name.table)]
+        columns = self._connection.execute(
+            "select column_name, data_type, is_nullable, column_default from duckdb_columns() where database_name = "
+            "current_database() and lower(schema_name) = $1 and lower(table_name) = $2 order by column_index",
+            where,
+        ).fetchall()
+        if not columns:
+            return None
+        is_view = self._connection.execute(
+            "select 1 from duckdb_views() where database_name = current_database() and lower(schema_name) = $1 "
+            "and lower(view_name) = $2",
+            where,
+        ).fetchone()
+        found = [
+            FoundColumn(column, _read_family(kind), kind, not is_nullable and default is None)
+            for column, kind, is_nullable, default in columns
+        ]
+        return FoundTable(found, is_view is not None)
+
+    def make_schema(self, schema: str) -> None:
+        """Make the schema if it is not there."""
+        self._connection.execute(f"create schema if not exists {self.quote(schema)}")
+
+    def quote(self, name: str) -> str:
+        """A name as a statement has it."""
+        return _WRITER.identifier_preparer.quote_identifier(name)
+
+    def fill(self, stage: sa.Table, rows: Rows) -> None:
+        """Keep the rows for the statements that read the stage."""
+        self._stages[stage.name] = rows
+
+    def take_turn(self, layout: Layout) -> None:
+        """Nobody else has the file open."""
+
+    def hold(self, layout: Layout) -> None:
+        """Nobody else has the file open."""
+
+    def _run(self, statement: sa.Executable) -> list[tuple[Any, ...]]:
+        compiled = statement.compile(dialect=_WRITER)  # type: ignore[attr-defined] # every Executable has it
+        text, values = str(compiled), []
+        if isinstance(compiled, SQLCompiler):
+            values = [compiled.params[name] for name in compiled.positiontup or ()]
+        read = {name: rows for name, rows in self._stages.items() if name in text}
+        for name, rows in read.items():
+            self._connection.register(name, pa.RecordBatchReader.from_batches(rows.schema, rows.read()))
+        result = self._connection.execute(text, values).fetchall()
+        for name in read:
+            self._connection.unregister(name)
+        return result
+
+
+def _read_family(kind: str) -> str:
+    if kind.startswith("TIMESTAMP"):
+        return ColumnKind.TIME
+    return _FAMILIES.get(kind, "other")
+
+
+def _go_without_log(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let a commit go straight into the database file, as DuckDB does by itself with large ones.
+
+    It takes what follows a `?` in a path, a folder's too, for options, and seeks its log in a folder that is not there.
+    """
+    connection.execute("set checkpoint_threshold = '0B'")
+    if connection.execute("select 1 from duckdb_settings() where name = ?", [_FROM_ROWS]).fetchone():
+        connection.execute(f"set {_FROM_ROWS} = 0")

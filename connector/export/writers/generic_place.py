@@ -1,0 +1,92 @@
+"""Any other database that SQLAlchemy reaches, with what nearly all of them have: temporary tables and rows in batches.
+
+A database without CREATE TEMPORARY TABLE is refused by its own word for that, before anything is read.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.schema import CreateTable
+
+from connector.databases import DatabaseUrl, build_engine, explain, show_url
+from connector.export.writers.dialect import Dialect
+from connector.export.writers.kinds import ColumnKind
+from connector.export.writers.plain_rows import read_typed_rows
+from connector.export.writers.session import Session
+from connector.export.writers.sql_session import SqlSession
+from connector.export.writers.staged import Rows
+
+_BATCH = 1000
+"""Rows of one call to the driver."""
+
+
+def differ_somehow(ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], _: ColumnKind) -> sa.ColumnElement[bool]:
+    """Null-safe in the words that every database knows."""
+    one_is_null = sa.or_(
+        sa.and_(ours.is_(None), theirs.is_not(None)),
+        sa.and_(ours.is_not(None), theirs.is_(None)),
+    )
+    return sa.or_(ours != theirs, one_is_null)
+
+
+GENERIC = Dialect(
+    types={
+        ColumnKind.TEXT: sa.Text(),
+        ColumnKind.WHOLE: sa.BigInteger(),
+        ColumnKind.FLAG: sa.Boolean(),
+        ColumnKind.DATE: sa.Date(),
+        ColumnKind.TIME: sa.DateTime(timezone=True),
+        ColumnKind.TAGS: sa.Text(),
+    },
+    mend="ALTER TABLE {table} RENAME COLUMN {column} TO {old}",  # a new column is added then
+    also={
+        ColumnKind.FLAG: frozenset({ColumnKind.WHOLE}),  # where there are no booleans
+        ColumnKind.TAGS: frozenset({ColumnKind.TEXT}),
+    },
+    differs=differ_somehow,
+    can_update_from=False,
+    holds_nul=False,  # some do not, and none needs to
+    undoes_tables=False,
+)
+
+
+class GenericPlace:
+    """A database by a dialect of SQLAlchemy's."""
+
+    dialect = GENERIC
+    can_rehearse = True
+
+    def __init__(self, url: DatabaseUrl) -> None:
+        self._url = url
+        self._engine = build_engine(url, hide_parameters=True)
+        self.errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error)
+
+    def __str__(self) -> str:
+        return show_url(self._url)
+
+    @contextmanager
+    def connect(self, *, is_reading: bool = False) -> Iterator[Session]:
+        """A connection of its own."""
+        with self._engine.connect() as connection:
+            yield SqlSession(connection, GENERIC, _fill)
+
+    def explain(self, error: Exception) -> str:
+        """The first line of what the driver said; of pg8000, which gives all that it knows, the message alone."""
+        said = getattr(getattr(error, "orig", error), "args", ())
+        if said and isinstance(said[0], dict) and "M" in said[0]:
+            error = ValueError(said[0]["M"])
+        return explain(error, self._url)
+
+    def is_passing(self, error: Exception) -> bool:
+        """Whether it is a failure of the connection rather than of a statement."""
+        return isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
+
+
+def _fill(connection: sa.Connection, stage: sa.Table, rows: Rows) -> None:
+    connection.execute(CreateTable(stage))
+    insert, names = sa.insert(stage), stage.c.keys()
+    for batch in rows.read():
+        for begin in range(0, batch.num_rows, _BATCH):
+            connection.execute(insert, read_typed_rows(batch.slice(begin, _BATCH), names))

@@ -1,0 +1,185 @@
+"""The statements of each mode, once for all databases: from the stage into the target. Pure.
+
+Each statement names the stage once, since MySQL reads a temporary table only once in a statement, and DuckDB reads a
+stream. Texts are compared by the dialect, to the byte.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from connector.export.writers.kinds import (
+    DELETED_AT,
+    EXPORTED_AT,
+    ID,
+    IS_CURRENT,
+    RUN_ID,
+    VALID_FROM,
+    VALID_TO,
+)
+from connector.export.writers.layout import Layout
+from connector.export.writers.mode import Mode
+
+Counted = Literal["inserted", "updated", "closed", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One statement, and as what the rows that it touches are counted."""
+
+    counted: Counted
+    statement: sa.Executable
+
+
+def build_steps(layout: Layout, at: datetime, *, is_whole: bool) -> list[Step]:
+    """What brings the staged rows into the target and the table of tags, in this order.
+
+    `at` is the run's time, which its rows carry as `_exported_at`. `is_whole`: the stage holds everyone, so that who
+    is not in it has gone; without, nothing is closed or marked as deleted.
+    """
+    return _build_row_steps(layout, at, is_whole=is_whole) + _build_tag_steps(layout)
+
+
+def build_adoption(layout: Layout) -> Step:
+    """Rows of a table that had no history yet become versions, valid from when they were exported."""
+    target = layout.target.c
+    adopt = (
+        sa.update(layout.target)
+        .where(target[VALID_FROM].is_(None), target[EXPORTED_AT].is_not(None))
+        .values({VALID_FROM: target[EXPORTED_AT], IS_CURRENT: sa.true()})
+    )
+    return Step("none", adopt)
+
+
+def build_rehearsal(layout: Layout, names: Sequence[str]) -> list[sa.Executable]:
+    """The same kinds of statements upon no row: what a missing grant forbids, it forbids here as well.
+
+    `names` are the columns that the target has by now, of those that come from the list.
+    """
+    target = layout.target
+    nobody = sa.false()
+    insert = sa.insert(target).from_select(names, sa.select(*(target.c[name] for name in names)).where(nobody))
+    update = sa.update(target).where(nobody).values({names[0]: target.c[names[0]]})
+    delete = sa.delete(target).where(nobody)
+    also: dict[Mode, list[sa.Executable]] = {Mode.REPLACE: [delete], Mode.UPSERT: [update], Mode.HISTORY: [update]}
+    return [insert, *also.get(layout.mode, [])]
+
+
+def _build_row_steps(layout: Layout, at: datetime, *, is_whole: bool) -> list[Step]:
+    match layout.mode:
+        case Mode.REPLACE:
+            return [Step("closed", sa.delete(layout.target)), *_append(layout)]
+        case Mode.APPEND:
+            return _append(layout)
+        case Mode.UPSERT:
+            return _upsert(layout, at, is_whole=is_whole)
+        case Mode.HISTORY:
+            return _keep_history(layout, at, is_whole=is_whole)
+
+
+def _append(layout: Layout) -> list[Step]:
+    return [Step("inserted", _insert(layout, sa.select(*_take(layout))))]
+
+
+def _upsert(layout: Layout, at: datetime, *, is_whole: bool) -> list[Step]:
+    target, stage = layout.target, layout.stage
+    staged = {name: stage.c[name] for name in layout.names if name != ID}
+    steps = [
+        Step("updated", _update(layout, staged | {DELETED_AT: sa.null()}, sa.true())),
+        Step("inserted", _insert(layout, sa.select(*_take(layout)).where(~_is_there(layout)))),
+    ]
+    if is_whole:
+        gone = (target.c[DELETED_AT].is_(None), target.c[ID].is_not(None), ~_is_staged(layout))
+        steps.append(Step("closed", sa.update(target).where(*gone).values({DELETED_AT: _write(layout, at)})))
+    return steps
+
+
+def _keep_history(layout: Layout, at: datetime, *, is_whole: bool) -> list[Step]:
+    target, stage, dialect = layout.target, layout.stage, layout.dialect
+    closed = {VALID_TO: _write(layout, at), IS_CURRENT: sa.false()}
+    differs = sa.or_(*(dialect.differs(stage.c[name], target.c[name], layout.kinds[name]) for name in layout.compared))
+    steps = [build_adoption(layout), Step("closed", _update(layout, closed, _is_current(layout) & differs))]
+    if is_whole:
+        gone = (_is_current(layout), target.c[ID].is_not(None), ~_is_staged(layout))
+        steps.append(Step("closed", sa.update(target).where(*gone).values(closed)))
+    new = sa.select(*_take(layout), stage.c[EXPORTED_AT], sa.true()).where(~_is_there(layout, _is_current(layout)))
+    insert = sa.insert(target).from_select([*layout.names, VALID_FROM, IS_CURRENT], new)
+    return [*steps, Step("inserted", insert)]
+
+
+def _build_tag_steps(layout: Layout) -> list[Step]:
+    tags, staged = layout.tags, layout.tag_stage
+    if tags is None or staged is None:
+        return []
+    copy = sa.insert(tags).from_select(list(tags.c.keys()), sa.select(*staged.c))
+    if layout.mode is Mode.APPEND:
+        return [Step("none", copy)]
+    if layout.mode is Mode.HISTORY:
+        return [Step("none", _copy_version_tags(layout, tags, staged))]
+    stale = sa.delete(tags)
+    if layout.mode is Mode.UPSERT:
+        stale = stale.where(sa.exists().where(layout.stage.c[ID] == tags.c[ID]).select_from(layout.stage))
+    return [Step("none", stale), Step("none", copy)]
+
+
+def _copy_version_tags(layout: Layout, tags: sa.Table, staged: sa.Table) -> sa.Insert:
+    """The tags of each current version that has none there yet, under the run that made the version."""
+    target = layout.target
+    version = sa.and_(target.c[ID] == staged.c[ID], _is_current(layout))
+    known = tags.alias("known")
+    is_known = sa.exists().where(known.c[ID] == target.c[ID], known.c[RUN_ID] == target.c[RUN_ID]).select_from(known)
+    rows = (
+        sa.select(staged.c[ID], staged.c["position"], staged.c["tag"], target.c[RUN_ID])
+        .select_from(staged.join(target, version))
+        .where(~is_known)
+    )
+    return sa.insert(tags).from_select(list(tags.c.keys()), rows)
+
+
+def _take(layout: Layout) -> list[sa.Column[Any]]:
+    return [layout.stage.c[name] for name in layout.names]
+
+
+def _insert(layout: Layout, rows: sa.Select[Any]) -> sa.Insert:
+    return sa.insert(layout.target).from_select(layout.names, rows)
+
+
+def _update(layout: Layout, values: dict[str, Any], condition: sa.ColumnElement[bool]) -> sa.Update:
+    """The target's rows that are in the stage, too, and meet the condition, which may name both tables."""
+    target, stage = layout.target, layout.stage
+    is_same = target.c[ID] == stage.c[ID]
+    if layout.dialect.can_update_from:
+        return sa.update(target).where(is_same, condition).values(values)
+    return (
+        sa.update(target)
+        .where(sa.exists().where(is_same, condition).select_from(stage).correlate(target))
+        .values({name: _look_up(layout, value, is_same) for name, value in values.items()})
+    )
+
+
+def _look_up(layout: Layout, value: Any, is_same: sa.ColumnElement[bool]) -> Any:
+    """A value of the stage, for a database that has no other way to name a second table in an UPDATE."""
+    if not isinstance(value, sa.Column):
+        return value
+    return sa.select(value).where(is_same).correlate(layout.target).scalar_subquery()
+
+
+def _is_staged(layout: Layout) -> sa.ColumnElement[bool]:
+    is_same = layout.stage.c[ID] == layout.target.c[ID]
+    return sa.exists().where(is_same).select_from(layout.stage).correlate(layout.target)
+
+
+def _is_there(layout: Layout, condition: sa.ColumnElement[bool] | None = None) -> sa.ColumnElement[bool]:
+    conditions = [layout.target.c[ID] == layout.stage.c[ID]] + ([] if condition is None else [condition])
+    return sa.exists().where(*conditions).select_from(layout.target).correlate(layout.stage)
+
+
+def _is_current(layout: Layout) -> sa.ColumnElement[bool]:
+    return layout.target.c[IS_CURRENT] == sa.true()
+
+
+def _write(layout: Layout, at: datetime) -> sa.ColumnElement[Any]:
+    return sa.bindparam(None, layout.dialect.write_time(at), layout.target.c[EXPORTED_AT].type)

@@ -1,0 +1,162 @@
+"""A PostgreSQL database, by psycopg 3: rows by COPY of Arrow's CSV, tags as text[]."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as arrow_csv
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateTable, ExecutableDDLElement
+
+from connector.databases import DatabaseUrl, build_engine, explain, show_url
+from connector.export.writers.dialect import Dialect
+from connector.export.writers.kinds import ColumnKind
+from connector.export.writers.layout import Layout
+from connector.export.writers.session import Session
+from connector.export.writers.sql_session import SqlSession
+from connector.export.writers.staged import Rows
+
+_CONNECT: dict[str, object] = {
+    "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
+    "tcp_user_timeout": 60_000, "application_name": "connector export", "client_encoding": "utf8",
+    "prepare_threshold": None,
+}  # fmt: skip
+"""A server that cannot be reached any more is given up within about a minute."""
+
+_STARTS = (
+    "SELECT set_config('lock_timeout', '30s', true), set_config('timezone', 'UTC', true), "
+    "set_config('datestyle', 'ISO, YMD', true), set_config('synchronous_commit', 'on', true)"
+)
+"""For the transaction: somebody else's lock ends a run and does not hang it; times are in UTC; a commit lasts."""
+
+_PASSING = ("08", "40", "53", "55", "57")
+"""Classes of SQLSTATE: connection, serialisation and deadlock, resources, locks, an operator's intervention."""
+
+
+def differ_in_bytes(
+    ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], kind: ColumnKind
+) -> sa.ColumnElement[bool]:
+    """Texts by their bytes: a column may be citext, or have a collation that knows no case."""
+    if kind is not ColumnKind.TEXT:
+        return ours.is_distinct_from(theirs)
+    return sa.cast(ours, sa.Text).collate("C").is_distinct_from(sa.cast(theirs, sa.Text).collate("C"))
+
+
+POSTGRESQL = Dialect(
+    types={
+        ColumnKind.TEXT: sa.Text(),
+        ColumnKind.WHOLE: sa.BigInteger(),
+        ColumnKind.FLAG: sa.Boolean(),
+        ColumnKind.DATE: sa.Date(),
+        ColumnKind.TIME: sa.TIMESTAMP(timezone=True),
+        ColumnKind.TAGS: sa.ARRAY(sa.Text()),
+    },
+    mend="ALTER TABLE {table} ALTER COLUMN {column} TYPE {type} USING {column}::text::{type}",
+    differs=differ_in_bytes,
+    folds_case=False,
+    holds_nul=False,
+)
+
+
+class PostgresPlace:
+    """A server's database; `url` names psycopg as its driver."""
+
+    dialect = POSTGRESQL
+    can_rehearse = True
+
+    def __init__(self, url: DatabaseUrl) -> None:
+        self._url = url
+        given = {name: value for name, value in _CONNECT.items() if name not in url.query}
+        self._engine = build_engine(url, hide_parameters=True, connect_args=given)
+        self.errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error)
+
+    def __str__(self) -> str:
+        return show_url(self._url)
+
+    @contextmanager
+    def connect(self, *, is_reading: bool = False) -> Iterator[Session]:
+        """A connection of its own."""
+        with self._engine.connect() as connection:
+            yield SqlSession(connection, POSTGRESQL, _fill, _wait, _hold, starts=None if is_reading else _STARTS)
+
+    def explain(self, error: Exception) -> str:
+        """PostgreSQL's first line; the values are in those that follow."""
+        return explain(error, self._url)
+
+    def is_passing(self, error: Exception) -> bool:
+        """Whether the failure may be over by the next run."""
+        state = getattr(getattr(error, "orig", error), "sqlstate", None)
+        if state is not None:
+            return str(state).startswith(_PASSING)
+        said = str(error)  # what a server says to a connection that it refuses comes without its code
+        return not ("authentication failed" in said or "does not exist" in said or "pg_hba.conf" in said)
+
+
+def _wait(connection: sa.Connection, layout: Layout) -> None:
+    """By advisory locks, which a transaction holds: also while the table is not there yet."""
+    schema = layout.target.schema or connection.scalar(sa.select(sa.func.current_schema())) or ""
+    _lock(connection, f"{schema}.{layout.target.name}")
+    if not sa.inspect(connection).has_table(layout.runs.name, schema=layout.runs.schema):
+        _lock(connection, schema)  # the first export of all makes what the others share
+
+
+def _lock(connection: sa.Connection, what: str) -> None:
+    key = int.from_bytes(blake2b(f"connector export {what}".encode(), digest_size=8).digest(), signed=True)
+    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.cast(key, sa.BigInteger))))
+
+
+class _LockTable(ExecutableDDLElement):
+    """LOCK TABLE."""
+
+    inherit_cache = False
+
+    def __init__(self, table: sa.Table) -> None:
+        self.table = table
+
+
+@compiles(_LockTable)
+def _write_lock_table(element: _LockTable, compiler: Any, **_: Any) -> str:
+    return f"LOCK TABLE {compiler.preparer.format_table(element.table)} IN SHARE ROW EXCLUSIVE MODE"
+
+
+def _hold(connection: sa.Connection, layout: Layout) -> None:
+    """Others may read, and not write."""
+    tables = [layout.target] if layout.tags is None else [layout.target, layout.tags]
+    for table in tables:
+        connection.execute(_LockTable(table))
+
+
+_CSV = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")  # a text is quoted, null is nothing at all
+
+
+def _fill(connection: sa.Connection, stage: sa.Table, rows: Rows) -> None:
+    connection.execute(CreateTable(stage))
+    driver: Any = connection.connection.driver_connection
+    with driver.cursor() as cursor, cursor.copy(f'COPY pg_temp."{stage.name}" FROM STDIN (FORMAT csv)') as copy:
+        for batch in rows.read():
+            copy.write(_write_csv(batch))
+
+
+def _write_csv(batch: pa.RecordBatch) -> bytes:
+    columns = [_write_arrays(each) if pa.types.is_list(each.type) else each for each in batch.columns]
+    written = BytesIO()
+    arrow_csv.write_csv(pa.record_batch(columns, names=batch.schema.names), written, _CSV)
+    return written.getvalue()
+
+
+def _write_arrays(lists: pa.Array) -> pa.Array:
+    r"""Each list as PostgreSQL writes an array: {"a","say \"hi\""}; null stays null."""
+    texts = lists.flatten()
+    for special in ("\\", '"'):
+        texts = pc.replace_substring(texts, special, f"\\{special}")
+    quoted = pc.binary_join_element_wise('"', texts, '"', "")
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
+    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, quoted), ",")
+    arrays = pc.binary_join_element_wise("{", joined, "}", "")
+    return pc.if_else(lists.is_valid(), arrays, pa.scalar(None, pa.string()))

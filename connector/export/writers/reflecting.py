@@ -1,0 +1,84 @@
+"""What a table is like that is there, by SQLAlchemy's inspection, in the words of `fitting`."""
+
+import warnings
+from typing import Any
+
+import sqlalchemy as sa
+
+from connector.export.writers.dialect import ANY
+from connector.export.writers.fitting import FoundColumn, FoundTable
+from connector.export.writers.kinds import ColumnKind
+from connector.export.writers.layout import TableName
+
+
+def describe_table(connection: sa.Connection, name: TableName) -> FoundTable | None:
+    """The table or view of that name; None where there is none."""
+    inspector = sa.inspect(connection)
+    if not inspector.has_table(name.table, schema=name.schema):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sa.exc.SAWarning)  # of types that it does not know: they are told as `other`
+        columns = inspector.get_columns(name.table, schema=name.schema)
+        indexes = inspector.get_indexes(name.table, schema=name.schema)
+        key = inspector.get_pk_constraint(name.table, schema=name.schema)["constrained_columns"]
+    begins = [each["column_names"][0] for each in indexes if each["column_names"]]
+    views = inspector.get_view_names(schema=name.schema)
+    if connection.dialect.name == "postgresql":
+        views += inspector.get_materialized_view_names(schema=name.schema)
+    return FoundTable(
+        [
+            FoundColumn(
+                each["name"],
+                read_family(each["type"]),
+                _show(each["type"], connection),
+                not each["nullable"] and not _has_value(each, key),
+            )
+            for each in columns
+        ],
+        any(name.table == view or _is_folded(name.table, view, connection) for view in views),
+        frozenset([*key[:1], *(each for each in begins if each is not None)]),
+    )
+
+
+def read_family(kind: sa.types.TypeEngine[Any]) -> str:
+    """Which kind of values a declared type is for: a ColumnKind, `any`, `json`, or `other`."""
+    for types, family in _FAMILIES:
+        if isinstance(kind, types):
+            return family
+    if isinstance(kind, sa.Numeric) and kind.scale == 0 and kind.precision is not None:
+        return ColumnKind.WHOLE
+    if isinstance(kind, sa.ARRAY) and isinstance(kind.item_type, sa.String):
+        return ColumnKind.TAGS
+    return "other"
+
+
+_FAMILIES: tuple[tuple[tuple[type[Any], ...], str], ...] = (
+    ((sa.types.NullType,), ANY),
+    ((sa.Enum,), "other"),  # a String to SQLAlchemy, and takes only its own words
+    ((sa.Boolean,), ColumnKind.FLAG),
+    ((sa.Integer,), ColumnKind.WHOLE),
+    ((sa.DateTime,), ColumnKind.TIME),
+    ((sa.Date,), ColumnKind.DATE),
+    ((sa.JSON,), "json"),
+    ((sa.String,), ColumnKind.TEXT),
+)
+
+
+def _has_value(column: sa.engine.interfaces.ReflectedColumn, key: list[str]) -> bool:
+    """Whether a row gets one without being given it; SQLite numbers the rows of an integer key."""
+    makes_own = column.get("default") is not None or column.get("computed") or column.get("identity")
+    is_counted = column.get("autoincrement") is True or (
+        [column["name"]] == key and isinstance(column["type"], sa.Integer)
+    )
+    return bool(makes_own or is_counted)
+
+
+def _show(kind: sa.types.TypeEngine[Any], connection: sa.Connection) -> str:
+    try:
+        return kind.compile(dialect=connection.dialect)
+    except sa.exc.CompileError:
+        return "of a type that SQLAlchemy does not know"
+
+
+def _is_folded(one: str, other: str, connection: sa.Connection) -> bool:
+    return connection.dialect.name in ("sqlite", "mysql", "mariadb") and str.lower(one) == str.lower(other)

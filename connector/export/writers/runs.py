@@ -1,0 +1,121 @@
+"""What `_connector_runs` says of each export, and what is asked of it. Pure: rows and statements."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from connector.export.writers.layout import Layout, TableName
+from connector.pages import Certificate
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The export whose rows are to be published: `rows` of them, each with `exported_at` (aware) as `_exported_at`."""
+
+    run_id: str
+    job: str
+    certificate: Certificate
+    rows: int
+    exported_at: datetime
+    finished_at: datetime
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether who is not among the rows has gone from the list: certified, and not filtered."""
+        return self.certificate.is_complete and not self.certificate.filters
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a publishing did to the target's rows. `closed`: replaced, marked as deleted, or versions that ended."""
+
+    inserted: int = 0
+    updated: int = 0
+    closed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """An earlier export to the same table."""
+
+    mode: str
+    verdict: str
+    filters: str
+    rows: int
+
+
+def write_filters(asked: Mapping[str, Any]) -> str:
+    """The filters that the service was asked for, as JSON that is the same for the same ones; `{}` for none."""
+    return json.dumps(dict(asked), sort_keys=True, ensure_ascii=False)
+
+
+def build_record(layout: Layout, run: Run, changes: Changes) -> sa.Insert:
+    """The line of this run."""
+    certificate, write_time = run.certificate, layout.dialect.write_time
+    values = {
+        "run_id": run.run_id,
+        "job": run.job,
+        "table_name": layout.target.name,
+        "mode": str(layout.mode),
+        "verdict": str(certificate.verdict),
+        "reason": str(certificate.reason),
+        "list_order": str(certificate.order),
+        "sweeps": certificate.sweeps,
+        "pages": certificate.pages,
+        "distinct_ids": certificate.distinct,
+        "total_first": certificate.total_first,
+        "total_last": certificate.total_last,
+        "appeared": certificate.appeared,
+        "vanished": certificate.vanished,
+        "filters": write_filters(certificate.filters.get("asked", {})),
+        "rows_read": certificate.distinct,
+        "rows_written": run.rows,
+        "rows_inserted": changes.inserted,
+        "rows_updated": changes.updated,
+        "rows_closed": changes.closed,
+        "started_at": write_time(run.exported_at),
+        "finished_at": write_time(run.finished_at),
+    }
+    return sa.insert(layout.runs).values(values)
+
+
+def build_turn(layout: Layout) -> sa.Update:
+    """Touches the lines of this table's runs and changes none: where rows are locked, a lock among exports."""
+    runs = layout.runs
+    return sa.update(runs).where(_is_of(layout)).values({"job": runs.c["job"]})
+
+
+def build_later(layout: Layout, at: datetime) -> sa.Select[Any]:
+    """How many exports to this table began at `at` or later, and are in it already."""
+    runs = layout.runs
+    started_at = sa.bindparam(None, layout.dialect.write_time(at), runs.c["started_at"].type)
+    return sa.select(sa.func.count()).select_from(runs).where(_is_of(layout), runs.c["started_at"] >= started_at)
+
+
+def build_last(layout: Layout) -> sa.Select[Any]:
+    """The last two hundred runs of this table, the last first: mode, verdict, filters, rows."""
+    runs = layout.runs
+    columns = [runs.c[name] for name in ("mode", "verdict", "filters", "rows_written")]
+    return sa.select(*columns).where(_is_of(layout)).order_by(runs.c["started_at"].desc()).limit(200)
+
+
+def build_found(layout: Layout, run_id: str) -> sa.Select[Any]:
+    """How many lines this run has: one, if it was committed."""
+    runs = layout.runs
+    return sa.select(sa.func.count()).select_from(runs).where(runs.c["run_id"] == run_id, _is_of(layout))
+
+
+def name_of(table: sa.Table) -> TableName:
+    """The table's name as it was given."""
+    return TableName(table.name, table.schema)
+
+
+def _is_of(layout: Layout) -> sa.ColumnElement[bool]:
+    name, table = layout.runs.c["table_name"], layout.target.name
+    if layout.dialect.folds_case:
+        return sa.func.lower(name) == sa.func.lower(table)
+    return name == table

@@ -1,0 +1,105 @@
+"""A Session by SQLAlchemy; what a database does in its own way comes in as functions."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from connector.export.writers.dialect import Dialect
+from connector.export.writers.fitting import FoundTable
+from connector.export.writers.layout import Layout, TableName
+from connector.export.writers.reflecting import describe_table
+from connector.export.writers.runs import build_turn
+from connector.export.writers.staged import Rows
+from connector.export.writers.without_nul import move_nuls
+
+Fill = Callable[[sa.Connection, sa.Table, Rows], None]
+Wait = Callable[[sa.Connection, Layout], None]
+Look = Callable[[sa.Connection, TableName], FoundTable | None]
+
+
+def _wait_by_rows(connection: sa.Connection, layout: Layout) -> None:
+    """The rows of earlier runs serve as the lock, where rows are locked at all."""
+    if sa.inspect(connection).has_table(layout.runs.name, schema=layout.runs.schema):
+        connection.execute(build_turn(layout))
+
+
+def _hold_nothing(_: sa.Connection, __: Layout) -> None:
+    """For databases that a transaction protects as well as they can."""
+
+
+class SqlSession:
+    """One connection in one transaction. `starts`: the statement that begins it, where SQLAlchemy sends none."""
+
+    def __init__(
+        self,
+        connection: sa.Connection,
+        dialect: Dialect,
+        fill: Fill,
+        wait: Wait = _wait_by_rows,
+        hold: Wait = _hold_nothing,
+        starts: str | None = None,
+        look: Look = describe_table,
+    ) -> None:
+        self.connection = connection
+        self._dialect = dialect
+        self._fill = fill
+        self._wait = wait
+        self._hold = hold
+        self._starts = starts
+        self._look = look
+
+    @property
+    def dialect(self) -> Dialect:
+        """What the database differs in."""
+        return self._dialect
+
+    def begin(self) -> None:
+        """Begin the transaction."""
+        if not self.connection.in_transaction():
+            self.connection.begin()
+        if self._starts is not None:
+            self.connection.exec_driver_sql(self._starts)
+
+    def commit(self) -> None:
+        """Let what was done last."""
+        self.connection.commit()
+
+    def rollback(self) -> None:
+        """Undo all since `begin`."""
+        self.connection.rollback()
+
+    def execute(self, statement: sa.Executable) -> int:
+        """Carry it out; how many rows it touched."""
+        return max(0, self.connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount)
+
+    def fetch(self, statement: sa.Executable) -> Sequence[Sequence[Any]]:
+        """The rows that it gives."""
+        return self.connection.execute(statement).fetchall()
+
+    def describe(self, name: TableName) -> FoundTable | None:
+        """The table or view of that name; None where there is none."""
+        return self._look(self.connection, name)
+
+    def make_schema(self, schema: str) -> None:
+        """Make the schema if it is not there."""
+        if not sa.inspect(self.connection).has_schema(schema):
+            self.connection.execute(sa.schema.CreateSchema(sa.quoted_name(schema, True)))
+
+    def quote(self, name: str) -> str:
+        """A name as a statement has it."""
+        return self.connection.dialect.identifier_preparer.quote_identifier(name)
+
+    def fill(self, stage: sa.Table, rows: Rows) -> None:
+        """Make the stage and put the rows into it."""
+        if not self._dialect.holds_nul:
+            rows = rows.map(move_nuls)
+        self._fill(self.connection, stage, rows)
+
+    def take_turn(self, layout: Layout) -> None:
+        """Wait until no other export is publishing to this table."""
+        self._wait(self.connection, layout)
+
+    def hold(self, layout: Layout) -> None:
+        """Keep others from writing to the target until the transaction ends, where the database can."""
+        self._hold(self.connection, layout)

@@ -1,0 +1,27 @@
+"""A list of texts as rows of their own: (id, position, tag, _run_id)."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.export.writers.kinds import ID, RUN_ID, TAGS
+
+TAG_SCHEMA = pa.schema(
+    [
+        pa.field(ID, pa.int64()),
+        pa.field("position", pa.int64()),
+        pa.field("tag", pa.string()),
+        pa.field(RUN_ID, pa.string()),
+    ]
+)
+
+
+def explode_tags(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """One row for each tag, in the order of its row's tags; `position` counts from 1."""
+    tags = batch.column(TAGS)
+    parents = pc.list_parent_indices(tags)
+    lengths = pc.fill_null(pc.list_value_length(tags), 0)
+    begins = pc.subtract(pc.cumulative_sum(lengths), lengths).cast(pa.int64())
+    numbers = pa.array(range(len(parents)), pa.int64())
+    positions = pc.add(pc.subtract(numbers, begins.take(parents)), 1)
+    columns = [batch.column(ID).take(parents), positions, pc.list_flatten(tags), batch.column(RUN_ID).take(parents)]
+    return pa.record_batch(columns, schema=TAG_SCHEMA)

@@ -1,0 +1,107 @@
+"""A process that has done the imports and forks one export at a time, which is then killed: at its n-th statement, or
+after so many milliseconds. One line of JSON for each export comes in, and one with its end goes out.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from connector.export import parse_destination
+from connector.export.writers import duckdb_place
+from tests.export.test_modes import person, publish
+
+ROOT = Path(__file__).parents[2]
+READS = ("SELECT", "PRAGMA", "SHOW", "DESC")
+
+Export = Callable[..., bool]
+
+
+@contextmanager
+def open_nursery() -> Iterator[Export]:
+    """What it gives runs an export and says whether that was killed."""
+    command = [sys.executable, "-m", "tests.export.nursery"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        into, out = process.stdin, process.stdout
+
+        def run(**task: Any) -> bool:
+            into.write(json.dumps(task) + "\n")
+            into.flush()
+            status = int(out.readline())
+            assert status in (0, -signal.SIGKILL), f"it ended with {status}"
+            return status != 0
+
+        yield run
+        into.close()
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            _be_killed(**json.loads(line))
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _be_killed(
+    url: str, options: dict[str, Any], people: list[list[Any]], number: int, statement: int = 0, after_ms: float = 0
+) -> None:
+    if statement:
+        _die_at(statement)
+    if after_ms:
+        threading.Timer(after_ms / 1000, _die).start()
+    publish(parse_destination(url, **options), [person(*each) for each in people], number)
+    os._exit(0)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _die_at(statement: int) -> None:
+    """Before the n-th statement that changes anything, or before the commit."""
+    numbers = count(1)
+
+    def strike() -> None:
+        if next(numbers) == statement:
+            _die()
+
+    def look(_: Any, __: Any, text: str, *___: Any) -> None:
+        if not text.lstrip().upper().startswith(READS):
+            strike()
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", look)
+    sa.event.listen(sa.Engine, "commit", lambda _: strike())
+    setattr(duckdb_place, "DuckdbSession", _build_deadly(strike))  # noqa: B010 - in this process, which is about to die
+
+
+def _build_deadly(strike: Callable[[], None]) -> type[duckdb_place.DuckdbSession]:
+    class Deadly(duckdb_place.DuckdbSession):
+        """DuckDB has no events to listen to."""
+
+        def execute(self, statement: sa.Executable) -> int:
+            strike()
+            return super().execute(statement)
+
+        def commit(self) -> None:
+            strike()
+            super().commit()
+
+    return Deadly
+
+
+if __name__ == "__main__":
+    main()

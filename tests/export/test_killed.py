@@ -1,0 +1,153 @@
+"""Exports killed at each of their statements and at random moments: a table is as before or as after, and the next
+export to it succeeds and leaves nothing behind."""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector.export import Destination, Format
+from connector.export.exporter import open_writer
+from tests.export.nursery import Export, open_nursery
+from tests.export.readers import NAMES
+from tests.export.test_modes import person, publish
+from tests.export.warehouses import DATABASES, open_destination, run_sql
+
+KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "10"))
+STEP = 1 if KILLS >= 50 else 4
+"""Ordinarily every fourth statement, beginning at another one in each test; with many kills, every one."""
+BEFORE: list[list[Any]] = [[1, "Ann"], [2, "Ann"], [3, "Ann"]]
+AFTER: list[list[Any]] = [[2, "Bo"], [3, "Ann"], [4, "Ann"]]
+
+Shape = list[tuple[Any, ...]]
+
+SHAPES: dict[str, tuple[Shape, Shape]] = {  # id, name, whether it is over; before and after
+    "replace": (
+        [(1, "Ann", 0), (2, "Ann", 0), (3, "Ann", 0)],
+        [(2, "Bo", 0), (3, "Ann", 0), (4, "Ann", 0)],
+    ),
+    "append": (
+        [(1, "Ann", 0), (2, "Ann", 0), (3, "Ann", 0)],
+        [(1, "Ann", 0), (2, "Ann", 0), (2, "Bo", 0), (3, "Ann", 0), (3, "Ann", 0), (4, "Ann", 0)],
+    ),
+    "upsert": (
+        [(1, "Ann", 0), (2, "Ann", 0), (3, "Ann", 0)],
+        [(1, "Ann", 1), (2, "Bo", 0), (3, "Ann", 0), (4, "Ann", 0)],
+    ),
+    "history": (
+        [(1, "Ann", 0), (2, "Ann", 0), (3, "Ann", 0)],
+        [(1, "Ann", 1), (2, "Ann", 1), (2, "Bo", 0), (3, "Ann", 0), (4, "Ann", 0)],
+    ),
+}
+OVER = {"upsert": "deleted_at is not null", "history": "valid_to is not null"}
+
+
+@pytest.fixture(scope="module")
+def export() -> Iterator[Export]:
+    with open_nursery() as run:
+        yield run
+
+
+def url_of(table: Destination) -> str:
+    """What to give to `parse_destination` for it."""
+    if table.url is not None:
+        return table.url.render_as_string(hide_password=False)
+    return NAMES[table.format].format(table.path.parent)
+
+
+def task_of(table: Destination, people: list[list[Any]], number: int) -> dict[str, Any]:
+    options = {"mode": str(table.mode), "schema": table.schema, "tags_table": table.tags_table}
+    return {"url": url_of(table), "options": options, "people": people, "number": number}
+
+
+def look(table: Destination) -> Shape:
+    over = OVER.get(str(table.mode), "1 = 0")
+    rows = run_sql(table, f"select id, first_name, case when {over} then 1 else 0 end from {{}}subscribers")
+    return sorted(tuple(row) for row in rows)
+
+
+def count_tagged(table: Destination) -> int:
+    """The rows that have tags, of which each has two."""
+    rows = run_sql(table, "select id, _run_id, count(*) from {}labels group by id, _run_id")
+    assert {row[2] for row in rows} == {2}
+    return len(rows)
+
+
+def list_leftovers(table: Destination) -> list[str]:
+    """Whatever a killed export may leave: files beside a file, tables of the connector's own."""
+    if table.url is None:
+        return [each.name for each in table.path.parent.iterdir() if each != table.path]
+    if table.format is Format.MYSQL:
+        names = [name for (name,) in run_sql(table, "show tables")]
+        return [name for name in names if name.startswith("_connector_") and name != "_connector_runs"]
+    return []
+
+
+@pytest.mark.parametrize("mode", list(SHAPES))
+@pytest.mark.parametrize("form", DATABASES)
+def test_killed_at_each_statement_it_is_as_before_or_as_after(
+    form: Format, mode: str, export: Export, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    before, after = SHAPES[mode]
+    table = open_destination(request, tmp_path, form, mode=mode, tags_table="labels")
+    publish(table, [person(*each) for each in BEFORE], 1)
+    number, seen, is_killed, statement = 1, set(), False, 0
+    for statement in range(1 + len(form + mode) % STEP, 60, STEP):
+        number += 1
+        is_killed = export(**task_of(table, AFTER, number), statement=statement)
+        shape = look(table)
+        assert shape in (before, after), (statement, shape)
+        assert count_tagged(table) == len(shape)
+        seen.add(tuple(shape))
+        if not is_killed or shape == after:
+            break
+    if is_killed:  # between the swap of a table and the line of its run
+        assert (form, mode) == (Format.MYSQL, "replace")
+        number += 1
+        export(**task_of(table, AFTER, number))
+
+    assert statement > STEP, "the kills came at statements"
+    assert look(table) == after
+    assert seen == {tuple(before), tuple(after)}
+    assert list_leftovers(table) == []
+
+
+@pytest.mark.parametrize("form", DATABASES)
+def test_killed_at_the_first_export_there_is_no_table_or_a_whole_one(
+    form: Format, export: Export, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    table, statement = open_destination(request, tmp_path, form, mode="history"), 0
+    for statement in range(1 + len(form) % STEP, 60, STEP):
+        is_killed = export(**task_of(table, BEFORE, statement), statement=statement)
+        if open_writer(table).has_target:
+            assert look(table) == SHAPES["history"][0]
+        if not is_killed:
+            break
+    assert statement > 3
+    assert look(table) == SHAPES["history"][0]
+    assert list_leftovers(table) == []
+
+
+@pytest.mark.parametrize("form", DATABASES)
+def test_killed_at_random_moments_it_is_as_before_or_as_after(
+    form: Format, export: Export, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    chance, mode = random.Random(str(form)), "history"
+    table = open_destination(request, tmp_path, form, mode=mode)
+    people: list[list[Any]] = [[each, "Ann"] for each in range(300 if form is Format.SQL else 2000)]
+    publish(table, [person(*each) for each in people], 1)
+    current = "Ann"
+    for number in range(2, 3 + KILLS // 3):
+        new = f"v{number}"
+        export(**task_of(table, [[each, new] for each, _ in people], number), after_ms=chance.uniform(1, 250))
+        state = run_sql(table, "select first_name, count(*) from {}subscribers where is_current group by first_name")
+        assert state in ([(current, len(people))], [(new, len(people))]), (number, state)
+        current = state[0][0]
+    number += 1
+    assert not export(**task_of(table, [[each, "last"] for each, _ in people], number))
+    state = run_sql(table, "select first_name, count(*) from {}subscribers where is_current group by first_name")
+    assert state == [("last", len(people))]
+    assert list_leftovers(table) == []

@@ -1,0 +1,68 @@
+"""Rows in the forms that databases and spreadsheets take, value by value."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from connector.export import columns
+from connector.export.writers import kinds
+from connector.export.writers.formulas import guard_formulas, guard_text
+from connector.export.writers.mysql_rows import write_inserts
+from connector.export.writers.tag_rows import explode_tags
+from connector.export.writers.without_nul import move_nuls
+from tests.export.people import MIXED, table_of
+
+
+def test_the_names_of_the_writers_are_those_of_the_columns() -> None:
+    assert (kinds.RUN_ID, kinds.EXPORTED_AT, kinds.INVALID) == (columns.RUN_ID, columns.EXPORTED_AT, columns.INVALID)
+    assert {kinds.ID, kinds.TAGS} < set(columns.SCHEMA.names)
+
+
+@pytest.mark.parametrize(
+    ("text", "guarded"),
+    [
+        ("=1+1", "'=1+1"), ("+31 20 123", "'+31 20 123"), ("-1", "'-1"), ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'\t=1"), ("\r=1", "'\r=1"),
+        ("a=1", "a=1"), ("", ""), ("'=1", "'=1"), (" =1", " =1"), ("\n=1", "\n=1"),
+    ],
+)  # fmt: skip
+def test_what_a_spreadsheet_would_run_is_made_a_text(text: str, guarded: str) -> None:
+    table = pa.table({"a": [text, None], "n": [-1, 2]})
+
+    assert guard_text(text) == guarded
+    assert guard_formulas(table).to_pydict() == {"a": [guarded, None], "n": [-1, 2]}
+
+
+def test_each_tag_is_a_row_with_its_place() -> None:
+    batch = table_of(
+        {"Id": 1, "Tags": ["a", "b"]}, {"Id": 2, "Tags": None}, {"Id": 3, "Tags": []}, {"Id": 4, "Tags": ["c"]}
+    ).to_batches()[0]
+    whole, rest = explode_tags(batch), explode_tags(batch.slice(1))
+
+    assert [tuple(row.values())[:3] for row in whole.to_pylist()] == [(1, 1, "a"), (1, 2, "b"), (4, 1, "c")]
+    assert [tuple(row.values())[:3] for row in rest.to_pylist()] == [(4, 1, "c")]
+
+
+def test_a_batch_without_a_nul_is_left_alone() -> None:
+    batch = MIXED.combine_chunks().to_batches()[0]
+
+    assert move_nuls(batch) is batch
+
+
+def test_a_nul_moves_its_text_to_what_is_invalid_beside_what_is_there() -> None:
+    batch = table_of({"Id": 1, "FirstName": "a\0", "Email": 5, "Tags": ["\0", "b"]}, {"Id": 2, "LastName": "\ud800"})
+    rows = move_nuls(batch.combine_chunks().to_batches()[0]).to_pylist()
+
+    assert (rows[0]["first_name"], rows[0]["tags"]) == (None, None)
+    assert json.loads(rows[0]["_invalid"]) == {"email": 5, "first_name": "a\0", "tags": ["\0", "b"]}
+    assert json.loads(rows[1]["_invalid"]) == {"last_name": "\ud800"}
+
+
+def test_statements_for_mysql_are_of_the_size_that_was_asked_for_and_miss_no_row() -> None:
+    batch = pa.record_batch({"a": ["x" * 40, "it's", "\\", None], "n": pa.array([1, None, 3, 4], pa.int64())})
+
+    assert list(write_inserts("I", batch, 30)) == [
+        f"I ('{'x' * 40}',1)", "I ('it''s',NULL),('\\',3)", "I (NULL,4)",
+    ]  # fmt: skip
+    assert len(list(write_inserts("I", batch, 1000))) == 1

@@ -1,0 +1,78 @@
+"""Every destination for real: files, database files, and tables on servers that the tests' own databases are on."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import sqlalchemy as sa
+
+from connector.databases import build_engine
+from connector.export import Destination, Format, parse_destination
+from tests.databases import Database
+from tests.export.readers import place_in
+
+SERVERS = (Format.POSTGRESQL, Format.MYSQL, Format.SQL)
+DATABASES = (Format.SQLITE, Format.DUCKDB, *SERVERS)
+FILES = (Format.PARQUET, Format.CSV, Format.JSON_LINES)
+
+_NUMBERS = count()
+
+Open = Callable[..., Destination]
+
+
+def open_destination(request: pytest.FixtureRequest, folder: Path, form: Format, **options: Any) -> Destination:
+    """A new destination of this format; on a server in a schema of its own, gone after the test."""
+    if form not in SERVERS:
+        return parse_destination(place_in(folder, form), **options)
+    if form is Format.MYSQL:
+        database: Database = request.getfixturevalue("mariadb")
+        name = f"{sa.make_url(database.url).database}_{next(_NUMBERS)}"
+        database.run(f"create database {name} character set utf8mb4")
+        request.addfinalizer(lambda: database.run(f"drop database {name}"))
+        url = sa.make_url(database.url).set(database=name).render_as_string(hide_password=False)
+        return parse_destination(url, **options)
+    server: Database = request.getfixturevalue("postgres")
+    name = f"esp_{next(_NUMBERS)}"
+    server.run(f"create schema {name}")
+    request.addfinalizer(lambda: server.run(f"drop schema {name} cascade"))
+    return parse_destination(url_of(server, form), **({"schema": name} | options))
+
+
+def url_of(server: Database, form: Format) -> str:
+    """The PostgreSQL by psycopg or, as any other database, by pg8000."""
+    if form is Format.POSTGRESQL:
+        return server.url
+    pytest.importorskip("pg8000")
+    url = sa.make_url(server.url)
+    socket = f"{url.query['host']}/.s.PGSQL.{url.port or 5432}"
+    return url.set(drivername="postgresql+pg8000", query={"unix_sock": socket}).render_as_string(hide_password=False)
+
+
+def run_sql(destination: Destination, *statements: str) -> list[tuple[Any, ...]]:
+    """Run statements as somebody else, in one transaction; gives the rows of the last. `{}` is the table's place."""
+    place = f"{destination.schema}." if destination.schema else ""
+    written = [statement.replace("{}", place) for statement in statements]
+    if destination.format is Format.DUCKDB:
+        with duckdb.connect(str(destination.path)) as duck:
+            duck.execute("set timezone = 'UTC'")
+            rows: list[tuple[Any, ...]] = []
+            for statement in written:
+                rows = duck.execute(statement).fetchall()
+            return rows
+    with connect(destination) as connection:
+        results = [connection.exec_driver_sql(statement) for statement in written]
+        return [tuple(row) for row in results[-1].fetchall()] if results[-1].returns_rows else []
+
+
+@contextmanager
+def connect(destination: Destination) -> Iterator[sa.Connection]:
+    """A connection of somebody else's to a destination that SQLAlchemy reaches."""
+    url = destination.url or sa.URL.create("sqlite", database=str(destination.path))
+    engine = build_engine(url)
+    with engine.begin() as connection:
+        yield connection
+    engine.dispose()
