@@ -17,14 +17,16 @@ from pipelines.runs.report import Report, count_requests, end_report, start_repo
 from pipelines.runs.stopping import Stop
 from pipelines.settings import Settings, build_service
 
-_CONNECTIONS = 4  # a list is read page after page
+_CONNECTIONS = 8  # a list is read page after page, some of them ahead
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What an export puts up with: a list that is not certified, and how much smaller one (a share) than the last."""
+    """What an export puts up with: a list that is not certified, one against which TotalCount alone stands, and one
+    that is so much smaller (a share) than the last."""
 
     is_incomplete_allowed: bool = False
+    is_total_count_ignored: bool = False
     max_shrink: float = MAX_SHRINK
 
 
@@ -73,7 +75,12 @@ def plan_export(
 
 
 def plan_export_job(
-    job: Job, settings: Settings, *, is_incomplete_allowed: bool = False, max_shrink: float | None = None
+    job: Job,
+    settings: Settings,
+    *,
+    is_incomplete_allowed: bool = False,
+    is_total_count_ignored: bool = False,
+    max_shrink: float | None = None,
 ) -> ExportPlan:
     """The export of a job; what is given here has priority. Raises ConfigurationError."""
     export = job.export
@@ -88,7 +95,9 @@ def plan_export_job(
         guard_formulas=export.guard_formulas,
     )
     tolerance = Tolerance(
-        is_incomplete_allowed or export.allow_incomplete, export.max_shrink if max_shrink is None else max_shrink
+        is_incomplete_allowed or export.allow_incomplete,
+        is_total_count_ignored or export.ignore_total_count,
+        export.max_shrink if max_shrink is None else max_shrink,
     )
     return ExportPlan(job.name, build_query(export.filters), destination, settings, tolerance)
 
@@ -126,6 +135,7 @@ async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Prog
         job=plan.job,
         allow_incomplete=plan.tolerance.is_incomplete_allowed,
         max_shrink=plan.tolerance.max_shrink,
+        ignore_total_count=plan.tolerance.is_total_count_ignored,
         on_progress=follow,
     )
     report.certificate = exported.certificate.as_report()

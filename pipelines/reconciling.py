@@ -16,7 +16,7 @@ from connector.errors import ConfigurationError, ConnectorError, LockedError, Ru
 from connector.ledger import Ledger, open_ledger, open_private_copy
 from connector.ledger.confirmed import find_last_confirming
 from connector.ledger.standing import list_runs
-from connector.pages import Certificate, Reason
+from connector.pages import Certificate, TotalCount
 from connector.plan.suppression import Suppression
 from connector.protocol import ListQuery
 from connector.reconcile import ListedPeople
@@ -125,7 +125,7 @@ class _Reconciling:
         with closing(ListedPeople(self._identity, names, wanted)) as listed, DifferenceFile(self._plan.to) as file:
             certificate = await self._list(client, listed)
             self._report.certificate = certificate.as_report()
-            self.found.is_certain = certificate.is_complete or self._is_accepted(certificate)
+            self.found.is_certain = certificate.is_complete
             shared = Shared(ledger, listed, listed.collect_ids(), self._identity, names, self.found, file)
             source = SourceSide(self._load, suppression, shared)
             self._report.rows = source.rows
@@ -166,10 +166,15 @@ class _Reconciling:
             total = f" of {reading.total:,}" if reading.total is not None else ""
             self._progress.follow(lambda: f"sweep {reading.sweep}: {reading.rows:,}{total} listed")
 
-        return await read_list(client, Retrier(), ListQuery(), listed, now=self._clock.now, on_progress=follow)
-
-    def _is_accepted(self, certificate: Certificate) -> bool:
-        return self._plan.is_total_count_ignored and certificate.reason is Reason.TOTAL_COUNT
+        return await read_list(
+            client,
+            Retrier(),
+            ListQuery(),
+            listed,
+            now=self._clock.now,
+            on_progress=follow,
+            ignore_total_count=self._plan.is_total_count_ignored,
+        )
 
     async def _read_source(self, source: SourceSide) -> None:
         load = self._load
@@ -193,7 +198,7 @@ class _Reconciling:
         """Have whoever has vanished leave the ledger, if another listing, a quiet period later, does not show them."""
         self.found.forgotten = 0
         self._report.reconciled = self.found.as_json()
-        if not certificate.is_complete:
+        if not _is_proof(certificate):
             self._report.messages.append("nobody was forgotten: the list is not known to be complete")
             return
         refuse_emptied(source.sides, is_sure=self._plan.is_sure)
@@ -204,7 +209,7 @@ class _Reconciling:
         wanted = build_wanted(list_asked(self._load.base), ledger, self._load.settings.account)
         with closing(ListedPeople(self._identity, (), wanted)) as listed:
             again = await self._list(client, listed)
-            if not again.is_complete:
+            if not _is_proof(again):
                 self._report.messages.append(
                     f"nobody was forgotten: a second listing is not known to be complete ({again.reason})"
                 )
@@ -234,6 +239,11 @@ class _Reconciling:
             )
         if nameless := sum(listed.nameless.values()):
             yield f"{nameless:,} whom the service lists have no {self._identity} and were compared with nobody"
+
+
+def _is_proof(certificate: Certificate) -> bool:
+    """Whether nothing stands against it, TotalCount neither."""
+    return certificate.is_complete and certificate.total_count is TotalCount.CHECKED
 
 
 def _end(report: Report, found: Differences, ending: BaseException | None, stop: Stop, clock: Clock) -> Report:

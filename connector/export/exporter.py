@@ -75,13 +75,15 @@ async def export_subscribers(
     job: str = "",
     allow_incomplete: bool = False,
     max_shrink: float = MAX_SHRINK,
+    ignore_total_count: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Exported:
     """Bring everyone whom `query` lists (api.md 4.3) to the destination, if the certificate is complete.
 
     An incomplete result is written only where `allow_incomplete` says so; in the mode `replace` only if nothing is
-    there yet. One that is smaller than the last certified one by more than the share `max_shrink` is refused. Then
-    the destination stays as it was, and `written` is 0. Raises ListFailed, ConfigurationError for a destination that
+    there yet. With `ignore_total_count` a list against which TotalCount alone stands is complete. One that is smaller
+    than the last certified one by more than the share `max_shrink` is refused. Then the destination stays as it was,
+    and `written` is 0. Raises ListFailed, ConfigurationError for a destination that
     cannot be written, and RunAborted for one that fails; after these, and when cancelled, it is as it was, with no
     other file.
     """
@@ -92,7 +94,14 @@ async def export_subscribers(
         had_target = writer.has_target
         with open_columns() as columns:
             certificate = await read_list(
-                client, retrier, query, staging, form=columns, now=now, on_progress=on_progress
+                client,
+                retrier,
+                query,
+                staging,
+                form=columns,
+                now=now,
+                on_progress=on_progress,
+                ignore_total_count=ignore_total_count,
             )
         note = _decide_note(certificate, destination, is_allowed=allow_incomplete, has_target=had_target)
         if certificate.filters and had_target and not staging.rows:

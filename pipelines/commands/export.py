@@ -32,6 +32,7 @@ from pipelines.settings import SettingOptions, read_settings
     help="How much smaller the list may be than at the last certified export.  [default: 50%]",
 )
 @click.option("--allow-incomplete", is_flag=True, help="Write the list even if it cannot be certified as complete.")
+@click.option("--ignore-total-count", is_flag=True, help="Take a list against which TotalCount alone stands.")
 @click.option(
     "--guard-formulas/--no-guard-formulas",
     default=False,
@@ -54,6 +55,7 @@ def export_command(
     tags_table: str | None,
     max_shrink: float | None,
     allow_incomplete: bool,
+    ignore_total_count: bool,
     guard_formulas: bool,
     subscriber_id: int | None,
     gender: str | None,
@@ -65,16 +67,22 @@ def export_command(
     if Path(target).suffix in (".yaml", ".yml"):
         if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
-        plan = _plan_job(Path(target), allow_incomplete, max_shrink)
+        plan = _plan_job(Path(target), allow_incomplete, ignore_total_count, max_shrink)
     else:
         query = ListQuery(id=subscriber_id, gender="" if gender == "unspecified" else gender, **filters)  # type: ignore[arg-type] # click gives each its type
         settings = read_settings(os.environ, None, SettingOptions())
-        tolerance = Tolerance(allow_incomplete, MAX_SHRINK if max_shrink is None else max_shrink)
+        tolerance = Tolerance(allow_incomplete, ignore_total_count, MAX_SHRINK if max_shrink is None else max_shrink)
         plan = plan_export(target, query, settings, options, tolerance)
     finish(run_flow(lambda stop, progress: run_export(plan, stop, progress), output), output)
 
 
-def _plan_job(path: Path, allow_incomplete: bool, max_shrink: float | None) -> ExportPlan:
+def _plan_job(path: Path, allow_incomplete: bool, ignore_total_count: bool, max_shrink: float | None) -> ExportPlan:
     job = load_job(path, os.environ)
     settings = read_settings(os.environ, job, SettingOptions())
-    return plan_export_job(job, settings, is_incomplete_allowed=allow_incomplete, max_shrink=max_shrink)
+    return plan_export_job(
+        job,
+        settings,
+        is_incomplete_allowed=allow_incomplete,
+        is_total_count_ignored=ignore_total_count,
+        max_shrink=max_shrink,
+    )

@@ -7,10 +7,11 @@ import pytest
 
 from connector.export import columns
 from connector.export.writers import kinds
-from connector.export.writers.formulas import guard_formulas, guard_text
+from connector.export.writers.formulas import guard_formulas
 from connector.export.writers.mysql_rows import write_inserts
 from connector.export.writers.tag_rows import explode_tags
 from connector.export.writers.without_nul import move_nuls
+from connector.formulas import guard_formula
 from tests.export.people import MIXED, table_of
 
 
@@ -24,13 +25,13 @@ def test_the_names_of_the_writers_are_those_of_the_columns() -> None:
     [
         ("=1+1", "'=1+1"), ("+31 20 123", "'+31 20 123"), ("-1", "'-1"), ("@SUM(A1)", "'@SUM(A1)"),
         ("\t=1", "'\t=1"), ("\r=1", "'\r=1"),
-        ("a=1", "a=1"), ("", ""), ("'=1", "'=1"), (" =1", " =1"), ("\n=1", "\n=1"),
+        ("a=1", "a=1"), ("", ""), ("'=1", "'=1"), (" =1", " =1"), ("\n=1", "'\n=1"),
     ],
 )  # fmt: skip
 def test_what_a_spreadsheet_would_run_is_made_a_text(text: str, guarded: str) -> None:
     table = pa.table({"a": [text, None], "n": [-1, 2]})
 
-    assert guard_text(text) == guarded
+    assert guard_formula(text) == guarded
     assert guard_formulas(table).to_pydict() == {"a": [guarded, None], "n": [-1, 2]}
 
 
