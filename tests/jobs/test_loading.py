@@ -237,7 +237,8 @@ def test_a_delimiter_is_a_character_or_its_name(tmp_path: Path, text: str, delim
 
 
 EXPORT_FAULTS = [
-    ("mode: history", "export.mode: must be replace, not 'history'"),
+    ("mode: merge", "export.mode: must be replace, upsert, append or history, not 'merge'"),
+    ("max_shrink: 0.5", "export.max_shrink: must be a share with its sign, such as 5%, and at most 100%"),
     ("filters: {emial: x}", "export.filters.emial: there is no such key; did you mean email?"),
     ("filters: {gender: x}", "export.filters.gender: must be male, female or unspecified, not 'x'"),
     ("filters: {is_active: maybe}", "export.filters.is_active: must be true or false, not 'maybe'"),
