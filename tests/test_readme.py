@@ -87,9 +87,17 @@ def test_the_crontab_line_is_a_command_that_runs(bench: tuple[Path, SandboxProce
     assert (folder / "crm.json").exists()
 
 
-def test_the_python_of_the_readme_runs(bench: tuple[Path, SandboxProcess]) -> None:
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    zip(
+        re.findall(r"```python\n(.*?)```", README, re.DOTALL),
+        ("len(frame)", "certificate.decode(), reader.read_all().num_rows"),
+        strict=True,
+    ),
+    ids=["a frame", "batches"],
+)
+def test_the_python_of_the_readme_runs(code: str, shown: str, bench: tuple[Path, SandboxProcess]) -> None:
     _, sandbox = bench
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    script = code.replace("http://127.0.0.1:8080", sandbox.base_url) + "\nprint(len(frame), 'rows')"
+    script = code.replace("http://127.0.0.1:8080", sandbox.base_url) + f"\nprint({shown}, 'rows')"
     ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.stdout.endswith(" rows\n"), ended.stderr

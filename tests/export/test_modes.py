@@ -1,5 +1,6 @@
 """What each mode makes of the rows that are there, in every database: the same, from the same statements."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -16,6 +17,8 @@ from connector.export.writers import Changes, Mode
 from connector.pages import Verdict
 from tests.export.people import AT, run_of
 from tests.export.warehouses import DATABASES, open_destination, run_sql
+
+README = Path(__file__).parents[2] / "README.md"
 
 Person = dict[str, Any]
 
@@ -236,6 +239,8 @@ def test_a_history_begins_with_what_a_replaced_table_had(make: Any) -> None:
 def test_ten_days_of_a_history_come_back_day_by_day(make: Any) -> None:
     """By the query of the README."""
     table, days = make("history"), {}
+    (printed,) = re.findall(r"```sql\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    query = printed.replace("select * from ", "select id, first_name from {}")
     for number in range(1, 11):
         people = {  # some come, some go, some change
             each: f"v{(number + each) // (1 + each % 4)}"
@@ -249,11 +254,7 @@ def test_ten_days_of_a_history_come_back_day_by_day(make: Any) -> None:
     for number, people in days.items():
         at = day(number).isoformat(" ") if table.format is not Format.SQLITE else day(number).isoformat()
         moment = cast.replace("{}", at.removesuffix("+00:00") if table.format is Format.MYSQL else at)
-        state = run_sql(
-            table,
-            f"select id, first_name from {{}}subscribers where valid_from <= {moment} "
-            f"and (valid_to is null or valid_to > {moment})",
-        )
+        state = run_sql(table, query.replace(":moment", moment))
         assert sorted(state) == sorted(people.items()), number
 
 
