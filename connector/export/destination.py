@@ -88,7 +88,7 @@ def parse_destination(
     found = _URL.fullmatch(text)
     form = _BY_SCHEME.get(found[1].lower()) if found else _BY_SUFFIX.get(Path(text).suffix.lower())
     if form is None and found is None:
-        raise ConfigurationError(f"Cannot export to {mask_credentials(text)!r}. Give {_SUPPORTED}.")
+        raise ConfigurationError(f"Cannot export to {_show_odd(text)}. Give {_SUPPORTED}.")
     url = None
     if form is None:
         url = _parse_server(text)
@@ -102,6 +102,13 @@ def parse_destination(
         _check_place(path)
     _check_means_something(destination)
     return destination
+
+
+def _show_odd(text: str) -> str:
+    """What is no URL, by its suffix alone: it may be one that was mistyped, with a password in it."""
+    suffix = Path(text).suffix
+    is_plain = len(suffix) in range(2, 9) and suffix[1:].isalnum() and not any(each in text for each in "@:=")
+    return f"a file ending in {suffix!r}" if is_plain else "what was given, which is neither a file's name nor a URL"
 
 
 def mask_credentials(text: str) -> str:

@@ -118,3 +118,18 @@ def test_what_it_shows_of_a_database_can_be_given_again() -> None:
 def test_it_shows_itself_to_people() -> None:
     assert str(parse_destination("out.csv")) == "out.csv"
     assert str(parse_destination("duckdb:///w.duckdb", schema="esp")) == "duckdb:///w.duckdb (table esp.subscribers)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "etl:s3cret@db/warehouse",
+        "postgresql:/etl:s3cret@db/w",
+        "postgresql//etl:s3cret@db/w",
+        "user=etl password=s3cret",
+    ],
+)  # fmt: skip
+def test_a_url_that_was_mistyped_shows_no_password(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="Cannot export") as refusal:
+        parse_destination(text)
+    assert "s3cret" not in str(refusal.value)

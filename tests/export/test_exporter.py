@@ -289,3 +289,23 @@ def test_an_incomplete_list_is_taken_if_asked_for_by_every_mode_that_keeps_what_
     assert exported.written > 0
     ended = {"append": "0", "upsert": "deleted_at is not null", "history": "valid_to is not null"}[mode]
     assert run_sql(destination, f"select count(*) from subscribers where {ended}") == [(0,)]
+
+
+def test_what_a_refusal_advises_is_enough(sandbox: SandboxProcess, tmp_path: Path) -> None:
+    """70 % of 10 is a little less than 7 in binary."""
+    destination = parse_destination(f"{tmp_path}/people.parquet")
+    people: list[dict[str, object]] = [{"base_id": 7, "email": f"p{each}@example.com"} for each in range(10)]
+    create(sandbox, *people)
+    export(sandbox, destination)
+    sandbox.reset()
+    create(sandbox, *people[:3])
+    assert "--max-shrink 70%" in export(sandbox, destination, max_shrink=0.5).note
+    assert export(sandbox, destination, max_shrink=0.7).written == 3
+
+
+def test_a_filter_that_is_new_does_not_hide_how_much_is_replaced(sandbox: SandboxProcess, tmp_path: Path) -> None:
+    destination = parse_destination(f"sqlite:///{tmp_path}/w.db")
+    create(sandbox, *({"base_id": 1 + each % 4, "email": f"p{each}@example.com"} for each in range(8)))
+    export(sandbox, destination, max_shrink=0.5)
+    assert export(sandbox, destination, query=ListQuery(base_id=1), max_shrink=0.5).is_refused
+    assert read_back(destination).num_rows == 8

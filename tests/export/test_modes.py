@@ -209,7 +209,7 @@ def test_a_run_that_began_earlier_is_not_written_over_a_later_one(make: Any) -> 
     ("first", "then", "may"),
     [
         ("replace", "history", True), ("replace", "upsert", True), ("replace", "append", True),
-        ("upsert", "replace", True), ("upsert", "history", False), ("append", "upsert", False),
+        ("upsert", "replace", False), ("upsert", "history", False), ("append", "upsert", False),
         ("append", "replace", False), ("history", "replace", False), ("history", "append", False),
     ],
 )  # fmt: skip

@@ -1,18 +1,22 @@
 """A connection that is lost at the very commit: what became of the rows is asked, and not guessed."""
 
+import dataclasses
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from connector.errors import RunAborted
 from connector.export import parse_destination
 from connector.export.columns import SCHEMA, build_table
-from connector.export.writers import FileHome, SqlitePlace, TableName, TableWriter
+from connector.export.writers import DuckdbPlace, FileHome, PostgresPlace, SqlitePlace, TableName, TableWriter
 from connector.export.writers.session import Session
 from connector.export.writers.sql_session import SqlSession
+from connector.pages import TotalCount
+from tests.databases import Database
 from tests.export.people import run_of
 from tests.export.test_modes import day, person, publish, read
 
@@ -76,3 +80,30 @@ def test_where_it_cannot_be_told_that_is_what_is_told(tmp_path: Path) -> None:
     publish(table, [person(1)], 1)
     with pytest.raises(RunAborted, match="as before, or as after if _connector_runs has the run run-2"):
         publish_and_lose(table.path, is_done=True, is_reachable=False)
+
+
+def test_nobody_is_taken_for_gone_by_a_list_whose_total_was_ignored() -> None:
+    run = run_of(3)
+    assert run.is_whole
+    ignored = dataclasses.replace(run.certificate, total_count=TotalCount.IGNORED)
+    assert not dataclasses.replace(run, certificate=ignored).is_whole
+
+
+def test_whoever_waited_for_another_export_sees_what_it_wrote(postgres: Database) -> None:
+    """Also where the role's default is a snapshot of its beginning."""
+    place = PostgresPlace(
+        sa.make_url(postgres.url).update_query_dict({"options": "-c default_transaction_isolation=serializable"})
+    )
+    with place.connect() as session:
+        assert session.fetch(sa.text("show transaction_isolation"))[0][0] == "read committed"
+
+
+def test_duckdb_keeps_no_log_beside_the_file(tmp_path: Path) -> None:
+    """It would hold people, readable by whoever may read the folder."""
+    table = parse_destination(f"duckdb:///{tmp_path}/w.duckdb")
+    publish(table, [person(1)], 1)
+    with DuckdbPlace(table.path).connect() as session:
+        session.begin()
+        session.execute(sa.text("create table more as select 1 as a"))
+        session.commit()
+        assert sorted(each.name for each in tmp_path.iterdir() if each.suffix == ".wal") == []

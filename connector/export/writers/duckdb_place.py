@@ -74,7 +74,7 @@ class DuckdbPlace:
             if not is_reading:
                 settings = settings | {"temp_directory": str(stack.enter_context(open_room_beside(self._path)))}
             connection = stack.enter_context(duckdb.connect(str(self._path), read_only=is_reading, config=settings))
-            if "?" in str(self._path) and not is_reading:
+            if not is_reading:
                 _go_without_log(connection)
             connection.execute("set timezone = 'UTC'")
             yield DuckdbSession(connection)

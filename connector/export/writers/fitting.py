@@ -16,7 +16,7 @@ Quote = Callable[[str], str]
 
 _MAY_BECOME: dict[Mode, frozenset[Mode]] = {
     Mode.REPLACE: frozenset(Mode),
-    Mode.UPSERT: frozenset({Mode.UPSERT, Mode.REPLACE}),
+    Mode.UPSERT: frozenset({Mode.UPSERT}),
     Mode.APPEND: frozenset({Mode.APPEND}),
     Mode.HISTORY: frozenset({Mode.HISTORY}),
 }

@@ -132,16 +132,15 @@ def build_table(name: TableName, kinds: Mapping[str, ColumnKind], dialect: Diale
 
 
 def build_stage(name: str, kinds: Mapping[str, ColumnKind], dialect: Dialect) -> sa.Table:
-    """A table that ends with the connection, at the latest."""
-    return _build(TableName(name), kinds, dialect, prefixes=["TEMPORARY"])
+    """A table that ends with the connection, at the latest; in PostgreSQL with the transaction, since behind a pooler
+    the connection goes on."""
+    return _build(TableName(name), kinds, dialect, prefixes=["TEMPORARY"], postgresql_on_commit="DROP")
 
 
-def _build(
-    name: TableName, kinds: Mapping[str, ColumnKind], dialect: Dialect, prefixes: list[str] | None = None
-) -> sa.Table:
+def _build(name: TableName, kinds: Mapping[str, ColumnKind], dialect: Dialect, **more: Any) -> sa.Table:
     columns: list[sa.Column[Any]] = [
         sa.Column(column, dialect.types[kind], quote=True, info={"kind": kind}, autoincrement=False)
         for column, kind in kinds.items()
     ]
-    options: dict[str, Any] = {"prefixes": prefixes or [], "quote": True, "quote_schema": True, **dialect.table_options}
+    options: dict[str, Any] = {"quote": True, "quote_schema": True, **dialect.table_options, **more}
     return sa.Table(name.table, sa.MetaData(), *columns, schema=name.schema, **options)

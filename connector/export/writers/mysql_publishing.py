@@ -14,6 +14,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import DropTable, ExecutableDDLElement
 
 from connector.export.writers import publishing
+from connector.export.writers.kinds import RUN_ID
 from connector.export.writers.layout import Layout
 from connector.export.writers.making import make_table
 from connector.export.writers.merging import build_adoption
@@ -43,10 +44,19 @@ def publish_to_mysql(session: Session, layout: Layout, published: Published, run
 def settle_in_mysql(session: Session, layout: Layout, run: Run, lost: Uncertain) -> bool:
     """As `publishing.is_published`; a swap that was done, and whose line was not written, is brought to its end."""
     is_published = publishing.is_published(session, layout, run, lost)
-    if is_published or not lost.is_swap or session.describe(name_of(_rename(layout.target, "new"))) is not None:
+    if is_published or not lost.is_swap or not _is_swapped(session, layout, run):
         return is_published
     _record(session, layout, run, lost.changes)
     return True
+
+
+def _is_swapped(session: Session, layout: Layout, run: Run) -> bool:
+    """Whether the target holds this run's rows; of none at all it cannot be told, and is not claimed. That the filled
+    table is gone proves nothing: another export clears it away."""
+    if session.describe(name_of(layout.target)) is None:
+        return False
+    of_run = layout.target.c[RUN_ID] == run.run_id
+    return bool(session.fetch(sa.select(sa.func.count()).select_from(layout.target).where(of_run))[0][0])
 
 
 class _Like(ExecutableDDLElement):

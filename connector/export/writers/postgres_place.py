@@ -34,6 +34,8 @@ _STARTS = (
 )
 """For the transaction: somebody else's lock ends a run and does not hang it; times are in UTC; a commit lasts."""
 
+_ISOLATION = "READ COMMITTED"  # whoever waited for another export sees what it wrote, whatever the role's default is
+
 _PASSING = ("08", "40", "53", "55", "57")
 """Classes of SQLSTATE: connection, serialisation and deadlock, resources, locks, an operator's intervention."""
 
@@ -72,7 +74,7 @@ class PostgresPlace:
     def __init__(self, url: DatabaseUrl) -> None:
         self._url = url
         given = {name: value for name, value in _CONNECT.items() if name not in url.query}
-        self._engine = build_engine(url, hide_parameters=True, connect_args=given)
+        self._engine = build_engine(url, hide_parameters=True, connect_args=given, isolation_level=_ISOLATION)
         self.errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error)
 
     def __str__(self) -> str:

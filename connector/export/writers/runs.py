@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from connector.export.writers.layout import Layout, TableName
-from connector.pages import Certificate
+from connector.pages import Certificate, TotalCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,9 @@ class Run:
 
     @property
     def is_whole(self) -> bool:
-        """Whether who is not among the rows has gone from the list: certified, and not filtered."""
-        return self.certificate.is_complete and not self.certificate.filters
+        """Whether who is not among the rows has gone from the list: certified, TotalCount too, and not filtered."""
+        is_counted = self.certificate.total_count is TotalCount.CHECKED
+        return self.certificate.is_complete and is_counted and not self.certificate.filters
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,13 +86,15 @@ class TableWriter:
             self._staged.add(table)
 
     def count_last(self, filters: Mapping[str, object]) -> int | None:
-        """The rows of the last certified export to this table with the same filters; None where there was none."""
+        """The rows of the last certified export to this table; None where there was none. What is replaced counts
+        whatever it was filtered by, else only an export with the same filters."""
         if not self._home.is_there:
             return None
         with self._looking() as session:
             runs = publishing.read_last_runs(session, self._layout)
-        asked = write_filters(filters)
-        return next((run.rows for run in runs if run.verdict == "complete" and run.filters == asked), None)
+        asked, is_replaced = write_filters(filters), self._layout.mode is Mode.REPLACE
+        certified = (run for run in runs if run.verdict == "complete")
+        return next((run.rows for run in certified if is_replaced or run.filters == asked), None)
 
     def publish(self, run: Run) -> Changes:
         """Write the staged rows in one transaction; a database that is new appears whole. Raises RunAborted."""

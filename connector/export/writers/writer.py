@@ -23,7 +23,7 @@ class Writer(Protocol):
         """Stage rows."""
 
     def count_last(self, filters: Mapping[str, object]) -> int | None:
-        """How many rows the last certified export with these filters had, as far as the target tells."""
+        """The rows of the last certified export that this one is to be measured by, as far as the target tells."""
 
     def publish(self, run: Run) -> Changes:
         """Bring the staged rows into the target, atomically; raises RunAborted, which says what the target is like."""
