@@ -17,12 +17,22 @@ _PATIENCE = 8
 
 
 class PagesAhead(Generic[Rows]):
-    """The pages under way, in the order in which they are to be taken; leave none behind: `drop_all`."""
+    """The pages under way, in the order in which they are to be taken; leave none behind: `drop_all`.
 
-    def __init__(self, client: Client, fetch: Callable[[Page], Coroutine[Any, Any, Listed[Rows]]]) -> None:
+    `fetch` has a page, trying again; `attempt` tries once, and None says that it failed. Only the next page is fetched
+    with patience: five at once would use up the retries that one of them needs to outlive a restart.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        fetch: Callable[[Page], Coroutine[Any, Any, Listed[Rows]]],
+        attempt: Callable[[Page], Coroutine[Any, Any, Listed[Rows] | None]],
+    ) -> None:
         self._client = client
         self._fetch = fetch
-        self._under_way: deque[tuple[Page, asyncio.Task[Listed[Rows]]]] = deque()
+        self._attempt = attempt
+        self._under_way: deque[tuple[Page, asyncio.Task[Listed[Rows] | None]]] = deque()
         self._retried = client.counts["list"].retried
         self._patience = 0
 
@@ -34,12 +44,16 @@ class PagesAhead(Generic[Rows]):
             kept += 1
         await self._drop_from(kept)
         for page in wanted[kept:] if len(wanted) > 1 and self._is_well() else wanted[kept:1]:
-            self._under_way.append((page, asyncio.create_task(self._fetch(page))))
+            begin = self._attempt if self._under_way else self._fetch
+            self._under_way.append((page, asyncio.create_task(begin(page))))
 
     async def take_next(self) -> Listed[Rows]:
         """The answer to the next page; raises what its request raised."""
-        _, answer = self._under_way[0]
+        page, answer = self._under_way[0]
         listed = await answer
+        if listed is None:
+            self._client.counts["list"].retried += 1
+            listed = await self._fetch(page)
         self._under_way.popleft()
         return listed
 

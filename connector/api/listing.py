@@ -100,7 +100,11 @@ async def read_list(
     filters = _list_filters(query)
     handing = _Handing(sink, form, build_match(filters), on_progress)
     reading, started_at = Reading(query.limit, _choose_measures(filters, is_thorough, ignore_total_count)), now()
-    under_way = PagesAhead(client, lambda page: fetch_page(client, retrier, _ask_for(query, page), parse=form.parse))
+    under_way = PagesAhead(
+        client,
+        lambda page: fetch_page(client, retrier, _ask_for(query, page), parse=form.parse),
+        lambda page: _attempt_page(client, _ask_for(query, page), form.parse),
+    )
     await under_way.follow(_pages_to_ask(reading, ahead), is_calm=reading.is_calm)
     try:
         while (page := reading.decide_next()) is not None:
@@ -188,6 +192,12 @@ class _Handing(Generic[Rows]):
 async def _try_page(client: Client, retrier: Retrier, query: ListQuery) -> Listed | None:
     """A page that can be done without: the service may refuse a question that it has no answer to."""
     answer = await retrier.read(client, query)
+    return answer if isinstance(answer, Listed) else None
+
+
+async def _attempt_page(client: Client, query: ListQuery, parse: ParseListed[Rows]) -> Listed[Rows] | None:
+    """A page that may be asked for once more, later and with patience."""
+    answer = await client.list_subscribers(query, parse)
     return answer if isinstance(answer, Listed) else None
 
 
