@@ -6,9 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 from _pytest.terminal import TerminalReporter
+from hypothesis import HealthCheck, settings
 
 from connector.sandbox import SandboxProcess
 from tests.simulation.summary import print_summary
+
+settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared machine")  # how fast it is says nothing of the code
 
 _LONG = ("simulation", "pipelines")
 

@@ -89,10 +89,12 @@ def test_the_crontab_line_is_a_command_that_runs(bench: tuple[Path, SandboxProce
 
 @pytest.mark.parametrize(
     ("code", "shown"),
-    zip(
-        re.findall(r"```python\n(.*?)```", README, re.DOTALL),
-        ("len(frame)", "certificate.decode(), reader.read_all().num_rows"),
-        strict=True,
+    list(
+        zip(
+            re.findall(r"```python\n(.*?)```", README, re.DOTALL),
+            ("len(frame)", "certificate.decode(), reader.read_all().num_rows"),
+            strict=True,
+        )
     ),
     ids=["a frame", "batches"],
 )
