@@ -5,8 +5,8 @@
 urllib3 obeys Retry-After. It prints a table and a line of JSON. A run counts from 10 s after its first create, for
 `--seconds` (60); what arrives while a Retry-After runs is counted from the first create to the last.
 
-Promised are 95 % of what is allowed, at most 2 % refused, and nothing sent inside a Retry-After: requests that arrive
-within 250 ms of the 429 were on their way.
+Promised are 95 % of what is allowed, at most 2 % refused, and nothing sent inside a Retry-After by a
+connection that had brought it: whatever else arrives then may have been on its way.
 """
 
 import argparse
