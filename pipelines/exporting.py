@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
+from connector.api.ahead import LIST_CONNECTIONS
 from connector.api.client import Client, open_client
 from connector.api.listing import Progress as Reading
 from connector.api.retries import Retrier
@@ -16,8 +17,6 @@ from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report, count_requests, end_report, start_report
 from pipelines.runs.stopping import Stop
 from pipelines.settings import Settings, build_service
-
-_CONNECTIONS = 8  # a list is read page after page, some of them ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Cl
     clock = clock or system_clock()
     report = start_report("export", plan.job, clock.now())
     report.rows = {"read": 0, "written": 0}
-    async with open_client(build_service(plan.settings, _CONNECTIONS)) as client:
+    async with open_client(build_service(plan.settings, LIST_CONNECTIONS)) as client:
         copying = asyncio.create_task(_copy(plan, report, client, progress, clock))
         stopped = asyncio.create_task(stop.event.wait())
         await asyncio.wait((copying, stopped), return_when=asyncio.FIRST_COMPLETED)

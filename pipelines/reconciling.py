@@ -132,9 +132,10 @@ class _Reconciling:
             await self._read_source(source)
             self._progress.follow(lambda: "comparing with the ledger")
             source.finish()
+            self._report.unmapped_columns = list(self._load.unmapped_columns)
+            self._report.reconciled = self.found.as_json()  # also if the file cannot be written
             self.found.file = file.publish()
-        self._report.unmapped_columns = list(self._load.unmapped_columns)
-        self._report.reconciled = self.found.as_json()
+            self._report.reconciled = self.found.as_json()
         self._report.messages += [*self._describe_list(certificate, listed), *describe_known(source.sides)]
         self._report.messages += source.remark()
         if self._plan.is_forgetting:

@@ -12,6 +12,9 @@ from connector.protocol import Listed, Rows
 MOST_AHEAD = 4
 """Pages under way beyond the next one: while one is decoded here, others are made there, and no service is stormed."""
 
+LIST_CONNECTIONS = 8
+"""Enough for the pages under way and those that were dropped a moment ago."""
+
 _PATIENCE = 8
 """After a page that had to be asked for again, so many are read one at a time."""
 

@@ -13,6 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connector.export.names import EXPORTED_AT, INVALID, RUN_ID
 from connector.fields import FIELDS, Field, Kind
 
 _INT64 = range(-(2**63), 2**63)
@@ -29,8 +30,6 @@ TYPES: dict[Kind, pa.DataType] = {
 
 _PYTHON_TYPES: dict[Kind, type] = {Kind.NUMBER: int, Kind.FLAG: bool, Kind.TAGS: list}
 _PARENTS = tuple(dict.fromkeys(field.path[0] for field in FIELDS if len(field.path) > 1))
-
-RUN_ID, EXPORTED_AT, INVALID = "_run_id", "_exported_at", "_invalid"
 
 SCHEMA = pa.schema(
     [pa.field(field.name, TYPES.get(field.kind, pa.string())) for field in FIELDS]

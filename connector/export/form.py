@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.export.columns import INVALID, build_columns
+from connector.export.columns import build_columns
 from connector.export.decoding import decode_page
+from connector.export.names import INVALID
 from connector.fields import LARGEST_ID
 from connector.pages import IdArray, Mask
 from connector.protocol import Ambiguous, Listed, Refused, parse_listed

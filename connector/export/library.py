@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from connector.api.ahead import LIST_CONNECTIONS
 from connector.api.client import open_client
 from connector.api.listing import PageSink, read_list
 from connector.api.retries import Retrier
@@ -17,8 +18,6 @@ from connector.errors import ConfigurationError, RunAborted
 from connector.export.form import open_columns
 from connector.pages import Certificate
 from connector.protocol import ListQuery
-
-_CONNECTIONS = 8  # a list is read page after page, some of them ahead
 
 T = TypeVar("T")
 
@@ -36,7 +35,7 @@ class IncompleteList(RunAborted):
 def build_service(base_url: str, token: str | Token, authorization: str, timeout_s: float) -> Service:
     """The service of these settings. Raises ConfigurationError."""
     known = token if isinstance(token, Token) else Token(token)
-    return Service(base_url, known, authorization=authorization, timeout_s=timeout_s, max_connections=_CONNECTIONS)
+    return Service(base_url, known, authorization=authorization, timeout_s=timeout_s, max_connections=LIST_CONNECTIONS)
 
 
 def build_query(filters: dict[str, Any]) -> ListQuery:

@@ -5,16 +5,13 @@ import weakref
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import IO, Self
+from typing import BinaryIO, Self, cast
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.ipc as ipc
 
 from connector.export.columns import SCHEMA, stamp_columns
-
-_BATCH = 16_384
-"""Rows of a kept batch: a few MB in memory, and large enough that a batch costs nothing by itself."""
+from connector.export.writers.staged import Staged
 
 
 class SweepFile:
@@ -26,10 +23,6 @@ class SweepFile:
     def __init__(self) -> None:
         self._run_id = uuid4().hex
         self._exported_at = datetime.now(UTC)
-        self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
-        self._close = weakref.finalize(self, self._file.close)  # also if nobody ever reads it
-        self._waiting: list[pa.Table] = []
-        self._rows = 0
         self._begin()
 
     def __enter__(self) -> Self:
@@ -42,28 +35,19 @@ class SweepFile:
 
     def start_sweep(self, number: int) -> None:
         """Forget the sweep before."""
-        self._writer.close()
-        self._waiting, self._rows = [], 0
-        self._file.seek(0)
-        self._file.truncate()
+        self.close()
         self._begin()
 
     def take(self, rows: pa.RecordBatch) -> None:
         """Keep these."""
-        self._waiting.append(stamp_columns(rows, run_id=self._run_id, exported_at=self._exported_at))
-        self._rows += len(rows)
-        if self._rows >= _BATCH:
-            self._flush()
+        self._staged.add(stamp_columns(rows, run_id=self._run_id, exported_at=self._exported_at))
 
     def read(self, chunk_rows: int) -> Iterator[pa.Table]:
         """All rows in their order, in tables of `SCHEMA` with `chunk_rows` each and the rest in the last; none for no
         rows. To be called once, after all was taken; the file is closed at its end, however that comes."""
         with self:
-            self._flush()
-            self._writer.close()
-            self._file.seek(0)
             waiting = SCHEMA.empty_table()
-            for batch in ipc.open_stream(self._file):
+            for batch in self._staged.close_rows().read():
                 waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
                 while len(waiting) >= chunk_rows:
                     yield waiting.slice(0, chunk_rows)
@@ -76,10 +60,6 @@ class SweepFile:
         self._close()
 
     def _begin(self) -> None:
-        options = ipc.IpcWriteOptions(compression="lz4")
-        self._writer = ipc.new_stream(self._file, SCHEMA, options=options)
-
-    def _flush(self) -> None:
-        waiting, self._waiting, self._rows = self._waiting, [], 0
-        if waiting:
-            self._writer.write_table(pa.concat_tables(waiting).combine_chunks())
+        file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - closed with this object
+        self._staged = Staged(file, SCHEMA)
+        self._close = weakref.finalize(self, self._staged.discard)  # also if nobody ever reads it

@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from connector.errors import ConfigurationError, RunAborted
+from connector.export.writers.leftovers import make_partial, remove_leftovers
+from connector.export.writers.staging import put_in_place
 from connector.formulas import guard_formula
 
 DIFFERENCE_COLUMNS = {
@@ -80,15 +82,15 @@ class DifferenceFile:
 
     def _copy(self, path: Path) -> None:
         """Beside the target first, then in its place."""
-        beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        remove_leftovers(path)
+        beside, descriptor = make_partial(path)
         try:
             with os.fdopen(descriptor, "wb") as target:
                 while self._file is not None and (part := self._file.read(1 << 20)):
                     target.write(part)
                 target.flush()
                 os.fsync(target.fileno())
-            beside.replace(path)
+                put_in_place(beside, path)
         except BaseException:
             beside.unlink(missing_ok=True)
             raise

@@ -1,11 +1,10 @@
-"""The kinds of columns that an export has, whatever a database calls their types, and the names of its own columns."""
+"""The kinds of columns that an export has, whatever a database calls their types, and the names of what modes add."""
 
 from enum import StrEnum
 
 import pyarrow as pa
 
 ID, TAGS = "id", "tags"
-RUN_ID, EXPORTED_AT, INVALID = "_run_id", "_exported_at", "_invalid"
 DELETED_AT = "deleted_at"
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 

@@ -11,12 +11,11 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
+from connector.export.names import EXPORTED_AT, RUN_ID
 from connector.export.writers.kinds import (
     DELETED_AT,
-    EXPORTED_AT,
     ID,
     IS_CURRENT,
-    RUN_ID,
     VALID_FROM,
     VALID_TO,
 )

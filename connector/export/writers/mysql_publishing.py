@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import DropTable, ExecutableDDLElement
 
+from connector.export.names import RUN_ID
 from connector.export.writers import publishing
-from connector.export.writers.kinds import RUN_ID
 from connector.export.writers.layout import Layout
 from connector.export.writers.making import make_table
 from connector.export.writers.merging import build_adoption

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
+from connector.export.names import RUN_ID
 from connector.export.writers import publishing
 from connector.export.writers.homes import Home
-from connector.export.writers.kinds import ID, RUN_ID, TAGS
+from connector.export.writers.kinds import ID, TAGS
 from connector.export.writers.layout import Layout, TableName, build_layout
 from connector.export.writers.mode import Mode
 from connector.export.writers.publishing import Published, Uncertain

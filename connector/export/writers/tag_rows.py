@@ -3,7 +3,8 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.export.writers.kinds import ID, RUN_ID, TAGS
+from connector.export.names import RUN_ID
+from connector.export.writers.kinds import ID, TAGS
 
 TAG_SCHEMA = pa.schema(
     [

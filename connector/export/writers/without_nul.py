@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.export.writers.kinds import INVALID
+from connector.export.names import INVALID
 
 
 def move_nuls(batch: pa.RecordBatch) -> pa.RecordBatch:

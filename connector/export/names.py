@@ -1,0 +1,3 @@
+"""The names of the columns that every export has beside the fields."""
+
+RUN_ID, EXPORTED_AT, INVALID = "_run_id", "_exported_at", "_invalid"
