@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from connector.api.ahead import LIST_CONNECTIONS
 from connector.api.client import Client, open_client
-from connector.api.listing import Progress as Reading
+from connector.api.handing import Progress as Reading
 from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, ConnectorError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from connector.api.client import Client, open_client
-from connector.api.listing import Progress as ListProgress
+from connector.api.handing import Progress as ListProgress
 from connector.api.listing import read_list
 from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock

@@ -1,17 +1,19 @@
-"""How the service's filters behave, tried with somebody who is on the list and with somebody made up (rule 6).
+"""Which filter the service is asked by, after a trial of each with people of the list and with somebody made up.
 
 A filtered reading is compared here row by row, so a filter that lists too many does no harm; one that does not find who
-is there leaves people out unseen, and only such a trial tells.
+is there leaves people out unseen, and only such a trial tells (rule 6). How filters combine is not shown (api.md 4.3):
+one at most is asked by, and only one that found somebody who is spelt in the manner of the value asked for.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any
 
 from connector.api.rows import WIRE
 from connector.errors import ConfigurationError
-from connector.fields.spellings import classify
+from connector.fields.spellings import describe_spelling, has_spellings_by_case_alone
 from connector.pages import build_match
 from connector.protocol import Listed, ListQuery
 from connector.protocol.wire import read_field
@@ -22,7 +24,8 @@ Draw = Callable[[int], bytes]
 
 _WITNESSES = 2  # the second should the first have vanished meanwhile
 _SAMPLE = 200  # people of the list's head, among whom a witness for every filter is looked for
-_KEYS = ("email", "client_user_id")
+_FEW_VALUES = ("is_active", "gender")  # fields of which each value is a class of its own
+_NARROWEST_FIRST = ("id", "client_user_id", "email", "last_name", "first_name", "base_id", "gender", "is_active")
 
 
 class Control(StrEnum):
@@ -31,18 +34,48 @@ class Control(StrEnum):
     EXACT = "exact"  # finds whom it should, and lists nobody else in the trial
     PARTIAL = "partial"  # finds whom it should, and others beside them
     IGNORED = "ignored"  # lists whom it was not asked for
+    BY_CASE = "by_case"  # an address is found as it is spelt alone: others who bear it would be left out
     BROKEN = "broken"  # does not find somebody who is on the list, by their own value
-    UNTOLD = "untold"  # there was nobody to try it with, or no answer
+    UNTOLD = "untold"  # there was nobody of that class to try it with, or no answer
 
 
-async def check_filters(ask: Ask, filters: Mapping[str, object], draw: Draw) -> dict[str, Control]:
-    """Try each of these filters by itself (api.md 4.3): one request for all, and at most three for each."""
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How each filter behaved, the one to ask the service by (None: by none), and the Ids of people of the list's head
+    who match all of them: whoever of those stays must be in the reading."""
+
+    controls: dict[str, Control]
+    sent: str | None
+    expected: frozenset[int]
+
+
+async def try_filters(ask: Ask, filters: Mapping[str, object], draw: Draw) -> Trial:
+    """Try each of these filters by itself (api.md 4.3): one request for all, and at most five for each."""
+    people = await _read_head(ask)
+    controls = {name: await _try_filter(ask, name, asked, people, draw) for name, asked in filters.items()}
+    works = [name for name, control in controls.items() if control in (Control.EXACT, Control.PARTIAL)]
+    return Trial(controls, min(works, key=_NARROWEST_FIRST.index, default=None), _find_matching(filters, people))
+
+
+async def find_missed(ask: Ask, filters: Mapping[str, object], missed: frozenset[int]) -> frozenset[int]:
+    """Who of those that a reading did not show is on the list all the same, as far as its head shows it."""
+    return missed & _find_matching(filters, await _read_head(ask)) if missed else missed
+
+
+async def _read_head(ask: Ask) -> Sequence[dict[str, Any]]:
     sample = await ask(ListQuery(limit=_SAMPLE))
-    people = sample.subscribers if sample is not None else []
-    return {name: await _check_filter(ask, name, asked, people, draw) for name, asked in filters.items()}
+    return sample.subscribers if sample is not None else []
 
 
-async def _check_filter(ask: Ask, name: str, asked: object, people: Sequence[dict[str, Any]], draw: Draw) -> Control:
+def _find_matching(filters: Mapping[str, object], people: Sequence[dict[str, Any]]) -> frozenset[int]:
+    match = build_match(filters)
+    chosen = [True] * len(people) if match is None else match(partial(WIRE.read_values, people))
+    return frozenset(
+        each["Id"] for each, is_chosen in zip(people, chosen, strict=True) if is_chosen and type(each.get("Id")) is int
+    )
+
+
+async def _try_filter(ask: Ask, name: str, asked: object, people: Sequence[dict[str, Any]], draw: Draw) -> Control:
     nobody = _make_up(name, draw)
     if nobody is not None:
         shown = await ask(nobody[1])
@@ -51,12 +84,27 @@ async def _check_filter(ask: Ask, name: str, asked: object, people: Sequence[dic
         if not _are_all(name, nobody[0], shown):
             return Control.IGNORED
     verdict = Control.UNTOLD
-    for person, value, query in _choose_witnesses(name, asked, people):
-        shown = await ask(query)
-        verdict = Control.UNTOLD if shown is None else _decide(name, value, person, shown)
+    for person, value in _choose_witnesses(name, asked, people):
+        verdict = await _try_witness(ask, name, person, value)
         if verdict is not Control.BROKEN:
             return verdict
     return verdict
+
+
+async def _try_witness(ask: Ask, name: str, person: dict[str, Any], value: object) -> Control:
+    """An address is one however it is spelt (design 3): it is asked for with capitals and small letters exchanged."""
+    if name == "email":
+        otherwise = await _try_value(ask, name, person, str(value).swapcase())
+        if otherwise is not Control.BROKEN:
+            return otherwise
+    verdict = await _try_value(ask, name, person, value)
+    return Control.BY_CASE if name == "email" and verdict in (Control.EXACT, Control.PARTIAL) else verdict
+
+
+async def _try_value(ask: Ask, name: str, person: dict[str, Any], value: object) -> Control:
+    query = _build_query(name, value)
+    shown = await ask(query) if query is not None else None
+    return Control.UNTOLD if shown is None else _decide(name, value, person, shown)
 
 
 def _decide(name: str, value: object, person: dict[str, Any], shown: Listed) -> Control:
@@ -68,7 +116,7 @@ def _decide(name: str, value: object, person: dict[str, Any], shown: Listed) -> 
     if _are_all(name, value, shown):  # where more match than one answer holds, that they match must do
         return Control.EXACT
     # A filter of two or three values that lists another than asked for is none.
-    return Control.PARTIAL if is_found and name not in ("is_active", "gender") else Control.IGNORED
+    return Control.PARTIAL if is_found and name not in _FEW_VALUES else Control.IGNORED
 
 
 def _are_all(name: str, value: object, shown: Listed) -> bool:
@@ -78,7 +126,7 @@ def _are_all(name: str, value: object, shown: Listed) -> bool:
 
 def _make_up(name: str, draw: Draw) -> tuple[object, ListQuery] | None:
     """A value that nobody has, and the question for it; None where all values are taken."""
-    if name in ("is_active", "gender"):
+    if name in _FEW_VALUES:
         return None
     drawn = draw(16).hex()
     value: Any = f"nobody-{drawn}"
@@ -91,13 +139,26 @@ def _make_up(name: str, draw: Draw) -> tuple[object, ListQuery] | None:
 
 def _choose_witnesses(
     name: str, asked: object, people: Sequence[dict[str, Any]]
-) -> list[tuple[dict[str, Any], object, ListQuery]]:
-    """Those with a value of the field, best one that is spelt in the manner of the one asked for."""
-    known = [(person, value) for person in people if _is_told(name, value := _read_value(person, name))]
-    if name in _KEYS:
-        wanted = classify(name, str(asked))
-        known.sort(key=lambda each: classify(name, str(each[1])) != wanted)
-    return [(person, value, query) for person, value in known[:_WITNESSES] if (query := _build_query(name, value))]
+) -> Sequence[tuple[dict[str, Any], object]]:
+    """Those whose value is of the class of the one asked for: what is known of one class tells nothing of another."""
+    wanted = _classify(name, asked)
+    if wanted is None:
+        return []
+    known = ((person, value) for person in people if _is_told(name, value := _read_value(person, name)))
+    of_class = [each for each in known if _classify(name, each[1]) == wanted]
+    return sorted(of_class, key=lambda each: each[1] != asked)[:_WITNESSES]  # best of all the very value
+
+
+def _classify(name: str, value: object) -> object:
+    """The values of a field that a filter is taken to treat alike; None for one that no trial can speak for."""
+    if name in _FEW_VALUES:
+        return (value,)
+    if not isinstance(value, str):
+        return (type(value),)
+    if name != "email":
+        return describe_spelling(value)
+    # Found in both cases, an address is found in any; one whose letters have several forms is not.
+    return describe_spelling(value.lower()) if has_spellings_by_case_alone("email", value) else None
 
 
 def _read_value(person: dict[str, Any], name: str) -> object:

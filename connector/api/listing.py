@@ -6,17 +6,15 @@ Which page comes next and what they prove is decided in connector.pages; what a 
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, Protocol
-
-import numpy as np
-from typing_extensions import TypeVar
+from typing import Any
 
 from connector.api.ahead import MOST_AHEAD, PagesAhead
 from connector.api.client import Client, ParseListed
-from connector.api.controls import Control, check_filters
+from connector.api.controls import Ask, Trial, find_missed, try_filters
+from connector.api.handing import NOBODY, Handing, PageSink, Progress
 from connector.api.retries import Retrier
 from connector.api.rows import WIRE, Form
 from connector.errors import RunAborted
@@ -24,8 +22,6 @@ from connector.pages import (
     DIMENSIONS,
     Certificate,
     IdArray,
-    Mask,
-    Match,
     Measures,
     Page,
     Reading,
@@ -33,7 +29,7 @@ from connector.pages import (
     Verdict,
     build_match,
 )
-from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused, Rows, WireRows
+from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused, Rows
 
 _PAGING = frozenset({"offset", "limit"})
 _UNAUTHORISED = frozenset({401, 403})
@@ -46,28 +42,6 @@ class ListFailed(RunAborted):
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a reading has come: the sweep (1 = first), its rows so far, and the latest TotalCount."""
-
-    sweep: int
-    rows: int
-    total: int | None
-
-
-RowsTaken = TypeVar("RowsTaken", contravariant=True, default=WireRows)
-
-
-class PageSink(Protocol[RowsTaken]):
-    """Takes the rows of a reading. Only the rows of the last sweep count: another sweep begins anew."""
-
-    def start_sweep(self, number: int) -> None:
-        """Forget what was taken: sweep `number` (1 = first) begins."""
-
-    def take(self, rows: RowsTaken, /) -> None:
-        """Keep these subscribers, in the form that the reading was asked for; each comes once in a sweep."""
 
 
 async def read_list(
@@ -90,16 +64,20 @@ async def read_list(
     a page; `query.offset` must be 0 (ValueError). `now` gives aware times. Rows that do not match the query's filters
     are left out, whatever the service thinks that they mean, and counted in the certificate's `filters`. A page is
     handed to the sink while the next is on its way, and on a quiet list up to `ahead` more. What `is_thorough` asks for
-    more than pages: where the order is unstable the list is read in parts, by filters that work; the IsActive filter's
-    counts are held against TotalCount; and the query's own filters are tried with somebody who is on the list and with
-    somebody made up by `draw` (random bytes). With `ignore_total_count` a list whose TotalCount alone disagrees is
-    complete. Raises ListFailed when a page cannot be had; what the sink raises passes through.
+    more than pages: the query's own filters are tried first, with somebody who is on the list and with somebody made up
+    by `draw` (random bytes), and the service is asked by one of those that worked, else for the whole list; where the
+    order is unstable the list is read in parts, by filters that work; and the IsActive filter's counts are held against
+    TotalCount. With `ignore_total_count` a list whose TotalCount alone disagrees is complete. Raises ListFailed when a
+    page cannot be had; what the sink raises passes through.
     """
     if query.offset:
         raise ValueError("A list is read from its beginning: the query's offset must be 0.")
-    filters = _list_filters(query)
-    handing = _Handing(sink, form, build_match(filters), on_progress)
-    reading, started_at = Reading(query.limit, _choose_measures(filters, is_thorough, ignore_total_count)), now()
+    started_at, filters, ask = now(), _list_filters(query), partial(_try_page, client, retrier)
+    trial = await try_filters(ask, filters, draw) if filters and is_thorough else None
+    if trial is not None:
+        query = _narrow(query, filters, trial.sent)
+    handing = Handing(sink, form, build_match(filters), on_progress, trial.expected if trial is not None else NOBODY)
+    reading = Reading(query.limit, _choose_measures(_list_filters(query), is_thorough, ignore_total_count))
     under_way = PagesAhead(
         client,
         lambda page: fetch_page(client, retrier, _ask_for(query, page), parse=form.parse),
@@ -109,8 +87,9 @@ async def read_list(
     try:
         while (page := reading.decide_next()) is not None:
             listed = await under_way.take_next()
+            ids = _read_ids(form, listed)
             kept = reading.take(
-                _read_ids(form, listed),
+                ids,
                 total=listed.total_count,
                 offset=listed.offset,
                 limit=listed.limit,
@@ -120,19 +99,33 @@ async def read_list(
             await under_way.follow(_pages_to_ask(reading, ahead), is_calm=reading.is_calm)
             await asyncio.sleep(0)  # lets the next request leave before this page is worked on
             if not page.is_probe:
-                handing.hand_over(page.sweep, replace(listed, total_count=reading.total), kept)
+                handing.hand_over(page.sweep, replace(listed, total_count=reading.total), ids, kept)
     finally:
         await under_way.drop_all()
-    if not filters:
-        return reading.certify(started_at, now())
-    recorded: dict[str, Any] = {"asked": filters, "dropped": handing.dropped}
-    if is_thorough:
-        recorded["controls"] = await check_filters(partial(_try_page, client, retrier), filters, draw)
+    recorded = await _record_filters(ask, filters, trial, handing) if filters else {}
     certificate = reading.certify(started_at, now(), recorded)
-    is_broken = Control.BROKEN in recorded.get("controls", {}).values()
-    if certificate.is_complete and is_broken:
+    if certificate.is_complete and recorded.get("missed"):
         return replace(certificate, verdict=Verdict.INCOMPLETE, reason=Reason.FILTER)
     return certificate
+
+
+def _narrow(query: ListQuery, filters: Mapping[str, object], sent: str | None) -> ListQuery:
+    """The query by one of its filters, or by none."""
+    others: dict[str, Any] = {name: None for name in filters if name != sent}
+    return replace(query, **others)
+
+
+async def _record_filters(
+    ask: Ask, filters: Mapping[str, object], trial: Trial | None, handing: "Handing[Rows]"
+) -> dict[str, Any]:
+    """The certificate's `filters`."""
+    recorded: dict[str, Any] = {"asked": filters, "dropped": handing.dropped}
+    if trial is None:
+        return recorded
+    recorded |= {"sent": trial.sent, "controls": trial.controls}
+    # Who is missing has gone meanwhile, if the list no longer shows them.
+    missed = await find_missed(ask, filters, handing.missing) if trial.sent is not None else NOBODY
+    return recorded | ({"missed": len(missed)} if missed else {})
 
 
 def _pages_to_ask(reading: Reading, ahead: int) -> list[Page]:
@@ -160,33 +153,6 @@ def _is_matching(form: Form[Rows], listed: Listed[Rows], page: Page) -> bool:
 def _read_bases(form: Form[Rows], listed: Listed[Rows]) -> set[int]:
     """The Ids of the bases that its rows are of."""
     return {each for each in form.read_values(listed.subscribers, "base_id") if type(each) is int}
-
-
-@dataclass(slots=True)
-class _Handing(Generic[Rows]):
-    """Hands rows to the sink: each sweep announced before its rows, and none that was not asked for."""
-
-    sink: PageSink[Rows]
-    form: Form[Rows]
-    match: Match | None
-    on_progress: Callable[[Progress], None] | None
-    sweep: int = 0
-    rows: int = 0
-    dropped: int = 0
-
-    def hand_over(self, sweep: int, listed: Listed[Rows], kept: Mask) -> None:
-        if sweep != self.sweep:
-            self.sweep, self.rows, self.dropped = sweep, 0, 0
-            self.sink.start_sweep(sweep)
-        if self.match is not None:
-            matching = kept & self.match(partial(self.form.read_values, listed.subscribers))
-            self.dropped += int(np.count_nonzero(kept) - np.count_nonzero(matching))
-            kept = matching
-        if kept.any():
-            self.sink.take(listed.subscribers if kept.all() else self.form.keep(listed.subscribers, kept))
-        self.rows += int(np.count_nonzero(kept))
-        if self.on_progress is not None:
-            self.on_progress(Progress(sweep, self.rows, listed.total_count))
 
 
 async def _try_page(client: Client, retrier: Retrier, query: ListQuery) -> Listed | None:

@@ -8,7 +8,8 @@ from datetime import datetime
 import pyarrow as pa
 
 from connector.api.client import Client
-from connector.api.listing import Progress, read_list
+from connector.api.handing import Progress
+from connector.api.listing import read_list
 from connector.api.retries import Retrier
 from connector.export.columns import SCHEMA, stamp_columns
 from connector.export.destination import Destination, Format

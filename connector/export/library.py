@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from connector.api.ahead import LIST_CONNECTIONS
 from connector.api.client import open_client
-from connector.api.listing import PageSink, read_list
+from connector.api.handing import PageSink
+from connector.api.listing import read_list
 from connector.api.retries import Retrier
 from connector.api.service import Service
 from connector.api.token import Token

@@ -59,6 +59,11 @@ def classify(field: str, text: str) -> SpellingClass:
     return SpellingClass(field, frozenset(found))
 
 
+def describe_spelling(text: str) -> frozenset[str]:
+    """The traits of a text of any field; none for a plain one."""
+    return frozenset(_find_key_traits(text))
+
+
 def is_plain(field: str, text: str) -> bool:
     """Whether its class has no traits; spares finding out which, for nearly all texts."""
     return _PLAIN[field].fullmatch(text) is not None

@@ -24,7 +24,7 @@ class Reason(StrEnum):
     TOTAL_COUNT = "total_count"  # TotalCount, or the place of a page, disagrees for good with the rows received
     CHANGING = "changing"  # an order not by id, in which no two successive sweeps agreed
     UNSTABLE_ORDER = "unstable_order"  # rows change places from one request to the next
-    FILTER = "filter"  # a filter asked for does not find somebody who is on the list, by their own value (rule 6)
+    FILTER = "filter"  # read by a filter, the list left out somebody whom it shows without it (rule 6)
     PAGING = "paging"  # the service repeats pages instead of moving on
 
 
@@ -56,10 +56,11 @@ class Certificate:
     dropped, and counts and controls, are in the report's requests alone); `distinct` the different ids of the last
     sweep, the one that decides; `total_first` and `total_last` the first and last TotalCount seen (None: never given).
     `appeared` and `vanished` count the changes that were noticed during the window, at least. `filters` is empty, or
-    has `asked` (what the service was asked for), `dropped` (rows it sent that do not match, left out) and, where they
-    were made, `controls` (each filter as it behaved: exact, partial, ignored, broken or untold). Times are aware;
-    knowledge taken from the list is as old as `started_at`. `total_active` and `total_inactive` are the counts of the
-    IsActive filter (None: not asked, or it tells nothing).
+    has `asked` (what is wanted), `dropped` (rows that came and do not match, left out) and, where filters were tried,
+    `controls` (each as it behaved: exact, partial, ignored, by_case, broken or untold), `sent` (the one that the
+    service was asked by; None: the whole list was read) and `missed` (people whom the list shows without it). Times are
+    aware; knowledge taken from the list is as old as `started_at`. `total_active` and `total_inactive` are the counts
+    of the IsActive filter (None: not asked, or it tells nothing).
     """
 
     verdict: Verdict

@@ -41,6 +41,7 @@ class Reading:
         self._measures = measures or Measures()
         self._bases = set[int]()
         self._partitions: Partitions | None = None
+        self._gave_up: Reason | None = None  # after parts that proved nothing: the list is read once more, as it comes
         self._activity: ActivityCount | None = None
         self._proof: Reason | None = None
         self._total_count = TotalCount.CHECKED
@@ -167,6 +168,8 @@ class Reading:
         if is_at_end and self._before is not None:
             self._note_newcomers(ids)
         reason = self._judge(sweep, ids)
+        if self._gave_up is not None and reason not in PROOFS:
+            reason = self._gave_up
         if reason is not None:
             self._settle(reason)
             return
@@ -208,7 +211,8 @@ class Reading:
 
     def _settle(self, reason: Reason) -> None:
         """End with this reason, unless there is something left to do about it."""
-        if reason is Reason.UNSTABLE_ORDER and self._measures.splits_by and self._partitions is None:
+        may_split = self._partitions is None and self._gave_up is None
+        if reason is Reason.UNSTABLE_ORDER and self._measures.splits_by and may_split:
             known: dict[str, Sequence[object]] = {
                 "is_active": (True, False),
                 "base_id": sorted(self._bases),
@@ -231,8 +235,18 @@ class Reading:
                 Outcome.CHANGING: Reason.CHANGING,
                 Outcome.NOT_SPLIT: Reason.UNSTABLE_ORDER,
             }
-            self._settle(ends[partitions.outcome])
+            reason = ends[partitions.outcome]
+            if partitions.rounds and reason not in PROOFS:
+                self._read_once_more(reason)
+            else:
+                self._settle(reason)
         return kept
+
+    def _read_once_more(self, reason: Reason) -> None:
+        """The last round may have been broken off: a sweep of the whole is the better output, if anybody wants it."""
+        self._gave_up, self._partitions, self._before = reason, None, None
+        self._sweep = Sweep(self._limit)
+        self._sweeps += 1
 
     def _take_count(self, activity: ActivityCount, answer: Answer) -> None:
         activity.take(answer)

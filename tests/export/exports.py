@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from connector.api import Client, Retrier, Service, Token, open_client
-from connector.api.listing import Progress, read_list
+from connector.api.handing import Progress
+from connector.api.listing import read_list
 from connector.clock import system_clock
 from connector.export import Destination, Exported, export_subscribers
 from connector.pages import Certificate

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from connector.api import open_client
-from connector.api.listing import ListFailed, Progress
+from connector.api.handing import Progress
+from connector.api.listing import ListFailed
 from connector.errors import ConfigurationError
 from connector.export import Destination, Format, export_subscribers, parse_destination, read_subscribers
 from connector.export.columns import SCHEMA
@@ -200,7 +201,7 @@ def test_a_filtered_export_holds_only_what_was_asked_for(sandbox: SandboxProcess
     assert exported.written == 2
     assert set(read_back(destination)["base_id"].to_pylist()) == {7}
     controls = {"base_id": "ignored"}
-    assert exported.certificate.filters == {"asked": {"base_id": 7}, "dropped": 1, "controls": controls}
+    assert exported.certificate.filters == {"asked": {"base_id": 7}, "dropped": 1, "controls": controls, "sent": None}
 
 
 def test_the_certificate_speaks_of_the_last_sweep_and_so_does_the_export(

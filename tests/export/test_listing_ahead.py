@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from connector.api import open_client
-from connector.api.listing import ListFailed, Progress, read_list
+from connector.api.handing import Progress
+from connector.api.listing import ListFailed, read_list
 from connector.pages import Reason
 from connector.protocol import ListQuery
 from connector.sandbox import SandboxProcess

@@ -101,8 +101,9 @@ def test_who_changes_sides_in_the_middle_of_a_round_is_missed_by_no_certificate(
 
 def test_a_list_that_never_rests_ends_after_five_rounds() -> None:
     simulated = shuffled(6, 300, inserts=0.3, deletes=0.3)
-    certificate = read(simulated, measures=THOROUGH).certificate
+    result = read(simulated, measures=THOROUGH)
 
-    assert certificate.reason in (Reason.CHANGING, Reason.UNSTABLE_ORDER)
-    assert certificate.sweeps <= 2 + 5
+    assert result.certificate.reason in (Reason.CHANGING, Reason.UNSTABLE_ORDER)
+    assert result.certificate.sweeps <= 2 + 5 + 1
     assert simulated.requests < 384 + 24 * 4
+    assert len(result.rows) > 200, "the output is a fragment of a round"

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from connector.api.listing import PageSink, read_list
+from connector.api.handing import PageSink
+from connector.api.listing import read_list
 from connector.load.guarding import EmptiedError
 from connector.load.looks.listed import BaseReader, bears_identity
 from connector.load.looks.lookout import Lookout, Survey
