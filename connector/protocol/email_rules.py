@@ -18,11 +18,13 @@ LATEST_SEND_AT = 32_503_680_000
 
 
 class MessageError(ConnectorError):
-    """An email cannot be sent as composed: `field` is the field's place, written as api.md writes it."""
+    """An email cannot be sent as composed: `field` is the field's place, written as api.md writes it, and `problem`
+    what is wrong there."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
         self.field = field
+        self.problem = problem
 
 
 def check_text(field: str, text: object, *, is_one_line: bool = True) -> str:
