@@ -100,7 +100,7 @@ def _has_wal(path: Path) -> bool:
 
 
 def make_file(path: Path) -> None:
-    """Make a file of its owner alone. One that is there is not opened: to close it again would drop SQLite's own locks."""
+    """A file of its owner alone. One that is there is not opened: to close it again would drop SQLite's own locks."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
