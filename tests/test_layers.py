@@ -13,8 +13,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.fields", "connector.outcomes", "connector.errors", "connector.clock", "connector.values",
      "connector.formulas", "connector.export.names"),
     (
-        "connector.mapping", "connector.validation", "connector.plan", "connector.states", "connector.protocol",
-        "connector.pace", "connector.pages", "connector.databases",
+        "connector.mapping", "connector.validation", "connector.plan", "connector.states", "connector.email_states",
+        "connector.protocol", "connector.pace", "connector.pages", "connector.databases",
     ),
     ("connector.extract", "connector.ledger", "connector.api", "connector.export.writers"),
     ("connector.load", "connector.export", "connector.mail", "connector.reconcile"),

@@ -7,7 +7,7 @@ checkpoint at the same instant; a backup's connection, which only reads, does ne
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,12 @@ def open_file(path: Path, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
     Raises LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`), LedgerError
     when it cannot be used.
     """
-    if sqlite3.sqlite_version_info < _OLDEST:
-        raise LedgerError(f"SQLite {sqlite3.sqlite_version} is too old for a ledger: 3.35 or later is needed")
-    path = _prepare_folder(path)
+    refuse_old_sqlite()
+    path = resolve_file(path)
     with hold_lock(find_lock(path), wait_s, is_stopped=is_stopped):
         was_killed = _has_wal(path)
-        _make_file(path)
-        engine = _build_engine(path)
+        make_file(path)
+        engine = build_engine(path, _PRAGMAS, _BUSY_S)
         try:
             with translated(str(path)):
                 connection = engine.connect()
@@ -67,10 +66,20 @@ def find_lock(path: Path) -> Path:
     return path.with_name(path.name + ".lock")
 
 
-def _prepare_folder(path: Path) -> Path:
-    """The path without symbolic links: under two names it would have two locks."""
+def refuse_old_sqlite() -> None:
+    """Raises LedgerError when SQLite itself lacks what the statements need."""
+    if sqlite3.sqlite_version_info < _OLDEST:
+        raise LedgerError(f"SQLite {sqlite3.sqlite_version} is too old for a ledger: 3.35 or later is needed")
+
+
+def resolve_file(path: Path, *, may_make: bool = True) -> Path:
+    """The path without symbolic links: under two names it would have two locks. Its folder is made if it `may_make` it.
+
+    Raises LedgerError when there can be no such file.
+    """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if may_make:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         resolved = path.resolve()
         is_folder = resolved.is_dir()
         has_other_names = resolved.is_file() and resolved.stat().st_nlink > 1
@@ -90,7 +99,7 @@ def _has_wal(path: Path) -> bool:
     return wal.exists() and wal.stat().st_size > 0
 
 
-def _make_file(path: Path) -> None:
+def make_file(path: Path) -> None:
     """A file of its owner alone. One that is there is not opened: to close it again would drop SQLite's own locks."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -107,18 +116,20 @@ def _close_to_others(path: Path) -> None:
         path.chmod(0o600)
 
 
-def _build_engine(path: Path) -> Engine:
+def build_engine(path: Path, pragmas: Sequence[str], busy_s: float) -> Engine:
+    """One connection to the file, its transactions begun at once as those that write; others are waited for `busy_s`
+    seconds."""
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         poolclass=StaticPool,
-        connect_args={"check_same_thread": False, "timeout": _BUSY_S},
+        connect_args={"check_same_thread": False, "timeout": busy_s},
         hide_parameters=True,
     )
 
     @event.listens_for(engine, "connect")
     def set_pragmas(dbapi_connection: Any, _record: object) -> None:
         dbapi_connection.isolation_level = None  # SQLAlchemy begins transactions, below; the driver never does
-        for pragma in _PRAGMAS:
+        for pragma in pragmas:
             dbapi_connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
