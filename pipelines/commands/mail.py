@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from connector.errors import ConfigurationError
+from pipelines.commands.notified import run_and_notify
 from pipelines.commands.options import Duration, Output, finish, output_options, run_flow
 from pipelines.emails.mailing import run_mail
 from pipelines.emails.planning import plan_mail
@@ -54,4 +55,4 @@ def mail_command(
     if previewed is not None:
         folder, number = preview_dir or Path("preview"), previewed
         finish(run_flow(lambda stop, progress: preview(plan, folder, number, stop, progress), output), output)
-    finish(run_flow(lambda stop, progress: run_mail(plan, stop, progress), output), output)
+    finish(run_and_notify(lambda stop, progress: run_mail(plan, stop, progress), loaded, settings, output), output)

@@ -13,7 +13,7 @@ from connector.load import Problem, Row
 from connector.load.candidates import take_rows
 from connector.mail.draft import Composed
 from connector.mapping import ColumnRule, FieldMapping
-from connector.outcomes import MailOutcome
+from connector.outcomes import MailOutcome, Outcome
 from connector.plan.suppression import Suppression
 from connector.protocol.email_rules import MessageError
 from connector.validation import Rules
@@ -97,7 +97,7 @@ class Checker:
 
     def _refuse(self, row: Row, field: str, code: str, message: str, checked: Checked) -> None:
         checked.outcomes[MailOutcome.INVALID] += 1
-        self.hear(Problem(row, MailOutcome.INVALID, field, code, message), None)
+        self.hear(Problem(row, Outcome.INVALID, field, code, message), None)
 
 
 def read_cells(row: Row) -> dict[str, str | None]:

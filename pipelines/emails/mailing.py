@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from connector.ledger.emails import Campaign, EmailLog, open_emails
-
 from connector.api.client import Client, open_client
 from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock
 from connector.errors import LedgerError, LockedError, RunAborted, SourceError
 from connector.extract import Source
+from connector.ledger.emails import Campaign, EmailLog, open_emails
 from connector.load import Problem, Row
 from connector.mail.mailer import Letter, Mailer, MailPolicy, Told
-from connector.outcomes import MailOutcome
+from connector.outcomes import MailOutcome, Outcome
 from connector.pace import Pace
 from connector.plan.digests import digest_identity
 from connector.plan.suppression import Suppression
@@ -84,7 +83,7 @@ class _Run:
         self.outcomes[told.outcome] += 1
         if told.outcome in _FOR_A_PERSON:
             self.told.add(letter.recipient)
-            self.hear(Problem(row, told.outcome, "email", told.outcome, told.words, told.status), None)
+            self.hear(Problem(row, Outcome(told.outcome), "email", told.outcome, told.words, told.status), None)
 
 
 async def run_mail(plan: MailPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
@@ -208,7 +207,7 @@ def _tell_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
         others = [each for each in log.read_unsettled(campaign) if each.recipient not in run.told]
     for each in others:
         words = f"{each.address}: the run {each.run_id} sent it, and no certain answer came"
-        run.hear(Problem(Row(0, "", (), ()), MailOutcome.UNKNOWN, "email", "unknown", words, each.status), None)
+        run.hear(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", words, each.status), None)
     if others:
         run.report.messages.append(
             f"{len(others):,} further recipients of this campaign, who are not among these rows, may or may not have "

@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+from connector.api.client import open_client
+from connector.api.retries import Retrier
+from connector.clock import Clock, system_clock
+from connector.errors import LedgerError
 from connector.ledger.emails import (
     EmailLog,
     mark_single_accepted,
@@ -11,11 +15,6 @@ from connector.ledger.emails import (
     mark_single_refused,
     open_emails,
 )
-
-from connector.api.client import open_client
-from connector.api.retries import Retrier
-from connector.clock import Clock, system_clock
-from connector.errors import LedgerError
 from connector.mail.draft import Composed
 from connector.outcomes import MailOutcome
 from connector.protocol import Accepted, Ambiguous, NotSent, Refused

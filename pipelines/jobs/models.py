@@ -28,6 +28,7 @@ from pipelines.jobs.fields import (
     find_rule_faults,
 )
 from pipelines.jobs.mail import Mail
+from pipelines.jobs.notify import Notify
 from pipelines.jobs.places import resolve_destination
 from pipelines.jobs.shares import parse_share
 from pipelines.jobs.sources import JobSource, Suppress, find_folder
@@ -211,6 +212,7 @@ class Job(BaseModel):
     )
     export: Export | None = Field(default=None, description="in place of source and subscriber: where the list goes")
     mail: Mail | None = Field(default=None, description="in place of subscriber: the email that each row is sent")
+    notify: Notify | None = Field(default=None, description="who is told of the job's runs; nobody when not given")
 
     @property
     def is_export(self) -> bool:
