@@ -1,6 +1,5 @@
 """Tells whom a job names how its run ended. Whatever fails here is said, and changes nothing of the run."""
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -66,10 +65,10 @@ async def _send_email(email: NotifyEmail, report: Report, settings: Settings, cl
 
 async def _post(webhook: Webhook, report: Report, clock: Clock) -> list[str]:
     body = json.dumps(report.as_json()).encode()
-    for tries_left in reversed(range(_TRIES)):
-        problem = await post_webhook(webhook.url, body, webhook.secret, int(clock.now().timestamp()))
+    problem = await post_webhook(webhook.url, body, webhook.secret, int(clock.now().timestamp()))
+    for _ in range(_TRIES - 1):
         if problem is None:
             return []
-        if tries_left:
-            await asyncio.sleep(_WAIT_S)
-    return [f"the notification by webhook failed {_TRIES} times: {problem}"]
+        await clock.sleep(_WAIT_S)
+        problem = await post_webhook(webhook.url, body, webhook.secret, int(clock.now().timestamp()))
+    return [f"the notification by webhook failed {_TRIES} times: {problem}"] if problem is not None else []
