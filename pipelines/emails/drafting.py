@@ -7,13 +7,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from connector.mail.eml import read_eml
-from connector.mail.files import read_attachment
-from connector.mail.images import inline_images
 from connector.mail.plain_text import make_plain_text
 
 from connector.errors import ConfigurationError
 from connector.mail.draft import Composed, Draft, Stated, compose
+from connector.mail.eml import read_eml
+from connector.mail.files import read_attachment
+from connector.mail.images import inline_images
 from connector.mail.send_times import parse_send_at
 from connector.protocol.email import Attachment, Header
 from pipelines.jobs.emails import AttachedFile, EmailText, MessageFile, read_stated
@@ -53,19 +53,7 @@ def draft_file(file: MessageFile, folder: Path) -> Draft:
 
 def draft_eml(path: Path) -> Draft:
     """The draft of an .eml file. Raises ConfigurationError."""
-    found = read_eml(read_bytes(path, LARGEST_EML, "email"))
-    return Draft(
-        sender=found.sender,
-        to=tuple(found.to),
-        cc=tuple(found.cc),
-        bcc=tuple(found.bcc),
-        reply_to=tuple(found.reply_to),
-        subject=found.subject,
-        html=found.html,
-        plain_text=found.plain_text,
-        headers=tuple(found.headers),
-        attachments=tuple(found.attachments),
-    )
+    return read_eml(read_bytes(path, LARGEST_EML, "email"))
 
 
 def lay_over(base: Draft, over: Draft) -> Draft:
