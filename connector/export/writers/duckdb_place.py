@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from connector.driver_words import say_safely
 from connector.export.writers.dialect import Dialect
 from connector.export.writers.fitting import FoundColumn, FoundTable
 from connector.export.writers.kinds import ColumnKind
@@ -80,8 +81,8 @@ class DuckdbPlace:
             yield DuckdbSession(connection)
 
     def explain(self, error: Exception) -> str:
-        """The first line of what DuckDB said."""
-        return (str(error).strip() or type(error).__name__).splitlines()[0]
+        """The first line of what DuckDB said, without values of rows."""
+        return say_safely(error)
 
     def is_passing(self, error: Exception) -> bool:
         """Nothing of a file passes by itself, as far as can be told."""

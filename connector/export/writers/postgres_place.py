@@ -87,7 +87,7 @@ class PostgresPlace:
             yield SqlSession(connection, POSTGRESQL, _fill, _wait, _hold, starts=None if is_reading else _STARTS)
 
     def explain(self, error: Exception) -> str:
-        """PostgreSQL's first line; the values are in those that follow."""
+        """The first line of what the server said, without values of rows."""
         return explain(error, self._url)
 
     def is_passing(self, error: Exception) -> bool:
