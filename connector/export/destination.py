@@ -31,6 +31,7 @@ _BY_DRIVER = {
     "mysql+pymysql": Format.MYSQL,
     "mariadb+pymysql": Format.MYSQL,
 }
+_BY_PYMYSQL = ("mysql", "mariadb")
 _SUPPORTED = (
     "a file ending in .parquet, .csv or .jsonl, or a database as postgresql://user@host/database, "
     "mysql://user@host/database, duckdb:///warehouse.duckdb or sqlite:///warehouse.db (four slashes for an absolute "
@@ -119,6 +120,12 @@ def mask_credentials(text: str) -> str:
 def _parse_server(text: str) -> DatabaseUrl:
     """The URL of a database on a server, or of one that only SQLAlchemy knows; its driver is there."""
     url = parse_url(text, "the destination")
+    backend, _, driver = url.drivername.partition("+")
+    if backend in _BY_PYMYSQL and driver != "pymysql":
+        raise ConfigurationError(
+            f"Cannot export to {show_url(url)} by {driver}: the connector writes to it by PyMySQL alone. "
+            f"Write {backend}:// in place of {url.drivername}://."
+        )
     try:
         build_engine(url)
     except ConfigurationError as error:

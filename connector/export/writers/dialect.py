@@ -25,6 +25,16 @@ def differ(ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], _: Column
     return ours.is_distinct_from(theirs)
 
 
+def differ_in_bytes(
+    ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], kind: ColumnKind
+) -> sa.ColumnElement[bool]:
+    """Texts by their bytes: a column may be citext, or have a collation that knows no case. In words of
+    PostgreSQL and of DuckDB."""
+    if kind is not ColumnKind.TEXT:
+        return ours.is_distinct_from(theirs)
+    return sa.cast(ours, sa.Text).collate("C").is_distinct_from(sa.cast(theirs, sa.Text).collate("C"))
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """One kind of database.

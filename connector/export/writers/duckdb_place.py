@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from connector.driver_words import say_safely
-from connector.export.writers.dialect import Dialect
+from connector.export.writers.dialect import Dialect, differ_in_bytes
 from connector.export.writers.fitting import FoundColumn, FoundTable
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import Layout, TableName
@@ -42,6 +42,7 @@ DUCKDB = Dialect(
         ColumnKind.TAGS: sa.ARRAY(sa.Text()),
     },
     mend="ALTER TABLE {table} ALTER COLUMN {column} TYPE {type} USING {column}::text::{type}",
+    differs=differ_in_bytes,
     wants_index=False,
 )
 

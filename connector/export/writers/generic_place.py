@@ -1,6 +1,7 @@
 """Any other database that SQLAlchemy reaches, with what nearly all of them have: temporary tables and rows in batches.
 
-A database without CREATE TEMPORARY TABLE is refused by its own word for that, before anything is read.
+A database without CREATE TEMPORARY TABLE is refused by its own word for that, before anything is read. Texts are
+compared to the byte in PostgreSQL, by whatever driver, and elsewhere as the database compares them.
 """
 
 from collections.abc import Iterator
@@ -8,7 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable
+from sqlalchemy.sql.functions import FunctionElement
 
 from connector.databases import DatabaseUrl, build_engine, explain, show_url
 from connector.export.writers.dialect import Dialect
@@ -22,12 +25,32 @@ _BATCH = 1000
 """Rows of one call to the driver."""
 
 
-def differ_somehow(ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], _: ColumnKind) -> sa.ColumnElement[bool]:
+class _Bytes(FunctionElement[Any]):
+    """A text to be compared by its bytes, whatever its column's collation; as it is where no word for that is known."""
+
+    inherit_cache = True
+
+
+@compiles(_Bytes)
+def _write_text(element: _Bytes, compiler: Any, **options: Any) -> str:
+    return str(compiler.process(element.clauses, **options))
+
+
+@compiles(_Bytes, "postgresql")
+def _write_text_of_postgresql(element: _Bytes, compiler: Any, **options: Any) -> str:
+    return f'CAST({compiler.process(element.clauses, **options)} AS TEXT) COLLATE "C"'
+
+
+def differ_somehow(
+    ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], kind: ColumnKind
+) -> sa.ColumnElement[bool]:
     """Null-safe in the words that every database knows."""
     one_is_null = sa.or_(
         sa.and_(ours.is_(None), theirs.is_not(None)),
         sa.and_(ours.is_not(None), theirs.is_(None)),
     )
+    if kind in (ColumnKind.TEXT, ColumnKind.TAGS):
+        return sa.or_(_Bytes(ours) != _Bytes(theirs), one_is_null)
     return sa.or_(ours != theirs, one_is_null)
 
 

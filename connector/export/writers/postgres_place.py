@@ -14,7 +14,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable, ExecutableDDLElement
 
 from connector.databases import DatabaseUrl, build_engine, explain, show_url
-from connector.export.writers.dialect import Dialect
+from connector.export.writers.dialect import Dialect, differ_in_bytes
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import Layout
 from connector.export.writers.session import Session
@@ -38,15 +38,6 @@ _ISOLATION = "READ COMMITTED"  # whoever waited for another export sees what it 
 
 _PASSING = ("08", "40", "53", "55", "57")
 """Classes of SQLSTATE: connection, serialisation and deadlock, resources, locks, an operator's intervention."""
-
-
-def differ_in_bytes(
-    ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], kind: ColumnKind
-) -> sa.ColumnElement[bool]:
-    """Texts by their bytes: a column may be citext, or have a collation that knows no case."""
-    if kind is not ColumnKind.TEXT:
-        return ours.is_distinct_from(theirs)
-    return sa.cast(ours, sa.Text).collate("C").is_distinct_from(sa.cast(theirs, sa.Text).collate("C"))
 
 
 POSTGRESQL = Dialect(
