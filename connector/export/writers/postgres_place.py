@@ -18,7 +18,7 @@ from connector.export.writers.dialect import Dialect, differ_in_bytes
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import Layout
 from connector.export.writers.session import Session
-from connector.export.writers.sql_session import SqlSession
+from connector.export.writers.sql_session import SqlSession, open_driver
 from connector.export.writers.staged import Rows
 
 _CONNECT: dict[str, object] = {
@@ -129,8 +129,8 @@ _CSV = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")  # a
 
 def _fill(connection: sa.Connection, stage: sa.Table, rows: Rows) -> None:
     connection.execute(CreateTable(stage))
-    driver: Any = connection.connection.driver_connection
-    with driver.cursor() as cursor, cursor.copy(f'COPY pg_temp."{stage.name}" FROM STDIN (FORMAT csv)') as copy:
+    statement = f'COPY pg_temp."{stage.name}" FROM STDIN (FORMAT csv)'
+    with open_driver(connection) as driver, driver.cursor() as cursor, cursor.copy(statement) as copy:
         for batch in rows.read():
             copy.write(_write_csv(batch))
 
