@@ -6,15 +6,14 @@ compared to the byte in PostgreSQL, by whatever driver, and elsewhere as the dat
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable
-from sqlalchemy.sql.functions import FunctionElement
 
 from connector.databases import DatabaseUrl, build_engine, explain, show_url
-from connector.export.writers.dialect import Dialect
+from connector.export.writers.dialect import Dialect, differ_in_bytes, is_table_to_the_letter
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.plain_rows import read_typed_rows
 from connector.export.writers.session import Session
@@ -25,32 +24,12 @@ _BATCH = 1000
 """Rows of one call to the driver."""
 
 
-class _Bytes(FunctionElement[Any]):
-    """A text to be compared by its bytes, whatever its column's collation; as it is where no word for that is known."""
-
-    inherit_cache = True
-
-
-@compiles(_Bytes)
-def _write_text(element: _Bytes, compiler: Any, **options: Any) -> str:
-    return str(compiler.process(element.clauses, **options))
-
-
-@compiles(_Bytes, "postgresql")
-def _write_text_of_postgresql(element: _Bytes, compiler: Any, **options: Any) -> str:
-    return f'CAST({compiler.process(element.clauses, **options)} AS TEXT) COLLATE "C"'
-
-
-def differ_somehow(
-    ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], kind: ColumnKind
-) -> sa.ColumnElement[bool]:
+def differ_somehow(ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], _: ColumnKind) -> sa.ColumnElement[bool]:
     """Null-safe in the words that every database knows."""
     one_is_null = sa.or_(
         sa.and_(ours.is_(None), theirs.is_not(None)),
         sa.and_(ours.is_not(None), theirs.is_(None)),
     )
-    if kind in (ColumnKind.TEXT, ColumnKind.TAGS):
-        return sa.or_(_Bytes(ours) != _Bytes(theirs), one_is_null)
     return sa.or_(ours != theirs, one_is_null)
 
 
@@ -75,15 +54,25 @@ GENERIC = Dialect(
 )
 
 
+def _differ_in_postgresql(
+    ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], kind: ColumnKind
+) -> sa.ColumnElement[bool]:
+    return differ_in_bytes(ours, theirs, ColumnKind.TEXT if kind is ColumnKind.TAGS else kind)  # tags are a text here
+
+
+POSTGRESQL_SOMEHOW = replace(GENERIC, differs=_differ_in_postgresql, folds_case=False, is_table=is_table_to_the_letter)
+"""PostgreSQL by another driver than psycopg 3: what is known of the server itself."""
+
+
 class GenericPlace:
     """A database by a dialect of SQLAlchemy's."""
 
-    dialect = GENERIC
     can_rehearse = True
 
     def __init__(self, url: DatabaseUrl) -> None:
         self._url = url
         self._engine = build_engine(url, hide_parameters=True)
+        self.dialect = POSTGRESQL_SOMEHOW if self._engine.dialect.name == "postgresql" else GENERIC
         self.errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error)
 
     def __str__(self) -> str:
@@ -93,7 +82,7 @@ class GenericPlace:
     def connect(self, *, is_reading: bool = False) -> Iterator[Session]:
         """A connection of its own."""
         with self._engine.connect() as connection:
-            yield SqlSession(connection, GENERIC, _fill)
+            yield SqlSession(connection, self.dialect, _fill)
 
     def explain(self, error: Exception) -> str:
         """The first line of what the driver said, without values of rows."""

@@ -14,7 +14,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable, ExecutableDDLElement
 
 from connector.databases import DatabaseUrl, build_engine, explain, show_url
-from connector.export.writers.dialect import Dialect, differ_in_bytes
+from connector.export.writers.dialect import Dialect, differ_in_bytes, is_table_to_the_letter
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import Layout
 from connector.export.writers.session import Session
@@ -52,6 +52,7 @@ POSTGRESQL = Dialect(
     mend="ALTER TABLE {table} ALTER COLUMN {column} TYPE {type} USING {column}::text::{type}",
     differs=differ_in_bytes,
     folds_case=False,
+    is_table=is_table_to_the_letter,
     holds_nul=False,
 )
 

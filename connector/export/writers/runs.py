@@ -116,7 +116,4 @@ def name_of(table: sa.Table) -> TableName:
 
 
 def _is_of(layout: Layout) -> sa.ColumnElement[bool]:
-    name, table = layout.runs.c["table_name"], layout.target.name
-    if layout.dialect.folds_case:
-        return sa.func.lower(name) == sa.func.lower(table)
-    return name == table
+    return layout.dialect.is_table(layout.runs.c["table_name"], layout.target.name)
