@@ -79,6 +79,11 @@ def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
         raise ConfigurationError(f"{show_url(url)}: {_mask_secrets(str(error), url)}") from None
 
 
+def list_errors(engine: sa.Engine) -> tuple[type[Exception], ...]:
+    """What its connections raise: SQLAlchemy's errors, and the driver's own where that is spoken to directly."""
+    return sa.exc.SQLAlchemyError, engine.dialect.loaded_dbapi.Error
+
+
 def explain(error: BaseException, url: sa.URL) -> str:
     """The first line of what a driver says, without values of rows, and with the password and whatever else may be
     secret masked should it be there."""

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateTable
 
-from connector.databases import DatabaseUrl, build_engine, explain, show_url
+from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
 from connector.export.writers.dialect import Dialect, differ_in_bytes, is_table_to_the_letter
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.plain_rows import read_typed_rows
@@ -73,7 +73,7 @@ class GenericPlace:
         self._url = url
         self._engine = build_engine(url, hide_parameters=True)
         self.dialect = POSTGRESQL_SOMEHOW if self._engine.dialect.name == "postgresql" else GENERIC
-        self.errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error)
+        self.errors = list_errors(self._engine)
 
     def __str__(self) -> str:
         return show_url(self._url)

@@ -14,7 +14,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.functions import FunctionElement
 
-from connector.databases import DatabaseUrl, build_engine, explain, show_url
+from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
 from connector.errors import RunAborted
 from connector.export.writers.dialect import Dialect
 from connector.export.writers.fitting import FoundTable
@@ -112,7 +112,7 @@ class MysqlPlace:
     def __init__(self, url: DatabaseUrl, patience: Patience = Patience()) -> None:
         self._url, self._patience = url, patience
         self._writing, self._reading = (self._build_engine(seconds) for seconds in (patience.write, patience.look))
-        self.errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, self._writing.dialect.loaded_dbapi.Error)
+        self.errors = list_errors(self._writing)
 
     def __str__(self) -> str:
         return show_url(self._url)

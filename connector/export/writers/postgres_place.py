@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable, ExecutableDDLElement
 
-from connector.databases import DatabaseUrl, build_engine, explain, show_url
+from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
 from connector.export.writers.dialect import Dialect, differ_in_bytes, is_table_to_the_letter
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import Layout
@@ -67,7 +67,7 @@ class PostgresPlace:
         self._url = url
         given = {name: value for name, value in _CONNECT.items() if name not in url.query}
         self._engine = build_engine(url, hide_parameters=True, connect_args=given, isolation_level=_ISOLATION)
-        self.errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error)
+        self.errors = list_errors(self._engine)
 
     def __str__(self) -> str:
         return show_url(self._url)
