@@ -13,18 +13,12 @@ import sqlalchemy as sa
 from connector.errors import RunAborted
 from connector.export import Destination, Format
 from connector.export.columns import SCHEMA, build_table
-from connector.export.writers import (
-    Mode,
-    MysqlPlace,
-    ServerHome,
-    TableName,
-    TableWriter,
-    Way,
-    publish_to_mysql,
-    settle_in_mysql,
-)
-from connector.export.writers.layout import build_layout
-from connector.export.writers.mysql_place import Patience
+from connector.export.writers import Mode
+from connector.export.writers.homes import ServerHome
+from connector.export.writers.layout import TableName, build_layout
+from connector.export.writers.mysql_place import MysqlPlace, Patience
+from connector.export.writers.mysql_publishing import publish_to_mysql, settle_in_mysql
+from connector.export.writers.table_writer import TableWriter, Way
 from tests.export.people import run_of
 from tests.export.relay import open_relay
 from tests.export.test_modes import Person, day, person, publish, read

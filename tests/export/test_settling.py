@@ -13,11 +13,16 @@ import sqlalchemy as sa
 from connector.errors import RunAborted
 from connector.export import parse_destination
 from connector.export.columns import SCHEMA, build_table
-from connector.export.writers import DuckdbPlace, FileHome, Mode, PostgresPlace, SqlitePlace, TableName, TableWriter
-from connector.export.writers.layout import build_layout
+from connector.export.writers import Mode
+from connector.export.writers.duckdb_place import DuckdbPlace
+from connector.export.writers.homes import FileHome
+from connector.export.writers.layout import TableName, build_layout
+from connector.export.writers.postgres_place import PostgresPlace
 from connector.export.writers.session import Session
 from connector.export.writers.sql_session import SqlSession
+from connector.export.writers.sqlite_place import SqlitePlace
 from connector.export.writers.staged import Rows
+from connector.export.writers.table_writer import TableWriter
 from connector.pages import TotalCount
 from tests.databases import Database
 from tests.export.people import run_of

@@ -23,7 +23,8 @@ from connector.export.writers.merging import build_adoption
 from connector.export.writers.mode import Mode
 from connector.export.writers.mysql_place import insert_rows
 from connector.export.writers.publishing import Published, Uncertain, refuse_earlier
-from connector.export.writers.runs import Changes, Run, build_record, name_of
+from connector.export.writers.run import Changes, Run
+from connector.export.writers.runs import build_record, name_of
 from connector.export.writers.session import Place, Session
 from connector.export.writers.sql_session import SqlSession
 
