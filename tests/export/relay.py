@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+_LONGEST_S = 30.0
+
 
 @dataclass
 class Relay:
@@ -46,15 +48,23 @@ class Relay:
             for each in (one, other):
                 each.close()
 
-
-@contextmanager
-def open_relay(host: str, port: int, after: bytes = b"") -> Iterator[Relay]:
-    relay = Relay((host, port), after)
-    threading.Thread(target=relay.serve, daemon=True).start()
-    try:
-        yield relay
-    finally:
-        for each in (relay.listener, *relay.sockets):
+    def close(self) -> None:
+        """Cut every connection, and take no more."""
+        for each in (self.listener, *self.sockets):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
+
+
+@contextmanager
+def open_relay(host: str, port: int, after: bytes = b"") -> Iterator[Relay]:
+    """Cut after half a minute, so that whoever waits for ever fails and does not hang."""
+    relay = Relay((host, port), after)
+    threading.Thread(target=relay.serve, daemon=True).start()
+    end = threading.Timer(_LONGEST_S, relay.close)
+    end.start()
+    try:
+        yield relay
+    finally:
+        end.cancel()
+        relay.close()
