@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent
 # From the ground up. Rooms of one line do not import each other; a room may import from any line below its own.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.fields", "connector.outcomes", "connector.errors", "connector.clock", "connector.values",
+     "connector.driver_words",
      "connector.formulas", "connector.export.names"),
     (
         "connector.mapping", "connector.validation", "connector.plan", "connector.states", "connector.email_states",

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
+from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.faults import build_missing
 from connector.ledger.lock import hold_lock
@@ -118,7 +119,7 @@ def _copy(source: Path, partial: Path) -> int:
             copy.execute("SELECT value FROM meta WHERE name = 'schema_version'").fetchone()
             return int(copy.execute("SELECT count(*) FROM entry").fetchone()[0])
     except sqlite3.Error as error:
-        raise LedgerError(f"the ledger {source} cannot be copied to {partial.parent}: {error}") from None
+        raise LedgerError(f"the ledger {source} cannot be copied to {partial.parent}: {say_safely(error)}") from None
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from sqlalchemy import URL, Connection, Engine, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, LedgerError
-from connector.ledger.faults import build_error, say_first_line, translated
+from connector.ledger.faults import build_error, translated
 from connector.ledger.lock import describe_holder, wait_for_lock
 from connector.ledger.place import mask_secrets, show_place
 
@@ -113,7 +114,7 @@ def _connect(engine: Engine, url: URL, name: str) -> Connection:
     try:
         return engine.connect()
     except SQLAlchemyError as error:
-        raise build_error(name, mask_secrets(say_first_line(error), url)) from None
+        raise build_error(name, mask_secrets(say_safely(error), url)) from None
 
 
 def take_lock(

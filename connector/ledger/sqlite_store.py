@@ -16,8 +16,9 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
+from connector.driver_words import say_safely
 from connector.errors import LedgerError
-from connector.ledger.faults import build_error, say_first_line, translated
+from connector.ledger.faults import build_error, translated
 from connector.ledger.lock import hold_lock
 from connector.ledger.texts import keep_text
 
@@ -151,7 +152,7 @@ def _refuse_damage(connection: Connection, path: Path, was_killed: bool) -> None
         try:
             found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalars().all()[0].splitlines()[-1]
         except DBAPIError as error:  # some damage it cannot even walk over
-            found = say_first_line(error)
+            found = say_safely(error)
     if found != "ok":
         raise LedgerError(
             f"the ledger {path} is damaged ({found}). Nothing was sent; move it and the files beside it "

@@ -15,13 +15,13 @@ import uvloop
 from rich.console import Console
 
 from connector.errors import ConfigurationError
-from pipelines.jobs import parse_duration
-from pipelines.jobs.shares import parse_share
+from pipelines.durations import parse_duration
 from pipelines.runs.progress import Progress, show_progress
 from pipelines.runs.report import Report
 from pipelines.runs.report_page import write_page
 from pipelines.runs.showing import show_report
 from pipelines.runs.stopping import Stop, stop_on_signals
+from pipelines.shares import parse_share
 
 Command = Callable[..., Any]
 

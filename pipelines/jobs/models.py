@@ -16,8 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from pipelines.durations import parse_duration
 from pipelines.jobs.bases import Base, Name
-from pipelines.jobs.durations import parse_duration
 from pipelines.jobs.fields import (
     STRICT,
     FieldName,
@@ -30,8 +30,8 @@ from pipelines.jobs.fields import (
 from pipelines.jobs.mail import Mail
 from pipelines.jobs.notify import Notify
 from pipelines.jobs.places import resolve_destination
-from pipelines.jobs.shares import parse_share
 from pipelines.jobs.sources import JobSource, Suppress, find_folder
+from pipelines.shares import parse_share
 
 
 def _resolve_destination(value: str, info: ValidationInfo) -> str:

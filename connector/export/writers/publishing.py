@@ -8,10 +8,9 @@ from connector.export.writers.fitting import check_fit, check_mode, find_missing
 from connector.export.writers.layout import Layout
 from connector.export.writers.making import build_index, make_tables
 from connector.export.writers.merging import build_rehearsal, build_steps
+from connector.export.writers.run import Changes, Run
 from connector.export.writers.runs import (
-    Changes,
     LastRun,
-    Run,
     build_found,
     build_last,
     build_later,
