@@ -25,15 +25,15 @@ def parse_people(value: str, field: str) -> tuple[Recipient, ...]:
 def _split(value: str) -> Iterator[list[str]]:
     """The tokens of each person; a group's name is left out, and so are empty places between commas."""
     person: list[str] = []
-    for token in _TOKEN.findall(value):
-        if token in ",;":
+    for piece in _TOKEN.findall(value):
+        if piece in ",;":
             if "".join(person).strip():
                 yield person
             person = []
-        elif token == ":" and "@" not in "".join(person):
+        elif piece == ":" and "@" not in "".join(person):
             person = []
         else:
-            person.append(token)
+            person.append(piece)
     if "".join(person).strip():
         yield person
 

@@ -29,7 +29,7 @@ _WORDS = {
     "Include": "an include", "Import": "an import", "FromImport": "an import", "Extends": "an extends",
     "Block": "a block", "Macro": "a macro", "CallBlock": "a call block", "Pow": "a power (**)", "Dict": "a dictionary",
     "AssignBlock": "an assignment of a block", "FilterBlock": "a filter of a block",
-    "ScopedEvalContextModifier": "a change of autoescape", "NSRef": "a namespace",
+    "Scope": "a change of autoescape", "NSRef": "a namespace",
 }  # fmt: skip
 _ITSELF = "self"
 _DEEPEST = 60  # nodes within each other; Python compiles no more than 200 brackets, of which a node takes up to three

@@ -60,8 +60,7 @@ def compile_text(source: str, *, is_html: bool, name: str) -> MailTemplate:
 
     Raises ConfigurationError with the name and the line for what is no template, or none for emails.
     """
-    if len(source) > LONGEST:
-        raise ConfigurationError(f"the template {name!r} has more than {LONGEST:,} characters; make it shorter")
+    _check_source(source, name)
     try:
         import jinja2
 
@@ -80,12 +79,19 @@ def compile_text(source: str, *, is_html: bool, name: str) -> MailTemplate:
         raise _fault(name, error.lineno, f"cannot be read: {error.message}") from None
     except GrammarError as error:
         raise _fault(name, error.lineno, str(error)) from None
-    except UnicodeEncodeError:
-        raise ConfigurationError(f"the template {name!r} holds half a character (a lone surrogate)") from None
     except (RecursionError, MemoryError, SyntaxError):  # Python's own ways of saying so
         raise ConfigurationError(f"the template {name!r} {_TOO_DEEP}") from None
     except ValueError:  # of Python's reader of numbers
         raise ConfigurationError(f"the template {name!r} holds a number that is too long") from None
+
+
+def _check_source(source: str, name: str) -> None:
+    if len(source) > LONGEST:
+        raise ConfigurationError(f"the template {name!r} has more than {LONGEST:,} characters; make it shorter")
+    try:
+        source.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"the template {name!r} holds half a character (a lone surrogate)") from None
 
 
 def _name_variables(tree: "nodes.Template") -> tuple[str, ...]:
