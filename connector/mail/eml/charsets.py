@@ -30,9 +30,8 @@ _MEANT = {
     "x-mac-roman": "mac_roman",
     "x-mac-cyrillic": "mac_cyrillic",
     "unicode-1-1-utf-7": "utf-7",
-    "utf8": "utf-8-sig",
-    "utf-8": "utf-8-sig",
-    "utf8mb4": "utf-8-sig",
+    "utf8": "utf-8",
+    "utf8mb4": "utf-8",
 }
 
 
@@ -40,9 +39,9 @@ def decode(raw: bytes, charset: str | None) -> str:
     """The text. Raises ValueError, fit to show, when it is not in the character set that is named, or none is."""
     named = (charset or "").strip().lower()
     if named in _SAYS_NOTHING:
-        candidates = ["utf-8-sig"]
+        candidates = ["utf-8"]
     else:
-        candidates = [_MEANT.get(named, _CODE_PAGE.sub(r"cp\1", named)), named, "utf-8-sig"]
+        candidates = [_MEANT.get(named, _CODE_PAGE.sub(r"cp\1", named)), named, "utf-8"]
     for codec in candidates:
         text = _try(raw, codec)
         if text is not None:

@@ -3,17 +3,13 @@
 import binascii
 import re
 from email.policy import Compat32
-from email.utils import getaddresses
 
 from connector.mail.eml.charsets import decode
-from connector.mail.recipients import build_recipient
-from connector.protocol.email import Recipient
 from connector.protocol.email_rules import MessageError
 
 _FOLDED = re.compile(r"\r?\n[ \t]?|\r[ \t]?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _WORD = re.compile(r"=\?(?P<charset>[^?*\s]+)(?:\*[^?\s]*)?\?(?P<how>[bBqQ])\?(?P<text>[^?]*)\?=")
-_EMPTY_GROUP = re.compile(r"[^:<>@]*:[\s,]*;?\s*")
 
 
 class RawHeaders(Compat32):
@@ -46,19 +42,6 @@ def decode_words(text: str) -> str:
             raw, charset = b"", word["charset"].lower()
         raw, done = raw + chunk, word.end()
     return _CONTROL.sub(" ", "".join([*made, _decode_run(raw, charset), text[done:]]))
-
-
-def parse_people(value: str, field: str) -> tuple[Recipient, ...]:
-    """The people of a header of addresses, those of groups among them. Raises MessageError with `field`."""
-    if not value or _EMPTY_GROUP.fullmatch(value):
-        return ()
-    found = [(name, email) for name, email in getaddresses([value]) if name or email]
-    if not found:
-        raise MessageError(field, "cannot be read; write it as Ann Lee <ann@example.com>, …")
-    return tuple(
-        build_recipient(email, read_text(name, field).strip() or None, f"{field}[{place}]")
-        for place, (name, email) in enumerate(found)
-    )
 
 
 def read_text(text: str, field: str) -> str:

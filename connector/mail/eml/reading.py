@@ -11,8 +11,9 @@ from email.message import Message as Part
 from typing import NamedTuple
 
 from connector.mail.draft import Draft
+from connector.mail.eml.addresses import parse_people
 from connector.mail.eml.contents import read_body, read_file
-from connector.mail.eml.decoding import RawHeaders, parse_people, read_text
+from connector.mail.eml.decoding import RawHeaders, read_text
 from connector.mail.eml.kept_headers import is_kept
 from connector.protocol.email import Attachment, Header, Recipient
 from connector.protocol.email_rules import MessageError, check_text
