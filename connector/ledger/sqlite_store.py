@@ -8,11 +8,11 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, inspect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
@@ -136,6 +136,13 @@ def build_engine(path: Path, pragmas: Sequence[str], busy_s: float) -> Engine:
     @event.listens_for(engine, "begin")
     def begin_immediately(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    @event.listens_for(engine, "handle_error")
+    def undo_what_was_not_committed(context: ExceptionContext) -> None:
+        """A commit that others did not let through leaves its transaction open, and them locked out."""
+        if context.statement is None and context.connection is not None:
+            with suppress(sqlite3.Error):  # the error that is told is the first one
+                context.connection.connection.rollback()
 
     return engine
 

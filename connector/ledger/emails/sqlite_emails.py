@@ -11,10 +11,11 @@ from pathlib import Path
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from connector.driver_words import say_safely
 from connector.errors import LedgerError
 from connector.ledger.emails.place import find_campaign_lock
 from connector.ledger.emails.store import Hold
-from connector.ledger.faults import say_first_line, translated
+from connector.ledger.faults import translated
 from connector.ledger.lock import hold_lock
 from connector.ledger.sqlite_store import build_engine, make_file
 
@@ -66,7 +67,7 @@ def _refuse_damage(connection: Connection, path: Path) -> None:
         try:
             found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalars().all()[0].splitlines()[-1]
         except DBAPIError as error:  # some damage it cannot even walk over
-            found = say_first_line(error)
+            found = say_safely(error)
     if found != "ok":
         raise LedgerError(
             f"the ledger of emails {path} is damaged ({found}). Nothing was sent; put a backup in its place, and mail "

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from connector.email_states import EmailEvent, EmailState, decide_email_state
 from connector.ledger.batches import Rows, change, select
@@ -172,7 +172,7 @@ class EmailLog:
         refuse_stale(change(self.connection, batch, values, rows), len(rows))
 
 
-def read_open(rows: Iterable[Row[Any]]) -> list[OpenEmail]:
+def read_open(rows: Iterable[Sequence[Any]]) -> list[OpenEmail]:
     """Lines of the statements that read them, as values."""
     return [OpenEmail(EmailState(state), *rest) for state, *rest in rows]
 
