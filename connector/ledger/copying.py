@@ -102,7 +102,8 @@ def _copy_pages(file: FileCopy) -> int:
             numbers = [copy.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in file.tables]  # noqa: S608 - constants only
             return int(numbers[-1])
     except sqlite3.Error as error:
-        raise LedgerError(f"the ledger {file.source} cannot be copied to {file.target.parent}: {say_safely(error)}") from None
+        said = say_safely(error)
+        raise LedgerError(f"the ledger {file.source} cannot be copied to {file.target.parent}: {said}") from None
 
 
 def _sync(path: Path) -> None:

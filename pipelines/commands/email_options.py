@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
-from pydantic import ValidationError
 
 from connector.errors import ConfigurationError
 from connector.mail.draft import SETTINGS, TRACKING, Draft
 from pipelines.commands.options import Command, refuse_empty
 from pipelines.emails.drafting import draft_eml, draft_file, lay_over
 from pipelines.jobs.emails import MessageFile
-from pipelines.jobs.faults import explain_error
-from pipelines.jobs.loading import load_model
+from pipelines.jobs.loading import check_message, load_model
 
 _MESSAGE_FILES = (".yaml", ".yml", ".json")
 
@@ -105,14 +103,7 @@ def _read_options(said: Mapping[str, Any]) -> MessageFile:
     keys["settings"] = {name: said[name] for name in SETTINGS if name in said}
     if "from_" in said:
         keys["from"] = said["from_"]
-    try:
-        return MessageFile.model_validate(keys, context={"folder": Path.cwd()})
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False)
-        faults = [explain_error(detail, MessageFile, {}, {}) for detail in details]
-        raise ConfigurationError(
-            "\n".join(f"--{_OPTION_OF.get(str(each.keys[0]), str(each.keys[0]))}: {each.message}" for each in faults)
-        ) from None
+    return check_message(keys, Path.cwd(), _OPTION_OF)
 
 
 def _parse_pair(option: str, text: str, separator: str, form: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from connector.errors import ConfigurationError
 from pipelines.jobs.document import JobFault, Keys, parse_document
+from pipelines.jobs.emails import MessageFile
 from pipelines.jobs.environment import fill_in
 from pipelines.jobs.faults import describe_faults, explain_error
 from pipelines.jobs.models import Job, Load
@@ -96,3 +97,18 @@ def check_format(given: Mapping[str, str | None]) -> FileSource:
         details = error.errors(include_url=False, include_input=False)
         faults = [explain_error(detail, FileSource, given, {}) for detail in details]
         raise ConfigurationError("\n".join(f"--{fault.keys[-1]}: {fault.message}" for fault in faults)) from None
+
+
+def check_message(keys: Mapping[str, Any], folder: Path, option_of: Mapping[str, str]) -> MessageFile:
+    """What options say of an email, by the keys of a message file; paths are relative to `folder`.
+
+    Raises ConfigurationError naming the option: `option_of` has those that are not called as their key is.
+    """
+    try:
+        return MessageFile.model_validate(keys, context={"folder": folder})
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        faults = [explain_error(detail, MessageFile, {}, {}) for detail in details]
+        names = [option_of.get(str(fault.keys[0]), str(fault.keys[0])) for fault in faults]
+        words = [f"--{name}: {fault.message}" for name, fault in zip(names, faults, strict=True)]
+        raise ConfigurationError("\n".join(words)) from None

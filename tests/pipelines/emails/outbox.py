@@ -39,7 +39,7 @@ def read_outbox(sandbox: SandboxProcess) -> list[Taken]:
     """All that was sent, in its order."""
     taken = []
     for entry in sandbox.outbox():
-        message = email.message_from_string(entry["eml"], policy=email.policy.default)
+        message = email.message_from_bytes(entry["eml"].encode(), policy=email.policy.default)
         assert isinstance(message, EmailMessage)
         taken.append(Taken(message, entry))
     return taken
