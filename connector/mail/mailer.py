@@ -32,15 +32,21 @@ _REFUSED_IN_ROW = 20
 _SHORT_WAIT_S = 0.2  # whether the run is to stop is seen after it
 
 T = TypeVar("T")
+A = TypeVar("A", bound="Addressee")
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
-    """One email of a campaign: its recipient's digest and address, the row that it is of, and the message."""
+class Addressee:
+    """Whom one email of a campaign is for: the address and its digest."""
 
     recipient: bytes
     address: str = field(repr=False)
-    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Letter(Addressee):
+    """One email of a campaign."""
+
     message: Message
 
 
@@ -65,15 +71,17 @@ class _Noted:
 
 @dataclass(frozen=True, slots=True)
 class MailPolicy:
-    """`retries_limited`: whether an email that was refused for its rate (429) is sent again."""
+    """`retries_limited`: whether an email that was refused for its rate (429) is sent again; `allows_rejected`: whether
+    those are sent to, too, whom the service refused in an earlier run."""
 
     retries_limited: bool = False
+    allows_rejected: bool = False
 
 
 class Mailer:
     """Use it as a context: at its end all that left has been answered and recorded. `reason` says why it ended early.
 
-    `tell` hears of every letter once.
+    `tell` hears once of everybody who was looked up and was on record, and of every letter.
     """
 
     def __init__(
@@ -86,7 +94,7 @@ class Mailer:
         pace: Pace,
         clock: Clock,
         stopping: asyncio.Event,
-        tell: Callable[[Letter, Told], None],
+        tell: Callable[[Addressee, Told], None],
         policy: MailPolicy = MailPolicy(),
     ) -> None:
         self.reason: str | None = None
@@ -95,6 +103,7 @@ class Mailer:
         self._clock, self._stopping, self._tell, self._policy = clock, stopping, tell, policy
         self._noted = _Noted()
         self._again = deque[Letter]()
+        self._allowed = set[bytes]()
         self._unbegun: dict[bytes, Letter] = {}  # a group that fails cancels tasks that have not begun: they never do
         self._under_way = 0
         self._left = asyncio.Event()
@@ -110,9 +119,12 @@ class Mailer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if error is None:
+        if error is None:
+            try:
                 await self._send_all(())
+            except BaseException as late:  # noqa: BLE001 - the group raises it, when all that left has ended
+                kind, error, trace = type(late), late, late.__traceback__
+        try:
             await self._group.__aexit__(kind, error, trace)
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
@@ -132,22 +144,29 @@ class Mailer:
         """Whether neither a signal nor a reason has ended it."""
         return self.reason is None and not self._stopping.is_set()
 
-    async def mail(self, letters: Sequence[Letter]) -> None:
-        """Send those of these that are not on record; returns when all have left or will not."""
-        entries = await self._ask(lambda log: log.find(self._campaign, [each.recipient for each in letters]))
+    async def look_up(self, addressees: Sequence[A]) -> list[A]:
+        """Tell of those who are on record, and return those who may be sent their email."""
+        entries = await self._ask(lambda log: log.find(self._campaign, [each.recipient for each in addressees]))
         fresh = []
-        for letter in letters:
-            entry = entries.get(letter.recipient)
+        for each in addressees:
+            entry = entries.get(each.recipient)
             if entry is None:
-                fresh.append(letter)
+                fresh.append(each)
             elif entry.state is EmailState.SENT:
-                self._tell(letter, Told(MailOutcome.ALREADY_SENT))
-            elif entry.state is EmailState.REFUSED:
-                self._tell(letter, Told(MailOutcome.REJECTED, entry.status, entry.words or ""))
-            else:
+                self._tell(each, Told(MailOutcome.ALREADY_SENT))
+            elif entry.state is not EmailState.REFUSED:
                 words = "an earlier run sent it, and no certain answer came"
-                self._tell(letter, Told(MailOutcome.UNKNOWN, entry.status, words))
-        await self._send_all(fresh)
+                self._tell(each, Told(MailOutcome.UNKNOWN, entry.status, words))
+            elif self._policy.allows_rejected:
+                self._allowed.add(each.recipient)
+                fresh.append(each)
+            else:
+                self._tell(each, Told(MailOutcome.REJECTED, entry.status, entry.words or ""))
+        return fresh
+
+    async def mail(self, letters: Sequence[Letter]) -> None:
+        """Send these, whom `look_up` returned; returns when all have left or will not."""
+        await self._send_all(letters)
 
     async def _send_all(self, letters: Sequence[Letter]) -> None:
         waiting = deque(letters)
@@ -165,19 +184,27 @@ class Mailer:
         return max(1, min(MOST_AT_ONCE, int(self._pace.rate.rate * _AHEAD_S)))
 
     async def _send_group(self, letters: Sequence[Letter]) -> None:
-        intents = [(each.recipient, each.address) for each in letters]
-        at = self._clock.now().timestamp()
-        await self._ask(lambda log: log.mark_intended(self._campaign, self._run_id, intents, at=at))
+        await self._ask(lambda log: self._mark_intended(log, letters))
         waiting = deque(letters)
-        while waiting and await self._enter():
-            letter = waiting.popleft()
-            self._unbegun[letter.recipient] = letter
-            task = self._group.create_task(self._send(letter))
-            if not self._has_accepted:
-                await asyncio.wait((task,))
-        for letter in waiting:
-            self._noted.not_sent.append(letter.recipient)
-            self._tell(letter, Told(MailOutcome.UNSENT))
+        try:
+            while waiting and await self._enter():
+                letter = waiting.popleft()
+                self._unbegun[letter.recipient] = letter
+                task = self._group.create_task(self._send(letter))
+                if not self._has_accepted:
+                    await asyncio.wait((task,))
+        finally:  # also of a run that is cancelled: these are known never to have left
+            for letter in waiting:
+                self._noted.not_sent.append(letter.recipient)
+                self._tell(letter, Told(MailOutcome.UNSENT))
+
+    def _mark_intended(self, log: EmailLog, letters: Sequence[Letter]) -> None:
+        """Whom the service refused before is allowed in the same transaction: not before theirs is about to leave."""
+        recipients = [each.recipient for each in letters]
+        log.mark_allowed(self._campaign, [each for each in recipients if each in self._allowed])
+        self._allowed.difference_update(recipients)
+        intents = [(each.recipient, each.address) for each in letters]
+        log.mark_intended(self._campaign, self._run_id, intents, at=self._clock.now().timestamp())
 
     async def _enter(self) -> bool:
         """Wait until one more may leave; False when the run is to end."""
@@ -274,7 +301,9 @@ class Mailer:
 
     def _judge_unknown(self, status: int | None, words: str) -> None:
         self._unknown_in_row += 1
-        if self._unknown_in_row >= (_UNKNOWN_IN_ROW if self._has_accepted else _UNKNOWN_FIRST):
+        if status is not None and 300 <= status < 400:
+            self._end(f"the service redirects ({status}), which is never followed: correct service.base_url ({words})")
+        elif self._unknown_in_row >= (_UNKNOWN_IN_ROW if self._has_accepted else _UNKNOWN_FIRST):
             said = f"status {status}, {words}" if status is not None else words
             self._end(
                 f"{self._unknown_in_row} emails in a row had no certain answer (last: {said}): run again when the "
@@ -291,10 +320,12 @@ class Mailer:
         return self._commit(step)
 
     def _commit(self, step: Callable[[EmailLog], T]) -> T:
-        noted, self._noted = self._noted, _Noted()
+        noted = self._noted
         with self._log.transaction():
             self._log.mark_accepted(self._campaign, noted.accepted)
             self._log.mark_refused(self._campaign, noted.refused)
             self._log.mark_not_sent(self._campaign, noted.not_sent)
             self._log.mark_lost(self._campaign, noted.lost)
-            return step(self._log)
+            done = step(self._log)
+        self._noted = _Noted()  # not before: if the database failed for a moment, the last commit tries once more
+        return done

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from connector.mail.templates import RowTemplateError
-
 from connector.errors import RunAborted
 from connector.extract import Source
 from connector.load import Problem, Row
 from connector.load.candidates import take_rows
 from connector.mail.draft import Composed
+from connector.mail.templates import RowTemplateError
 from connector.mapping import ColumnRule, FieldMapping
 from connector.outcomes import MailOutcome, Outcome
 from connector.plan.suppression import Suppression
@@ -50,9 +49,9 @@ class Checker:
     hear: Hear
     is_stopped: Callable[[], bool]
 
-    def check(self, spool: Spool) -> Checked:
-        """Check every row. Raises SourceError, RunAborted when it is to stop."""
-        checked = Checked()
+    def check(self, spool: Spool, checked: Checked) -> None:
+        """Check every row, and write down in `checked` what is found, also if it breaks off. Raises SourceError, and
+        RunAborted when it is to stop or the spool has no room."""
         mapping = FieldMapping({"email": ColumnRule(column=self.texts.address_column)})
         prepared = prepare_chunks(
             self.source, mapping, _RULES, today=self.now.date(), limit=self.limit, suppression=self.suppression
@@ -62,7 +61,6 @@ class Checker:
                 raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
             self._sort_out(each, checked)
             self._keep(each, checked, spool)
-        return checked
 
     def _sort_out(self, prepared: Prepared, checked: Checked) -> None:
         """The rows that are no subscriber to be, are repeated, or want no email."""

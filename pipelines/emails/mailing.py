@@ -2,27 +2,30 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from connector.api.client import Client, open_client
 from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock
-from connector.errors import LedgerError, LockedError, RunAborted, SourceError
+from connector.errors import ConnectorError, LedgerError, LockedError
 from connector.extract import Source
 from connector.ledger.emails import Campaign, EmailLog, open_emails
 from connector.load import Problem, Row
-from connector.mail.mailer import Letter, Mailer, MailPolicy, Told
+from connector.mail.mailer import Addressee, Letter, Mailer, MailPolicy, Told
+from connector.mail.templates import RowTemplateError
 from connector.outcomes import MailOutcome, Outcome
 from connector.pace import Pace
 from connector.plan.digests import digest_identity
 from connector.plan.suppression import Suppression
+from connector.protocol.email_rules import MessageError
 from pipelines.emails.checking import Checked, Checker, read_cells
 from pipelines.emails.spool import Spool
 from pipelines.emails.templates import MailTexts
 from pipelines.rows.rejects import RejectsFile
 from pipelines.rows.suppressing import SuppressionPlan, read_suppression
+from pipelines.runs.faults import describe_fault
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import (
     Report,
@@ -41,7 +44,7 @@ _FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class MailPlan:
-    """A campaign to be sent. `allows_rejected` sends to those, too, whom the service refused before."""
+    """A campaign to be sent."""
 
     job: str
     campaign: str
@@ -53,10 +56,8 @@ class MailPlan:
     max_concurrency: int
     suppression: SuppressionPlan | None = None
     max_invalid: float | None = None
-    max_rejected: float | None = None
     limit: int | None = None
     wait_s: float = 0.0
-    allows_rejected: bool = False
 
 
 @dataclass(slots=True)
@@ -69,20 +70,24 @@ class _Run:
     progress: Progress
     clock: Clock
     rejects: RejectsFile
-    outcomes: Counter[MailOutcome] = field(default_factory=Counter)
-    read: int = 0
+    checked: Checked = field(default_factory=Checked)
     told: set[bytes] = field(default_factory=set)  # recipients known to be unknown, of whom a row was read
-    rows: dict[bytes, Row] = field(default_factory=dict)  # of the letters that are under way
+    rows: dict[bytes, Row] = field(default_factory=dict)  # of those whose outcome is not known yet
+
+    @property
+    def outcomes(self) -> Counter[MailOutcome]:
+        """Those so far."""
+        return self.checked.outcomes
 
     def hear(self, problem: Problem, raw: str | None) -> None:
         self.rejects.write(problem, raw)
 
-    def hear_letter(self, letter: Letter, told: Told) -> None:
-        """What became of a letter."""
-        row = self.rows.pop(letter.recipient)
+    def hear_of(self, addressee: Addressee, told: Told) -> None:
+        """What became of somebody's email."""
+        row = self.rows.pop(addressee.recipient)
         self.outcomes[told.outcome] += 1
         if told.outcome in _FOR_A_PERSON:
-            self.told.add(letter.recipient)
+            self.told.add(addressee.recipient)
             self.hear(Problem(row, Outcome(told.outcome), "email", told.outcome, told.words, told.status), None)
 
 
@@ -116,24 +121,34 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
     reason = None
     with log.transaction():
         log.mark_died(campaign)
-        if run.plan.allows_rejected:
-            log.mark_allowed(campaign)
     try:
         with Spool() as spool:
-            checked = await _check(run, spool)
-            run.outcomes, run.read = checked.outcomes, checked.read
-            run.report.messages += [*dict.fromkeys(checked.messages), *sorted(checked.warnings)]
-            reason = _judge_invalid(run.plan, checked)
+            await _check(run, spool)
+            run.report.messages += [*dict.fromkeys(run.checked.messages), *sorted(run.checked.warnings)]
+            reason = _judge_invalid(run.plan, run.checked)
             if reason is None:
                 reason = await _send(run, log, campaign, spool)
         _tell_others(run, log, campaign)
-    except (SourceError, RunAborted, LedgerError) as error:
+    except ConnectorError as error:
         reason = str(error)
-    run.outcomes[MailOutcome.UNSENT] += run.read - run.outcomes.total()  # of a run that broke off
+    except Exception as error:  # noqa: BLE001 - a fault of ours: the run ends in a report all the same
+        reason = describe_fault(error)
+    except asyncio.CancelledError:
+        if run.stop.signal is None:
+            raise
+        reason = "a second signal ended it: emails whose answer had not come are unknown, and never sent again"
+        _stay_alive()
+    run.outcomes[MailOutcome.UNSENT] += run.checked.read - run.outcomes.total()  # of a run that broke off
     _end(run, reason or run.rejects.failure)
 
 
-async def _check(run: _Run, spool: Spool) -> Checked:
+def _stay_alive() -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+
+
+async def _check(run: _Run, spool: Spool) -> None:
     """In a thread, so that a signal is heard meanwhile."""
     plan, suppression = run.plan, None
     is_stopped = run.stop.event.is_set
@@ -142,7 +157,11 @@ async def _check(run: _Run, spool: Spool) -> Checked:
         run.report.messages += messages
     checker = _build_checker(run, suppression, is_stopped)
     run.progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
-    return await asyncio.to_thread(checker.check, spool)
+    try:
+        await asyncio.to_thread(checker.check, spool, run.checked)
+    except asyncio.CancelledError:  # the thread goes on for a moment
+        run.checked = Checked(Counter(run.checked.outcomes), read=run.checked.read)
+        raise
 
 
 def _build_checker(run: _Run, suppression: Suppression | None, is_stopped: Callable[[], bool]) -> Checker:
@@ -171,8 +190,9 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
         )
         try:
             async with mailer:
-                for letters in _write_letters(run, spool):
-                    await mailer.mail(letters)
+                for rows in spool.read(_AT_ONCE):
+                    addressees = [_name_addressee(run, row) for row in rows]
+                    await mailer.mail(_write_letters(run, mailer, await mailer.look_up(addressees)))
         finally:
             run.report.requests = count_requests(client.counts)
     return mailer.reason
@@ -183,22 +203,31 @@ def _build_mailer(run: _Run, log: EmailLog, campaign: Campaign, client: Client) 
     pace = Pace(plan.max_rate, plan.max_concurrency)
     stopping = run.stop.event
     return Mailer(
-        log, campaign, run.report.run_id, client, Retrier(), pace, run.clock, stopping, run.hear_letter, plan.policy
+        log, campaign, run.report.run_id, client, Retrier(), pace, run.clock, stopping, run.hear_of, plan.policy
     )
 
 
-def _write_letters(run: _Run, spool: Spool) -> Iterator[list[Letter]]:
-    """The emails once more, as they were checked."""
-    texts, at = run.plan.texts, run.report.started_at
-    for rows in spool.read(_AT_ONCE):
-        letters = []
-        for row in rows:
-            message = texts.compose(read_cells(row), at).message
-            address = message.to[0].email
-            letter = Letter(digest_identity("email", address), address, row.number, message)
-            run.rows[letter.recipient] = row
-            letters.append(letter)
-        yield letters
+def _name_addressee(run: _Run, row: Row) -> Addressee:
+    address = run.plan.texts.read_address(read_cells(row))
+    addressee = Addressee(digest_identity("email", address), address)
+    run.rows[addressee.recipient] = row
+    return addressee
+
+
+def _write_letters(run: _Run, mailer: Mailer, addressees: Sequence[Addressee]) -> list[Letter]:
+    """Their emails once more, as they were checked; none once the run is to end."""
+    letters = []
+    for each in addressees:
+        row = run.rows[each.recipient]
+        try:
+            if mailer.is_going_on:
+                message = run.plan.texts.compose(read_cells(row), run.report.started_at).message
+                letters.append(Letter(each.recipient, each.address, message))
+            else:
+                run.hear_of(each, Told(MailOutcome.UNSENT))
+        except (MessageError, RowTemplateError) as error:  # a file that was there when it was checked is not any more
+            run.hear_of(each, Told(MailOutcome.INVALID, None, str(error)))
+    return letters
 
 
 def _tell_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
@@ -219,7 +248,7 @@ def _end(run: _Run, reason: str | None) -> None:
     report, at = run.report, run.clock.now()
     report.rejects_file = run.rejects.path
     try:
-        report.rows = count_mail_rows(run.read, run.outcomes)
+        report.rows = count_mail_rows(run.checked.read, run.outcomes)
     except UncountedError as error:
         report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; besides, {error}"
     if run.stop.signal is not None:

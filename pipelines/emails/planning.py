@@ -30,6 +30,11 @@ def plan_mail(
     guard, load = job.guard, job.load
     if guard is not None and guard.max_creates is not None:
         raise ConfigurationError("guard.max_creates is for loads; a mail run takes --limit")
+    if guard is not None and guard.max_rejected is not None:
+        raise ConfigurationError(
+            "guard.max_rejected is for loads; a mail run ends by itself at a refusal of the first email, and at twenty "
+            "in a row that are alike"
+        )
     texts = build_texts(job.mail)
     source = open_source(job.source)
     try:
@@ -46,14 +51,13 @@ def plan_mail(
         source=source,
         texts=texts,
         settings=settings,
-        policy=MailPolicy(job.mail.retry_limited),
+        policy=MailPolicy(retries_limited=job.mail.retry_limited, allows_rejected=allows_rejected),
         max_rate=load.max_rate or modest_rate,
         max_concurrency=load.max_concurrency if has_said_concurrency else _MODEST_CONCURRENCY,
         suppression=suppression,
         max_invalid=guard.max_invalid if guard is not None else None,
         limit=limit,
         wait_s=wait_s,
-        allows_rejected=allows_rejected,
     )
 
 

@@ -5,11 +5,10 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from connector.mail.eml import write_eml
-
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, RunAborted, SourceError
 from connector.load import Problem
+from connector.mail.eml import write_eml
 from connector.outcomes import MailOutcome
 from connector.protocol.email import Message
 from pipelines.emails.checking import Checked, Checker, read_cells
@@ -63,7 +62,9 @@ def _check(plan: MailPlan, spool: Spool, report: Report, stop: Stop, faults: lis
         report.messages += messages
     at = report.started_at
     checker = Checker(plan.source, plan.texts, at, plan.limit, suppression, hear, stop.event.is_set)
-    return checker.check(spool), checker
+    checked = Checked()
+    checker.check(spool, checked)
+    return checked, checker
 
 
 def _make_folder(folder: Path) -> None:

@@ -4,12 +4,25 @@ once, so that what is sent is what was checked. In a file without a name, which 
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
 import orjson
 
+from connector.errors import RunAborted
 from connector.load.candidates import Row
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunAborted(
+            f"the rows of the run cannot be kept in {tempfile.gettempdir()}: {error.strerror}. Nothing was sent; make "
+            "room there, or name another folder by TMPDIR, and run again"
+        ) from None
 
 
 class Spool:
@@ -25,16 +38,19 @@ class Spool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with suppress(OSError):  # on a full disk what is still in memory is not written: nobody reads it any more
+            self._file.close()
 
     def add(self, row: Row) -> None:
-        """Keep a row."""
-        self._file.write(orjson.dumps([row.number, row.file, row.columns, row.cells]) + b"\n")
+        """Keep a row. Raises RunAborted when there is no room."""
+        with _explained():
+            self._file.write(orjson.dumps([row.number, row.file, row.columns, row.cells]) + b"\n")
         self.rows += 1
 
     def read(self, number: int) -> Iterator[list[Row]]:
         """All rows, so many at a time."""
-        self._file.seek(0)
+        with _explained():
+            self._file.seek(0)  # what is still in memory is written
         batch: list[Row] = []
         for line in self._file:
             place, file, columns, cells = orjson.loads(line)

@@ -6,14 +6,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from connector.mail.files import read_attachment
-from connector.mail.images import inline_images
-from connector.mail.templates import MailTemplate, compile_text
-
 from connector.errors import ConfigurationError
 from connector.mail.draft import Composed, Draft
+from connector.mail.files import read_attachment
+from connector.mail.images import inline_images
 from connector.mail.recipients import build_recipient
 from connector.mail.send_times import parse_send_at
+from connector.mail.templates import MailTemplate, compile_text
 from connector.protocol.email import Attachment, Header
 from connector.protocol.email_rules import MessageError
 from pipelines.emails.drafting import compose_draft, read_text
@@ -62,10 +61,14 @@ class MailTexts:
             return "mail.to"
         return next(each.name for each in self._templates() if column in each.variables)
 
+    def read_address(self, cells: Cells) -> str:
+        """The address that a row's email goes to, as it is sent."""
+        return (cells.get(self.address_column) or "").strip()
+
     def compose(self, cells: Cells, now: datetime) -> Composed:
         """The email of a row with these cells by column; `now` is aware. Raises MessageError and RowTemplateError."""
         name = (cells.get(self.name_column) or "").strip() if self.name_column else ""
-        recipient = build_recipient(cells.get(self.address_column) or "", name or None, "Email.To[0]")
+        recipient = build_recipient(self.read_address(cells), name or None, "Email.To[0]")
         headers = [Header(header, template.render(cells)) for header, template in self.headers]
         draft = Draft(
             sender=self.shared.sender,

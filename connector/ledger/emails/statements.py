@@ -35,7 +35,6 @@ DELETE = Batch(
 )
 
 SET_ALL = text("UPDATE email SET state = :to WHERE campaign_key = :campaign AND state = :left")
-DELETE_ALL = text("DELETE FROM email WHERE campaign_key = :campaign AND state = :left")
 COUNT = text("SELECT state, count(*) FROM email WHERE campaign_key = :campaign GROUP BY state")
 _TOLD = "SELECT state, address, intended_at, run_id, status, words, recipient, email_key FROM email"
 READ = text(f"{_TOLD} WHERE campaign_key = :campaign AND state = :state ORDER BY email_key")

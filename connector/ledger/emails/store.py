@@ -156,11 +156,9 @@ class EmailLog:
 
     # What a person decides
 
-    def mark_allowed(self, campaign: Campaign) -> int:
-        """Every REFUSED of the campaign to NONE: it may be sent once more. Returns how many."""
-        decide_email_state(EmailState.REFUSED, EmailEvent.ALLOWED)
-        values = {"campaign": campaign.key, "left": EmailState.REFUSED}
-        return self.connection.execute(sql.DELETE_ALL, values).rowcount
+    def mark_allowed(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
+        """REFUSED to NONE: these may be sent their email once more."""
+        self._move(sql.DELETE, _each(campaign, recipients), EmailState.REFUSED, EmailEvent.ALLOWED)
 
     def _read(self, campaign: Campaign, state: EmailState) -> list[OpenEmail]:
         rows = self.connection.execute(sql.READ, {"campaign": campaign.key, "state": state})

@@ -32,9 +32,9 @@ MOVES: dict[Move, Callable[[EmailLog, Campaign], object]] = {
     (S.SENDING, E.NOT_SENT): lambda log, at: log.mark_not_sent(at, [RECIPIENT]),
     (S.SENDING, E.LOST): lambda log, at: log.mark_lost(at, [RECIPIENT]),
     (S.SENDING, E.DIED): lambda log, at: log.mark_died(at),
-    (S.REFUSED, E.ALLOWED): lambda log, at: log.mark_allowed(at),
+    (S.REFUSED, E.ALLOWED): lambda log, at: log.mark_allowed(at, [RECIPIENT]),
 }
-TOLERANT = {(S.SENDING, E.DIED), (S.REFUSED, E.ALLOWED)}  # they speak of many emails: those that fit move
+TOLERANT = {(S.SENDING, E.DIED)}  # it speaks of many emails: those that fit move
 
 SINGLE_MOVES: dict[EmailEvent, Callable[[EmailLog, int], object]] = {
     E.ACCEPTED: lambda log, key: mark_single_accepted(log.connection, key, 7, "<7@shop>", at=2.0),

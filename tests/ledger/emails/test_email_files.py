@@ -72,7 +72,7 @@ def test_an_address_in_doubt_is_kept_in_clear_and_no_other(path: Path) -> None:
             log.mark_not_sent(campaign, [b"n" * 16])
             log.mark_refused(campaign, [(b"r" * 16, 422, "no")])
         with log.transaction():
-            log.mark_allowed(campaign)
+            log.mark_allowed(campaign, [b"r" * 16])
     content = find_emails(path).read_bytes()
     assert content.count(b"example.com") == content.count(b"unknown@example.com") == 1
 

@@ -144,7 +144,7 @@ def test_who_may_have_been_mailed_is_told_to_a_person_with_address_and_time(log:
 def test_only_what_was_refused_may_be_allowed_and_is_then_intended_anew(log: EmailLog, campaign: Campaign) -> None:
     bring_to(log, campaign, EmailState.REFUSED)
     with log.transaction():
-        assert log.mark_allowed(campaign) == 1
+        log.mark_allowed(campaign, [RECIPIENT])
         log.mark_intended(campaign, "run-2", [(RECIPIENT, ADDRESS)], at=9.0)
     entry = read_entry(log, campaign)
     assert entry == EmailEntry(EmailState.SENDING, None, None, None, None, None, "run-2")

@@ -1,0 +1,141 @@
+"""`connector mail` that is broken off, or meets what was not foreseen: every row has its one outcome all the same."""
+
+import json
+import os
+import resource
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, wait_for, write_csv
+from tests.pipelines.emails.outbox import list_recipients
+from tests.pipelines.emails.test_mail_command import read_rejects, write_job
+
+
+@pytest.fixture
+def mailer(connector: Connector, tmp_path: Path) -> Connector:
+    """With six hundred people and a job."""
+    write_people(tmp_path, 600)
+    write_job(tmp_path, {"html": {"content": "<p>Hello {{ first }}</p>"}}, load={"max_rate": 300})
+    return connector
+
+
+def write_people(folder: Path, number: int) -> None:
+    write_csv(folder / "people.csv", "email,first", *(f"person{each}@example.net,P{each}" for each in range(number)))
+
+
+def test_a_second_signal_ends_it_in_a_report_and_what_had_no_answer_is_unknown(mailer: Connector) -> None:
+    assert mailer.run_json("mail", "mail.yaml", "--limit", "3").code == 0
+    mailer.sandbox.switch(hang_after=1)
+    with mailer.start("mail", "mail.yaml", "--output", "json") as process:
+        wait_for(lambda: mailer.sandbox.stats()["emails"] == 4)
+        os.kill(process.pid, signal.SIGINT)
+        time.sleep(0.3)
+        os.kill(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate()
+
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
+    rows = {name: number for name, number in json.loads(stdout)["rows"].items() if number}
+    assert rows == {"read": 600, "already_sent": 3, "unknown": 1, "unsent": 596}
+
+
+def test_a_second_signal_while_the_last_answers_are_awaited_leaves_none_unsent_that_left(
+    mailer: Connector, tmp_path: Path
+) -> None:
+    write_people(tmp_path, 20)
+    write_job(tmp_path, {"html": {"content": "<p>Hello</p>"}}, load={"max_rate": 10})
+    with mailer.start("mail", "mail.yaml", "--output", "json") as process:
+        wait_for(lambda: mailer.sandbox.stats()["emails"] >= 5)
+        mailer.sandbox.switch(hang_after=1)
+        wait_for(lambda: mailer.sandbox.stats()["emails"] == 20)
+        time.sleep(0.3)
+        os.kill(process.pid, signal.SIGINT)
+        time.sleep(0.3)
+        os.kill(process.pid, signal.SIGINT)
+        stdout, _ = process.communicate()
+    rows = json.loads(stdout)["rows"]
+    assert process.returncode == 130
+    assert (rows["unsent"], rows["sent"] + rows["unknown"]) == (0, 20)
+    assert rows["unknown"] > 5
+
+
+def test_a_stopped_run_does_not_make_the_emails_that_it_will_not_send(mailer: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, 20_000)
+    with mailer.start("mail", "mail.yaml", "--output", "json") as process:
+        wait_for(lambda: mailer.sandbox.stats()["emails"] >= 20)
+        os.kill(process.pid, signal.SIGINT)
+        before = time.monotonic()
+        stdout, _ = process.communicate()
+    assert time.monotonic() - before < 2.5
+    rows = json.loads(stdout)["rows"]
+    assert rows["sent"] + rows["unsent"] == rows["read"] == 20_000
+
+
+def test_a_file_that_goes_while_a_run_sends_costs_its_row_alone(mailer: Connector, tmp_path: Path) -> None:
+    (tmp_path / "bills").mkdir()
+    for each in range(600):
+        (tmp_path / "bills" / f"P{each}.pdf").write_bytes(b"%PDF")
+    write_job(tmp_path, {"html": {"content": "<p>Hello</p>"}, "attach": ["bills/{{ first }}.pdf"]})
+    mailer.sandbox.switch(latency_ms=100)  # the first row alone: the second batch is not made by then
+    with mailer.start("mail", "mail.yaml", "--output", "json") as process:
+        wait_for(lambda: mailer.sandbox.stats()["requests"].get("send", {}).get("received", 0) > 0)
+        (tmp_path / "bills" / "P599.pdf").unlink()
+        stdout, _ = process.communicate()
+
+    report = json.loads(stdout)
+    assert (process.returncode, report["status"]) == (1, "partial")
+    assert {name: number for name, number in report["rows"].items() if number} == {
+        "read": 600, "sent": 599, "invalid": 1,
+    }  # fmt: skip
+    assert len(list_recipients(mailer.sandbox)) == 599
+    assert "P599.pdf" in Path(report["rejects_file"]).read_text(encoding="utf-8-sig")
+
+
+def test_whom_the_service_refused_is_sent_theirs_only_by_a_run_that_says_so(mailer: Connector, tmp_path: Path) -> None:
+    mailer.sandbox.switch(verified_domains="other.org")
+    assert mailer.run_json("mail", "mail.yaml", "--limit", "1").code == 3
+    mailer.sandbox.switch(verified_domains="*")
+    write_csv(tmp_path / "people.csv", "email,first", "zoe@example.net,Zoe")
+    assert mailer.run_json("mail", "mail.yaml", "--rejected").rows == {"read": 1, "sent": 1}
+
+    write_people(tmp_path, 1)
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.rows) == (1, {"read": 1, "rejected": 1})
+    assert "not registered and verified" in read_rejects(ended)[0]["_message"]
+    assert mailer.run_json("mail", "mail.yaml", "--rejected").rows == {"read": 1, "sent": 1}
+    assert Counter(list_recipients(mailer.sandbox)) == {"zoe@example.net": 1, "person0@example.net": 1}
+
+
+def test_a_redirect_ends_the_run_at_the_first(mailer: Connector) -> None:
+    mailer.sandbox.switch(redirect_to="http://127.0.0.1:9")
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.rows) == (3, {"read": 600, "unknown": 1, "unsent": 599})
+    assert "redirects (307)" in ended.stderr
+
+
+def test_a_guard_that_a_mail_run_does_not_have_is_refused(mailer: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path, guard={"max_rejected": "1%"})
+    (tmp_path / "welcome.html").write_text("<p>Hello</p>", encoding="utf-8")
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "guard.max_rejected" in ended.stderr
+
+
+def test_no_room_for_the_rows_is_told(mailer: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "email,first", *(f"p{each}@example.net,{'x' * 300}" for each in range(600)))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        process = mailer.start_anew("mail", "mail.yaml", "--output", "json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with process:
+        stdout, stderr = process.communicate()
+    report = json.loads(stdout)
+    assert (process.returncode, report["status"]) == (3, "aborted")
+    assert report["rows"]["read"] == report["rows"]["unsent"] > 0
+    assert "TMPDIR" in stderr
