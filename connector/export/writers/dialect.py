@@ -34,7 +34,8 @@ class Dialect:
     `write_time`: a time as a value of a statement. `differs`: whether two values differ, to the byte.
     `can_update_from`: it knows UPDATE with a second table. `wants_index`: joins by id need one. `folds_case`: names in
     other letters are the same name. `holds_nul`: texts may hold U+0000. `undoes_tables`: a rolled back transaction
-    takes back tables and columns too. `table_options`: what else SQLAlchemy's Table is given.
+    takes back tables and columns too. `replaces_to_update`: an UPDATE may delete a row and insert it anew.
+    `table_options`: what else SQLAlchemy's Table is given.
     """
 
     types: Mapping[ColumnKind, sa.types.TypeEngine[Any]]
@@ -47,6 +48,7 @@ class Dialect:
     folds_case: bool = True
     holds_nul: bool = True
     undoes_tables: bool = True
+    replaces_to_update: bool = False
     table_options: Mapping[str, str] = field(default_factory=dict)
 
     def can_hold(self, kind: ColumnKind, family: str) -> bool:

@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from connector.export.writers.dialect import Dialect
-from connector.export.writers.fitting import FoundColumn, FoundTable
+from connector.export.writers.fitting import FoundColumn, FoundKey, FoundTable
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import Layout, TableName
 from connector.export.writers.session import Session
@@ -42,6 +42,7 @@ DUCKDB = Dialect(
     },
     mend="ALTER TABLE {table} ALTER COLUMN {column} TYPE {type} USING {column}::text::{type}",
     wants_index=False,
+    replaces_to_update=True,  # of lists, such as the tags
 )
 
 _FAMILIES = {
@@ -137,7 +138,17 @@ class DuckdbSession:
             FoundColumn(column, _read_family(kind), kind, not is_nullable and default is None)
             for column, kind, is_nullable, default in columns
         ]
-        return FoundTable(found, is_view is not None)
+        return FoundTable(found, is_view is not None, keys=self._list_keys(where))
+
+    def list_referrers(self, name: TableName) -> Sequence[str]:
+        """The other tables that refer to this one; they are in the same schema."""
+        rows = self._connection.execute(
+            "select distinct schema_name || '.' || table_name from duckdb_constraints() where database_name = "
+            "current_database() and constraint_type = 'FOREIGN KEY' and lower(schema_name) = $1 "
+            "and lower(referenced_table) = $2 and lower(table_name) <> $2 order by all",
+            [str.lower(name.schema or "main"), str.lower(name.table)],
+        ).fetchall()
+        return [row[0] for row in rows]
 
     def make_schema(self, schema: str) -> None:
         """Make the schema if it is not there."""
@@ -156,6 +167,27 @@ class DuckdbSession:
 
     def hold(self, layout: Layout) -> None:
         """Nobody else has the file open."""
+
+    def _list_keys(self, where: list[str]) -> list[FoundKey]:
+        """The primary key and the unique constraints and indexes; of an expression's no name is a column's."""
+        constraints = self._connection.execute(
+            "select lower(constraint_type), constraint_column_names from duckdb_constraints() where database_name = "
+            "current_database() and lower(schema_name) = $1 and lower(table_name) = $2 "
+            "and constraint_type in ('PRIMARY KEY', 'UNIQUE')",
+            where,
+        ).fetchall()
+        indexes = self._connection.execute(
+            "select index_name, expressions from duckdb_indexes() where database_name = current_database() "
+            "and lower(schema_name) = $1 and lower(table_name) = $2 and is_unique and not is_primary",
+            where,
+        ).fetchall()
+        keys = [
+            FoundKey("unique constraint" if kind == "unique" else kind, tuple(names)) for kind, names in constraints
+        ]
+        for name, columns in indexes:
+            parts = tuple(part.strip("'\"") for part in str(columns).strip("[]").split(", "))
+            keys.append(FoundKey(f"unique index {name}", parts))
+        return keys
 
     def _run(self, statement: sa.Executable) -> list[tuple[Any, ...]]:
         compiled = statement.compile(dialect=_WRITER)  # type: ignore[attr-defined] # every Executable has it

@@ -102,9 +102,14 @@ class Layout:
         return [name for name in self.kinds if name not in (ID, RUN_ID, EXPORTED_AT)]
 
     @property
+    def filled(self) -> list[sa.Table]:
+        """The tables that take rows of the list."""
+        return [self.target] if self.tags is None else [self.target, self.tags]
+
+    @property
     def kept(self) -> list[sa.Table]:
         """The tables that stay."""
-        return [table for table in (self.target, self.tags, self.runs) if table is not None]
+        return [*self.filled, self.runs]
 
 
 def build_layout(

@@ -21,6 +21,7 @@ from connector.export.writers.fitting import FoundTable
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import Layout, TableName
 from connector.export.writers.mysql_rows import write_inserts
+from connector.export.writers.referring import find_referrers_in_mysql
 from connector.export.writers.reflecting import describe_table
 from connector.export.writers.session import Session
 from connector.export.writers.sql_session import SqlSession
@@ -102,7 +103,7 @@ class MysqlPlace:
     def connect(self, *, is_reading: bool = False) -> Iterator[Session]:
         """A connection of its own."""
         with self._engine.connect() as connection:
-            yield SqlSession(connection, MYSQL, _fill, _wait, look=_look)
+            yield SqlSession(connection, MYSQL, _fill, _wait, look=_look, refer=find_referrers_in_mysql)
 
     def explain(self, error: Exception) -> str:
         """The first line of what the server said, without the value that it quotes."""

@@ -91,7 +91,7 @@ def _write_swap(element: _Swap, compiler: Any, **_: Any) -> str:
 
 def _can_swap(session: Session, layout: Layout) -> bool:
     """Whether each table is new, or is replaced and nothing hangs on it."""
-    found = [session.describe(name_of(table)) for table in _list_filled(layout)]
+    found = [session.describe(name_of(table)) for table in layout.filled]
     if layout.mode is Mode.REPLACE:
         return all(each is None or each.can_be_swapped for each in found)
     return all(each is None for each in found)
@@ -104,7 +104,7 @@ def _fill_new(session: SqlSession, layout: Layout, published: Published, run: Ru
     closed = 0
     if session.describe(name_of(layout.target)) is not None:
         closed = int(session.fetch(sa.select(sa.func.count()).select_from(layout.target))[0][0])
-    for table, rows in zip(_list_filled(layout), (published.rows, published.tags), strict=False):
+    for table, rows in zip(layout.filled, (published.rows, published.tags), strict=False):
         new = _rename(table, "new")
         if session.describe(name_of(table)) is not None:
             session.execute(_Like(new, table))
@@ -124,13 +124,9 @@ def _record(session: Session, layout: Layout, run: Run, changes: Changes) -> Non
     _drop_leftovers(session, layout)
 
 
-def _list_filled(layout: Layout) -> list[sa.Table]:
-    return [layout.target] if layout.tags is None else [layout.target, layout.tags]
-
-
 def _list_pairs(session: Session, layout: Layout) -> list[tuple[sa.Table, sa.Table]]:
     pairs = []
-    for table in _list_filled(layout):
+    for table in layout.filled:
         if session.describe(name_of(table)) is not None:
             pairs.append((table, _rename(table, "old")))
         pairs.append((_rename(table, "new"), table))
@@ -139,7 +135,7 @@ def _list_pairs(session: Session, layout: Layout) -> list[tuple[sa.Table, sa.Tab
 
 def _drop_leftovers(session: Session, layout: Layout) -> None:
     """What an export that was killed left, and what this one put aside; nobody else has tables of these names."""
-    for table in _list_filled(layout):
+    for table in layout.filled:
         for part in ("new", "old"):
             session.execute(DropTable(_rename(table, part), if_exists=True))
 

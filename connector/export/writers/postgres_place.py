@@ -17,6 +17,7 @@ from connector.databases import DatabaseUrl, build_engine, explain, show_url
 from connector.export.writers.dialect import Dialect
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import Layout
+from connector.export.writers.referring import find_referrers_in_postgresql
 from connector.export.writers.session import Session
 from connector.export.writers.sql_session import SqlSession
 from connector.export.writers.staged import Rows
@@ -84,7 +85,15 @@ class PostgresPlace:
     def connect(self, *, is_reading: bool = False) -> Iterator[Session]:
         """A connection of its own."""
         with self._engine.connect() as connection:
-            yield SqlSession(connection, POSTGRESQL, _fill, _wait, _hold, starts=None if is_reading else _STARTS)
+            yield SqlSession(
+                connection,
+                POSTGRESQL,
+                _fill,
+                _wait,
+                _hold,
+                starts=None if is_reading else _STARTS,
+                refer=find_referrers_in_postgresql,
+            )
 
     def explain(self, error: Exception) -> str:
         """PostgreSQL's first line; the values are in those that follow."""
@@ -128,8 +137,7 @@ def _write_lock_table(element: _LockTable, compiler: Any, **_: Any) -> str:
 
 def _hold(connection: sa.Connection, layout: Layout) -> None:
     """Others may read, and not write."""
-    tables = [layout.target] if layout.tags is None else [layout.target, layout.tags]
-    for table in tables:
+    for table in layout.filled:
         connection.execute(_LockTable(table))
 
 

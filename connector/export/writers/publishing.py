@@ -8,6 +8,7 @@ from connector.export.writers.fitting import check_fit, check_mode, find_missing
 from connector.export.writers.layout import Layout
 from connector.export.writers.making import build_index, make_tables
 from connector.export.writers.merging import build_rehearsal, build_steps
+from connector.export.writers.obstacles import check_engines, check_keys, check_referrers, list_shrinking
 from connector.export.writers.runs import (
     Changes,
     LastRun,
@@ -45,15 +46,25 @@ class Published:
 
 def check_target(session: Session, layout: Layout, shown: str) -> None:
     """Look at the tables that are there. Raises ConfigurationError for what would stop a publishing later."""
-    found = session.describe(name_of(layout.target))
-    if found is not None:
-        check_fit(found, layout.target, layout.dialect, session.quote, shown)
+    found = {}
+    for table in layout.kept:
+        there = session.describe(name_of(table))
+        if there is not None:
+            check_fit(there, table, layout.dialect, session.quote, shown)
+            found[name_of(table)] = there
+    target = found.get(name_of(layout.target))
+    if target is not None:
         last = read_last_runs(session, layout)
-        check_mode(found, layout, last[0].mode if last else None, shown)
-    for table in layout.kept[1:]:
-        other = session.describe(name_of(table))
-        if other is not None:
-            check_fit(other, table, layout.dialect, session.quote, shown)
+        check_mode(target, layout, last[0].mode if last else None, shown)
+    check_engines(found, layout, shown)
+    check_keys(found, layout, shown)
+    refuse_referrers(session, layout, shown)
+
+
+def refuse_referrers(session: Session, layout: Layout, shown: str) -> None:
+    """Raise ConfigurationError if other tables refer to one whose rows would be deleted."""
+    for table in list_shrinking(layout):
+        check_referrers(table, layout, session.list_referrers(name_of(table)), shown)
 
 
 def rehearse(session: Session, layout: Layout, shown: str) -> None:
@@ -87,6 +98,7 @@ def publish(session: Session, layout: Layout, published: Published, run: Run, pl
     fill_stages(session, layout, published)
     make_tables(session, layout, str(place))
     session.hold(layout)
+    refuse_referrers(session, layout, str(place))
     refuse_earlier(session, layout, run)
     changes = take_steps(session, layout, run)
     session.execute(build_record(layout, run, changes))

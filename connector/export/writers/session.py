@@ -37,6 +37,9 @@ class Session(Protocol):
     def describe(self, name: TableName) -> FoundTable | None:
         """The table or view of that name; None where there is none."""
 
+    def list_referrers(self, name: TableName) -> Sequence[str]:
+        """The other tables that refer to this one by a foreign key, as far as the user may see them."""
+
     def make_schema(self, schema: str) -> None:
         """Make the schema if it is not there."""
 

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from connector.export.writers.dialect import Dialect
 from connector.export.writers.fitting import FoundTable
 from connector.export.writers.layout import Layout, TableName
+from connector.export.writers.referring import inspect_referrers
 from connector.export.writers.reflecting import describe_table
 from connector.export.writers.runs import build_turn
 from connector.export.writers.staged import Rows
@@ -16,6 +17,7 @@ from connector.export.writers.without_nul import move_nuls
 Fill = Callable[[sa.Connection, sa.Table, Rows], None]
 Wait = Callable[[sa.Connection, Layout], None]
 Look = Callable[[sa.Connection, TableName], FoundTable | None]
+Refer = Callable[[sa.Connection, TableName], Sequence[str]]
 
 
 def _wait_by_rows(connection: sa.Connection, layout: Layout) -> None:
@@ -40,6 +42,7 @@ class SqlSession:
         hold: Wait = _hold_nothing,
         starts: str | None = None,
         look: Look = describe_table,
+        refer: Refer = inspect_referrers,
     ) -> None:
         self.connection = connection
         self._dialect = dialect
@@ -48,6 +51,7 @@ class SqlSession:
         self._hold = hold
         self._starts = starts
         self._look = look
+        self._refer = refer
 
     @property
     def dialect(self) -> Dialect:
@@ -80,6 +84,10 @@ class SqlSession:
     def describe(self, name: TableName) -> FoundTable | None:
         """The table or view of that name; None where there is none."""
         return self._look(self.connection, name)
+
+    def list_referrers(self, name: TableName) -> Sequence[str]:
+        """The other tables that refer to this one by a foreign key, as far as the user may see them."""
+        return sorted(set(self._refer(self.connection, name)))
 
     def make_schema(self, schema: str) -> None:
         """Make the schema if it is not there."""
