@@ -15,12 +15,13 @@ from sqlalchemy.schema import DropTable, ExecutableDDLElement
 
 from connector.export.names import RUN_ID
 from connector.export.writers import publishing
+from connector.export.writers.fitting import find_missing
 from connector.export.writers.layout import Layout
 from connector.export.writers.making import make_table
 from connector.export.writers.merging import build_adoption
 from connector.export.writers.mode import Mode
 from connector.export.writers.mysql_place import insert_rows
-from connector.export.writers.publishing import Published, Uncertain, refuse_earlier
+from connector.export.writers.publishing import Published, Uncertain, is_place_needed, refuse_earlier, refuse_incomplete
 from connector.export.writers.runs import Changes, Run, build_record, name_of
 from connector.export.writers.session import Place, Session
 from connector.export.writers.sql_session import SqlSession
@@ -29,12 +30,15 @@ from connector.export.writers.sql_session import SqlSession
 def publish_to_mysql(session: Session, layout: Layout, published: Published, run: Run, place: Place) -> Changes:
     """As `publishing.publish`, by a RENAME where that loses nothing."""
     session.take_turn(layout)
+    refuse_incomplete(session, layout, run)
     _drop_leftovers(session, layout)
     if not isinstance(session, SqlSession) or not _can_swap(session, layout):
         return publishing.publish(session, layout, published, run, place)
     changes = _fill_new(session, layout, published, run, str(place))
+    refuse_incomplete(session, layout, run)
+    replaces = layout.mode is Mode.REPLACE and not is_place_needed(layout, run)
     try:
-        session.execute(_Swap(_list_pairs(session, layout)))
+        session.execute(_Swap(_list_pairs(session, layout, replaces=replaces)))
         _record(session, layout, run, changes)
     except place.errors as error:
         raise Uncertain(error, changes, is_swap=True) from error
@@ -53,7 +57,8 @@ def settle_in_mysql(session: Session, layout: Layout, run: Run, lost: Uncertain)
 def _is_swapped(session: Session, layout: Layout, run: Run) -> bool:
     """Whether the target holds this run's rows; of none at all it cannot be told, and is not claimed. That the filled
     table is gone proves nothing: another export clears it away."""
-    if session.describe(name_of(layout.target)) is None:
+    found = session.describe(name_of(layout.target))
+    if found is None or RUN_ID in {column.name for column in find_missing(found, layout.target, layout.dialect)}:
         return False
     of_run = layout.target.c[RUN_ID] == run.run_id
     return bool(session.fetch(sa.select(sa.func.count()).select_from(layout.target).where(of_run))[0][0])
@@ -124,10 +129,11 @@ def _record(session: Session, layout: Layout, run: Run, changes: Changes) -> Non
     _drop_leftovers(session, layout)
 
 
-def _list_pairs(session: Session, layout: Layout) -> list[tuple[sa.Table, sa.Table]]:
+def _list_pairs(session: Session, layout: Layout, *, replaces: bool) -> list[tuple[sa.Table, sa.Table]]:
+    """What to rename. Unless the run `replaces`, nothing is put aside: RENAME fails where a table came meanwhile."""
     pairs = []
     for table in layout.filled:
-        if session.describe(name_of(table)) is not None:
+        if replaces and session.describe(name_of(table)) is not None:
             pairs.append((table, _rename(table, "old")))
         pairs.append((_rename(table, "new"), table))
     return pairs

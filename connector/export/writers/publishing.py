@@ -3,11 +3,14 @@
 from collections import Counter
 from dataclasses import dataclass
 
+import sqlalchemy as sa
+
 from connector.errors import RunAborted
 from connector.export.writers.fitting import check_fit, check_mode, find_missing
 from connector.export.writers.layout import Layout
 from connector.export.writers.making import build_index, make_tables
 from connector.export.writers.merging import build_rehearsal, build_steps
+from connector.export.writers.mode import Mode
 from connector.export.writers.obstacles import check_engines, check_keys, check_referrers, list_shrinking
 from connector.export.writers.runs import (
     Changes,
@@ -95,10 +98,12 @@ def publish(session: Session, layout: Layout, published: Published, run: Run, pl
     """All of it in one transaction; what raises leaves the target as it was, but for Uncertain."""
     session.begin()
     session.take_turn(layout)
+    refuse_incomplete(session, layout, run)
     fill_stages(session, layout, published)
     make_tables(session, layout, str(place))
     session.hold(layout)
     refuse_referrers(session, layout, str(place))
+    refuse_rows(session, layout, run)
     refuse_earlier(session, layout, run)
     changes = take_steps(session, layout, run)
     session.execute(build_record(layout, run, changes))
@@ -116,6 +121,33 @@ def fill_stages(session: Session, layout: Layout, published: Published) -> None:
         session.fill(layout.tag_stage, published.tags)
     if layout.dialect.wants_index and layout.mode.is_by_id:
         session.execute(build_index(layout.stage))
+
+
+def refuse_incomplete(session: Session, layout: Layout, run: Run) -> None:
+    """Raise RunAborted if an incomplete run would take the place of a table that was made since it began."""
+    for table in layout.filled if is_place_needed(layout, run) else ():
+        if session.describe(name_of(table)) is not None:
+            raise _is_taken(table)
+
+
+def refuse_rows(session: Session, layout: Layout, run: Run) -> None:
+    """Raise RunAborted if an incomplete run would take the place of rows. A table of its own may hold some, where one
+    is there for everybody as soon as it is made."""
+    for table in layout.filled if is_place_needed(layout, run) else ():
+        if session.fetch(sa.select(sa.func.count()).select_from(table))[0][0]:
+            raise _is_taken(table)
+
+
+def is_place_needed(layout: Layout, run: Run) -> bool:
+    """Whether this run may replace nothing, though its mode would."""
+    return layout.mode is Mode.REPLACE and not run.certificate.is_complete
+
+
+def _is_taken(table: sa.Table) -> RunAborted:
+    return RunAborted(
+        f"The table {name_of(table)} was made meanwhile, and an incomplete export replaces nothing: it was left as it "
+        "is. Export to another place, or remove it first."
+    )
 
 
 def refuse_earlier(session: Session, layout: Layout, run: Run) -> None:

@@ -58,11 +58,12 @@ class TableWriter:
 
     @property
     def has_target(self) -> bool:
-        """Whether there is such a table; raises ConfigurationError if the database cannot be opened."""
+        """Whether there is such a table, or one of its tags; raises ConfigurationError if the database cannot be
+        opened."""
         if not self._home.is_there:
             return False
         with self._looking() as session:
-            return session.describe(name_of(self._layout.target)) is not None
+            return any(session.describe(name_of(table)) is not None for table in self._layout.filled)
 
     def start(self) -> None:
         """Begin a new stage; the first time, see whether the table can be had (ConfigurationError, RunAborted)."""
