@@ -162,6 +162,9 @@ class DuckdbSession:
         """Keep the rows for the statements that read the stage."""
         self._stages[stage.name] = rows
 
+    def prepare_turns(self, layout: Layout) -> None:
+        """Nobody else has the file open."""
+
     def take_turn(self, layout: Layout) -> None:
         """Nobody else has the file open."""
 

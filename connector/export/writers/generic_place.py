@@ -17,6 +17,7 @@ from connector.export.writers.plain_rows import read_typed_rows
 from connector.export.writers.session import Session
 from connector.export.writers.sql_session import SqlSession
 from connector.export.writers.staged import Rows
+from connector.export.writers.turns import make_turns, wait_by_turns
 
 _BATCH = 1000
 """Rows of one call to the driver."""
@@ -48,7 +49,7 @@ GENERIC = Dialect(
     differs=differ_somehow,
     can_update_from=False,
     holds_nul=False,  # some do not, and none needs to
-    undoes_tables=False,
+    undoes_tables=False,  # and a new one may end the transaction
 )
 
 
@@ -70,7 +71,7 @@ class GenericPlace:
     def connect(self, *, is_reading: bool = False) -> Iterator[Session]:
         """A connection of its own."""
         with self._engine.connect() as connection:
-            yield SqlSession(connection, GENERIC, _fill)
+            yield SqlSession(connection, GENERIC, _fill, wait_by_turns, ready=make_turns)
 
     def explain(self, error: Exception) -> str:
         """The first line of what the driver said; of pg8000, which gives all that it knows, the message alone."""

@@ -134,11 +134,13 @@ def _fill(connection: sa.Connection, stage: sa.Table, rows: Rows) -> None:
 
 
 def _wait(connection: sa.Connection, layout: Layout) -> None:
-    """By a lock with a name, which the connection holds until its end."""
-    name = f"{layout.target.schema or connection.scalar(sa.select(sa.func.database()))}.{layout.target.name}"
-    key = f"connector {blake2b(name.lower().encode(), digest_size=16).hexdigest()}"
-    if connection.scalar(sa.select(sa.func.get_lock(key, _WAIT_S))) != 1:
-        raise RunAborted(f"Another export is writing to {name}; it is as that one leaves it. Run it again.")
+    """By locks with names, which the connection holds until its end."""
+    schema = layout.target.schema or connection.scalar(sa.select(sa.func.database()))
+    for table in layout.turns:
+        name = f"{schema}.{table}"
+        key = f"connector {blake2b(name.lower().encode(), digest_size=16).hexdigest()}"
+        if connection.scalar(sa.select(sa.func.get_lock(key, _WAIT_S))) != 1:
+            raise RunAborted(f"Another export is writing to {name}; it is as that one leaves it. Run it again.")
 
 
 def _look(connection: sa.Connection, name: TableName) -> FoundTable | None:

@@ -15,13 +15,14 @@ from sqlalchemy.schema import DropTable, ExecutableDDLElement
 
 from connector.export.names import RUN_ID
 from connector.export.writers import publishing
+from connector.export.writers.checking import is_place_needed, refuse_earlier, refuse_incomplete, refuse_shared
 from connector.export.writers.fitting import find_missing
 from connector.export.writers.layout import Layout
 from connector.export.writers.making import make_table
 from connector.export.writers.merging import build_adoption
 from connector.export.writers.mode import Mode
 from connector.export.writers.mysql_place import insert_rows
-from connector.export.writers.publishing import Published, Uncertain, is_place_needed, refuse_earlier, refuse_incomplete
+from connector.export.writers.publishing import Published, Uncertain
 from connector.export.writers.runs import Changes, Run, build_record, name_of
 from connector.export.writers.session import Place, Session
 from connector.export.writers.sql_session import SqlSession
@@ -30,6 +31,7 @@ from connector.export.writers.sql_session import SqlSession
 def publish_to_mysql(session: Session, layout: Layout, published: Published, run: Run, place: Place) -> Changes:
     """As `publishing.publish`, by a RENAME where that loses nothing."""
     session.take_turn(layout)
+    refuse_shared(session, layout, str(place))
     refuse_incomplete(session, layout, run)
     _drop_leftovers(session, layout)
     if not isinstance(session, SqlSession) or not _can_swap(session, layout):

@@ -71,6 +71,23 @@ def check_engines(found: Found, layout: Layout, shown: str) -> None:
             )
 
 
+def describe_clash(layout: Layout, table: str, tags_table: str | None) -> str:
+    """Why a table of this layout cannot be shared with the export to `table`, whose tags are in `tags_table`; "" if
+    none is."""
+
+    def is_same(one: str | None, other: str | None) -> bool:
+        return one is not None and other is not None and layout.dialect.is_same_name(one, other)
+
+    target, tags = layout.target.name, layout.tags.name if layout.tags is not None else None
+    if is_same(table, target):
+        return ""
+    if is_same(tags_table, tags):
+        return f"the table {tags} holds the tags of {table}, which would be lost"
+    if is_same(tags_table, target):
+        return f"the table {target} holds the tags of {table}, which would be lost"
+    return f"the table {tags}, which is to hold tags, is one that is exported to itself" if is_same(table, tags) else ""
+
+
 def _is_of_one(key: FoundKey, table: sa.Table, layout: Layout) -> bool:
     ours = [column.name for column in table.columns if column.name not in _OF_RUN]
     return all(any(layout.dialect.is_same_name(each, name) for name in ours) for each in key.columns)

@@ -111,7 +111,8 @@ class PostgresPlace:
 def _wait(connection: sa.Connection, layout: Layout) -> None:
     """By advisory locks, which a transaction holds: also while the table is not there yet."""
     schema = layout.target.schema or connection.scalar(sa.select(sa.func.current_schema())) or ""
-    _lock(connection, f"{schema}.{layout.target.name}")
+    for name in layout.turns:
+        _lock(connection, f"{schema}.{name}")
     if not sa.inspect(connection).has_table(layout.runs.name, schema=layout.runs.schema):
         _lock(connection, schema)  # the first export of all makes what the others share
 

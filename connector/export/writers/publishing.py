@@ -1,27 +1,19 @@
-"""Brings staged rows into a table, in one transaction, and finds out before whether that will be possible."""
+"""Brings staged rows into a table, in one transaction, and tells afterwards whether that was done."""
 
 from collections import Counter
 from dataclasses import dataclass
 
-import sqlalchemy as sa
-
-from connector.errors import RunAborted
-from connector.export.writers.fitting import check_fit, check_mode, find_missing
+from connector.export.writers.checking import (
+    refuse_earlier,
+    refuse_incomplete,
+    refuse_referrers,
+    refuse_rows,
+    refuse_shared,
+)
 from connector.export.writers.layout import Layout
 from connector.export.writers.making import build_index, make_tables
-from connector.export.writers.merging import build_rehearsal, build_steps
-from connector.export.writers.mode import Mode
-from connector.export.writers.obstacles import check_engines, check_keys, check_referrers, list_shrinking
-from connector.export.writers.runs import (
-    Changes,
-    LastRun,
-    Run,
-    build_found,
-    build_last,
-    build_later,
-    build_record,
-    name_of,
-)
+from connector.export.writers.merging import build_steps
+from connector.export.writers.runs import Changes, Run, build_found, build_record, name_of
 from connector.export.writers.session import Place, Session
 from connector.export.writers.staged import Rows
 
@@ -47,60 +39,17 @@ class Published:
     tags: Rows | None = None
 
 
-def check_target(session: Session, layout: Layout, shown: str) -> None:
-    """Look at the tables that are there. Raises ConfigurationError for what would stop a publishing later."""
-    found = {}
-    for table in layout.kept:
-        there = session.describe(name_of(table))
-        if there is not None:
-            check_fit(there, table, layout.dialect, session.quote, shown)
-            found[name_of(table)] = there
-    target = found.get(name_of(layout.target))
-    if target is not None:
-        last = read_last_runs(session, layout)
-        check_mode(target, layout, last[0].mode if last else None, shown)
-    check_engines(found, layout, shown)
-    check_keys(found, layout, shown)
-    refuse_referrers(session, layout, shown)
-
-
-def refuse_referrers(session: Session, layout: Layout, shown: str) -> None:
-    """Raise ConfigurationError if other tables refer to one whose rows would be deleted."""
-    for table in list_shrinking(layout):
-        check_referrers(table, layout, session.list_referrers(name_of(table)), shown)
-
-
-def rehearse(session: Session, layout: Layout, shown: str) -> None:
-    """Do what a publishing does, with no row, and take it back: what is not allowed fails here.
-
-    Where a table that was made cannot be taken back, none is made, and a grant that this would need is not looked for.
-    """
-    session.begin()
-    if layout.dialect.undoes_tables:
-        make_tables(session, layout, shown)
-    found = session.describe(name_of(layout.target))
-    if found is not None:
-        missing = {column.name for column in find_missing(found, layout.target, layout.dialect)}
-        names = [name for name in layout.names if name not in missing]
-        for statement in build_rehearsal(layout, names) if names else ():
-            session.execute(statement)
-    session.rollback()
-
-
-def read_last_runs(session: Session, layout: Layout) -> list[LastRun]:
-    """The earlier exports to this table, the last first; none where no run is recorded."""
-    if session.describe(name_of(layout.runs)) is None:
-        return []
-    return [LastRun(*row) for row in session.fetch(build_last(layout))]
-
-
 def publish(session: Session, layout: Layout, published: Published, run: Run, place: Place) -> Changes:
     """All of it in one transaction; what raises leaves the target as it was, but for Uncertain."""
     session.begin()
     session.take_turn(layout)
+    refuse_shared(session, layout, str(place))
     refuse_incomplete(session, layout, run)
     fill_stages(session, layout, published)
     make_tables(session, layout, str(place))
+    if not layout.dialect.undoes_tables:  # a table that was made may have ended the transaction, and with it the turn
+        session.take_turn(layout)
+        refuse_shared(session, layout, str(place))
     session.hold(layout)
     refuse_referrers(session, layout, str(place))
     refuse_rows(session, layout, run)
@@ -121,42 +70,6 @@ def fill_stages(session: Session, layout: Layout, published: Published) -> None:
         session.fill(layout.tag_stage, published.tags)
     if layout.dialect.wants_index and layout.mode.is_by_id:
         session.execute(build_index(layout.stage))
-
-
-def refuse_incomplete(session: Session, layout: Layout, run: Run) -> None:
-    """Raise RunAborted if an incomplete run would take the place of a table that was made since it began."""
-    for table in layout.filled if is_place_needed(layout, run) else ():
-        if session.describe(name_of(table)) is not None:
-            raise _is_taken(table)
-
-
-def refuse_rows(session: Session, layout: Layout, run: Run) -> None:
-    """Raise RunAborted if an incomplete run would take the place of rows. A table of its own may hold some, where one
-    is there for everybody as soon as it is made."""
-    for table in layout.filled if is_place_needed(layout, run) else ():
-        if session.fetch(sa.select(sa.func.count()).select_from(table))[0][0]:
-            raise _is_taken(table)
-
-
-def is_place_needed(layout: Layout, run: Run) -> bool:
-    """Whether this run may replace nothing, though its mode would."""
-    return layout.mode is Mode.REPLACE and not run.certificate.is_complete
-
-
-def _is_taken(table: sa.Table) -> RunAborted:
-    return RunAborted(
-        f"The table {name_of(table)} was made meanwhile, and an incomplete export replaces nothing: it was left as it "
-        "is. Export to another place, or remove it first."
-    )
-
-
-def refuse_earlier(session: Session, layout: Layout, run: Run) -> None:
-    """Raise RunAborted if a run that began later has been published meanwhile: time would run backwards."""
-    if session.fetch(build_later(layout, run.exported_at))[0][0]:
-        raise RunAborted(
-            f"An export to {name_of(layout.target)} that began later has been written meanwhile: this one would put "
-            "older rows in its place, and was not written. Run it again."
-        )
 
 
 def take_steps(session: Session, layout: Layout, run: Run) -> Changes:

@@ -49,6 +49,9 @@ class Session(Protocol):
     def fill(self, stage: sa.Table, rows: Rows) -> None:
         """Make the stage and put the rows into it."""
 
+    def prepare_turns(self, layout: Layout) -> None:
+        """Make what exports to one table take turns by, should the database need anything and lack it; lasts."""
+
     def take_turn(self, layout: Layout) -> None:
         """Wait until no other export is publishing to this table."""
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.export.names import RUN_ID
-from connector.export.writers import publishing
+from connector.export.writers import checking, publishing
 from connector.export.writers.homes import Home
 from connector.export.writers.kinds import ID, TAGS
 from connector.export.writers.layout import Layout, TableName, build_layout
@@ -71,10 +71,10 @@ class TableWriter:
         self._home.check()
         if not self._is_checked and self._home.is_there:
             with self._looking() as session:
-                publishing.check_target(session, self._layout, str(self._home.place))
+                checking.check_target(session, self._layout, str(self._home.place))
             if self._home.place.can_rehearse:
                 with self._looking(is_reading=False) as session:
-                    publishing.rehearse(session, self._layout, str(self._home.place))
+                    checking.rehearse(session, self._layout, str(self._home.place))
         self._is_checked = True
         file = self._home.open_stage()
         with self._told():
@@ -93,7 +93,7 @@ class TableWriter:
         if not self._home.is_there:
             return None
         with self._looking() as session:
-            runs = publishing.read_last_runs(session, self._layout)
+            runs = checking.read_last_runs(session, self._layout)
         asked, is_replaced = write_filters(filters), self._layout.mode is Mode.REPLACE
         certified = (run for run in runs if run.verdict == "complete")
         return next((run.rows for run in certified if is_replaced or run.filters == asked), None)
