@@ -100,6 +100,21 @@ def test_of_two_first_exports_at_once_the_second_waits_and_finds_the_first(
         assert run_sql(table, "select first_name from {}subscribers where is_current") == [("v3",)]
 
 
+def test_the_first_exports_to_two_tables_make_one_table_of_runs(table: Destination) -> None:
+    first, second = (stage(open_writer(replace(table, table=f"table{number}")), number) for number in (1, 2))
+    other = threading.Thread(target=finish, args=(second, 2))
+
+    def let_go() -> None:
+        other.start()
+        while other.is_alive() and run_sql(table, WAITING) == [(0,)]:
+            pass  # until it waits for the first, or is through
+
+    with once("before_cursor_execute", makes_runs, let_go):
+        finish(first, 1)
+    other.join(30)
+    assert run_sql(table, "select run_id from {}_connector_runs order by run_id") == [("run-1",), ("run-2",)]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_whoever_lost_its_turn_by_making_a_table_waits_for_another(mysql: Destination, mode: str) -> None:
     """In a MariaDB reached as any other database: there every table that is made ends the transaction, and the turn."""
@@ -160,4 +175,4 @@ def test_exports_that_make_the_table_of_turns_at_once_find_one(table: Destinatio
     with ThreadPoolExecutor(len(others)) as pool:
         assert list(pool.map(run, others)) == [None] * len(others)
     rows = run_sql(table, "select table_name from {}_connector_turns order by table_name")
-    assert rows == [(f"table{number}",) for number in range(6)]
+    assert rows == [("_connector_runs",), *((f"table{number}",) for number in range(6))]

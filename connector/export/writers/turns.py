@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.schema import CreateTable
 
 from connector.errors import RunAborted
-from connector.export.writers.layout import TURNS, Layout
+from connector.export.writers.layout import RUNS, TURNS, Layout
 
 _LONGEST = 255
 """Characters of a key that every database takes; no name of a table is longer."""
@@ -20,14 +20,15 @@ def make_turns(connection: sa.Connection, layout: Layout) -> None:
     """Make the table of turns and this export's lines in it, should they be missing, for everybody to see at once."""
     turns = _build_turns(layout)
     _make(connection, CreateTable(turns), lambda: sa.inspect(connection).has_table(TURNS, schema=turns.schema))
-    for name in layout.turns:
+    for name in (*layout.turns, RUNS):
         _make(connection, sa.insert(turns).values(table_name=name), partial(_has, connection, turns, name))
 
 
 def wait_by_turns(connection: sa.Connection, layout: Layout) -> None:
     """Lock this export's lines, which changes none, until the transaction ends."""
     turns = _build_turns(layout)
-    for name in layout.turns:  # in the same order by everybody
+    is_first = not sa.inspect(connection).has_table(RUNS, schema=turns.schema)  # of all: it makes what they share
+    for name in (*layout.turns, *([RUNS] if is_first else [])):  # in the same order by everybody
         own = turns.c.table_name == name
         connection.execute(sa.update(turns).where(own).values(table_name=name))
         if not _has(connection, turns, name):
