@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects.mssql.base import MSDialect
+from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 
 from connector.errors import RunAborted
 from connector.export import Destination, Format
 from connector.export.columns import build_table
 from connector.export.exporter import open_writer
-from connector.export.writers import Changes, Mode
+from connector.export.writers import Changes, Mode, TableName
+from connector.export.writers.reflecting import describe_table
 from tests.export.people import run_of
 from tests.export.test_fitting import refuse
 from tests.export.test_modes import day, person, publish, read
@@ -196,3 +200,15 @@ def test_tags_that_cannot_be_swapped_keep_a_table_without_transactions_from_bein
     run_sql(mysql, "create trigger counts before insert on labels for each row set new.position = 5")
 
     assert "subscribers ENGINE=InnoDB" in refuse(table)
+
+
+def test_a_dialect_that_tells_of_no_unique_constraints_tells_of_its_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of SQL Server, whose own word for it is taken here: no server of its can be had."""
+    monkeypatch.setattr(SQLiteDialect, "get_unique_constraints", MSDialect.get_unique_constraints)
+    with sa.create_engine("sqlite://").begin() as connection:
+        connection.exec_driver_sql("create table subscribers (id integer, email text unique)")
+        connection.exec_driver_sql("create unique index one_each on subscribers (id)")
+        found = describe_table(connection, TableName("subscribers"))
+
+    assert found is not None
+    assert ("id",) in [key.columns for key in found.keys]

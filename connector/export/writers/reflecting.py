@@ -48,7 +48,11 @@ def _list_keys(
     """The primary key, and what else is unique in every row: no index of some rows only, or of expressions."""
     primary = inspector.get_pk_constraint(name.table, schema=name.schema)
     keys = [FoundKey(" ".join(filter(None, ("primary key", primary["name"]))), tuple(primary["constrained_columns"]))]
-    for unique in inspector.get_unique_constraints(name.table, schema=name.schema):
+    try:
+        uniques = inspector.get_unique_constraints(name.table, schema=name.schema)
+    except NotImplementedError:  # not every dialect tells of them; their indexes are told all the same
+        uniques = []
+    for unique in uniques:
         shown = " ".join(filter(None, ("unique constraint", unique["name"])))
         keys.append(FoundKey(shown, tuple(unique["column_names"])))
     known = {key.columns for key in keys}
