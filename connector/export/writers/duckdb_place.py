@@ -16,7 +16,8 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from connector.export.writers.dialect import Dialect
-from connector.export.writers.fitting import FoundColumn, FoundKey, FoundTable
+from connector.export.writers.duckdb_catalogue import describe_duckdb_table, find_referrers_in_duckdb
+from connector.export.writers.fitting import FoundTable
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import Layout, TableName
 from connector.export.writers.session import Session
@@ -44,14 +45,6 @@ DUCKDB = Dialect(
     wants_index=False,
     replaces_to_update=True,  # of lists, such as the tags
 )
-
-_FAMILIES = {
-    "VARCHAR": ColumnKind.TEXT,
-    "BOOLEAN": ColumnKind.FLAG,
-    "DATE": ColumnKind.DATE,
-    "VARCHAR[]": ColumnKind.TAGS,
-    "JSON": "json",
-} | dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"), ColumnKind.WHOLE)
 
 
 class DuckdbPlace:
@@ -121,34 +114,11 @@ class DuckdbSession:
 
     def describe(self, name: TableName) -> FoundTable | None:
         """The table or view of that name; None where there is none."""
-        where = [str.lower(name.schema or "main"), str.lower(name.table)]
-        columns = self._connection.execute(
-            "select column_name, data_type, is_nullable, column_default from duckdb_columns() where database_name = "
-            "current_database() and lower(schema_name) = $1 and lower(table_name) = $2 order by column_index",
-            where,
-        ).fetchall()
-        if not columns:
-            return None
-        is_view = self._connection.execute(
-            "select 1 from duckdb_views() where database_name = current_database() and lower(schema_name) = $1 "
-            "and lower(view_name) = $2",
-            where,
-        ).fetchone()
-        found = [
-            FoundColumn(column, _read_family(kind), kind, not is_nullable and default is None)
-            for column, kind, is_nullable, default in columns
-        ]
-        return FoundTable(found, is_view is not None, keys=self._list_keys(where))
+        return describe_duckdb_table(self._connection, name)
 
     def list_referrers(self, name: TableName) -> Sequence[str]:
         """The other tables that refer to this one; they are in the same schema."""
-        rows = self._connection.execute(
-            "select distinct schema_name || '.' || table_name from duckdb_constraints() where database_name = "
-            "current_database() and constraint_type = 'FOREIGN KEY' and lower(schema_name) = $1 "
-            "and lower(referenced_table) = $2 and lower(table_name) <> $2 order by all",
-            [str.lower(name.schema or "main"), str.lower(name.table)],
-        ).fetchall()
-        return [row[0] for row in rows]
+        return find_referrers_in_duckdb(self._connection, name)
 
     def make_schema(self, schema: str) -> None:
         """Make the schema if it is not there."""
@@ -171,27 +141,6 @@ class DuckdbSession:
     def hold(self, layout: Layout) -> None:
         """Nobody else has the file open."""
 
-    def _list_keys(self, where: list[str]) -> list[FoundKey]:
-        """The primary key and the unique constraints and indexes; of an expression's no name is a column's."""
-        constraints = self._connection.execute(
-            "select lower(constraint_type), constraint_column_names from duckdb_constraints() where database_name = "
-            "current_database() and lower(schema_name) = $1 and lower(table_name) = $2 "
-            "and constraint_type in ('PRIMARY KEY', 'UNIQUE')",
-            where,
-        ).fetchall()
-        indexes = self._connection.execute(
-            "select index_name, expressions from duckdb_indexes() where database_name = current_database() "
-            "and lower(schema_name) = $1 and lower(table_name) = $2 and is_unique and not is_primary",
-            where,
-        ).fetchall()
-        keys = [
-            FoundKey("unique constraint" if kind == "unique" else kind, tuple(names)) for kind, names in constraints
-        ]
-        for name, columns in indexes:
-            parts = tuple(part.strip("'\"") for part in str(columns).strip("[]").split(", "))
-            keys.append(FoundKey(f"unique index {name}", parts))
-        return keys
-
     def _run(self, statement: sa.Executable) -> list[tuple[Any, ...]]:
         compiled = statement.compile(dialect=_WRITER)  # type: ignore[attr-defined] # every Executable has it
         text, values = str(compiled), []
@@ -204,12 +153,6 @@ class DuckdbSession:
         for name in read:
             self._connection.unregister(name)
         return result
-
-
-def _read_family(kind: str) -> str:
-    if kind.startswith("TIMESTAMP"):
-        return ColumnKind.TIME
-    return _FAMILIES.get(kind, "other")
 
 
 def _go_without_log(connection: duckdb.DuckDBPyConnection) -> None:
