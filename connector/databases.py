@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from connector.driver_words import say_safely
 from connector.errors import ConfigurationError
 
 DatabaseUrl = sa.URL
@@ -75,13 +76,22 @@ def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
         advice = f"pip install 'subscriber-connector[{extra}]'" if extra else "install SQLAlchemy's dialect and driver"
         raise ConfigurationError(f"{show_url(url)}: there is no driver for {url.drivername}; {advice}") from None
     except (sa.exc.ArgumentError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{show_url(url)}: {explain(error, url)}") from None
+        raise ConfigurationError(f"{show_url(url)}: {_mask_secrets(str(error), url)}") from None
+
+
+def list_errors(engine: sa.Engine) -> tuple[type[Exception], ...]:
+    """What its connections raise: SQLAlchemy's errors, and the driver's own where that is spoken to directly."""
+    return sa.exc.SQLAlchemyError, engine.dialect.loaded_dbapi.Error
 
 
 def explain(error: BaseException, url: sa.URL) -> str:
-    """The first line of what a driver says, the password and whatever else may be secret masked should it be there."""
-    said = str(error.orig if isinstance(error, sa.exc.DBAPIError) else error).strip() or type(error).__name__
-    line = said.splitlines()[0]
+    """The first line of what a driver says, without values of rows, and with the password and whatever else may be
+    secret masked should it be there."""
+    return _mask_secrets(say_safely(error), url)
+
+
+def _mask_secrets(said: str, url: sa.URL) -> str:
+    line = said.strip().splitlines()[0]
     options = [(key, value) for key, values in url.normalized_query.items() for value in values]
     secrets = {value for key, value in options if _SECRET_KEY.search(key) or len(value) >= _LEAST_MASKED}
     secrets.add(url.password or "")

@@ -18,6 +18,19 @@ class Outcome(StrEnum):
     UNSENT = "unsent"
 
 
+class MailOutcome(StrEnum):
+    """What becomes of a row of a mail run; each in exactly one of these, in the order of decision."""
+
+    INVALID = "invalid"
+    DUPLICATE = "duplicate"
+    SUPPRESSED = "suppressed"
+    ALREADY_SENT = "already_sent"
+    SENT = "sent"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
+    UNSENT = "unsent"
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One thing wrong with one row: `position` is the row's place in its chunk (0-based), `field` a column

@@ -22,6 +22,8 @@ COMMANDS = {
     "retry": "retry:retry_command",
     "forget": "forget:forget_command",
     "ledger": "ledger:ledger_group",
+    "send": "send:send_command",
+    "mail": "mail:mail_command",
     "init": "init:init_command",
     "schema": "schema:schema_command",
     "sandbox": "sandbox:sandbox_command",

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from connector.api.ahead import LIST_CONNECTIONS
 from connector.api.client import Client, open_client
@@ -11,12 +12,13 @@ from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, ConnectorError
 from connector.export import MAX_SHRINK, Destination, export_subscribers, parse_destination
 from connector.protocol.requests import ListQuery
-from pipelines.jobs import Job
-from pipelines.jobs.conversion import build_query
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report, count_requests, end_report, start_report
 from pipelines.runs.stopping import Stop
 from pipelines.settings import Settings, build_service
+
+if TYPE_CHECKING:
+    from pipelines.jobs import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def plan_export(
 
 
 def plan_export_job(
-    job: Job,
+    job: "Job",
     settings: Settings,
     *,
     is_incomplete_allowed: bool = False,
@@ -82,6 +84,8 @@ def plan_export_job(
     max_shrink: float | None = None,
 ) -> ExportPlan:
     """The export of a job; what is given here has priority. Raises ConfigurationError."""
+    from pipelines.jobs.conversion import build_query  # who has no job need not wait for pydantic
+
     export = job.export
     if export is None:
         raise ConfigurationError(f"the job {job.name} loads: run it by `connector sync`")

@@ -13,7 +13,8 @@ import click
 from connector.fields import FIELDS, wire_name
 from connector.sandbox import SWITCHES
 from pipelines.cli import cli
-from pipelines.jobs.reference import list_keys
+from pipelines.jobs.emails import MessageFile
+from pipelines.jobs.reference import JobKey, list_keys
 from pipelines.reconciles.difference_file import DIFFERENCE_COLUMNS
 from pipelines.rows.drift import COLUMNS
 
@@ -24,10 +25,8 @@ def build_reference() -> str:
     """All of it, as Markdown."""
     parts = [BEGINNING, "## Reference\n", "### Commands\n"]
     parts += _describe_commands(click.Context(cli, info_name="connector"), cli)
-    keys = [
-        (f"`{key.key}`" + (" (required)" if key.is_required else ""), _sentence(key.description)) for key in list_keys()
-    ]
-    parts += ["### Keys of a job file\n", _build_table(("key", "what it says"), keys)]
+    parts += ["### Keys of a job file\n", _build_keys(list_keys())]
+    parts += ["### Keys of a message file\n", _build_keys(list_keys(MessageFile))]
     fields = [(f"`{field.name}`", wire_name(field), field.kind.value, field.rule) for field in FIELDS]
     parts += ["### Fields of a subscriber\n", _build_table(("field", "in the service", "type", "rule"), fields)]
     columns = [(f"`{name}`", meaning) for name, meaning in COLUMNS.items()]
@@ -38,6 +37,11 @@ def build_reference() -> str:
     parts += ["### Switches of the sandbox (`--set name=value`)\n"]
     parts += [_build_table(("switch", "default", "values", "what it does"), switches)]
     return "\n".join(parts)
+
+
+def _build_keys(keys: Sequence[JobKey]) -> str:
+    rows = [(f"`{key.key}`" + (" (required)" if key.is_required else ""), _sentence(key.description)) for key in keys]
+    return _build_table(("key", "what it says"), rows)
 
 
 def replace_reference(readme: str) -> str:

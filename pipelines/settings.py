@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import platformdirs
@@ -15,7 +16,9 @@ import platformdirs
 from connector.api.service import Service, parse_base_url
 from connector.api.token import Token
 from connector.errors import ConfigurationError
-from pipelines.jobs.models import Job
+
+if TYPE_CHECKING:
+    from pipelines.jobs.models import Job
 
 _APPLICATION = "subscriber-connector"
 _BESIDE = 64  # connections; looks ask for 16 pages at once, at most
@@ -55,7 +58,7 @@ class Settings:
 
 
 def read_settings(
-    environ: Mapping[str, str], job: Job | None, options: SettingOptions, *, is_writing: bool = True
+    environ: Mapping[str, str], job: "Job | None", options: SettingOptions, *, is_writing: bool = True
 ) -> Settings:
     """The settings of a run that talks to the service; if it `is_writing`, makes the state folder (0700).
 
@@ -77,7 +80,7 @@ def read_settings(
     )
 
 
-def read_account(environ: Mapping[str, str], job: Job | None, options: SettingOptions) -> str:
+def read_account(environ: Mapping[str, str], job: "Job | None", options: SettingOptions) -> str:
     """The account that the ledger's entries are of: by option or job, else the base URL, for commands without a token.
 
     Raises ConfigurationError when neither is given, or the base URL is none.
@@ -86,7 +89,7 @@ def read_account(environ: Mapping[str, str], job: Job | None, options: SettingOp
     return named or _read_base_url(environ, job, options)
 
 
-def _read_base_url(environ: Mapping[str, str], job: Job | None, options: SettingOptions) -> str:
+def _read_base_url(environ: Mapping[str, str], job: "Job | None", options: SettingOptions) -> str:
     of_job = job.service.base_url if job else None
     base_url = options.base_url or environ.get("CONNECTOR_BASE_URL") or of_job
     if not base_url:

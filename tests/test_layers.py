@@ -11,10 +11,11 @@ ROOT = Path(__file__).parent.parent
 # From the ground up. Rooms of one line do not import each other; a room may import from any line below its own.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.fields", "connector.outcomes", "connector.errors", "connector.clock", "connector.values",
+     "connector.driver_words",
      "connector.formulas", "connector.export.names"),
     (
-        "connector.mapping", "connector.validation", "connector.plan", "connector.states", "connector.protocol",
-        "connector.pace", "connector.pages", "connector.databases",
+        "connector.mapping", "connector.validation", "connector.plan", "connector.states", "connector.email_states",
+        "connector.protocol", "connector.pace", "connector.pages", "connector.databases",
     ),
     ("connector.extract", "connector.ledger", "connector.api", "connector.export.writers"),
     ("connector.load", "connector.export", "connector.mail", "connector.reconcile"),
@@ -33,7 +34,8 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "yaml": ("pipelines.jobs",),
     "sqlalchemy": ("connector.databases", "connector.ledger", "connector.extract", "connector.export.writers"),
     "pandera": ("connector.validation",),
-    "jinja2": ("connector.mapping.templates",),
+    "inscriptis": ("connector.mail.plain_text",),
+    "jinja2": ("connector.mapping.templates", "connector.mail.templates"),
     "phonenumbers": ("connector.validation.phones",),
     "pycountry": ("connector.validation.countries",),
     "python_calamine": ("connector.extract.files",),

@@ -17,10 +17,12 @@ from connector.clock import Clock, system_clock
 from connector.pace import RetryBudget
 from connector.protocol import (
     TOO_MANY_REQUESTS,
+    Accepted,
     Ambiguous,
     Created,
     Listed,
     ListQuery,
+    Message,
     NotSent,
     Refused,
     Rows,
@@ -81,6 +83,14 @@ class Retrier:
         if type(answer) is not NotSent:
             return answer
         return await self._again(answer, lambda: client.create_subscriber(body), is_unsent, counts, rest)
+
+    async def send(self, client: Client, message: Message) -> Accepted | Refused | Ambiguous | NotSent:
+        """Send one email; again only while it was NotSent (design 4.6)."""
+        self._budget.note_request(self._clock.monotonic())
+        answer = await client.send_email(message)
+        if type(answer) is not NotSent:
+            return answer
+        return await self._again(answer, lambda: client.send_email(message), is_unsent, client.counts["send"])
 
     async def read(
         self,

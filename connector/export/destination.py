@@ -4,11 +4,14 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from connector.databases import DatabaseUrl, build_engine, parse_url, show_url
 from connector.errors import ConfigurationError
 from connector.export.writers import Mode
+
+if TYPE_CHECKING:
+    from connector.databases import DatabaseUrl
 
 
 class Format(StrEnum):
@@ -31,6 +34,7 @@ _BY_DRIVER = {
     "mysql+pymysql": Format.MYSQL,
     "mariadb+pymysql": Format.MYSQL,
 }
+_BY_PYMYSQL = ("mysql", "mariadb")
 _SUPPORTED = (
     "a file ending in .parquet, .csv or .jsonl, or a database as postgresql://user@host/database, "
     "mysql://user@host/database, duckdb:///warehouse.duckdb or sqlite:///warehouse.db (four slashes for an absolute "
@@ -57,7 +61,7 @@ class Destination:
     mode: Mode = Mode.REPLACE
     tags_table: str | None = None
     guard_formulas: bool = False
-    url: DatabaseUrl | None = field(default=None, repr=False)
+    url: "DatabaseUrl | None" = field(default=None, repr=False)
 
     @property
     def is_database(self) -> bool:
@@ -67,7 +71,11 @@ class Destination:
     def __str__(self) -> str:
         if not self.is_database:
             return str(self.path)
-        place = f"{self.format}:///{_escape(self.path)}" if self.url is None else show_url(self.url)
+        place = f"{self.format}:///{_escape(self.path)}"
+        if self.url is not None:
+            from connector.databases import show_url  # who has no URL need not wait for SQLAlchemy
+
+            place = show_url(self.url)
         return f"{place} (table {'.'.join(filter(None, (self.schema, self.table)))})"
 
 
@@ -117,9 +125,17 @@ def mask_credentials(text: str) -> str:
     return _CREDENTIALS.sub("***@", text.split("?", 1)[0] if "://" in text else text)
 
 
-def _parse_server(text: str) -> DatabaseUrl:
+def _parse_server(text: str) -> "DatabaseUrl":
     """The URL of a database on a server, or of one that only SQLAlchemy knows; its driver is there."""
+    from connector.databases import build_engine, parse_url, show_url
+
     url = parse_url(text, "the destination")
+    backend, _, driver = url.drivername.partition("+")
+    if backend in _BY_PYMYSQL and driver != "pymysql":
+        raise ConfigurationError(
+            f"Cannot export to {show_url(url)} by {driver}: the connector writes to it by PyMySQL alone. "
+            f"Write {backend}:// in place of {url.drivername}://."
+        )
     try:
         build_engine(url)
     except ConfigurationError as error:

@@ -16,20 +16,10 @@ from connector.export.destination import Destination, Format
 from connector.export.form import open_columns
 from connector.export.writers import (
     CountRows,
-    DuckdbPlace,
-    FileHome,
     FileWriter,
-    GenericPlace,
     Mode,
-    MysqlPlace,
     OpenRows,
-    PostgresPlace,
     Run,
-    ServerHome,
-    SqlitePlace,
-    TableName,
-    TableWriter,
-    Way,
     Writer,
     count_csv_rows,
     count_json_rows,
@@ -38,8 +28,6 @@ from connector.export.writers import (
     open_guarded_csv_rows,
     open_json_rows,
     open_parquet_rows,
-    publish_to_mysql,
-    settle_in_mysql,
 )
 from connector.pages import Certificate
 from connector.protocol import ListQuery
@@ -129,16 +117,9 @@ def open_writer(destination: Destination) -> Writer:
         if destination.guard_formulas:
             open_rows = open_guarded_csv_rows
         return FileWriter(destination.path, open_rows, count_rows, SCHEMA)
-    name = TableName(destination.table, destination.schema)
-    mode, tags_table = destination.mode, destination.tags_table
-    if destination.url is None:
-        make_place = DuckdbPlace if destination.format is Format.DUCKDB else SqlitePlace
-        return TableWriter(name, FileHome(destination.path, make_place), SCHEMA, mode, tags_table)
-    if destination.format is Format.MYSQL:
-        way = Way(publish_to_mysql, settle_in_mysql)
-        return TableWriter(name, ServerHome(MysqlPlace(destination.url)), SCHEMA, mode, tags_table, way)
-    place = PostgresPlace if destination.format is Format.POSTGRESQL else GenericPlace
-    return TableWriter(name, ServerHome(place(destination.url)), SCHEMA, mode, tags_table)
+    from connector.export.tables import open_table_writer  # whoever writes a file need not wait for SQLAlchemy
+
+    return open_table_writer(destination)
 
 
 def _list_asked(certificate: Certificate) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """What is known of every identity in every base: the memory that survives the process (design, section 4)."""
 
-from connector.ledger.backup import back_up_ledger
+from connector.ledger.backup import Backup, back_up_ledger
 from connector.ledger.bases import Base, count_doubts_elsewhere, find_or_add_base, learn_base, list_bases
 from connector.ledger.cursors import KeptCursor, move_cursor, read_cursor
 from connector.ledger.mappings import KeptMapping, keep_mapping
@@ -17,6 +17,7 @@ from connector.ledger.runs import find_rows_read, finish_run, start_run
 from connector.ledger.store import Entry, Intent, Known, Ledger, SentFields, StaleMoveError, Unfinished
 
 __all__ = [
+    "Backup",
     "Base",
     "Entry",
     "Intent",

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from connector.driver_words import say_safely
 from connector.errors import LedgerError
 
 
@@ -14,7 +15,7 @@ def translated(name: str) -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        raise build_error(name, say_first_line(error)) from None
+        raise build_error(name, say_safely(error)) from None
     except (OverflowError, UnicodeEncodeError):  # the driver's own, before the database sees the value
         raise build_error(name, "it was to keep a number or a text that no database can") from None
 
@@ -30,9 +31,3 @@ def build_error(name: str, reason: str) -> LedgerError:
 def build_missing(name: str) -> LedgerError:
     """The error of what works on a ledger that is there, where there is none."""
     return LedgerError(f"there is no ledger at {name}: see CONNECTOR_LEDGER and CONNECTOR_STATE_DIR")
-
-
-def say_first_line(error: BaseException) -> str:
-    """What the driver said first: PostgreSQL's next line may be the row that it refuses, with a person's data."""
-    said = str(getattr(error, "orig", None) or error).strip()
-    return said.splitlines()[0] if said else type(error).__name__

@@ -21,13 +21,15 @@ def hold_lock(
     path: Path,
     wait_s: float = 0.0,
     *,
+    name: str | None = None,
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
     """Hold the lock at `path`, waiting for it up to `wait_s` seconds, or until `is_stopped`.
 
-    Raises LockedError, naming the holder, and LedgerError when there can be no lock.
+    Raises LockedError, naming what is held (`name`; the path when there is none) and its holder, and LedgerError when
+    there can be no lock.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -35,7 +37,7 @@ def hold_lock(
         raise LedgerError(f"the ledger's lock {path} cannot be opened: {error.strerror}") from None
     try:
         wait_for_lock(
-            str(path),
+            name or str(path),
             lambda: _try_lock(path, descriptor),
             lambda: _read_holder(descriptor),
             wait_s,

@@ -5,7 +5,7 @@ shares sessions between transactions would share the lock too. A body that has s
 vacuum.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from hashlib import blake2b
 
@@ -13,8 +13,9 @@ from sqlalchemy import URL, Connection, Engine, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, LedgerError
-from connector.ledger.faults import build_error, say_first_line, translated
+from connector.ledger.faults import build_error, translated
 from connector.ledger.lock import describe_holder, wait_for_lock
 from connector.ledger.place import mask_secrets, show_place
 
@@ -22,10 +23,13 @@ _CONNECT_TIMEOUT_S = 10  # libpq's own is the kernel's, two minutes and more
 _PREPARE_THRESHOLD = None  # never: a plan made when the tables were empty would be kept when they are large
 _APPLICATION = "connector: "
 
-# The schema in which the search path finds the ledger's tables; where there are none, the one they will be made in.
+_LEDGER = ("meta",)
+# The schema in which the search path finds the first of these tables that there is; where there are none, the one they
+# will be made in.
 _ABOUT = text(
-    "SELECT coalesce((SELECT nspname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
-    "WHERE pg_class.oid = to_regclass('meta')), current_schema()), current_setting('server_encoding')"
+    "SELECT coalesce((SELECT nspname FROM unnest(CAST(:tables AS text[])) WITH ORDINALITY AS sought (name, rank) "
+    "JOIN pg_class ON pg_class.oid = to_regclass(sought.name) JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+    "ORDER BY rank LIMIT 1), current_schema()), current_setting('server_encoding')"
 )
 # From there on it is the only one: the lock is the schema's, and no statement may reach past it.
 _STAY = text("SELECT set_config('search_path', quote_ident(:schema), false)")
@@ -36,6 +40,7 @@ _SETTINGS = (
 _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 """libpq's: a server that cannot be reached any more is given up within about a minute."""
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
+_RELEASE = text("SELECT pg_advisory_unlock(:key)")
 _HOLDER = text(
     "SELECT application_name, pid FROM pg_locks JOIN pg_stat_activity USING (pid) "
     "WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
@@ -52,10 +57,27 @@ def open_server(url: URL, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
     when it cannot be used, ConfigurationError when there is no driver.
     """
     name = show_place(url)
+    with open_session(url) as (connection, schema):
+        with translated(name):
+            take_lock(connection, compute_key(schema), f"the ledger {name} (schema {schema})", wait_s, is_stopped)
+        yield connection
+
+
+@contextmanager
+def open_session(url: URL, tables: Sequence[str] = _LEDGER) -> Iterator[tuple[Connection, str]]:
+    """A connection that takes no lock, and the one schema that it reaches: where the first of these tables is, or where
+    they will be made. Raises as `open_server` does, but never for want of the lock."""
+    name = show_place(url)
     with closing(_connect(_build_engine(url), url, name)) as connection:
         with translated(name):
-            _lock(connection, name, wait_s, is_stopped)
-        yield connection
+            with connection.begin():
+                schema, encoding = connection.execute(_ABOUT, {"tables": list(tables)}).one()
+                for setting in _SETTINGS:
+                    connection.exec_driver_sql(setting)
+            _check_place(name, schema, encoding)
+            with connection.begin():
+                connection.execute(_STAY, {"schema": schema})
+        yield connection, schema
 
 
 @contextmanager
@@ -66,7 +88,7 @@ def read_server(url: URL) -> Iterator[Connection]:
     with closing(_connect(_build_engine(url), url, name)) as connection:
         connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         with translated(name), connection.begin():
-            schema, encoding = connection.execute(_ABOUT).one()
+            schema, encoding = connection.execute(_ABOUT, {"tables": list(_LEDGER)}).one()
             _check_place(name, schema, encoding)
             connection.execute(_STAY, {"schema": schema})
             yield connection
@@ -92,18 +114,17 @@ def _connect(engine: Engine, url: URL, name: str) -> Connection:
     try:
         return engine.connect()
     except SQLAlchemyError as error:
-        raise build_error(name, mask_secrets(say_first_line(error), url)) from None
+        raise build_error(name, mask_secrets(say_safely(error), url)) from None
 
 
-def _lock(connection: Connection, name: str, wait_s: float, is_stopped: Callable[[], bool]) -> None:
-    with connection.begin():
-        schema, encoding = connection.execute(_ABOUT).one()
-        for setting in _SETTINGS:
-            connection.exec_driver_sql(setting)
-    _check_place(name, schema, encoding)
-    with connection.begin():
-        connection.execute(_STAY, {"schema": schema})
-    key = _compute_key(schema)
+def take_lock(
+    connection: Connection, key: int, name: str, wait_s: float, is_stopped: Callable[[], bool] = lambda: False
+) -> None:
+    """Take the advisory lock `key` for as long as the session lasts; call it in no transaction.
+
+    Raises LockedError, which says `name` and its holder, when another session has it for longer than `wait_s` seconds
+    (or until `is_stopped`). The session that has it is given it once more: whoever may ask twice has to see to that.
+    """
 
     def try_lock() -> bool:
         with connection.begin():
@@ -114,7 +135,13 @@ def _lock(connection: Connection, name: str, wait_s: float, is_stopped: Callable
             high, low = divmod(key % 2**64, 2**32)
             return _describe(connection.execute(_HOLDER, {"high": high, "low": low}).first())
 
-    wait_for_lock(f"the ledger {name} (schema {schema})", try_lock, read_holder, wait_s, is_stopped=is_stopped)
+    wait_for_lock(name, try_lock, read_holder, wait_s, is_stopped=is_stopped)
+
+
+def release_lock(connection: Connection, key: int) -> None:
+    """Give the advisory lock `key` back before the session ends; call it in no transaction."""
+    with connection.begin():
+        connection.execute(_RELEASE, {"key": key})
 
 
 def _check_place(name: str, schema: str | None, encoding: str) -> None:
@@ -124,9 +151,12 @@ def _check_place(name: str, schema: str | None, encoding: str) -> None:
         raise LedgerError(f"the ledger {name} is in a database whose encoding is {encoding}: use one in UTF8")
 
 
-def _compute_key(schema: str) -> int:
-    """The lock's number: PostgreSQL keeps them by database, and here by schema. Locks of others are no ledger's."""
-    digest = blake2b(schema.encode(), digest_size=8, person=b"connector ledger").digest()
+def compute_key(schema: str, purpose: bytes = b"connector ledger", what: bytes = b"") -> int:
+    """The lock's number: PostgreSQL keeps them by database, and here by schema. Locks of others are no ledger's.
+
+    `purpose` (at most 16 bytes) tells the kinds of lock apart, `what` (at most 64) those of one kind.
+    """
+    digest = blake2b(schema.encode(), key=what, digest_size=8, person=purpose).digest()
     return int.from_bytes(digest, "big", signed=True)
 
 

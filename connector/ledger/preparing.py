@@ -3,17 +3,13 @@
 All in one transaction, which writes in any case: what cannot be written says so here, before anything is sent.
 """
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, MetaData, Table, insert, inspect, select, update
 
 from connector.errors import LedgerError
 from connector.fields import IDENTITY_RULE
 from connector.ledger import schema
 from connector.ledger.faults import build_missing, translated
 from connector.ledger.migrations import migrate
-
-_READ = text("SELECT name, value FROM meta")
-_WRITE = text("UPDATE meta SET value = :value WHERE name = :name")
-_ADD = text("INSERT INTO meta (name, value) VALUES (:name, :value)")
 
 
 def prepare_schema(connection: Connection, name: str, *, may_make: bool) -> None:
@@ -27,38 +23,45 @@ def prepare_schema(connection: Connection, name: str, *, may_make: bool) -> None
         if not inspect(connection).has_table("meta"):
             if not may_make:
                 raise build_missing(name)
-            _create(connection, name)
+            create_tables(connection, name, schema.metadata, schema.meta, schema.SCHEMA_VERSION)
             return
         migrate(connection, read_version(connection, name))
-        connection.execute(_WRITE, {"name": "schema_version", "value": str(schema.SCHEMA_VERSION)})
+        written = update(schema.meta).where(schema.meta.c.name == "schema_version")
+        connection.execute(written.values(value=str(schema.SCHEMA_VERSION)))
 
 
-def read_version(connection: Connection, name: str) -> int:
-    """The schema's version of the ledger that is there; call it inside a transaction.
+def read_version(
+    connection: Connection, name: str, meta: Table = schema.meta, newest: int = schema.SCHEMA_VERSION
+) -> int:
+    """The schema's version of the ledger that is there, as its table `meta` tells it; call it inside a transaction.
 
-    Raises LedgerError when it is none that can be read here: of a newer version, or of another identity rule.
+    Raises LedgerError when it is none that can be read here: newer than `newest`, or of another identity rule.
     """
-    stored: dict[str, str] = dict(connection.execute(_READ).all())
+    stored: dict[str, str] = dict(connection.execute(select(meta.c.name, meta.c.value)).all())
     if stored.get("identity_rule") != str(IDENTITY_RULE):
         raise _build_stranger(name, "identity_rule", stored.get("identity_rule"), IDENTITY_RULE)
     version = stored.get("schema_version", "")
-    if not version.isascii() or not version.isdigit() or not 1 <= int(version) <= schema.SCHEMA_VERSION:
-        raise _build_stranger(name, "schema_version", version, schema.SCHEMA_VERSION)
+    if not version.isascii() or not version.isdigit() or not 1 <= int(version) <= newest:
+        raise _build_stranger(name, "schema_version", version, newest)
     return int(version)
 
 
-def _create(connection: Connection, name: str) -> None:
+def create_tables(connection: Connection, name: str, metadata: MetaData, meta: Table, version: int) -> None:
+    """Make all tables, and write the version into `meta`, one of them; call it inside a transaction.
+
+    Raises LedgerError where there are tables of something else: in a file any, in a server's schema any of that name.
+    """
     tables = set(inspect(connection).get_table_names())
     if connection.dialect.name != "sqlite":
-        tables &= set(schema.metadata.tables)  # a server's database may be shared; a file may not
+        tables &= set(metadata.tables)  # a server's database may be shared; a file may not
     if tables:
         raise LedgerError(
             f"{name}: there is no ledger, but tables of something else ({', '.join(sorted(tables)[:3])}): "
             "give the ledger a file, a database or a schema of its own"
         )
-    schema.metadata.create_all(connection, checkfirst=False)
-    values = {"schema_version": schema.SCHEMA_VERSION, "identity_rule": IDENTITY_RULE}
-    connection.execute(_ADD, [{"name": key, "value": str(value)} for key, value in values.items()])
+    metadata.create_all(connection, checkfirst=False)
+    values = {"schema_version": version, "identity_rule": IDENTITY_RULE}
+    connection.execute(insert(meta), [{"name": key, "value": str(value)} for key, value in values.items()])
 
 
 def _build_stranger(name: str, what: str, theirs: str | None, ours: int) -> LedgerError:

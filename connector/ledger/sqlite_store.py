@@ -7,17 +7,18 @@ checkpoint at the same instant; a backup's connection, which only reads, does ne
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, inspect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
+from connector.driver_words import say_safely
 from connector.errors import LedgerError
-from connector.ledger.faults import build_error, say_first_line, translated
+from connector.ledger.faults import build_error, translated
 from connector.ledger.lock import hold_lock
 from connector.ledger.texts import keep_text
 
@@ -45,13 +46,12 @@ def open_file(path: Path, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
     Raises LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`), LedgerError
     when it cannot be used.
     """
-    if sqlite3.sqlite_version_info < _OLDEST:
-        raise LedgerError(f"SQLite {sqlite3.sqlite_version} is too old for a ledger: 3.35 or later is needed")
-    path = _prepare_folder(path)
+    refuse_old_sqlite()
+    path = resolve_file(path)
     with hold_lock(find_lock(path), wait_s, is_stopped=is_stopped):
         was_killed = _has_wal(path)
-        _make_file(path)
-        engine = _build_engine(path)
+        make_file(path)
+        engine = build_engine(path, _PRAGMAS, _BUSY_S)
         try:
             with translated(str(path)):
                 connection = engine.connect()
@@ -67,10 +67,20 @@ def find_lock(path: Path) -> Path:
     return path.with_name(path.name + ".lock")
 
 
-def _prepare_folder(path: Path) -> Path:
-    """The path without symbolic links: under two names it would have two locks."""
+def refuse_old_sqlite() -> None:
+    """Raises LedgerError when SQLite itself lacks what the statements need."""
+    if sqlite3.sqlite_version_info < _OLDEST:
+        raise LedgerError(f"SQLite {sqlite3.sqlite_version} is too old for a ledger: 3.35 or later is needed")
+
+
+def resolve_file(path: Path, *, may_make: bool = True) -> Path:
+    """The path without symbolic links: under two names it would have two locks. Its folder is made if it `may_make` it.
+
+    Raises LedgerError when there can be no such file.
+    """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if may_make:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         resolved = path.resolve()
         is_folder = resolved.is_dir()
         has_other_names = resolved.is_file() and resolved.stat().st_nlink > 1
@@ -90,7 +100,7 @@ def _has_wal(path: Path) -> bool:
     return wal.exists() and wal.stat().st_size > 0
 
 
-def _make_file(path: Path) -> None:
+def make_file(path: Path) -> None:
     """A file of its owner alone. One that is there is not opened: to close it again would drop SQLite's own locks."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -107,23 +117,32 @@ def _close_to_others(path: Path) -> None:
         path.chmod(0o600)
 
 
-def _build_engine(path: Path) -> Engine:
+def build_engine(path: Path, pragmas: Sequence[str], busy_s: float) -> Engine:
+    """One connection to the file, its transactions begun at once as those that write; others are waited for `busy_s`
+    seconds."""
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         poolclass=StaticPool,
-        connect_args={"check_same_thread": False, "timeout": _BUSY_S},
+        connect_args={"check_same_thread": False, "timeout": busy_s},
         hide_parameters=True,
     )
 
     @event.listens_for(engine, "connect")
     def set_pragmas(dbapi_connection: Any, _record: object) -> None:
         dbapi_connection.isolation_level = None  # SQLAlchemy begins transactions, below; the driver never does
-        for pragma in _PRAGMAS:
+        for pragma in pragmas:
             dbapi_connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
     def begin_immediately(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    @event.listens_for(engine, "handle_error")
+    def undo_what_was_not_committed(context: ExceptionContext) -> None:
+        """A commit that others did not let through leaves its transaction open, and them locked out."""
+        if context.statement is None and context.connection is not None:
+            with suppress(sqlite3.Error):  # the error that is told is the first one
+                context.connection.connection.rollback()
 
     return engine
 
@@ -140,7 +159,7 @@ def _refuse_damage(connection: Connection, path: Path, was_killed: bool) -> None
         try:
             found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalars().all()[0].splitlines()[-1]
         except DBAPIError as error:  # some damage it cannot even walk over
-            found = say_first_line(error)
+            found = say_safely(error)
     if found != "ok":
         raise LedgerError(
             f"the ledger {path} is damaged ({found}). Nothing was sent; move it and the files beside it "

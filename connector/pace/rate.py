@@ -47,7 +47,10 @@ _UNEXPLAINED = 1.015  # a rise by so much is believed at once, were it only for 
 _FIRST_PROBE_S = 0.1
 _LAST_PROBE_S = 1.0
 _RARER = 1.3
-_SLACK_S = 0.005  # a sender that wakes up late makes up for so much
+_SLACK_S = 0.005  # a sender that wakes up late makes up for so much at once
+_MOST_LOST_S = 0.5  # and for so much in time, by gaps a little shorter: all of _ROOM is left to chance
+_SHORTER = 0.01
+_OTHERS = 0.015  # of what was served: requests of another kind that may count, too; less than _ROOM leaves
 _NOT_BINDING = 4.0  # a rate so many times what is served is not what holds the requests back: it need not grow
 _RESTORED = 1.3  # times the estimate, when cutting has turned out to be in vain
 _LONGEST_WAIT_S = 1.0  # for requests of another kind, of which it is not known whether they count
@@ -76,6 +79,8 @@ class RateController:
         self._pressure = Pressure(self._deliveries)
         self._began_at: float | None = None
         self._due_at = -inf  # the next request's time, by the rate
+        self._lost_s = 0.0  # by waking up late, while the rate is held
+        self._others = 0  # requests of another kind that left before the first refusal
         self._proved = 0.0  # the last estimate at which nothing was refused for a whole hold
         self._since = 0.0  # when the phase, or its present step, began
         self._step = 0
@@ -97,7 +102,8 @@ class RateController:
             self._began_at = self._cycle_at = self._since = now
             self._windows.begin(now)
         if self._probe_s is None:
-            self._due_at = max(self._due_at, now - _SLACK_S) + self._pauses.quicken(1 / self.rate, now)
+            self._lost_s = min(self._lost_s + max(0.0, now - _SLACK_S - due_at), _MOST_LOST_S)
+            self._due_at = max(self._due_at, now - _SLACK_S) + self._shorten(self._pauses.quicken(1 / self.rate, now))
         else:
             self._due_at = now + self._probe_s
             self._probe_s = min(self._probe_s * _RARER, _LAST_PROBE_S)
@@ -105,9 +111,10 @@ class RateController:
 
     def make_room(self, number: int, now: float) -> None:
         """So many requests of another kind have left: where one limit is for all, these take places of ours."""
-        if self.phase is not Phase.START:
-            room_s = min(number / self.rate, max(0.0, now + _LONGEST_WAIT_S - self._due_at))
-            self._due_at += room_s
+        if self.phase is Phase.START:
+            self._others += number
+        else:
+            self._due_at += min(number / self.rate, max(0.0, now + _LONGEST_WAIT_S - self._due_at))
 
     def note_served(self, sent_at: float, now: float) -> None:
         """A request that was sent then was answered by anything but a refusal for its rate."""
@@ -141,6 +148,15 @@ class RateController:
                 self._cut(self._judge_rise(sent_at), sent_at, now)
             elif self.phase is Phase.START and not self._noise.explains_start():
                 self._cut(self._judge_start(sent_at, is_paused=bool(retry_after_s)), sent_at, now)
+
+    def _shorten(self, gap_s: float) -> float:
+        """The time until the next request, less a part of what was lost by waking up late."""
+        may_be_faster = self.phase is Phase.HOLD and self.rate <= (1 - _SHORTER) * self._ceiling
+        if self._lost_s <= 0 or not may_be_faster:
+            return gap_s
+        made_up_s = min(self._lost_s, _SHORTER * gap_s)
+        self._lost_s -= made_up_s
+        return gap_s - made_up_s
 
     # Moving on, when the time has come
 
@@ -216,7 +232,8 @@ class RateController:
     def _judge_start(self, sent_at: float, *, is_paused: bool) -> float:
         """The first estimate. Where too much costs a pause, all that was served is taken for a whole window's."""
         if is_paused:
-            return self._count_last_second(sent_at) / self._windows.length_s
+            served = self._count_last_second(sent_at)
+            return (served + min(self._others, _OTHERS * served)) / self._windows.length_s
         return self._read_last_second(sent_at)
 
     def _read_last_second(self, sent_at: float) -> float:
@@ -291,6 +308,7 @@ class RateController:
         self.phase, self._estimate = Phase.HOLD, max(estimate, _LOWEST_RATE)
         self._since = self._cut_at = now
         self._cycle_at = sent_at
+        self._lost_s = 0.0
         self._pressure = Pressure(self._deliveries)
         self._set_rate(_ROOM * self._estimate)
 

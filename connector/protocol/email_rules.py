@@ -5,7 +5,7 @@ They hold what api.md states and what would corrupt a header; deliverability is 
 
 import re
 
-from connector.errors import ConnectorError
+from connector.errors import ConfigurationError
 
 # RFC 5322, 3.6.8: a header's name is printable ASCII without the colon.
 _HEADER_NAME = re.compile(r"[!-9;-~]+")
@@ -17,12 +17,14 @@ LATEST_SEND_AT = 32_503_680_000
 """Seconds to the year 3000: a larger SendAt is a time in milliseconds."""
 
 
-class MessageError(ConnectorError):
-    """An email cannot be sent as composed: `field` is the field's place, written as api.md writes it."""
+class MessageError(ConfigurationError):
+    """An email cannot be sent as composed: `field` is the field's place, written as api.md writes it, and `problem`
+    what is wrong there."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
         self.field = field
+        self.problem = problem
 
 
 def check_text(field: str, text: object, *, is_one_line: bool = True) -> str:

@@ -10,7 +10,6 @@ from connector.export import MAX_SHRINK
 from connector.protocol.requests import ListQuery
 from pipelines.commands.options import Output, Share, finish, output_options, refuse_empty, run_flow
 from pipelines.exporting import ExportPlan, TableOptions, Tolerance, plan_export, plan_export_job, run_export
-from pipelines.jobs import load_job
 from pipelines.settings import SettingOptions, read_settings
 
 
@@ -77,6 +76,8 @@ def export_command(
 
 
 def _plan_job(path: Path, allow_incomplete: bool, ignore_total_count: bool, max_shrink: float | None) -> ExportPlan:
+    from pipelines.jobs import load_job  # who has no job need not wait for pydantic
+
     job = load_job(path, os.environ)
     settings = read_settings(os.environ, job, SettingOptions())
     return plan_export_job(

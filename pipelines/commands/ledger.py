@@ -8,6 +8,7 @@ import click
 
 from connector.errors import ConfigurationError, LedgerError
 from connector.ledger.backup import back_up_ledger
+from connector.ledger.emails.place import find_emails
 from pipelines.commands.options import Output, end, output_options
 from pipelines.runs.report import EXIT_CODES
 from pipelines.settings import SettingOptions, read_state
@@ -25,15 +26,17 @@ def ledger_group() -> None:
 def backup_command(target: Path, force: bool, output: Output) -> None:
     """Copy the ledger to the file TARGET, whole and as it is at one moment, also while a run goes on.
 
-    A copy that is put back knows nothing of what was sent since: whoever was created meanwhile is found by the look
-    before creating, and not created again.
+    The emails that were sent are copied, too, to a file beside it: copy-emails.db for copy.db. A copy that is put back
+    knows nothing of what was sent since: whoever was created meanwhile is found by the look before creating, and not
+    created again, but who was mailed meanwhile may be mailed again.
     """
-    if os.path.lexists(target) and not force:
-        raise ConfigurationError(f"{target} is there already: name another file, or replace it with --force")
-    output.refuse_to_overwrite(target, "the copy itself")
+    for path in (target, find_emails(target)):
+        if os.path.lexists(path) and not force:
+            raise ConfigurationError(f"{path} is there already: name another file, or replace it with --force")
+        output.refuse_to_overwrite(path, "the copy itself")
     answer = _back_up(target, force)
     if not output.is_quiet or answer["status"] != "ok":
-        click.echo(answer["messages"][0], err=True)
+        click.echo("\n".join(answer["messages"]), err=True)
     end(answer, EXIT_CODES[answer["status"]], output)
 
 
@@ -41,7 +44,21 @@ def _back_up(target: Path, force: bool) -> dict[str, Any]:
     """The answer as plain JSON values. Raises ConfigurationError when there can be no copy at `target`."""
     where = str(target.absolute())
     try:
-        number = back_up_ledger(read_state(os.environ, SettingOptions()).ledger_url, target, is_replacing=force)
+        copied = back_up_ledger(read_state(os.environ, SettingOptions()).ledger_url, target, is_replacing=force)
     except LedgerError as error:
-        return {"status": "aborted", "target": None, "entries": 0, "messages": [str(error)]}
-    return {"status": "ok", "target": where, "entries": number, "messages": [f"{where}: {number:,} entries"]}
+        return {"status": "aborted", "target": None, "entries": 0, "emails": 0, "messages": [str(error)]}
+    told = [
+        f"{path}: {number:,} {what}"
+        for path, number, what in (
+            (where, copied.entries, "entries"),
+            (find_emails(target.absolute()), copied.emails, "emails"),
+        )
+        if number is not None
+    ]
+    return {
+        "status": "ok",
+        "target": where,
+        "entries": copied.entries or 0,
+        "emails": copied.emails or 0,
+        "messages": told,
+    }

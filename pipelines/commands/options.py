@@ -15,12 +15,13 @@ import uvloop
 from rich.console import Console
 
 from connector.errors import ConfigurationError
-from pipelines.jobs import parse_duration
-from pipelines.jobs.shares import parse_share
+from pipelines.durations import parse_duration
 from pipelines.runs.progress import Progress, show_progress
 from pipelines.runs.report import Report
+from pipelines.runs.report_page import write_page
 from pipelines.runs.showing import show_report
 from pipelines.runs.stopping import Stop, stop_on_signals
+from pipelines.shares import parse_share
 
 Command = Callable[..., Any]
 
@@ -76,7 +77,12 @@ def output_options(command: Command) -> Command:
     @click.option(
         "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to show the report."
     )
-    @click.option("--report", "report_path", type=click.Path(path_type=Path), help="Write the report (JSON) here, too.")
+    @click.option(
+        "--report",
+        "report_path",
+        type=click.Path(path_type=Path),
+        help="Write the report here, too: a page if it ends in .html, else JSON.",
+    )
     @click.option("--quiet", is_flag=True, help="Say nothing if all is well.")
     @wraps(command)
     def wrapped(*args: Any, form: str, report_path: Path | None, quiet: bool, **kwargs: Any) -> Any:
@@ -166,8 +172,6 @@ def _check_report_path(path: Path | None) -> None:
         raise ConfigurationError(f"--report {path}: name a file in a folder that exists")
     if path is not None and _is_database(path):
         raise ConfigurationError(f"--report {path}: that is a database, a ledger perhaps; name another file")
-    if path is not None and path.suffix.lower() in (".html", ".htm"):
-        raise ConfigurationError(f"--report {path}: reports are written as JSON so far; name a file ending in .json")
 
 
 def _is_database(path: Path) -> bool:
@@ -179,11 +183,13 @@ def _is_database(path: Path) -> bool:
 
 
 def _write_report(report: dict[str, Any], path: Path) -> None:
-    """Beside the file first, then in its place, readable by its owner alone."""
+    """Beside the file first, then in its place, readable by its owner alone; a page if its name ends so."""
+    is_page = path.suffix.lower() in (".html", ".htm")
+    text = write_page(report).encode("utf-8", "backslashreplace").decode() if is_page else _write_json(report) + "\n"
     beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(_write_json(report) + "\n")
+        file.write(text)
     beside.replace(path)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from connector.errors import ConfigurationError
-from pipelines.commands.options import Duration, Output, finish, output_options, run_flow
+from pipelines.commands.notified import run_and_notify
+from pipelines.commands.options import Duration, Output, finish, output_options
 from pipelines.jobs import load_job
 from pipelines.reconciles.difference_file import check_difference_path
 from pipelines.reconciling import plan_reconcile, run_reconcile
@@ -50,4 +51,4 @@ def reconcile_command(
         is_forgetting=forget_missing,
         is_sure=is_sure,
     )
-    finish(run_flow(lambda stop, progress: run_reconcile(plan, stop, progress), output), output)
+    finish(run_and_notify(lambda stop, progress: run_reconcile(plan, stop, progress), job, settings, output), output)

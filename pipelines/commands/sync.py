@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from pipelines.commands.notified import run_and_notify
 from pipelines.commands.options import (
     Duration,
     Output,
@@ -17,7 +18,6 @@ from pipelines.commands.options import (
     finish,
     output_options,
     refuse_both,
-    run_flow,
     show,
 )
 from pipelines.jobs import Job, load_job
@@ -55,10 +55,11 @@ def sync_command(
         plan = plan_sync(job, settings, limit=limit, wait_s=wait_s, is_full=is_full, since=since)
         return replace(plan, is_planned=is_dry)
 
-    plans = _plan_all([load_job(path, os.environ) for path in jobs], plan_job)
+    loaded = [load_job(path, os.environ) for path in jobs]
+    plans = _plan_all(loaded, plan_job)
     reports: list[Report] = []
-    for plan in plans:
-        reports.append(_run(plan, output))
+    for job, plan in zip(loaded, plans, strict=True):
+        reports.append(_run(job, plan, output))
         if len(plans) == 1:
             finish(reports[0], output)
         show(reports[-1], output)
@@ -78,8 +79,8 @@ def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[Load
     return plans
 
 
-def _run(plan: LoadPlan, output: Output) -> Report:
-    return run_flow(lambda stop, progress: run_load(plan, stop, progress), output)
+def _run(job: Job, plan: LoadPlan, output: Output) -> Report:
+    return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
 
 
 def _finish_all(reports: list[Report], output: Output) -> None:

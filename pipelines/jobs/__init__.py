@@ -1,7 +1,6 @@
 """Job files: read, checked and turned into values. `pipelines.jobs.conversion` makes the library's own of them."""
 
 from pipelines.jobs.bases import Base
-from pipelines.jobs.durations import parse_duration
 from pipelines.jobs.loading import check_format, load_job, override_load
 from pipelines.jobs.models import Export, Filters, Guard, Job, JobService, JobSubscriber, Load
 from pipelines.jobs.sources import FileSource, JobSource, SqlSource, Suppress
@@ -22,5 +21,4 @@ __all__ = [
     "check_format",
     "load_job",
     "override_load",
-    "parse_duration",
 ]

@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from connector.extract import CursorKind, CursorValue, find_kind, parse_cursor
-from pipelines.jobs.durations import parse_duration
+from pipelines.durations import parse_duration
 from pipelines.jobs.fields import STRICT
 
 _WITH_LOOKBACK = (CursorKind.TIMESTAMP, CursorKind.DATE)

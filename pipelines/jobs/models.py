@@ -16,8 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from pipelines.durations import parse_duration
 from pipelines.jobs.bases import Base, Name
-from pipelines.jobs.durations import parse_duration
 from pipelines.jobs.fields import (
     STRICT,
     FieldName,
@@ -27,9 +27,11 @@ from pipelines.jobs.fields import (
     find_mapping_faults,
     find_rule_faults,
 )
+from pipelines.jobs.mail import Mail
+from pipelines.jobs.notify import Notify
 from pipelines.jobs.places import resolve_destination
-from pipelines.jobs.shares import parse_share
 from pipelines.jobs.sources import JobSource, Suppress, find_folder
+from pipelines.shares import parse_share
 
 
 def _resolve_destination(value: str, info: ValidationInfo) -> str:
@@ -195,7 +197,7 @@ class Export(BaseModel):
 
 
 class Job(BaseModel):
-    """One job: a name and either source and subscriber (it loads) or export."""
+    """One job: a name and either source and subscriber (it loads), source and mail, or export."""
 
     model_config = STRICT
 
@@ -209,6 +211,8 @@ class Job(BaseModel):
         default=None, description="what ends a run before anything is sent; none: all may be sent"
     )
     export: Export | None = Field(default=None, description="in place of source and subscriber: where the list goes")
+    mail: Mail | None = Field(default=None, description="in place of subscriber: the email that each row is sent")
+    notify: Notify | None = Field(default=None, description="who is told of the job's runs; nobody when not given")
 
     @property
     def is_export(self) -> bool:
@@ -218,9 +222,11 @@ class Job(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         loads = any(part is not None for part in (self.source, self.subscriber, self.suppress, self.guard))
-        loads = loads or "load" in self.model_fields_set
+        loads = loads or "load" in self.model_fields_set or self.mail is not None
         if loads and self.is_export:
             raise ValueError("a job has either source and subscriber or export, and not both")
-        if not self.is_export and (self.source is None or self.subscriber is None):
-            raise ValueError("a job needs source and subscriber (to load) or export")
+        if self.mail is not None and (self.source is None or self.subscriber is not None):
+            raise ValueError("a job that mails needs a source, and has no subscriber")
+        if not self.is_export and self.mail is None and (self.source is None or self.subscriber is None):
+            raise ValueError("a job needs source and subscriber (to load), source and mail, or export")
         return self

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from connector.load import Limits, Tally
 from connector.outcomes import Outcome
 from pipelines.jobs import Guard
-from pipelines.jobs.shares import show_share
+from pipelines.shares import show_share
 
 _NOTHING_MOVED = "Nothing was sent, and no cursor has moved"
 

@@ -41,12 +41,13 @@ class _Reading:
 
 def plan_suppression(job: Job) -> SuppressionPlan | None:
     """The job's list, or None if it has none; raises ConfigurationError or SourceError if it cannot be read now."""
-    if job.suppress is None or job.subscriber is None:
+    if job.suppress is None or (job.subscriber is None and job.mail is None):
         return None
     given = job.suppress.file or job.suppress.sql
     if given is None:  # the model lets no such list through
         raise ValueError("a suppression list is a file or a query")
-    plan = SuppressionPlan(job.name, job.suppress, given.column, job.suppress.field or job.subscriber.identity)
+    identity = job.subscriber.identity if job.subscriber is not None else "email"
+    plan = SuppressionPlan(job.name, job.suppress, given.column, job.suppress.field or identity)
     _open_list(plan).close()
     return plan
 

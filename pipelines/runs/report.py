@@ -7,12 +7,17 @@ from secrets import token_hex
 from typing import Any, Literal
 
 from connector.api.client import Counts
-from connector.outcomes import Outcome
+from connector.outcomes import MailOutcome, Outcome
 
 Status = Literal["ok", "partial", "aborted", "stopped", "locked"]
 
 EXIT_CODES: Mapping[str, int] = {"ok": 0, "partial": 1, "aborted": 3, "locked": 4}
 USAGE_EXIT_CODE = 2
+_MAIL_ORDER = (
+    MailOutcome.SENT,
+    MailOutcome.ALREADY_SENT,
+    *(each for each in MailOutcome if each not in (MailOutcome.SENT, MailOutcome.ALREADY_SENT)),
+)  # as design 8 has it
 _WORST_FIRST = (130, 143, 3, 4, 1, 0)
 
 
@@ -39,6 +44,7 @@ class Report:
     is_planned: bool = False  # nothing was done of all that it says
     planned_rows: list[dict[str, object]] | None = None  # each row of a plan, where they were asked for
     reconciled: dict[str, Any] | None = None  # further keys, of a reconciliation that came to its end
+    email: dict[str, Any] | None = None  # of a single send: what the service answered
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
@@ -61,6 +67,7 @@ class Report:
             **({"planned": True} if self.is_planned else {}),
             **({"planned_rows": self.planned_rows} if self.planned_rows is not None else {}),
             **(self.reconciled or {}),
+            **({"email": self.email} if self.email is not None else {}),
         }
 
     @property
@@ -96,6 +103,15 @@ class UncountedError(Exception):
 def count_rows(read: int, outcomes: Mapping[Outcome, int]) -> dict[str, int]:
     """The report's `rows`. Raises UncountedError when they do not sum up."""
     rows = {"read": read} | {str(outcome): outcomes.get(outcome, 0) for outcome in Outcome}
+    counted = sum(rows.values()) - read
+    if counted != read:
+        raise UncountedError(rows, counted)
+    return rows
+
+
+def count_mail_rows(read: int, outcomes: Mapping[MailOutcome, int]) -> dict[str, int]:
+    """The `rows` of a mail run or a single send. Raises UncountedError when they do not sum up."""
+    rows = {"read": read} | {str(outcome): outcomes.get(outcome, 0) for outcome in _MAIL_ORDER}
     counted = sum(rows.values()) - read
     if counted != read:
         raise UncountedError(rows, counted)

@@ -56,6 +56,8 @@ def test_a_suffix_or_a_scheme_tells_the_format(text: str, form: Format, path: st
         ("room/../nowhere/out.csv", "does not exist"),
         ("sqlite:///nowhere/w.db", "does not exist"),
         ("sqlite:///room", "is a directory"),
+        ("mysql+mysqldb://ann:hunter2@host/shop", "Write mysql:// in place of mysql.mysqldb://"),
+        ("mariadb+mariadbconnector://ann:hunter2@host/shop", "Write mariadb:// in place of mariadb.mariadbconnector"),
     ],
 )
 def test_what_cannot_be_written_is_refused_with_what_can(text: str, words: str) -> None:

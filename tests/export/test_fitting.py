@@ -174,6 +174,16 @@ def test_a_replace_of_mysql_leaves_no_table_behind(mysql: Destination) -> None:
     assert sorted(run_sql(mysql, "show tables")) == [("_connector_runs",), ("subscribers",)]
 
 
+def test_a_view_of_another_name_is_no_obstacle(mysql: Destination) -> None:
+    publish(mysql, [person(1)], 1)
+    if run_sql(mysql, "select @@lower_case_table_names") == [(0,)]:  # names in other letters are others
+        run_sql(mysql, "create view SUBSCRIBERS as select 1 as one")
+    run_sql(mysql, "create view subscribed as select 1 as one")
+    publish(mysql, [person(2)], 2)
+
+    assert read(mysql) == [(2, "Ann", 2)]
+
+
 def test_an_engine_without_transactions_is_swapped_or_refused(mysql: Destination, request: Any, tmp_path: Path) -> None:
     publish(mysql, [person(1)], 1)
     run_sql(mysql, "alter table subscribers engine = MyISAM")

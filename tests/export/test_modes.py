@@ -16,7 +16,7 @@ from connector.export.exporter import open_writer
 from connector.export.writers import Changes, Mode
 from connector.pages import Verdict
 from tests.export.people import AT, run_of
-from tests.export.warehouses import DATABASES, open_destination, run_sql
+from tests.export.warehouses import DATABASES, SERVERS, open_destination, run_sql
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -165,6 +165,30 @@ def test_a_version_is_new_if_any_byte_of_it_is(make: Any) -> None:
     assert changes == Changes(len(CHANGES), 0, len(CHANGES))
 
 
+_BLIND = {  # to case, each as the database has it
+    Format.DUCKDB: ["alter table subscribers alter first_name type varchar collate nocase"],
+    Format.MYSQL: [
+        "alter table subscribers modify first_name longtext character set utf8mb4 collate utf8mb4_general_ci"
+    ],
+    Format.SQLITE: [
+        "pragma writable_schema = 1",
+        "update sqlite_master set sql = replace(sql, '\"first_name\" TEXT', '\"first_name\" TEXT COLLATE NOCASE')",
+    ],
+}
+
+
+@pytest.mark.parametrize("form", _BLIND, indirect=True)
+def test_a_version_is_new_if_the_column_is_blind_to_what_changed(make: Any, form: Format) -> None:
+    """The tests' PostgreSQL has no collation of that kind, and no citext."""
+    table = make("history")
+    publish(table, [person(1, "Ann")], 1)
+    run_sql(table, *_BLIND[form])
+    assert len(run_sql(table, "select id from {}subscribers where first_name = 'ANN'")) == 1
+    publish(table, [person(1, "ANN")], 2)
+
+    assert read(table) == [(1, "Ann", 1), (1, "ANN", 2)]
+
+
 @pytest.mark.parametrize("mode", ["upsert", "history"])
 @pytest.mark.parametrize(
     ("verdict", "asked"),
@@ -181,6 +205,24 @@ def test_nobody_is_taken_for_gone_who_may_only_be_unlisted(
     ended = "deleted_at" if mode == "upsert" else "valid_to"
     assert (1, "Ann", 1, None) in read(table, ended)
     assert (2, "Bo", 2, None) in read(table, ended)
+
+
+@pytest.mark.parametrize("form", SERVERS, indirect=True)
+def test_tables_whose_names_differ_in_case_alone_are_two_if_the_server_says_so(make: Any, form: Format) -> None:
+    table = make("history")
+    other = replace(table, table="SUBSCRIBERS", mode=Mode.APPEND)
+    publish(table, [person(1), person(2), person(3)], 3)
+    if form is Format.MYSQL and run_sql(table, "select @@lower_case_table_names") != [(0,)]:
+        with pytest.raises(ConfigurationError, match="is kept in the mode history"):
+            publish(other, [person(4)], 4)
+        return
+
+    publish(other, [person(4)], 2)
+    publish(other, [person(5)], 4)
+
+    assert read(table) == [(1, "Ann", 3), (2, "Ann", 3), (3, "Ann", 3)]
+    assert open_writer(table).count_last({}) == 3
+    assert open_writer(other).count_last({}) == 1
 
 
 def test_each_run_has_a_line_of_its_own(make: Any) -> None:

@@ -13,7 +13,8 @@ from connector.errors import RunAborted
 from connector.export import Destination, Format
 from connector.export.columns import build_table
 from connector.export.exporter import open_writer
-from connector.export.writers import Changes, Mode, TableName
+from connector.export.writers import Changes, Mode
+from connector.export.writers.layout import TableName
 from connector.export.writers.reflecting import describe_table
 from tests.export.people import run_of
 from tests.export.test_fitting import refuse

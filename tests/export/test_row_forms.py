@@ -9,9 +9,11 @@ from sqlalchemy.dialects import postgresql
 
 from connector.export import columns
 from connector.export.writers import kinds
+from connector.export.writers.dialect import Dialect
 from connector.export.writers.formulas import guard_formulas
+from connector.export.writers.generic_place import POSTGRESQL_SOMEHOW
 from connector.export.writers.mysql_rows import write_inserts
-from connector.export.writers.postgres_place import differ_in_bytes
+from connector.export.writers.postgres_place import POSTGRESQL
 from connector.export.writers.tag_rows import explode_tags
 from connector.export.writers.without_nul import move_nuls
 from connector.formulas import guard_formula
@@ -37,10 +39,11 @@ def test_what_a_spreadsheet_would_run_is_made_a_text(text: str, guarded: str) ->
     assert guard_formulas(table).to_pydict() == {"a": [guarded, None], "n": [-1, 2]}
 
 
-def test_postgresql_compares_texts_by_their_bytes_whatever_the_column() -> None:
+@pytest.mark.parametrize("dialect", [POSTGRESQL, POSTGRESQL_SOMEHOW])
+def test_postgresql_compares_texts_by_their_bytes_whatever_the_column(dialect: Dialect) -> None:
     """A column may be citext, or have a collation without case, which the tests' server does not have."""
     one, other = sa.column("a", sa.Text), sa.column("b", sa.Text)
-    written = str(differ_in_bytes(one, other, kinds.ColumnKind.TEXT).compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call] # SQLAlchemy's own
+    written = str(dialect.differs(one, other, kinds.ColumnKind.TEXT).compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call] # SQLAlchemy's own
 
     assert written == '(CAST(a AS TEXT) COLLATE "C") IS DISTINCT FROM (CAST(b AS TEXT) COLLATE "C")'
 

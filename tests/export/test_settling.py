@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
@@ -16,12 +17,16 @@ from connector.errors import RunAborted
 from connector.export import Destination, Format, parse_destination
 from connector.export.columns import SCHEMA, build_table
 from connector.export.exporter import open_writer
-from connector.export.writers import DuckdbPlace, FileHome, Mode, PostgresPlace, SqlitePlace, TableName, TableWriter
-from connector.export.writers.layout import STAGE, build_layout
-from connector.export.writers.postgres_place import POSTGRESQL
+from connector.export.writers import Mode
+from connector.export.writers.duckdb_place import DuckdbPlace
+from connector.export.writers.homes import FileHome
+from connector.export.writers.layout import STAGE, TableName, build_layout
+from connector.export.writers.postgres_place import POSTGRESQL, PostgresPlace
 from connector.export.writers.session import Session
 from connector.export.writers.sql_session import SqlSession
+from connector.export.writers.sqlite_place import SqlitePlace
 from connector.export.writers.staged import Rows
+from connector.export.writers.table_writer import TableWriter
 from connector.pages import TotalCount
 from tests.databases import Database
 from tests.export.people import run_of
@@ -104,6 +109,27 @@ def test_whoever_waited_for_another_export_sees_what_it_wrote(postgres: Database
     )
     with place.connect() as session:
         assert session.fetch(sa.text("show transaction_isolation"))[0][0] == "read committed"
+
+
+def test_of_a_connection_that_is_lost_while_rows_are_copied_the_loss_is_told(postgres: Database) -> None:
+    """And not that it cannot be rolled back."""
+    place = PostgresPlace(sa.make_url(postgres.url).set(drivername="postgresql+psycopg"))
+    layout = build_layout(SCHEMA, TableName("subscribers"), Mode.REPLACE, place.dialect)
+
+    def fill(session: Session) -> None:
+        session.begin()
+        pid = session.fetch(sa.text("select pg_backend_pid()"))[0][0]
+
+        def read() -> Iterator[pa.RecordBatch]:
+            postgres.run(f"select pg_terminate_backend({pid}, 10000)")
+            yield from build_table([person(2)], run_id="run-2", exported_at=day(2)).to_batches()
+
+        session.fill(layout.stage, Rows(SCHEMA, read))
+
+    with pytest.raises(place.errors) as told, place.connect() as session:
+        fill(session)
+    assert "terminating connection due to administrator command" in place.explain(told.value)
+    assert place.is_passing(told.value)
 
 
 def test_duckdb_keeps_no_log_beside_the_file(tmp_path: Path) -> None:

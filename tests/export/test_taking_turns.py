@@ -15,7 +15,11 @@ from connector.errors import RunAborted
 from connector.export import Destination, Format
 from connector.export.columns import SCHEMA, build_table
 from connector.export.exporter import open_writer
-from connector.export.writers import GenericPlace, Mode, ServerHome, TableName, TableWriter, Writer
+from connector.export.writers import Mode, Writer
+from connector.export.writers.generic_place import GenericPlace
+from connector.export.writers.homes import ServerHome
+from connector.export.writers.layout import TableName
+from connector.export.writers.table_writer import TableWriter
 from connector.pages import Verdict
 from tests.export.people import run_of
 from tests.export.test_modes import day, person, publish, read

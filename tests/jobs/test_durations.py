@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.jobs.durations import parse_duration
+from pipelines.durations import parse_duration
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError, LedgerError
-from connector.ledger import back_up_ledger, find_or_add_base, finish_run, open_ledger
+from connector.ledger import Backup, back_up_ledger, find_or_add_base, finish_run, open_ledger
 from connector.ledger.lock import hold_lock
 from connector.states import State
 from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run, bring_to, read_state
@@ -82,7 +82,7 @@ def test_backups_beside_a_writer_are_each_a_whole_prefix_of_what_it_committed(tm
     path = tmp_path / "ledger.db"
     targets = [tmp_path / f"backup-{number}.db" for number in range(BACKUPS)]
     with a_writer(path) as writer:
-        numbers = [back_up_ledger(url_of(path), target) for target in targets]
+        numbers = [back_up_ledger(url_of(path), target).entries or 0 for target in targets]
         assert writer.poll() is None
     assert writer.returncode == 0
     last = read_people(path)
@@ -125,7 +125,7 @@ def test_a_backup_beside_a_process_that_holds_the_ledger_writes_nothing_to_it(so
     before = read_files(source)
     with hold_lock(source.with_name("ledger.db.lock")):  # somebody holds it, and is not there to make a checkpoint
         before["ledger.db.lock"] = read_files(source)["ledger.db.lock"]
-        assert back_up_ledger(url_of(source), tmp_path / "backup.db") == 501
+        assert back_up_ledger(url_of(source), tmp_path / "backup.db") == Backup(501, None)
         assert read_files(source) == before
     with open_ledger(url_of(source)) as ledger:
         assert read_state(ledger, add_base(ledger)) is State.SENDING
@@ -135,7 +135,7 @@ def test_a_backup_where_no_run_goes_on_holds_the_lock_and_takes_in_what_a_killed
     source: Path, tmp_path: Path
 ) -> None:
     leave_a_journal(source)
-    assert back_up_ledger(url_of(source), tmp_path / "backup.db") == 501
+    assert back_up_ledger(url_of(source), tmp_path / "backup.db") == Backup(501, None)
     assert sorted(file.name for file in source.parent.iterdir()) == ["ledger.db", "ledger.db.lock"]
     assert str(os.getpid()) in source.with_name("ledger.db.lock").read_text()
     assert len(read_people(source)) == 501
@@ -143,7 +143,7 @@ def test_a_backup_where_no_run_goes_on_holds_the_lock_and_takes_in_what_a_killed
 
 def test_what_was_being_sent_is_unknown_in_the_backup(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "backup.db"
-    assert back_up_ledger(url_of(source), target) == 1
+    assert back_up_ledger(url_of(source), target) == Backup(1, None)
     with open_ledger(url_of(target)) as ledger, ledger.transaction():
         assert ledger.mark_died() == 1
     with open_ledger(url_of(target)) as ledger:
@@ -169,7 +169,7 @@ def test_what_is_there_already_stays_unless_it_is_to_be_replaced(source: Path, t
     with pytest.raises(ConfigurationError, match="is there already"):
         back_up_ledger(url_of(source), target)
     assert target.read_text() == "precious"
-    assert back_up_ledger(url_of(source), target, is_replacing=True) == 1
+    assert back_up_ledger(url_of(source), target, is_replacing=True) == Backup(1, None)
     assert len(read_people(target)) == 1
 
 
@@ -178,7 +178,7 @@ def test_what_is_there_already_stays_unless_it_is_to_be_replaced(source: Path, t
 def test_the_ledger_is_not_its_own_backup(source: Path, tmp_path: Path, name: str, is_replacing: bool) -> None:
     (tmp_path / "link.db").symlink_to(source)
     (tmp_path / "hard.db").hardlink_to(source)
-    with pytest.raises(ConfigurationError, match="the ledger itself"):
+    with pytest.raises(ConfigurationError, match="of the ledger itself"):
         back_up_ledger(url_of(source), tmp_path / name, is_replacing=is_replacing)
     assert len(read_people(source)) == 1
 
@@ -264,7 +264,7 @@ def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) 
     folder.mkdir()
     code = (
         "import resource, sys\nfrom pathlib import Path\nfrom connector.errors import LedgerError\n"
-        "from connector.ledger import back_up_ledger\n"
+        "from connector.ledger import Backup, back_up_ledger\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000))\n"  # room for the journal's index, 32 kB
         "try:\n    back_up_ledger(sys.argv[1], Path(sys.argv[2]))\n"
         "except LedgerError as error:\n    print(error)"
@@ -286,7 +286,7 @@ def test_what_a_killed_backup_left_is_swept_away_by_the_next(source: Path, tmp_p
     other = tmp_path / f".copy.db.{os.getppid()}.partial"  # of a process that is alive
     for path in (*left, other):
         path.write_bytes(b"ann@example.com")
-    assert back_up_ledger(url_of(source), tmp_path / "copy.db") == 1
+    assert back_up_ledger(url_of(source), tmp_path / "copy.db") == Backup(1, None)
     assert [path for path in (*left, other) if path.exists()] == [other]
 
 

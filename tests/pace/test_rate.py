@@ -12,6 +12,7 @@ from tests.pace.world import World, run
 TRIP_S = 0.1
 IDLE_S = 600.0
 BURST_S = 0.006  # what a sender that wakes up late may make up for
+RESUMED = 2.006  # when the pause of `find_limit` is over
 
 
 def settle(rate: float, seconds: float = 30.0) -> RateController:
@@ -177,3 +178,58 @@ def test_before_a_limit_is_known_none_is_made_room_for() -> None:
     wait_s = controller.admit(0.001)
     controller.make_room(100, 0.001)
     assert controller.admit(0.001) == wait_s
+
+
+def find_limit(lists: int = 0) -> RateController:
+    """A controller that was refused after about 100 in a second, with pauses of a second, beside so many of another
+    kind."""
+    controller = RateController()
+    controller.make_room(lists, 0.0)
+    for now in (each / 100 for each in range(100)):
+        if controller.admit(now) == 0:
+            controller.note_served(now, now + 0.005)
+    for _ in range(40):
+        controller.note_refused(1.0, 1.005, 1.0)
+    assert 80 < controller.rate < 100
+    return controller
+
+
+@pytest.mark.parametrize("lists", [1, 10_000])
+def test_requests_of_another_kind_that_left_before_the_first_refusal_may_have_counted(lists: int) -> None:
+    """But nothing is refused if they did not: less is added than is left below the estimate."""
+    alone, beside = find_limit().rate, find_limit(lists).rate
+
+    assert alone < beside <= alone * 1.016
+    assert beside < alone / 0.978
+
+
+def count_with_a_late_one(controller: RateController, begin: float, seconds: float, late_s: float) -> int:
+    """How many leave in `seconds`, by a sender that wakes up late once, a second after the beginning."""
+    now, number, was_late = begin, 0, False
+    while now < begin + seconds:
+        if now >= begin + 1 and not was_late:
+            now, was_late = now + late_s, True
+        wait_s = controller.admit(now)
+        number += wait_s == 0
+        now += wait_s
+    return number
+
+
+def test_what_a_sender_loses_by_waking_up_late_is_made_up_for_little_by_little() -> None:
+    steady, late = find_limit(), find_limit()
+    rate = steady.rate
+    whole = count_with_a_late_one(steady, RESUMED, 60.0, 0.0)
+
+    assert whole == pytest.approx(60 * rate, rel=0.01)
+    assert count_with_a_late_one(late, RESUMED, 60.0, 0.25) >= whole - 0.02 * rate
+    busy = find_limit()
+    count_with_a_late_one(busy, RESUMED, 1.5, 0.25)
+    assert count_in_a_second(busy, RESUMED + 1.5) <= 1.011 * rate + 1, "all that was lost came at once"
+
+
+def test_a_ceiling_is_not_exceeded_to_make_up_for_what_was_lost() -> None:
+    controller = RateController(50.0)
+    run(RateAlone(controller), World("bucket", [(0, 60)], TRIP_S), 30, seed=1)
+
+    for second in range(31, 60):
+        assert count_in_a_second(controller, second + 0.3) <= 51  # late each time

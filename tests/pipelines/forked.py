@@ -18,8 +18,11 @@ from pipelines.cli import COMMANDS
 
 _COMMANDS = sorted({place.partition(":")[0] for place in COMMANDS.values()})
 
+_LATER = ["connector.export.tables", "connector.export.writers.duckdb_place", "pipelines.jobs"]
+"""What a command imports only when it has use for it."""
+
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["pytest", __name__, *(f"pipelines.commands.{name}" for name in _COMMANDS)])
+_CONTEXT.set_forkserver_preload(["pytest", __name__, *(f"pipelines.commands.{name}" for name in _COMMANDS), *_LATER])
 
 
 class Forked:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from connector.ledger.emails import mark_single_intended, open_emails, read_unsettled_singles
 from tests.pipelines.conftest import Connector, count_stored, write_addresses
 
 
@@ -75,3 +76,21 @@ def test_a_ledger_that_is_not_there_is_told_and_nothing_is_made(connector: Conne
     assert (ended.code, ended.report["status"], ended.report["entries"]) == (3, "aborted", 0)
     assert "no ledger" in ended.stderr
     assert not (tmp_path / "copy.db").exists()
+
+
+def test_the_emails_that_were_sent_are_copied_beside_the_ledger(connector: Connector, tmp_path: Path) -> None:
+    connector.import_file(write_addresses(tmp_path / "people.csv", 3))
+    with open_emails(f"sqlite:///{tmp_path}/state/ledger.db") as log, log.transaction() as connection:
+        mark_single_intended(connection, "account", "run-1", "ann@example.com", at=1.0)
+    copy, emails = tmp_path / "copy.db", tmp_path / "copy-emails.db"
+    ended = connector.run_json("ledger", "backup", copy)
+    assert (ended.code, ended.report["entries"], ended.report["emails"]) == (0, 3, 1)
+    assert f"{emails}: 1 emails" in ended.stderr
+    copy.unlink()
+    refused = connector.run_json("ledger", "backup", copy)
+    assert (refused.code, refused.stdout) == (2, "")
+    assert f"{emails} is there already" in refused.stderr
+    assert "--force" in refused.stderr
+    assert not copy.exists()
+    with open_emails(f"sqlite:///{copy}") as found, found.transaction() as connection:
+        assert [each.address for each in read_unsettled_singles(connection, "account")] == ["ann@example.com"]

@@ -15,7 +15,8 @@ from connector.export.writers.obstacles import (
     describe_clash,
     list_shrinking,
 )
-from connector.export.writers.runs import LastRun, Run, build_last, build_later, build_roles, name_of
+from connector.export.writers.run import Run
+from connector.export.writers.runs import LastRun, build_last, build_later, build_roles, name_of
 from connector.export.writers.session import Session
 
 

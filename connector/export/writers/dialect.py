@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from connector.export.writers.kinds import ColumnKind
 
 Differs = Callable[[sa.ColumnElement[Any], sa.ColumnElement[Any], ColumnKind], sa.ColumnElement[bool]]
+IsTable = Callable[[sa.ColumnElement[Any], str], sa.ColumnElement[bool]]
 
 ANY = "any"
 """The family of a column that takes every value as it is, such as one without a type in SQLite."""
@@ -25,6 +26,26 @@ def differ(ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], _: Column
     return ours.is_distinct_from(theirs)
 
 
+def differ_in_bytes(
+    ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], kind: ColumnKind
+) -> sa.ColumnElement[bool]:
+    """Texts by their bytes: a column may be citext, or have a collation that knows no case. In words of
+    PostgreSQL and of DuckDB."""
+    if kind is not ColumnKind.TEXT:
+        return ours.is_distinct_from(theirs)
+    return sa.cast(ours, sa.Text).collate("C").is_distinct_from(sa.cast(theirs, sa.Text).collate("C"))
+
+
+def is_table_in_any_letters(column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
+    """Where `Subscribers` and `subscribers` are one table."""
+    return sa.func.lower(column) == sa.func.lower(name)
+
+
+def is_table_to_the_letter(column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
+    """Where they are two."""
+    return column == name
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """One kind of database.
@@ -32,10 +53,11 @@ class Dialect:
     `types`: what a new column is declared as. `also`: other families of types that hold a kind's values as they are.
     `mend`: the statement that makes a column fit, with {table}, {column}, {old} (a free name) and {type}.
     `write_time`: a time as a value of a statement. `differs`: whether two values differ, to the byte.
-    `can_update_from`: it knows UPDATE with a second table. `wants_index`: joins by id need one. `folds_case`: names in
-    other letters are the same name. `holds_nul`: texts may hold U+0000. `undoes_tables`: a rolled back transaction
-    takes back tables and columns too. `replaces_to_update`: an UPDATE may delete a row and insert it anew.
-    `table_options`: what else SQLAlchemy's Table is given.
+    `can_update_from`: it knows UPDATE with a second table. `wants_index`: joins by id need one. `folds_case`: columns
+    whose names differ in case are the same column; `is_table`: whether a column, of names, has that of a table.
+    `holds_nul`: texts may hold U+0000. `undoes_tables`: a rolled back transaction takes back tables and columns too.
+    `replaces_to_update`: an UPDATE may delete a row and insert it anew. `table_options`: what else SQLAlchemy's Table
+    is given.
     """
 
     types: Mapping[ColumnKind, sa.types.TypeEngine[Any]]
@@ -46,6 +68,7 @@ class Dialect:
     can_update_from: bool = True
     wants_index: bool = True
     folds_case: bool = True
+    is_table: IsTable = is_table_in_any_letters
     holds_nul: bool = True
     undoes_tables: bool = True
     replaces_to_update: bool = False
@@ -56,5 +79,5 @@ class Dialect:
         return family in (kind, ANY) or family in self.also.get(kind, frozenset())
 
     def is_same_name(self, one: str, other: str) -> bool:
-        """Whether two names mean one thing. Not by `name.lower()`: that of SQLAlchemy's quoted names does nothing."""
+        """Whether two names mean one column. Not by `name.lower()`: that of SQLAlchemy's quoted names does nothing."""
         return one == other or (self.folds_case and str.lower(one) == str.lower(other))

@@ -6,6 +6,7 @@ the staged Arrow stream itself, opened anew by each statement that reads it.
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from connector.export.writers.dialect import Dialect
+from connector.driver_words import say_safely
+from connector.export.writers.dialect import is_table_in_any_letters
 from connector.export.writers.duckdb_catalogue import describe_duckdb_table, find_referrers_in_duckdb
 from connector.export.writers.fitting import FoundTable
-from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import Layout, TableName
+from connector.export.writers.postgres_place import POSTGRESQL
 from connector.export.writers.session import Session
 from connector.export.writers.staged import Rows
 from connector.export.writers.staging import open_room_beside
@@ -32,17 +34,12 @@ _FROM_ROWS = "auto_checkpoint_skip_wal_threshold"
 
 _WRITER = postgresql.dialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call] # SQLAlchemy's own
 
-DUCKDB = Dialect(
-    types={
-        ColumnKind.TEXT: sa.Text(),
-        ColumnKind.WHOLE: sa.BigInteger(),
-        ColumnKind.FLAG: sa.Boolean(),
-        ColumnKind.DATE: sa.Date(),
-        ColumnKind.TIME: sa.TIMESTAMP(timezone=True),
-        ColumnKind.TAGS: sa.ARRAY(sa.Text()),
-    },
-    mend="ALTER TABLE {table} ALTER COLUMN {column} TYPE {type} USING {column}::text::{type}",
+DUCKDB = replace(
+    POSTGRESQL,
+    folds_case=True,
+    is_table=is_table_in_any_letters,
     wants_index=False,
+    holds_nul=True,
     replaces_to_update=True,  # of lists, such as the tags
 )
 
@@ -74,8 +71,8 @@ class DuckdbPlace:
             yield DuckdbSession(connection)
 
     def explain(self, error: Exception) -> str:
-        """The first line of what DuckDB said."""
-        return (str(error).strip() or type(error).__name__).splitlines()[0]
+        """The first line of what DuckDB said, without values of rows."""
+        return say_safely(error)
 
     def is_passing(self, error: Exception) -> bool:
         """Nothing of a file passes by itself, as far as can be told."""

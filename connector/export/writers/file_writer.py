@@ -8,7 +8,7 @@ from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 
-from connector.export.writers.runs import Changes, Run
+from connector.export.writers.run import Changes, Run
 from connector.export.writers.staging import open_beside, put_in_free_place, put_in_place, read_target, told_of
 
 

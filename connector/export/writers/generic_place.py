@@ -1,17 +1,19 @@
 """Any other database that SQLAlchemy reaches, with what nearly all of them have: temporary tables and rows in batches.
 
-A database without CREATE TEMPORARY TABLE is refused by its own word for that, before anything is read.
+A database without CREATE TEMPORARY TABLE is refused by its own word for that, before anything is read. Texts are
+compared to the byte in PostgreSQL, by whatever driver, and elsewhere as the database compares them.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateTable
 
-from connector.databases import DatabaseUrl, build_engine, explain, show_url
-from connector.export.writers.dialect import Dialect
+from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
+from connector.export.writers.dialect import Dialect, differ_in_bytes, is_table_to_the_letter
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.plain_rows import read_typed_rows
 from connector.export.writers.session import Session
@@ -53,16 +55,26 @@ GENERIC = Dialect(
 )
 
 
+def _differ_in_postgresql(
+    ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], kind: ColumnKind
+) -> sa.ColumnElement[bool]:
+    return differ_in_bytes(ours, theirs, ColumnKind.TEXT if kind is ColumnKind.TAGS else kind)  # tags are a text here
+
+
+POSTGRESQL_SOMEHOW = replace(GENERIC, differs=_differ_in_postgresql, folds_case=False, is_table=is_table_to_the_letter)
+"""PostgreSQL by another driver than psycopg 3: what is known of the server itself."""
+
+
 class GenericPlace:
     """A database by a dialect of SQLAlchemy's."""
 
-    dialect = GENERIC
     can_rehearse = True
 
     def __init__(self, url: DatabaseUrl) -> None:
         self._url = url
         self._engine = build_engine(url, hide_parameters=True)
-        self.errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error)
+        self.dialect = POSTGRESQL_SOMEHOW if self._engine.dialect.name == "postgresql" else GENERIC
+        self.errors = list_errors(self._engine)
 
     def __str__(self) -> str:
         return show_url(self._url)
@@ -71,13 +83,10 @@ class GenericPlace:
     def connect(self, *, is_reading: bool = False) -> Iterator[Session]:
         """A connection of its own."""
         with self._engine.connect() as connection:
-            yield SqlSession(connection, GENERIC, _fill, wait_by_turns, ready=make_turns)
+            yield SqlSession(connection, self.dialect, _fill, wait_by_turns, ready=make_turns)
 
     def explain(self, error: Exception) -> str:
-        """The first line of what the driver said; of pg8000, which gives all that it knows, the message alone."""
-        said = getattr(getattr(error, "orig", error), "args", ())
-        if said and isinstance(said[0], dict) and "M" in said[0]:
-            error = ValueError(said[0]["M"])
+        """The first line of what the driver said, without values of rows."""
         return explain(error, self._url)
 
     def is_passing(self, error: Exception) -> bool:

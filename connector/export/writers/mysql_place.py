@@ -1,10 +1,10 @@
 """A MySQL or MariaDB database, by PyMySQL: texts as utf8mb4, tags as JSON, times as DATETIME in UTC."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -14,7 +14,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.functions import FunctionElement
 
-from connector.databases import DatabaseUrl, build_engine, explain, show_url
+from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
 from connector.errors import RunAborted
 from connector.export.writers.dialect import Dialect
 from connector.export.writers.fitting import FoundTable
@@ -24,21 +24,17 @@ from connector.export.writers.mysql_rows import write_inserts
 from connector.export.writers.referring import find_referrers_in_mysql
 from connector.export.writers.reflecting import describe_table
 from connector.export.writers.session import Session
-from connector.export.writers.sql_session import SqlSession
+from connector.export.writers.sql_session import SqlSession, open_driver
 from connector.export.writers.staged import Rows
 
-_WAIT_S = 30
 _MODE = "NO_BACKSLASH_ESCAPES,STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"  # what does not fit is an error, not cut off
-_CONNECT: dict[str, object] = {
-    "charset": "utf8mb4",
-    "connect_timeout": 10,
-    "init_command": f"SET SESSION sql_mode = '{_MODE}', time_zone = '+00:00', "
-    f"innodb_lock_wait_timeout = {_WAIT_S}, lock_wait_timeout = {_WAIT_S}",
-}
+_INIT = (
+    f"SET SESSION sql_mode = '{_MODE}', time_zone = '+00:00', "
+    "innodb_lock_wait_timeout = {wait_s}, lock_wait_timeout = {wait_s}"
+)
 _STATEMENT = 1 << 20
 """Bytes of an INSERT: larger ones are no faster, and every server takes these unless it was told otherwise."""
 
-_VALUES = re.compile(r"(entry|value:?) '.*' for ", re.DOTALL)
 _PASSING = frozenset({1040, 1053, 1203, 1205, 1213, 1226, 1317, 2003, 2006, 2013, 2014})
 """Errors of connections, locks and limits; all others would come back."""
 
@@ -58,6 +54,16 @@ def _differ(ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], kind: Co
     if kind in (ColumnKind.TEXT, ColumnKind.TAGS):
         return _Bytes(ours).is_distinct_from(_Bytes(theirs))
     return ours.is_distinct_from(theirs)
+
+
+def _is_table(column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
+    """As the server itself tells tables apart: by each letter on Linux, unless it was told otherwise."""
+    given = sa.literal(name)
+    is_so = _Bytes(column) == _Bytes(given)
+    return sa.case(
+        (sa.literal_column("@@lower_case_table_names") == 0, is_so),
+        else_=_Bytes(sa.func.lower(column)) == _Bytes(sa.func.lower(given)),
+    )
 
 
 def _write_time(at: datetime) -> datetime:
@@ -80,9 +86,22 @@ MYSQL = Dialect(
     },
     write_time=_write_time,
     differs=_differ,
+    is_table=_is_table,
     undoes_tables=False,
     table_options={"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4"},
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a server is waited for, in seconds: `lock` for what somebody else has locked, by the server's own clock;
+    `look` for the answer to a statement that touches no row, `write` to one that may touch all; `send` until it takes
+    what is sent. A server that is silent for longer is given up. The last three can be set in the URL."""
+
+    lock: int = 30
+    look: int = 90  # it may wait for a lock or two
+    write: int = 3600  # one statement deletes, merges or copies all rows: minutes for tens of millions
+    send: int = 60
 
 
 class MysqlPlace:
@@ -91,10 +110,10 @@ class MysqlPlace:
     dialect = MYSQL
     can_rehearse = True
 
-    def __init__(self, url: DatabaseUrl) -> None:
-        self._url = url
-        self._engine = build_engine(url, hide_parameters=True, connect_args=_CONNECT)
-        self.errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error)
+    def __init__(self, url: DatabaseUrl, patience: Patience = Patience()) -> None:
+        self._url, self._patience = url, patience
+        self._writing, self._reading = (self._build_engine(seconds) for seconds in (patience.write, patience.look))
+        self.errors = list_errors(self._writing)
 
     def __str__(self) -> str:
         return show_url(self._url)
@@ -102,17 +121,24 @@ class MysqlPlace:
     @contextmanager
     def connect(self, *, is_reading: bool = False) -> Iterator[Session]:
         """A connection of its own."""
-        with self._engine.connect() as connection:
-            yield SqlSession(connection, MYSQL, _fill, _wait, look=_look, refer=find_referrers_in_mysql)
+        with (self._reading if is_reading else self._writing).connect() as connection:
+            wait = partial(_wait, lock_s=self._patience.lock)
+            yield SqlSession(connection, MYSQL, _fill, wait, look=_look, refer=find_referrers_in_mysql)
 
     def explain(self, error: Exception) -> str:
-        """The first line of what the server said, without the value that it quotes."""
-        return _VALUES.sub(r"\1 … for ", explain(error, self._url))
+        """The first line of what the server said, without values of rows."""
+        return explain(error, self._url)
 
     def is_passing(self, error: Exception) -> bool:
         """Whether the failure may be over by the next run."""
         arguments: tuple[Any, ...] = getattr(getattr(error, "orig", error), "args", ())
         return any(each in _PASSING for each in arguments[:1])
+
+    def _build_engine(self, answer_s: int) -> sa.Engine:
+        times = {"connect_timeout": 10, "read_timeout": answer_s, "write_timeout": self._patience.send}
+        given: dict[str, object] = {name: value for name, value in times.items() if name not in self._url.query}
+        given |= {"charset": "utf8mb4", "init_command": _INIT.format(wait_s=self._patience.lock)}
+        return build_engine(self._url, hide_parameters=True, connect_args=given)
 
 
 def insert_rows(connection: sa.Connection, table: sa.Table, rows: Rows) -> None:
@@ -121,8 +147,7 @@ def insert_rows(connection: sa.Connection, table: sa.Table, rows: Rows) -> None:
     names = ", ".join(preparer.quote_identifier(name) for name in rows.schema.names)
     head = f"INSERT INTO {preparer.format_table(table)} ({names}) VALUES"
     largest = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar()
-    driver: Any = connection.connection.driver_connection
-    with driver.cursor() as cursor:
+    with open_driver(connection) as driver, driver.cursor() as cursor:
         for batch in rows.read():
             for statement in write_inserts(head, batch, min(_STATEMENT, int(largest or _STATEMENT) // 2)):
                 cursor.execute(statement)
@@ -133,13 +158,13 @@ def _fill(connection: sa.Connection, stage: sa.Table, rows: Rows) -> None:
     insert_rows(connection, stage, rows)
 
 
-def _wait(connection: sa.Connection, layout: Layout) -> None:
+def _wait(connection: sa.Connection, layout: Layout, lock_s: int) -> None:
     """By locks with names, which the connection holds until its end."""
     schema = layout.target.schema or connection.scalar(sa.select(sa.func.database()))
     for table in layout.turns:
         name = f"{schema}.{table}"
         key = f"connector {blake2b(name.lower().encode(), digest_size=16).hexdigest()}"
-        if connection.scalar(sa.select(sa.func.get_lock(key, _WAIT_S))) != 1:
+        if connection.scalar(sa.select(sa.func.get_lock(key, lock_s))) != 1:
             raise RunAborted(f"Another export is writing to {name}; it is as that one leaves it. Run it again.")
 
 

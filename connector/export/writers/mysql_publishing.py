@@ -5,6 +5,8 @@ triggers or foreign keys hang on the table, which would stay behind, and in all 
 transaction. The line of the run follows the RENAME: a kill between the two leaves the rows without it.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -23,7 +25,8 @@ from connector.export.writers.merging import build_adoption
 from connector.export.writers.mode import Mode
 from connector.export.writers.mysql_place import insert_rows
 from connector.export.writers.publishing import Published, Uncertain
-from connector.export.writers.runs import Changes, Run, build_record, name_of
+from connector.export.writers.run import Changes, Run
+from connector.export.writers.runs import build_record, name_of
 from connector.export.writers.session import Place, Session
 from connector.export.writers.sql_session import SqlSession
 
@@ -36,8 +39,9 @@ def publish_to_mysql(session: Session, layout: Layout, published: Published, run
     _drop_leftovers(session, layout)
     if not isinstance(session, SqlSession) or not _can_swap(session, layout):
         return publishing.publish(session, layout, published, run, place)
-    changes = _fill_new(session, layout, published, run, str(place))
-    refuse_incomplete(session, layout, run)
+    with _clearing_away(session, layout, place):
+        changes = _fill_new(session, layout, published, run, str(place))
+        refuse_incomplete(session, layout, run)
     replaces = layout.mode is Mode.REPLACE and not is_place_needed(layout, run)
     try:
         session.execute(_Swap(_list_pairs(session, layout, replaces=replaces)))
@@ -50,10 +54,27 @@ def publish_to_mysql(session: Session, layout: Layout, published: Published, run
 def settle_in_mysql(session: Session, layout: Layout, run: Run, lost: Uncertain) -> bool:
     """As `publishing.is_published`; a swap that was done, and whose line was not written, is brought to its end."""
     is_published = publishing.is_published(session, layout, run, lost)
-    if is_published or not lost.is_swap or not _is_swapped(session, layout, run):
+    if is_published or not lost.is_swap:
         return is_published
+    if not _is_swapped(session, layout, run):
+        _drop_leftovers(session, layout)
+        return False
     _record(session, layout, run, lost.changes)
     return True
+
+
+@contextmanager
+def _clearing_away(session: SqlSession, layout: Layout, place: Place) -> Iterator[None]:
+    """What was filled is dropped when it comes to nothing. Where the connection is gone, and with it the lock that
+    keeps other exports away, the next export drops it."""
+    try:
+        yield
+    except Exception:
+        if not session.connection.invalidated:  # SQLAlchemy would make a new one
+            with suppress(*place.errors):
+                session.rollback()
+                _drop_leftovers(session, layout)
+        raise
 
 
 def _is_swapped(session: Session, layout: Layout, run: Run) -> bool:

@@ -13,13 +13,13 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable, ExecutableDDLElement
 
-from connector.databases import DatabaseUrl, build_engine, explain, show_url
-from connector.export.writers.dialect import Dialect
+from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
+from connector.export.writers.dialect import Dialect, differ_in_bytes, is_table_to_the_letter
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import Layout
 from connector.export.writers.referring import find_referrers_in_postgresql
 from connector.export.writers.session import Session
-from connector.export.writers.sql_session import SqlSession
+from connector.export.writers.sql_session import SqlSession, open_driver
 from connector.export.writers.staged import Rows
 
 _CONNECT: dict[str, object] = {
@@ -41,15 +41,6 @@ _PASSING = ("08", "40", "53", "55", "57")
 """Classes of SQLSTATE: connection, serialisation and deadlock, resources, locks, an operator's intervention."""
 
 
-def differ_in_bytes(
-    ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], kind: ColumnKind
-) -> sa.ColumnElement[bool]:
-    """Texts by their bytes: a column may be citext, or have a collation that knows no case."""
-    if kind is not ColumnKind.TEXT:
-        return ours.is_distinct_from(theirs)
-    return sa.cast(ours, sa.Text).collate("C").is_distinct_from(sa.cast(theirs, sa.Text).collate("C"))
-
-
 POSTGRESQL = Dialect(
     types={
         ColumnKind.TEXT: sa.Text(),
@@ -62,6 +53,7 @@ POSTGRESQL = Dialect(
     mend="ALTER TABLE {table} ALTER COLUMN {column} TYPE {type} USING {column}::text::{type}",
     differs=differ_in_bytes,
     folds_case=False,
+    is_table=is_table_to_the_letter,
     holds_nul=False,
 )
 
@@ -76,7 +68,7 @@ class PostgresPlace:
         self._url = url
         given = {name: value for name, value in _CONNECT.items() if name not in url.query}
         self._engine = build_engine(url, hide_parameters=True, connect_args=given, isolation_level=_ISOLATION)
-        self.errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error)
+        self.errors = list_errors(self._engine)
 
     def __str__(self) -> str:
         return show_url(self._url)
@@ -96,7 +88,7 @@ class PostgresPlace:
             )
 
     def explain(self, error: Exception) -> str:
-        """PostgreSQL's first line; the values are in those that follow."""
+        """The first line of what the server said, without values of rows."""
         return explain(error, self._url)
 
     def is_passing(self, error: Exception) -> bool:
@@ -147,8 +139,8 @@ _CSV = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")  # a
 
 def _fill(connection: sa.Connection, stage: sa.Table, rows: Rows) -> None:
     connection.execute(CreateTable(stage))
-    driver: Any = connection.connection.driver_connection
-    with driver.cursor() as cursor, cursor.copy(f'COPY pg_temp."{stage.name}" FROM STDIN (FORMAT csv)') as copy:
+    statement = f'COPY pg_temp."{stage.name}" FROM STDIN (FORMAT csv)'
+    with open_driver(connection) as driver, driver.cursor() as cursor, cursor.copy(statement) as copy:
         for batch in rows.read():
             copy.write(_write_csv(batch))
 

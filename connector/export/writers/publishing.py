@@ -13,7 +13,8 @@ from connector.export.writers.checking import (
 from connector.export.writers.layout import Layout
 from connector.export.writers.making import build_index, make_tables
 from connector.export.writers.merging import build_steps
-from connector.export.writers.runs import Changes, Run, build_found, build_record, name_of
+from connector.export.writers.run import Changes, Run
+from connector.export.writers.runs import build_found, build_record, name_of
 from connector.export.writers.session import Place, Session
 from connector.export.writers.staged import Rows
 

@@ -36,7 +36,7 @@ def describe_table(connection: sa.Connection, name: TableName) -> FoundTable | N
             )
             for each in columns
         ],
-        any(name.table == view or _is_folded(name.table, view, connection) for view in views),
+        name.table in views or (_folds_tables(connection) and str.lower(name.table) in map(str.lower, views)),
         frozenset([*key[:1], *(each for each in begins if each is not None)]),
         keys,
     )
@@ -105,5 +105,7 @@ def _show(kind: sa.types.TypeEngine[Any], connection: sa.Connection) -> str:
         return "of a type that SQLAlchemy does not know"
 
 
-def _is_folded(one: str, other: str, connection: sa.Connection) -> bool:
-    return connection.dialect.name in ("sqlite", "mysql", "mariadb") and str.lower(one) == str.lower(other)
+def _folds_tables(connection: sa.Connection) -> bool:
+    if connection.dialect.name in ("mysql", "mariadb"):
+        return bool(connection.scalar(sa.text("SELECT @@lower_case_table_names")))
+    return connection.dialect.name == "sqlite"

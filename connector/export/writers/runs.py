@@ -9,34 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from connector.export.writers.layout import Layout, TableName
-from connector.pages import Certificate, TotalCount
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The export whose rows are to be published: `rows` of them, each with `exported_at` (aware) as `_exported_at`."""
-
-    run_id: str
-    job: str
-    certificate: Certificate
-    rows: int
-    exported_at: datetime
-    finished_at: datetime
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether who is not among the rows has gone from the list: certified, TotalCount too, and not filtered."""
-        is_counted = self.certificate.total_count is TotalCount.CHECKED
-        return self.certificate.is_complete and is_counted and not self.certificate.filters
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What a publishing did to the target's rows. `closed`: replaced, marked as deleted, or versions that ended."""
-
-    inserted: int = 0
-    updated: int = 0
-    closed: int = 0
+from connector.export.writers.run import Changes, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +93,4 @@ def name_of(table: sa.Table) -> TableName:
 
 
 def _is_of(layout: Layout) -> sa.ColumnElement[bool]:
-    name, table = layout.runs.c["table_name"], layout.target.name
-    if layout.dialect.folds_case:
-        return sa.func.lower(name) == sa.func.lower(table)
-    return name == table
+    return layout.dialect.is_table(layout.runs.c["table_name"], layout.target.name)

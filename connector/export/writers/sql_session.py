@@ -1,6 +1,7 @@
 """A Session by SQLAlchemy; what a database does in its own way comes in as functions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,6 +18,18 @@ Fill = Callable[[sa.Connection, sa.Table, Rows], None]
 Wait = Callable[[sa.Connection, Layout], None]
 Look = Callable[[sa.Connection, TableName], FoundTable | None]
 Refer = Callable[[sa.Connection, TableName], Sequence[str]]
+
+
+@contextmanager
+def open_driver(connection: sa.Connection) -> Iterator[Any]:
+    """The driver's own connection, for what SQLAlchemy has no words for; that it is lost is told to SQLAlchemy, whose
+    rollback would fail otherwise, and that would be all that is heard."""
+    try:
+        yield connection.connection.driver_connection
+    except connection.dialect.loaded_dbapi.Error as error:
+        if connection.dialect.is_disconnect(error, connection.connection.dbapi_connection, None):
+            connection.invalidate(error)
+        raise
 
 
 def _hold_nothing(_: sa.Connection, __: Layout) -> None:

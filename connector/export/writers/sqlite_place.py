@@ -10,6 +10,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateTable
 
+from connector.driver_words import say_safely
 from connector.export.writers.dialect import Dialect
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.plain_rows import read_flat_rows
@@ -75,9 +76,8 @@ class SqlitePlace:
             )
 
     def explain(self, error: Exception) -> str:
-        """What SQLite said."""
-        said = getattr(error, "orig", None) or error
-        return str(said).strip().splitlines()[0] if str(said).strip() else type(error).__name__
+        """What SQLite said, without values of rows."""
+        return say_safely(error)
 
     def is_passing(self, error: Exception) -> bool:
         """Nothing of a file passes by itself, as far as can be told."""

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, RunAborted
 from connector.export.writers.leftovers import make_partial, make_room, remove_leftovers
 
@@ -104,4 +105,6 @@ def told_of(target: str, *foreign: type[Exception]) -> Iterator[None]:
     try:
         yield
     except failures as error:
-        raise RunAborted(f"Could not write {target}: {error}. What was there is as it was; run it again.") from error
+        raise RunAborted(
+            f"Could not write {target}: {say_safely(error)}. What was there is as it was; run it again."
+        ) from error

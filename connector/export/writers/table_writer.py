@@ -17,7 +17,8 @@ from connector.export.writers.kinds import ID, TAGS
 from connector.export.writers.layout import Layout, TableName, build_layout
 from connector.export.writers.mode import Mode
 from connector.export.writers.publishing import Published, Uncertain
-from connector.export.writers.runs import Changes, Run, name_of, write_filters
+from connector.export.writers.run import Changes, Run
+from connector.export.writers.runs import name_of, write_filters
 from connector.export.writers.session import Place, Session
 from connector.export.writers.staged import Staged
 from connector.export.writers.tag_rows import TAG_SCHEMA, explode_tags

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from connector.export.writers.runs import Changes, Run
+from connector.export.writers.run import Changes, Run
 
 
 class Writer(Protocol):

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from connector.driver_words import say_safely
 from connector.errors import SourceError
 from connector.extract.chunk import Chunk, MalformedRow, Source
 from connector.extract.closing import Closing
@@ -31,7 +32,7 @@ class ParquetSource(Closing):
             self._file = pq.ParquetFile(content.take_file(), buffer_size=_BUFFER_BYTES, pre_buffer=False)
             self.columns = name_columns(_flatten(self._file.schema_arrow.empty_table()).column_names)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise SourceError(f"{self.name}: is no Parquet file that can be read: {_first_line(error)}") from None
+            raise SourceError(f"{self.name}: is no Parquet file that can be read: {say_safely(error)}") from None
 
     def chunks(self) -> Iterator[Chunk]:
         """Give the rows, in order, once; none for a file without any. Raises SourceError."""
@@ -43,7 +44,7 @@ class ParquetSource(Closing):
                 first += batch.num_rows
         except (pa.ArrowException, OSError) as error:
             raise SourceError(
-                f"{self.name}: cannot be read on after row {first - 1}: {_first_line(error)}; write it anew"
+                f"{self.name}: cannot be read on after row {first - 1}: {say_safely(error)}; write it anew"
             ) from None
 
     def close(self) -> None:
@@ -138,7 +139,3 @@ def _is_text(kind: pa.DataType) -> bool:
 def _combine(column: pa.ChunkedArray) -> pa.Array:
     array = column.combine_chunks()
     return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

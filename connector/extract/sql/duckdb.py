@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 import sqlalchemy as sa
 
+from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, SourceError
 from connector.extract.chunk import Chunk, Source
 from connector.extract.closing import Closing
@@ -34,7 +35,7 @@ class DuckdbSource(Closing):
             self._reader = _open_reader(self._connection, query, values)
         except duckdb.Error as error:
             self.close()
-            raise SourceError(f"{self.name}: {_explain(error)}") from None
+            raise SourceError(f"{self.name}: {say_safely(error)}") from None
         except ConfigurationError:
             self.close()
             raise
@@ -52,7 +53,7 @@ class DuckdbSource(Closing):
                     yield build_chunk(self.name, self.columns, values, number)
                 number += batch.num_rows
         except (duckdb.Error, pa.ArrowException, OSError) as error:  # an OSError is Arrow's own word for DuckDB's
-            raise SourceError(f"{self.name}: reading stopped after row {number - 1}: {_explain(error)}") from None
+            raise SourceError(f"{self.name}: reading stopped after row {number - 1}: {say_safely(error)}") from None
 
     def close(self) -> None:
         """Let go of the file; may be called more than once."""
@@ -113,10 +114,6 @@ def _take_values(column: pa.Array) -> list[object]:
         return list(column.to_pylist())
     except OverflowError:  # a date that Python does not have, such as infinity
         return list(column.cast(pa.string()).to_pylist())
-
-
-def _explain(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _quote_table(table: str) -> str:

@@ -1,0 +1,33 @@
+"""The export whose rows are to be published, and what that changed."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from connector.pages import Certificate, TotalCount
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The export whose rows are to be published: `rows` of them, each with `exported_at` (aware) as `_exported_at`."""
+
+    run_id: str
+    job: str
+    certificate: Certificate
+    rows: int
+    exported_at: datetime
+    finished_at: datetime
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether who is not among the rows has gone from the list: certified, TotalCount too, and not filtered."""
+        is_counted = self.certificate.total_count is TotalCount.CHECKED
+        return self.certificate.is_complete and is_counted and not self.certificate.filters
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a publishing did to the target's rows. `closed`: replaced, marked as deleted, or versions that ended."""
+
+    inserted: int = 0
+    updated: int = 0
+    closed: int = 0

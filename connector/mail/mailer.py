@@ -1,0 +1,300 @@
+"""Sends the emails of a campaign, each at most once: on record before it leaves, and never again after any answer that
+is not certain (design 4.6).
+
+Until the service has accepted one, they leave one at a time: a refusal of the first would hit every row. From then on
+they leave at the pace, while the next are being recorded. What became of each is recorded with the next of them; a
+process that is killed leaves those unknown that it had recorded as leaving.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self, TypeVar
+
+from connector.api.client import LONGEST_PAUSE_S, Client
+from connector.api.retries import Retrier
+from connector.clock import Clock
+from connector.email_states import EmailState
+from connector.ledger.emails import Campaign, EmailLog
+from connector.outcomes import MailOutcome
+from connector.pace import Pace
+from connector.protocol import TOO_MANY_REQUESTS, Accepted, Ambiguous, Message, NotSent, Refused, refusal_kind
+
+MOST_AT_ONCE = 64
+"""Emails that one commit records as leaving, at most; fewer at a slow pace, so that a kill leaves few unknown."""
+
+_AHEAD_S = 0.1
+_UNKNOWN_FIRST = 3  # of the first, none of which the service accepted
+_UNKNOWN_IN_ROW = 5
+_REFUSED_IN_ROW = 20
+_SHORT_WAIT_S = 0.2  # whether the run is to stop is seen after it
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One email of a campaign: its recipient's digest and address, the row that it is of, and the message."""
+
+    recipient: bytes
+    address: str = field(repr=False)
+    row: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of a letter; `status` and `words` are the service's, or of an earlier run's answer."""
+
+    outcome: MailOutcome
+    status: int | None = None
+    words: str = field(default="", repr=False)
+
+
+@dataclass(slots=True)
+class _Noted:
+    """What became of letters, to be recorded with the next commit."""
+
+    accepted: list[tuple[bytes, int, str, float]] = field(default_factory=list)
+    refused: list[tuple[bytes, int, str]] = field(default_factory=list)
+    not_sent: list[bytes] = field(default_factory=list)
+    lost: list[bytes] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class MailPolicy:
+    """`retries_limited`: whether an email that was refused for its rate (429) is sent again."""
+
+    retries_limited: bool = False
+
+
+class Mailer:
+    """Use it as a context: at its end all that left has been answered and recorded. `reason` says why it ended early.
+
+    `tell` hears of every letter once.
+    """
+
+    def __init__(
+        self,
+        log: EmailLog,
+        campaign: Campaign,
+        run_id: str,
+        client: Client,
+        retrier: Retrier,
+        pace: Pace,
+        clock: Clock,
+        stopping: asyncio.Event,
+        tell: Callable[[Letter, Told], None],
+        policy: MailPolicy = MailPolicy(),
+    ) -> None:
+        self.reason: str | None = None
+        self._log, self._campaign, self._run_id = log, campaign, run_id
+        self._client, self._retrier, self._pace = client, retrier, pace
+        self._clock, self._stopping, self._tell, self._policy = clock, stopping, tell, policy
+        self._noted = _Noted()
+        self._again = deque[Letter]()
+        self._unbegun: dict[bytes, Letter] = {}  # a group that fails cancels tasks that have not begun: they never do
+        self._under_way = 0
+        self._left = asyncio.Event()
+        self._group = asyncio.TaskGroup()
+        self._has_accepted = False
+        self._unknown_in_row = 0
+        self._refused_in_row = Counter[str]()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                await self._send_all(())
+            await self._group.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        finally:
+            self._noted.not_sent += self._unbegun
+            for letter in (*self._unbegun.values(), *self._again):
+                self._tell(letter, Told(MailOutcome.UNSENT))
+            self._commit(lambda _log: None)
+
+    @property
+    def rate(self) -> float:
+        """Emails a second that may leave now."""
+        return self._pace.rate.rate
+
+    @property
+    def is_going_on(self) -> bool:
+        """Whether neither a signal nor a reason has ended it."""
+        return self.reason is None and not self._stopping.is_set()
+
+    async def mail(self, letters: Sequence[Letter]) -> None:
+        """Send those of these that are not on record; returns when all have left or will not."""
+        entries = await self._ask(lambda log: log.find(self._campaign, [each.recipient for each in letters]))
+        fresh = []
+        for letter in letters:
+            entry = entries.get(letter.recipient)
+            if entry is None:
+                fresh.append(letter)
+            elif entry.state is EmailState.SENT:
+                self._tell(letter, Told(MailOutcome.ALREADY_SENT))
+            elif entry.state is EmailState.REFUSED:
+                self._tell(letter, Told(MailOutcome.REJECTED, entry.status, entry.words or ""))
+            else:
+                words = "an earlier run sent it, and no certain answer came"
+                self._tell(letter, Told(MailOutcome.UNKNOWN, entry.status, words))
+        await self._send_all(fresh)
+
+    async def _send_all(self, letters: Sequence[Letter]) -> None:
+        waiting = deque(letters)
+        while self.is_going_on and (waiting or self._again or (not letters and self._under_way)):
+            if not waiting and not self._again:  # the last ones: what the service is too busy for comes back
+                await self._wait_for_answer()
+                continue
+            number = 1 if not self._has_accepted else self._count_ahead()
+            queue = self._again or waiting
+            await self._send_group([queue.popleft() for _ in range(min(number, len(queue)))])
+        for letter in waiting:
+            self._tell(letter, Told(MailOutcome.UNSENT))
+
+    def _count_ahead(self) -> int:
+        return max(1, min(MOST_AT_ONCE, int(self._pace.rate.rate * _AHEAD_S)))
+
+    async def _send_group(self, letters: Sequence[Letter]) -> None:
+        intents = [(each.recipient, each.address) for each in letters]
+        at = self._clock.now().timestamp()
+        await self._ask(lambda log: log.mark_intended(self._campaign, self._run_id, intents, at=at))
+        waiting = deque(letters)
+        while waiting and await self._enter():
+            letter = waiting.popleft()
+            self._unbegun[letter.recipient] = letter
+            task = self._group.create_task(self._send(letter))
+            if not self._has_accepted:
+                await asyncio.wait((task,))
+        for letter in waiting:
+            self._noted.not_sent.append(letter.recipient)
+            self._tell(letter, Told(MailOutcome.UNSENT))
+
+    async def _enter(self) -> bool:
+        """Wait until one more may leave; False when the run is to end."""
+        while self.is_going_on:
+            if self._under_way >= self._pace.concurrency.allowed:
+                await self._wait_for_answer()
+                continue
+            now = self._clock.monotonic()
+            quiet_s = self._client.quiet_until - now
+            if quiet_s > LONGEST_PAUSE_S:
+                self._end(f"the service asks to be left alone for {quiet_s:,.0f} s: run again after that")
+                return False
+            wait_s = quiet_s if quiet_s > 0 else self._pace.rate.admit(now)
+            if wait_s <= 0:
+                self._under_way += 1
+                return True
+            await self._clock.sleep(min(wait_s, _SHORT_WAIT_S))
+        return False
+
+    async def _wait_for_answer(self) -> None:
+        self._left.clear()
+        if self._under_way:
+            await self._left.wait()
+
+    async def _send(self, letter: Letter) -> None:
+        del self._unbegun[letter.recipient]
+        sent_at = self._clock.monotonic()
+        try:
+            answer = await self._retrier.send(self._client, letter.message)
+        except BaseException:
+            self._noted.lost.append(letter.recipient)
+            self._tell(letter, Told(MailOutcome.UNKNOWN, None, "the run was ended before an answer came"))
+            raise
+        finally:
+            self._under_way -= 1
+            self._left.set()
+        self._note_pace(answer, sent_at)
+        self._note(letter, answer)
+
+    def _note_pace(self, answer: Accepted | Refused | Ambiguous | NotSent, sent_at: float) -> None:
+        now = self._clock.monotonic()
+        if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS:
+            self._pace.rate.note_refused(sent_at, now, answer.retry_after_s)
+            self._pace.patience.note_refused(now)
+            if self._pace.patience.is_over(now):
+                self._end("the service kept refusing emails for their rate (429): run again when it is less busy")
+        elif isinstance(answer, Accepted | Refused):
+            self._pace.rate.note_served(sent_at, now)
+        if isinstance(answer, Accepted):
+            self._pace.patience.note_taken()
+            self._pace.concurrency.note(sent_at, now, self._under_way)
+
+    def _note(self, letter: Letter, answer: Accepted | Refused | Ambiguous | NotSent) -> None:
+        match answer:
+            case Accepted(request_id, message_id):
+                self._has_accepted, self._unknown_in_row = True, 0
+                self._refused_in_row.clear()
+                at = self._clock.now().timestamp()
+                self._noted.accepted.append((letter.recipient, request_id, message_id, at))
+                self._tell(letter, Told(MailOutcome.SENT))
+            case Refused(status) if status == TOO_MANY_REQUESTS and self._policy.retries_limited:
+                self._noted.not_sent.append(letter.recipient)
+                self._again.append(letter)
+            case Refused(status, words):
+                self._noted.refused.append((letter.recipient, status, words))
+                self._tell(letter, Told(MailOutcome.REJECTED, status, words))
+                self._judge_refusal(status, words)
+            case NotSent(words):
+                self._noted.not_sent.append(letter.recipient)
+                self._tell(letter, Told(MailOutcome.UNSENT, None, words))
+                self._end(f"the service cannot be reached: {words}. Run it again; nobody is sent an email twice")
+            case Ambiguous(status, words):
+                self._noted.lost.append(letter.recipient)
+                self._tell(letter, Told(MailOutcome.UNKNOWN, status, words))
+                self._judge_unknown(status, words)
+
+    def _judge_refusal(self, status: int, words: str) -> None:
+        said = f"{status}: {words}"
+        if status == TOO_MANY_REQUESTS:
+            self._end(
+                f"the service refused an email for its rate ({said}), and the job does not say that it may be sent "
+                "again: lower load.max_rate, or set mail.retry_limited, and run again with --rejected"
+            )
+        elif not self._has_accepted:
+            self._end(
+                f"the service refused the first email ({said}), and may refuse every other alike. Nothing else was "
+                "sent: correct what it says, and run again; with --rejected this one is sent, too"
+            )
+        else:
+            kind = refusal_kind(status, words)
+            self._refused_in_row[kind] += 1
+            if self._refused_in_row[kind] >= _REFUSED_IN_ROW:
+                self._end(f"the service refused {_REFUSED_IN_ROW} emails in a row alike ({kind}): correct what it says")
+
+    def _judge_unknown(self, status: int | None, words: str) -> None:
+        self._unknown_in_row += 1
+        if self._unknown_in_row >= (_UNKNOWN_IN_ROW if self._has_accepted else _UNKNOWN_FIRST):
+            said = f"status {status}, {words}" if status is not None else words
+            self._end(
+                f"{self._unknown_in_row} emails in a row had no certain answer (last: {said}): run again when the "
+                "service works; those will not be sent again"
+            )
+
+    def _end(self, reason: str) -> None:
+        self.reason = self.reason or reason
+
+    async def _ask(self, step: Callable[[EmailLog], T]) -> T:
+        """One step in one transaction, after all that was noted. Not in a thread: a commit takes less than what two
+        threads lose to each other."""
+        await asyncio.sleep(0)
+        return self._commit(step)
+
+    def _commit(self, step: Callable[[EmailLog], T]) -> T:
+        noted, self._noted = self._noted, _Noted()
+        with self._log.transaction():
+            self._log.mark_accepted(self._campaign, noted.accepted)
+            self._log.mark_refused(self._campaign, noted.refused)
+            self._log.mark_not_sent(self._campaign, noted.not_sent)
+            self._log.mark_lost(self._campaign, noted.lost)
+            return step(self._log)

@@ -1,0 +1,43 @@
+"""Runs of jobs that name whom to tell of them."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import uvloop
+
+from pipelines.commands.options import Output, run_flow
+from pipelines.jobs import Job
+from pipelines.runs.faults import describe_fault
+from pipelines.runs.notifying import notify
+from pipelines.runs.progress import Progress
+from pipelines.runs.report import Report
+from pipelines.runs.stopping import Stop, stop_on_signals
+from pipelines.settings import Settings
+
+Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
+
+
+def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> Report:
+    """Run the flow of a job, and tell whom the job names how it ended."""
+    report = run_flow(flow, output)
+    report.messages += uvloop.run(_notify(job, report, settings))
+    return report
+
+
+async def _notify(job: Job, report: Report, settings: Settings) -> list[str]:
+    """A signal gives it up: the run has ended, and its report is still to be shown."""
+    with stop_on_signals() as stop:
+        telling = asyncio.create_task(notify(job.notify, report, settings))
+        stopped = asyncio.create_task(stop.event.wait())
+        await asyncio.wait((telling, stopped), return_when=asyncio.FIRST_COMPLETED)
+        telling.cancel()
+        stopped.cancel()
+        (ending, _) = await asyncio.gather(telling, stopped, return_exceptions=True)
+    if isinstance(ending, asyncio.CancelledError):
+        return ["a signal came while the job's notifications were being sent: they may not have been"]
+    if isinstance(ending, Exception):
+        return [f"the job's notifications could not be sent: {describe_fault(ending)}"]
+    if isinstance(ending, BaseException):
+        raise ending
+    return ending

@@ -1,0 +1,104 @@
+"""Every row of a mail run is checked before the first email leaves: its address, its texts, all that is sent."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from connector.errors import RunAborted
+from connector.extract import Source
+from connector.load import Problem, Row
+from connector.load.candidates import take_rows
+from connector.mail.draft import Composed
+from connector.mail.templates import RowTemplateError
+from connector.mapping import ColumnRule, FieldMapping
+from connector.outcomes import MailOutcome, Outcome
+from connector.plan.suppression import Suppression
+from connector.protocol.email_rules import MessageError
+from connector.validation import Rules
+from pipelines.emails.spool import Spool
+from pipelines.emails.templates import MailTexts
+from pipelines.rows.preparing import Prepared, prepare_chunks
+from pipelines.rows.rejects import build_invalid, build_malformed
+
+_RULES = Rules(identity="email")
+
+Hear = Callable[[Problem, str | None], None]
+"""A row that a person must see, and its record if that is no row."""
+
+
+@dataclass(slots=True)
+class Checked:
+    """What a check found: the outcomes so far, of the rows that are not to be sent, and what a person should know."""
+
+    outcomes: Counter[MailOutcome] = field(default_factory=Counter)
+    messages: list[str] = field(default_factory=list)
+    warnings: set[str] = field(default_factory=set)
+    read: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """Reads a source and keeps in the spool those rows that make an email; `now` is the time of the run."""
+
+    source: Source
+    texts: MailTexts
+    now: datetime
+    limit: int | None
+    suppression: Suppression | None
+    hear: Hear
+    is_stopped: Callable[[], bool]
+
+    def check(self, spool: Spool) -> Checked:
+        """Check every row. Raises SourceError, RunAborted when it is to stop."""
+        checked = Checked()
+        mapping = FieldMapping({"email": ColumnRule(column=self.texts.address_column)})
+        prepared = prepare_chunks(
+            self.source, mapping, _RULES, today=self.now.date(), limit=self.limit, suppression=self.suppression
+        )
+        for each in prepared:
+            if self.is_stopped():
+                raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
+            self._sort_out(each, checked)
+            self._keep(each, checked, spool)
+        return checked
+
+    def _sort_out(self, prepared: Prepared, checked: Checked) -> None:
+        """The rows that are no subscriber to be, are repeated, or want no email."""
+        checked.read += prepared.read
+        checked.messages += prepared.chunk.messages
+        invalid = build_invalid(prepared.chunk, prepared.faults)
+        for malformed in prepared.chunk.malformed:
+            self.hear(build_malformed(malformed, prepared.chunk.name), malformed.raw)
+        for problem in invalid:
+            self.hear(problem, None)
+        checked.outcomes[MailOutcome.INVALID] += len(invalid) + len(prepared.chunk.malformed)
+        checked.outcomes[MailOutcome.DUPLICATE] += len(prepared.repeats)
+        checked.outcomes[MailOutcome.SUPPRESSED] += len(prepared.suppressed)
+
+    def _keep(self, prepared: Prepared, checked: Checked, spool: Spool) -> None:
+        for row in self._take_rows(prepared):
+            try:
+                checked.warnings.update(self.compose(row).warnings)
+            except MessageError as error:
+                self._refuse(row, error.field, "email", error.problem, checked)
+            except RowTemplateError as error:
+                self._refuse(row, "", "template", str(error), checked)
+            else:
+                spool.add(row)
+
+    def _take_rows(self, prepared: Prepared) -> Iterator[Row]:
+        yield from take_rows(prepared.chunk, prepared.planned.subscribers.index.tolist())
+
+    def compose(self, row: Row) -> Composed:
+        """The email of a row. Raises MessageError and RowTemplateError."""
+        return self.texts.compose(read_cells(row), self.now)
+
+    def _refuse(self, row: Row, field: str, code: str, message: str, checked: Checked) -> None:
+        checked.outcomes[MailOutcome.INVALID] += 1
+        self.hear(Problem(row, Outcome.INVALID, field, code, message), None)
+
+
+def read_cells(row: Row) -> dict[str, str | None]:
+    """A row's cells by column."""
+    return dict(zip(row.columns, row.cells, strict=True))

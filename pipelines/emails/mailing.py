@@ -1,0 +1,232 @@
+"""The flow of `connector mail`: check every row, then send each its email, at most once in the campaign."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from connector.api.client import Client, open_client
+from connector.api.retries import Retrier
+from connector.clock import Clock, system_clock
+from connector.errors import LedgerError, LockedError, RunAborted, SourceError
+from connector.extract import Source
+from connector.ledger.emails import Campaign, EmailLog, open_emails
+from connector.load import Problem, Row
+from connector.mail.mailer import Letter, Mailer, MailPolicy, Told
+from connector.outcomes import MailOutcome, Outcome
+from connector.pace import Pace
+from connector.plan.digests import digest_identity
+from connector.plan.suppression import Suppression
+from pipelines.emails.checking import Checked, Checker, read_cells
+from pipelines.emails.spool import Spool
+from pipelines.emails.templates import MailTexts
+from pipelines.rows.rejects import RejectsFile
+from pipelines.rows.suppressing import SuppressionPlan, read_suppression
+from pipelines.runs.progress import Progress
+from pipelines.runs.report import (
+    Report,
+    UncountedError,
+    count_mail_rows,
+    count_requests,
+    end_report,
+    start_report,
+)
+from pipelines.runs.stopping import Stop
+from pipelines.settings import Settings, build_service
+
+_AT_ONCE = 256  # rows that are looked up in the ledger together
+_FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class MailPlan:
+    """A campaign to be sent. `allows_rejected` sends to those, too, whom the service refused before."""
+
+    job: str
+    campaign: str
+    source: Source
+    texts: MailTexts
+    settings: Settings
+    policy: MailPolicy
+    max_rate: float
+    max_concurrency: int
+    suppression: SuppressionPlan | None = None
+    max_invalid: float | None = None
+    max_rejected: float | None = None
+    limit: int | None = None
+    wait_s: float = 0.0
+    allows_rejected: bool = False
+
+
+@dataclass(slots=True)
+class _Run:
+    """One mail run in progress."""
+
+    plan: MailPlan
+    report: Report
+    stop: Stop
+    progress: Progress
+    clock: Clock
+    rejects: RejectsFile
+    outcomes: Counter[MailOutcome] = field(default_factory=Counter)
+    read: int = 0
+    told: set[bytes] = field(default_factory=set)  # recipients known to be unknown, of whom a row was read
+    rows: dict[bytes, Row] = field(default_factory=dict)  # of the letters that are under way
+
+    def hear(self, problem: Problem, raw: str | None) -> None:
+        self.rejects.write(problem, raw)
+
+    def hear_letter(self, letter: Letter, told: Told) -> None:
+        """What became of a letter."""
+        row = self.rows.pop(letter.recipient)
+        self.outcomes[told.outcome] += 1
+        if told.outcome in _FOR_A_PERSON:
+            self.told.add(letter.recipient)
+            self.hear(Problem(row, Outcome(told.outcome), "email", told.outcome, told.words, told.status), None)
+
+
+async def run_mail(plan: MailPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
+    """Check all rows, send what may be sent, and tell what became of each."""
+    clock = clock or system_clock()
+    report = start_report("mail", plan.job, clock.now())
+    report.rows = count_mail_rows(0, {})
+    try:
+        with ExitStack() as opened:
+            opened.enter_context(plan.source)
+            path = plan.settings.state_dir / "rejects" / f"{report.run_id}.csv"
+            rejects = opened.enter_context(RejectsFile(path, plan.source.columns, report.run_id, clock.now))
+            run = _Run(plan, report, stop, progress, clock, rejects)
+            log = opened.enter_context(open_emails(plan.settings.ledger_url))
+            held = log.hold_campaign(
+                plan.settings.account, plan.campaign, wait_s=plan.wait_s, is_stopped=stop.event.is_set
+            )
+            campaign = await asyncio.to_thread(held.__enter__)
+            opened.push(held.__exit__)
+            await _work(run, log, campaign)
+    except LockedError as error:
+        report.signal = stop.signal
+        end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
+    except LedgerError as error:
+        end_report(report, "aborted", clock.now(), str(error))
+    return report
+
+
+async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
+    reason = None
+    with log.transaction():
+        log.mark_died(campaign)
+        if run.plan.allows_rejected:
+            log.mark_allowed(campaign)
+    try:
+        with Spool() as spool:
+            checked = await _check(run, spool)
+            run.outcomes, run.read = checked.outcomes, checked.read
+            run.report.messages += [*dict.fromkeys(checked.messages), *sorted(checked.warnings)]
+            reason = _judge_invalid(run.plan, checked)
+            if reason is None:
+                reason = await _send(run, log, campaign, spool)
+        _tell_others(run, log, campaign)
+    except (SourceError, RunAborted, LedgerError) as error:
+        reason = str(error)
+    run.outcomes[MailOutcome.UNSENT] += run.read - run.outcomes.total()  # of a run that broke off
+    _end(run, reason or run.rejects.failure)
+
+
+async def _check(run: _Run, spool: Spool) -> Checked:
+    """In a thread, so that a signal is heard meanwhile."""
+    plan, suppression = run.plan, None
+    is_stopped = run.stop.event.is_set
+    if plan.suppression is not None:
+        suppression, messages = await asyncio.to_thread(read_suppression, plan.suppression, is_stopped)
+        run.report.messages += messages
+    checker = _build_checker(run, suppression, is_stopped)
+    run.progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
+    return await asyncio.to_thread(checker.check, spool)
+
+
+def _build_checker(run: _Run, suppression: Suppression | None, is_stopped: Callable[[], bool]) -> Checker:
+    plan = run.plan
+    return Checker(plan.source, plan.texts, run.report.started_at, plan.limit, suppression, run.hear, is_stopped)
+
+
+def _judge_invalid(plan: MailPlan, checked: Checked) -> str | None:
+    """Why nothing is sent, if too many rows are invalid."""
+    invalid = checked.outcomes[MailOutcome.INVALID]
+    if plan.max_invalid is None or invalid <= plan.max_invalid * checked.read:
+        return None
+    return (
+        f"{invalid:,} of {checked.read:,} rows are invalid, and guard.max_invalid allows {plan.max_invalid:.1%}: "
+        "nothing was sent; correct them, or the templates, and run again"
+    )
+
+
+async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> str | None:
+    """Send the rows of the spool; returns why it ended early."""
+    plan = run.plan
+    async with open_client(build_service(plan.settings, plan.max_concurrency)) as client:
+        mailer = _build_mailer(run, log, campaign, client)
+        run.progress.follow(
+            lambda: f"{run.outcomes[MailOutcome.SENT]:,} of {spool.rows:,} sent at {mailer.rate:,.0f}/s"
+        )
+        try:
+            async with mailer:
+                for letters in _write_letters(run, spool):
+                    await mailer.mail(letters)
+        finally:
+            run.report.requests = count_requests(client.counts)
+    return mailer.reason
+
+
+def _build_mailer(run: _Run, log: EmailLog, campaign: Campaign, client: Client) -> Mailer:
+    plan = run.plan
+    pace = Pace(plan.max_rate, plan.max_concurrency)
+    stopping = run.stop.event
+    return Mailer(
+        log, campaign, run.report.run_id, client, Retrier(), pace, run.clock, stopping, run.hear_letter, plan.policy
+    )
+
+
+def _write_letters(run: _Run, spool: Spool) -> Iterator[list[Letter]]:
+    """The emails once more, as they were checked."""
+    texts, at = run.plan.texts, run.report.started_at
+    for rows in spool.read(_AT_ONCE):
+        letters = []
+        for row in rows:
+            message = texts.compose(read_cells(row), at).message
+            address = message.to[0].email
+            letter = Letter(digest_identity("email", address), address, row.number, message)
+            run.rows[letter.recipient] = row
+            letters.append(letter)
+        yield letters
+
+
+def _tell_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
+    """Recipients of the campaign who are unknown, and whose rows this run did not read."""
+    with log.transaction():
+        others = [each for each in log.read_unsettled(campaign) if each.recipient not in run.told]
+    for each in others:
+        words = f"{each.address}: the run {each.run_id} sent it, and no certain answer came"
+        run.hear(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", words, each.status), None)
+    if others:
+        run.report.messages.append(
+            f"{len(others):,} further recipients of this campaign, who are not among these rows, may or may not have "
+            "been sent their email: the rejects file names them"
+        )
+
+
+def _end(run: _Run, reason: str | None) -> None:
+    report, at = run.report, run.clock.now()
+    report.rejects_file = run.rejects.path
+    try:
+        report.rows = count_mail_rows(run.read, run.outcomes)
+    except UncountedError as error:
+        report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; besides, {error}"
+    if run.stop.signal is not None:
+        report.signal = run.stop.signal
+        end_report(report, "stopped", at, reason)
+    elif reason is not None:
+        end_report(report, "aborted", at, reason)
+    else:
+        is_partial = any(run.outcomes[each] for each in _FOR_A_PERSON)
+        end_report(report, "partial" if is_partial else "ok", at)

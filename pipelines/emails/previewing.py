@@ -1,0 +1,85 @@
+"""The emails of a mail run to look at, none of them sent: every row is checked, the first are written as files."""
+
+import asyncio
+import os
+from collections import Counter
+from pathlib import Path
+
+from connector.clock import Clock, system_clock
+from connector.errors import ConfigurationError, RunAborted, SourceError
+from connector.load import Problem
+from connector.mail.eml import write_eml
+from connector.outcomes import MailOutcome
+from connector.protocol.email import Message
+from pipelines.emails.checking import Checked, Checker, read_cells
+from pipelines.emails.mailing import MailPlan
+from pipelines.emails.spool import Spool
+from pipelines.rows.suppressing import read_suppression
+from pipelines.runs.progress import Progress
+from pipelines.runs.report import Report, Status, count_mail_rows, end_report, start_report
+from pipelines.runs.stopping import Stop
+
+_FAULTS_SHOWN = 10
+
+
+async def preview(
+    plan: MailPlan, folder: Path, number: int, stop: Stop, progress: Progress, clock: Clock | None = None
+) -> Report:
+    """Check every row, and write the first `number` emails into `folder`. Raises ConfigurationError if it is there and
+    not empty, or cannot be written."""
+    clock = clock or system_clock()
+    report = start_report("mail", plan.job, clock.now())
+    report.is_planned = True
+    _make_folder(folder)
+    faults: list[str] = []
+    with plan.source, Spool() as spool:
+        progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
+        try:
+            checked, checker = await asyncio.to_thread(_check, plan, spool, report, stop, faults)
+        except (SourceError, RunAborted) as error:
+            report.rows, report.signal = count_mail_rows(0, {}), stop.signal
+            return end_report(report, "aborted" if stop.signal is None else "stopped", clock.now(), str(error))
+        for place, rows in enumerate(spool.read(1), start=1):
+            if place > number:
+                break
+            _write(folder / f"{place:04d}", checker.texts.compose(read_cells(rows[0]), checker.now).message)
+        outcomes = Counter(checked.outcomes) + Counter({MailOutcome.SENT: spool.rows})
+    report.rows = count_mail_rows(checked.read, outcomes)
+    report.messages += [*dict.fromkeys(checked.messages), *sorted(checked.warnings), *faults]
+    report.messages.append(f"{min(number, spool.rows):,} emails were written to {folder}; nothing was sent")
+    status: Status = "partial" if checked.outcomes[MailOutcome.INVALID] else "ok"
+    return end_report(report, status, clock.now())
+
+
+def _check(plan: MailPlan, spool: Spool, report: Report, stop: Stop, faults: list[str]) -> tuple[Checked, Checker]:
+    def hear(problem: Problem, _raw: str | None) -> None:
+        if len(faults) < _FAULTS_SHOWN:
+            faults.append(f"row {problem.row.number} is invalid: {problem.field or 'template'}: {problem.message}")
+
+    suppression = None
+    if plan.suppression is not None:
+        suppression, messages = read_suppression(plan.suppression, stop.event.is_set)
+        report.messages += messages
+    at = report.started_at
+    checker = Checker(plan.source, plan.texts, at, plan.limit, suppression, hear, stop.event.is_set)
+    return checker.check(spool), checker
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ConfigurationError(f"{folder} is not empty: name a new folder with --preview-dir")
+    except OSError as error:
+        raise ConfigurationError(
+            f"{folder} cannot be made or read: {error.strerror}; name another with --preview-dir"
+        ) from None
+
+
+def _write(stem: Path, message: Message) -> None:
+    """An email as .eml and, if it has HTML, that as .html; readable by their owner alone."""
+    contents = {".eml": write_eml(message)} | ({".html": message.html.encode()} if message.html else {})
+    for suffix, content in contents.items():
+        descriptor = os.open(stem.with_suffix(suffix), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)

@@ -1,0 +1,104 @@
+"""`connector send`: one email, on record before it leaves, and never sent a second time."""
+
+from dataclasses import dataclass
+
+from connector.api.client import open_client
+from connector.api.retries import Retrier
+from connector.clock import Clock, system_clock
+from connector.errors import LedgerError
+from connector.ledger.emails import (
+    EmailLog,
+    mark_single_accepted,
+    mark_single_intended,
+    mark_single_lost,
+    mark_single_not_sent,
+    mark_single_refused,
+    open_emails,
+)
+from connector.mail.draft import Composed
+from connector.outcomes import MailOutcome
+from connector.protocol import Accepted, Ambiguous, NotSent, Refused
+from pipelines.runs.progress import Progress
+from pipelines.runs.report import Report, Status, count_mail_rows, count_requests, end_report, start_report
+from pipelines.runs.stopping import Stop
+from pipelines.settings import Settings, build_service
+
+_BY_HAND = (
+    "it may have been sent or not, and the service cannot be asked: look into the recipient's mailbox, or ask the "
+    "service's support, before you send it again"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SendPlan:
+    """One email, and where it goes."""
+
+    composed: Composed
+    settings: Settings
+
+
+async def run_send(plan: SendPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
+    """Send it, and tell what became of it."""
+    clock = clock or system_clock()
+    report = start_report("send", "", clock.now())
+    report.messages += plan.composed.warnings
+    progress.follow(lambda: "sending")
+    try:
+        with open_emails(plan.settings.ledger_url) as log:
+            await _send(plan, log, report, stop, clock)
+    except LedgerError as error:
+        if report.finished_at is None:
+            end_report(report, "aborted", clock.now(), str(error))
+        else:
+            report.messages.insert(0, f"{error}. What became of the email is told below, and is not on record")
+            report.status = "aborted"
+    return report
+
+
+async def _send(plan: SendPlan, log: EmailLog, report: Report, stop: Stop, clock: Clock) -> None:
+    message = plan.composed.message
+    addresses = ", ".join(each.email for each in (*message.to, *message.cc, *message.bcc))
+    if stop.event.is_set():
+        _end(report, MailOutcome.UNSENT, "stopped", clock)
+        report.signal = stop.signal
+        return
+    with log.transaction() as connection:
+        key = mark_single_intended(
+            connection, plan.settings.account, report.run_id, addresses, at=clock.now().timestamp()
+        )
+    async with open_client(build_service(plan.settings, 1)) as client:
+        answer = await Retrier().send(client, message)
+        report.requests = count_requests(client.counts)
+    _tell(report, answer, clock)
+    with log.transaction() as connection:
+        match answer:
+            case Accepted(request_id, message_id):
+                mark_single_accepted(connection, key, request_id, message_id, at=clock.now().timestamp())
+            case Refused(status, words):
+                mark_single_refused(connection, key, status, words)
+            case NotSent():
+                mark_single_not_sent(connection, key)
+            case Ambiguous():
+                mark_single_lost(connection, key)
+
+
+def _tell(report: Report, answer: Accepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:
+    match answer:
+        case Accepted(request_id, message_id):
+            report.email = {"state": "sent", "request_id": request_id, "message_id": message_id}
+            _end(report, MailOutcome.SENT, "ok", clock)
+        case Refused(status, words):
+            report.email = {"state": "rejected", "http_status": status, "message": words}
+            _end(report, MailOutcome.REJECTED, "partial", clock, f"the service refused it ({status}): {words}")
+        case Ambiguous(status, words):
+            report.email = {"state": "unknown", "http_status": status, "message": words}
+            said = f"status {status}, {words}" if status is not None else words
+            _end(report, MailOutcome.UNKNOWN, "partial", clock, f"no certain answer came ({said}): {_BY_HAND}")
+        case NotSent(words):
+            report.email = {"state": "unsent", "message": words}
+            _end(report, MailOutcome.UNSENT, "aborted", clock, f"it was not sent: {words}. Run it again")
+
+
+def _end(report: Report, outcome: MailOutcome, status: Status, clock: Clock, reason: str | None = None) -> None:
+    report.rows = count_mail_rows(1, {outcome: 1})
+    end_report(report, status, clock.now(), reason)

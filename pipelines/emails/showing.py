@@ -1,0 +1,81 @@
+"""What would be sent: an email for people to look at, on the screen and as an .eml file."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from connector.errors import ConfigurationError
+from connector.mail.draft import SETTINGS, TRACKING
+from connector.mail.eml import write_eml
+from connector.protocol.email import Message, Recipient
+
+_LONGEST = 300  # characters of a body that are shown
+
+
+def write_new(path: Path, message: Message) -> Path:
+    """Write the .eml that the message amounts to, readable by its owner alone. Raises ConfigurationError, also if there
+    is a file of that name."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise ConfigurationError(f"{path} is there already: name another file with --eml") from None
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}; name another file with --eml") from None
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(write_eml(message))
+    return path
+
+
+def show_email(described: dict[str, Any], console: Console) -> None:
+    """Print what `describe_message` says; the console must not read markup."""
+    console.print("send (planned: nothing was sent)", style="bold")
+    table = Table(show_header=False)
+    table.add_column("what")
+    table.add_column("value", overflow="fold")
+    for name, value in described.items():
+        if value not in (None, [], ""):
+            table.add_row(name, _write(value))
+    console.print(table)
+
+
+def describe_message(message: Message) -> dict[str, Any]:
+    """Every field of the message as plain values; of attachments what they are, and not what they hold."""
+    return {
+        "from": _describe_person(message.sender),
+        "to": [_describe_person(each) for each in message.to],
+        "cc": [_describe_person(each) for each in message.cc],
+        "bcc": [_describe_person(each) for each in message.bcc],
+        "reply_to": [_describe_person(each) for each in message.reply_to],
+        "subject": message.subject,
+        "html": message.html,
+        "text": message.plain_text,
+        "headers": [f"{each.name}: {each.value}" for each in message.headers],
+        "attachments": [
+            {
+                "filename": each.filename,
+                "type": each.mime_type,
+                "bytes": len(each.content),
+                "disposition": each.disposition,
+                "id": each.content_id,
+            }
+            for each in message.attachments
+        ],
+        "tracking": {name: getattr(message.tracking, name) for name in TRACKING},
+        "settings": {name: getattr(message.settings, name) for name in SETTINGS},
+        "send_at": message.settings.send_at,
+    }
+
+
+def _describe_person(person: Recipient) -> str:
+    return f"{person.name} <{person.email}>" if person.name else person.email
+
+
+def _write(value: Any) -> str:
+    """Shown without what a terminal would obey."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    shown = "".join(sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in text[:_LONGEST])
+    return f"{shown}…" if len(text) > _LONGEST else shown

@@ -1,0 +1,73 @@
+"""Tells whom a job names how its run ended. Whatever fails here is said, and changes nothing of the run."""
+
+import json
+from pathlib import Path
+
+from connector.api.webhook import post_webhook
+from connector.clock import Clock, system_clock
+from connector.errors import ConnectorError
+from connector.mail.draft import Draft
+from connector.mail.files import read_attachment
+from connector.protocol.email import Attachment
+from pipelines.emails.drafting import compose_draft
+from pipelines.emails.sending import SendPlan, run_send
+from pipelines.jobs.emails import MOST_ATTACHED
+from pipelines.jobs.notify import Notify, NotifyEmail, Webhook
+from pipelines.runs.progress import Progress
+from pipelines.runs.report import Report
+from pipelines.runs.report_page import write_page, write_plain, write_title
+from pipelines.runs.stopping import Stop
+from pipelines.settings import Settings
+
+_TRIES = 3
+_WAIT_S = 2.0
+
+
+async def notify(notify: Notify | None, report: Report, settings: Settings, clock: Clock | None = None) -> list[str]:
+    """Tell of the run, if it is to be told of; returns what a person should know of notifications that failed."""
+    if notify is None or report.is_planned or (notify.when == "problem" and report.status == "ok"):
+        return []
+    clock, problems = clock or system_clock(), list[str]()
+    if notify.email is not None:
+        problems += await _send_email(notify.email, report, settings, clock)
+    if notify.webhook is not None:
+        problems += await _post(notify.webhook, report, clock)
+    return problems
+
+
+async def _send_email(email: NotifyEmail, report: Report, settings: Settings, clock: Clock) -> list[str]:
+    problems = list[str]()
+    said = report.as_json()
+    attachments: tuple[Attachment, ...] = ()
+    try:
+        if email.attach_rejects and report.rejects_file is not None:
+            attachments = (read_attachment(Path(report.rejects_file), most_bytes=MOST_ATTACHED),)
+    except ConnectorError as error:
+        problems.append(f"the rejects file is not attached to the notification: {error}")
+    draft = Draft(
+        sender=email.from_,
+        to=email.to,
+        subject=write_title(said),
+        html=write_page(said),
+        plain_text=write_plain(said),
+        attachments=attachments,
+    )
+    try:
+        plan = SendPlan(compose_draft(draft, clock.now()), settings)
+        sent = await run_send(plan, Stop(), Progress(), clock)
+    except ConnectorError as error:
+        return [*problems, f"the notification by email could not be sent: {error}"]
+    if sent.status != "ok":
+        problems.append(f"the notification by email: {'; '.join(sent.messages)}")
+    return problems
+
+
+async def _post(webhook: Webhook, report: Report, clock: Clock) -> list[str]:
+    body = json.dumps(report.as_json()).encode()
+    problem = await post_webhook(webhook.url, body, webhook.secret, int(clock.now().timestamp()))
+    for _ in range(_TRIES - 1):
+        if problem is None:
+            return []
+        await clock.sleep(_WAIT_S)
+        problem = await post_webhook(webhook.url, body, webhook.secret, int(clock.now().timestamp()))
+    return [f"the notification by webhook failed {_TRIES} times: {problem}"] if problem is not None else []

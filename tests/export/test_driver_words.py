@@ -1,0 +1,287 @@
+"""What databases say of a row that they refuse holds none of its values; what they say of names is shown whole."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import sqlalchemy as sa
+
+from connector.driver_words import say_safely
+from connector.errors import RunAborted, SourceError
+from connector.export import Format
+from connector.extract import open_sql
+from tests.databases import Database
+from tests.export.test_modes import person, publish
+from tests.export.warehouses import DATABASES, open_destination, run_sql, url_of
+
+PLANTED = "ada.lovelace@example.com"
+ODD = f"O''Neil \"{PLANTED}\" isn''t to X'' for key ''Y"  # as SQL has it: quotes, and words that go on after one
+BIRTH = "18151210"
+
+Refuse = Callable[[str], str]
+
+
+def build_refuse(run: Callable[[str], Any]) -> Refuse:
+    """What is shown of the statement's error."""
+
+    def refuse(statement: str) -> str:
+        with pytest.raises(Exception, match=r"(?s).") as told:  # each driver has its own
+            run(statement)
+        return say_safely(told.value)
+
+    return refuse
+
+
+@pytest.fixture(scope="module")
+def duck() -> Iterator[Refuse]:
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("create table t (id bigint primary key, email varchar unique, n integer check (n > 0))")
+        connection.execute(f"insert into t values (1, '{PLANTED}', 1)")
+        yield build_refuse(lambda statement: connection.execute(statement).fetchall())
+
+
+@pytest.fixture(scope="module")
+def lite() -> Iterator[Refuse]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("create table t (id integer primary key, email text unique, n integer check (n > 0))")
+        connection.execute(
+            "create trigger r before insert on t when new.n = 7 begin select raise(abort, 'not ada.lovelace'); end"
+        )
+        yield build_refuse(connection.execute)
+
+
+@pytest.fixture(scope="module")
+def maria(mariadb: Database) -> Iterator[Refuse]:
+    with mariadb.begin() as connection:
+        connection.exec_driver_sql("set session sql_mode = 'STRICT_ALL_TABLES'")
+        connection.exec_driver_sql("create table t (id bigint primary key, email varchar(90) unique, n integer)")
+        connection.exec_driver_sql(f"insert into t values (1, '{PLANTED}', 1)")
+        connection.exec_driver_sql(
+            "create trigger r before insert on t for each row if new.n = 7 then "
+            "signal sqlstate '45000' set message_text = 'not ada.lovelace'; end if"
+        )
+        yield build_refuse(lambda statement: connection.exec_driver_sql(statement.replace("%", "%%")))
+
+
+@pytest.fixture(scope="module", params=[Format.POSTGRESQL, Format.SQL], ids=["psycopg", "pg8000"])
+def server(postgres: Database, request: pytest.FixtureRequest) -> Iterator[Refuse]:
+    url = sa.make_url(url_of(postgres, request.param))
+    if url.drivername == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("create schema words")
+        connection.exec_driver_sql("set search_path = words")
+        connection.exec_driver_sql("create table t (id bigint primary key, email varchar(90) unique, n integer)")
+        connection.exec_driver_sql(f"insert into t values (1, '{PLANTED}', 1)")
+        for name, rank in (("raises", ""), ("pretends", " using errcode = 'unique_violation'")):
+            connection.exec_driver_sql(
+                f"create function {name}() returns int language plpgsql as "
+                f"$$ begin raise exception 'not ada.lovelace'{rank}; end $$"
+            )
+        yield build_refuse(connection.exec_driver_sql)
+        connection.exec_driver_sql("drop schema words cascade")
+
+
+def check_holds_no_value(said: str) -> None:
+    for piece in ("ada", "lovelace", "example", "Neil", "isn", BIRTH):
+        assert piece not in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("statement", "kept"),
+    [
+        (f"insert into t values (2, '{PLANTED}', 1)", "Constraint Error: Duplicate key '…' violates unique constraint"),
+        (f"insert into t values (2, 'x', '{PLANTED}')", "Conversion Error: Could not convert string '…' to INT32"),
+        (f"select '{ODD}'::int", "Could not convert string '…' to INT32"),
+        (f"select '{PLANTED}\n{PLANTED}'::int", "Could not convert string '…'"),
+        (f"select '{PLANTED}'::date", "invalid date field format: '…'"),
+        (f"select {BIRTH}::tinyint", "is out of range for the destination type INT8"),
+        (f"select error('{PLANTED} +4930 1234567')", "Invalid Input Error"),
+    ],
+)
+def test_duckdb_tells_no_value(duck: Refuse, statement: str, kept: str) -> None:
+    said = duck(statement)
+    assert kept in said
+    check_holds_no_value(said)
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("select * from nowhere", "Catalog Error: Table with name nowhere does not exist!"),
+        ("select nothing from t", 'Binder Error: Referenced column "nothing" not found in FROM clause!'),
+        ("selec 1", 'Parser Error: syntax error at or near "selec"'),
+        (
+            "insert into t values (2, 'x', 0)",
+            'Constraint Error: CHECK constraint failed on table "t" with expression CHECK((n > 0))',
+        ),
+        (
+            "attach '/nowhere/x.duckdb'",
+            'IO Error: Cannot open file "/nowhere/x.duckdb": No such file or directory',
+        ),
+    ],
+)
+def test_duckdb_tells_names_whole(duck: Refuse, statement: str, said: str) -> None:
+    assert duck(statement) == said
+
+
+@pytest.mark.parametrize(
+    ("statement", "kept"),
+    [
+        (f"select '{PLANTED}", "unrecognized token: '…'"),
+        (f"insert into t values (2, '{PLANTED}', 7)", "such as a trigger"),
+        (f"select json_extract('[]', '{PLANTED}')", "JSON path"),
+    ],
+)
+def test_sqlite_tells_no_value(lite: Refuse, statement: str, kept: str) -> None:
+    said = lite(statement)
+    assert kept in said
+    check_holds_no_value(said)
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("select * from nowhere", "no such table: nowhere"),
+        ("selec 1", 'near "selec": syntax error'),
+        ("insert into t values (2, 'x', 0)", "CHECK constraint failed: n > 0"),
+        ("attach '/nowhere/x.db' as x", "unable to open database: /nowhere/x.db"),
+    ],
+)
+def test_sqlite_tells_names_whole(lite: Refuse, statement: str, said: str) -> None:
+    assert lite(statement) == said
+
+
+@pytest.mark.parametrize(
+    ("statement", "kept"),
+    [
+        (f"insert into t values (2, '{PLANTED}', 1)", "Duplicate entry '…' for key 'email' (error 1062)"),
+        (f"insert into t values (2, 'x', '{PLANTED}')", "Incorrect integer value: '…' for column `"),
+        (f"insert into t values (2, 'x', '{ODD}')", "for column `"),
+        (f"insert into t values (2, 'x', '{PLANTED}\n{PLANTED}')", "Incorrect integer value: '…'"),
+        (f"update t set n = 2 where email = {BIRTH}", "Truncated incorrect DECIMAL value: '…' (error 1292)"),
+        (f"insert into t values (2, 'x', 7) -- {PLANTED}", "such as a trigger"),
+        (f"insert into t values (2, 'x', '{PLANTED}' '' 1)", "right syntax to use near '…'"),
+    ],
+)
+def test_mariadb_tells_no_value(maria: Refuse, statement: str, kept: str) -> None:
+    said = maria(statement)
+    assert kept in said
+    check_holds_no_value(said)
+
+
+@pytest.mark.parametrize(
+    ("statement", "kept"),
+    [
+        ("select * from nowhere", ".nowhere' doesn't exist (error 1146)"),
+        ("select nothing from t", "Unknown column 'nothing' in 'SELECT' (error 1054)"),
+        (f"insert into t values (2, repeat('x', 91), 1) -- {PLANTED}", "Data too long for column 'email' at row 1"),
+        ("use nowhere_at_all", "Unknown database 'nowhere_at_all' (error 1049)"),
+    ],
+)
+def test_mariadb_tells_names_whole(maria: Refuse, statement: str, kept: str) -> None:
+    assert kept in maria(statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        (f"insert into t values (2, '{PLANTED}', 1)", 'duplicate key value violates unique constraint "t_email_key"'),
+        (f"insert into t values (2, 'x', '{PLANTED}')", "invalid input syntax for type integer: '…' (SQLSTATE 22P02)"),
+        (
+            f"select '{ODD}'::int",
+            "invalid input syntax for type integer: '…' (SQLSTATE 22P02)",
+        ),
+        (f"select '{PLANTED}\n{PLANTED}'::int", "invalid input syntax for type integer: '…' (SQLSTATE 22P02)"),
+        (f"select '{{{PLANTED}'::text[]", "malformed array literal: '…' (SQLSTATE 22P02)"),
+    ],
+)
+def test_postgresql_tells_no_value(server: Refuse, statement: str, said: str) -> None:
+    assert server(statement) == said
+
+
+@pytest.mark.parametrize("function", ["raises", "pretends"])
+def test_what_a_function_of_postgresql_raises_is_not_shown(server: Refuse, function: str) -> None:
+    said = server(f"select {function}()")
+    assert "such as a trigger" in said
+    check_holds_no_value(said)
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("select * from nowhere", 'relation "nowhere" does not exist'),
+        ("select nothing from t", 'column "nothing" does not exist'),
+        ("create table t (i int)", 'relation "t" already exists'),
+        ("drop database nowhere", 'database "nowhere" does not exist'),
+    ],
+)
+def test_postgresql_tells_names_whole(server: Refuse, statement: str, said: str) -> None:
+    assert server(statement).startswith(said)
+
+
+class IntegrityError(Exception):
+    """As a driver that is not known raises it: here SQL Server's, by ODBC."""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            IntegrityError("23000", f"Violation of UNIQUE KEY 'u'. The duplicate key value is ({PLANTED}). (2627)"),
+            "Violation of UNIQUE KEY '…' (SQLSTATE 23000)",
+        ),
+        (IntegrityError("42S02", "Invalid object name 'nowhere'."), "Invalid object name 'nowhere'."),
+        (IntegrityError(f"unique constraint violated ({PLANTED})"), "unique constraint violated (…)"),
+        (IntegrityError(f"Numeric value „{PLANTED}“ is not recognized"), "Numeric value '…'"),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+    ],
+)
+def test_of_a_driver_that_is_not_known_little_is_shown(error: Exception, said: str) -> None:
+    assert say_safely(error) == said
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "duckdb"])
+def test_a_source_tells_no_value(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    if kind == "duckdb":
+        duckdb.connect(str(tmp_path / "crm.duckdb")).close()
+    url = f"duckdb:///{tmp_path}/crm.duckdb" if kind == "duckdb" else request.getfixturevalue("postgres").url
+    with pytest.raises(SourceError, match="'…'") as told, open_sql(url, query=f"select '{PLANTED}'::int") as source:
+        list(source.chunks())
+    check_holds_no_value(str(told.value).removeprefix(f"{url}: "))
+
+
+_ONE_EACH = "create unique index u on {}subscribers (email)"
+_RULES = {
+    Format.DUCKDB: [_ONE_EACH],
+    Format.SQLITE: [
+        f"create trigger r before insert on {{}}subscribers when new.id = 3 begin select raise(abort, '{PLANTED}'); end"
+    ],
+    Format.MYSQL: ["alter table {}subscribers modify email varchar(90)", _ONE_EACH],
+    Format.POSTGRESQL: [
+        "create function {}r() returns trigger language plpgsql as $$ begin raise using message = new.email; end $$",
+        "create trigger r before insert on {}subscribers for each row execute function {}r()",
+    ],
+}
+_RULES[Format.SQL] = _RULES[Format.POSTGRESQL]
+
+
+@pytest.mark.parametrize("form", DATABASES)
+def test_an_export_whose_row_is_refused_tells_none_of_its_values(
+    form: Format, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    destination = open_destination(request, tmp_path, form)
+    publish(destination, [person(1)], 1)
+    run_sql(destination, *_RULES[form])
+
+    with pytest.raises(RunAborted, match="as it was") as told:
+        publish(destination, [person(number, Email=PLANTED) for number in (2, 3)], 2)
+    assert PLANTED not in str(told.value)
+    assert told.value.__cause__ is None
+    assert told.value.__suppress_context__

@@ -1,0 +1,21 @@
+"""A ledger of emails on each of its stores: a test that asks for `log` is run on both."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from connector.ledger.emails import Campaign, EmailLog, open_emails
+from tests.ledger.emails.moves import add_campaign
+
+
+@pytest.fixture
+def log(ledger_url: str) -> Iterator[EmailLog]:
+    """An open ledger of emails, on each of the stores."""
+    with open_emails(ledger_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def campaign(log: EmailLog) -> Campaign:
+    """A campaign in it."""
+    return add_campaign(log)

@@ -1,0 +1,93 @@
+"""Every move of an email's table, as a call of the store's function for it; and ways to bring an email into each
+state."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from connector.email_states import EMAIL_TRANSITIONS, EmailEvent, EmailState
+from connector.ledger.emails import (
+    Campaign,
+    EmailEntry,
+    EmailLog,
+    find_campaign_or_add,
+    mark_single_accepted,
+    mark_single_intended,
+    mark_single_lost,
+    mark_single_not_sent,
+    mark_single_refused,
+)
+from connector.ledger.emails.place import find_emails
+
+RUN = "run-1"
+RECIPIENT = b"r" * 16
+ADDRESS = "ann@example.com"
+
+Move = tuple[EmailState, EmailEvent]
+S, E = EmailState, EmailEvent
+
+MOVES: dict[Move, Callable[[EmailLog, Campaign], object]] = {
+    (S.NONE, E.INTENDED): lambda log, at: log.mark_intended(at, RUN, [(RECIPIENT, ADDRESS)], at=1.0),
+    (S.SENDING, E.ACCEPTED): lambda log, at: log.mark_accepted(at, [(RECIPIENT, 7, "<7@shop>", 2.0)]),
+    (S.SENDING, E.REFUSED): lambda log, at: log.mark_refused(at, [(RECIPIENT, 422, "no")]),
+    (S.SENDING, E.NOT_SENT): lambda log, at: log.mark_not_sent(at, [RECIPIENT]),
+    (S.SENDING, E.LOST): lambda log, at: log.mark_lost(at, [RECIPIENT]),
+    (S.SENDING, E.DIED): lambda log, at: log.mark_died(at),
+    (S.REFUSED, E.ALLOWED): lambda log, at: log.mark_allowed(at),
+}
+TOLERANT = {(S.SENDING, E.DIED), (S.REFUSED, E.ALLOWED)}  # they speak of many emails: those that fit move
+
+SINGLE_MOVES: dict[EmailEvent, Callable[[EmailLog, int], object]] = {
+    E.ACCEPTED: lambda log, key: mark_single_accepted(log.connection, key, 7, "<7@shop>", at=2.0),
+    E.REFUSED: lambda log, key: mark_single_refused(log.connection, key, 422, "no"),
+    E.NOT_SENT: lambda log, key: mark_single_not_sent(log.connection, key),
+    E.LOST: lambda log, key: mark_single_lost(log.connection, key),
+}
+
+PATHS: dict[EmailState, tuple[EmailEvent, ...]] = {
+    S.NONE: (),
+    S.SENDING: (E.INTENDED,),
+    S.SENT: (E.INTENDED, E.ACCEPTED),
+    S.UNKNOWN: (E.INTENDED, E.LOST),
+    S.REFUSED: (E.INTENDED, E.REFUSED),
+}
+
+
+def add_campaign(log: EmailLog, name: str = "welcome", account: str = "account") -> Campaign:
+    with log.transaction() as connection:
+        return find_campaign_or_add(connection, account, name)
+
+
+def add_single(log: EmailLog, account: str = "account") -> int:
+    with log.transaction() as connection:
+        return mark_single_intended(connection, account, RUN, ADDRESS, at=1.0)
+
+
+def bring_to(log: EmailLog, campaign: Campaign, state: EmailState) -> None:
+    """Take the email to RECIPIENT, which is not there, to `state`, each move in a transaction of its own."""
+    at = S.NONE
+    for event in PATHS[state]:
+        with log.transaction():
+            MOVES[at, event](log, campaign)
+        at = EMAIL_TRANSITIONS[at, event]
+
+
+def read_entry(log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) -> EmailEntry | None:
+    with log.transaction():
+        return log.find(campaign, [recipient]).get(recipient)
+
+
+def read_state(log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) -> EmailState:
+    entry = read_entry(log, campaign, recipient)
+    return entry.state if entry else S.NONE
+
+
+def read_single(log: EmailLog, key: int) -> tuple[EmailState, str | None]:
+    """State and addresses as they are stored."""
+    with log.transaction() as connection:
+        rows = connection.exec_driver_sql("SELECT email_key, state, address FROM email").all()
+    return {row[0]: (S(row[1]), row[2]) for row in rows}.get(key, (S.NONE, None))
+
+
+def find_file(url: str) -> Path:
+    """The emails' file of a ledger in SQLite."""
+    return find_emails(Path(url.removeprefix("sqlite:///")))

@@ -1,0 +1,204 @@
+"""What only emails in a SQLite file promise: a file of its owner alone, and no address outlives its use in it."""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from connector.email_states import EmailState
+from connector.errors import LedgerError
+from connector.ledger import open_ledger
+from connector.ledger.emails import (
+    EmailLog,
+    find_campaign_or_add,
+    mark_single_accepted,
+    open_emails,
+    open_existing_emails,
+)
+from connector.ledger.emails.place import find_emails
+from tests.ledger.emails.moves import RUN, add_campaign, add_single, bring_to, read_state
+
+PEOPLE = 3000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A ledger's path; nothing is there yet."""
+    return tmp_path / "state" / "ledger.db"
+
+
+def url_of(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+def fill(path: Path, number: int = PEOPLE) -> list[bytes]:
+    """A campaign of so many who were mailed, and an email sent by itself; returns the recipients."""
+    people = [(each * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for each in range(number)]
+    with open_emails(url_of(path)) as log:
+        campaign = add_campaign(log)
+        for start in range(0, number, 64):
+            batch = people[start : start + 64]
+            with log.transaction():
+                intents = [(each, f"secret-{at}@example.com") for at, each in enumerate(batch, start)]
+                log.mark_intended(campaign, RUN, intents, at=1.0)
+            with log.transaction():
+                log.mark_accepted(campaign, [(each, 7, "<7@shop>", 2.0) for each in batch])
+        key = add_single(log)
+        with log.transaction() as connection:
+            mark_single_accepted(connection, key, 7, "<7@shop>", at=2.0)
+    return people
+
+
+def test_of_addresses_that_were_mailed_nothing_is_left_in_any_file(path: Path) -> None:
+    fill(path)
+    for file in path.parent.iterdir():
+        content = file.read_bytes()
+        assert (b"secret" in content, b"example" in content) == (False, False), file.name
+    assert find_emails(path).stat().st_size > PEOPLE * 16
+
+
+def test_an_address_in_doubt_is_kept_in_clear_and_no_other(path: Path) -> None:
+    fill(path, 200)
+    with open_emails(url_of(path)) as log:
+        campaign = add_campaign(log)
+        with log.transaction():
+            log.mark_intended(campaign, RUN, [(b"u" * 16, "unknown@example.com")], at=1.0)
+            log.mark_intended(campaign, RUN, [(b"n" * 16, "never-left@example.com")], at=1.0)
+            log.mark_intended(campaign, RUN, [(b"r" * 16, "refused@example.com")], at=1.0)
+        with log.transaction():
+            log.mark_lost(campaign, [b"u" * 16])
+            log.mark_not_sent(campaign, [b"n" * 16])
+            log.mark_refused(campaign, [(b"r" * 16, 422, "no")])
+        with log.transaction():
+            log.mark_allowed(campaign)
+    content = find_emails(path).read_bytes()
+    assert content.count(b"example.com") == content.count(b"unknown@example.com") == 1
+
+
+def test_the_file_and_its_locks_are_their_owners_alone(path: Path) -> None:
+    with open_emails(url_of(path)) as log, log.hold_campaign("account", "welcome"):
+        files = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+    assert len(files) == 2
+    assert {"ledger-emails.db"} < set(files)
+    assert set(files.values()) == {0o600}
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    find_emails(path).chmod(0o644)
+    with open_emails(url_of(path)):
+        assert find_emails(path).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_commit_is_on_the_disk_with_the_removal_of_its_journal(path: Path) -> None:
+    assert {name: show(path, name) for name in ("synchronous", "journal_mode", "secure_delete")} == {
+        "synchronous": 3,  # EXTRA
+        "journal_mode": "delete",
+        "secure_delete": 1,
+    }
+    assert show(path, "busy_timeout") >= 10_000  # type: ignore[operator] # milliseconds
+
+
+def show(path: Path, pragma: str) -> object:
+    with open_emails(url_of(path)) as log, log.transaction() as connection:
+        return connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one()
+
+
+def test_a_file_that_somebody_turned_to_a_wal_is_turned_back(path: Path) -> None:
+    fill(path, 10)
+    with closing(sqlite3.connect(find_emails(path))) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    assert show(path, "journal_mode") == "delete"
+
+
+def test_a_file_that_somebody_keeps_a_wal_of_is_refused(path: Path) -> None:
+    fill(path, 10)
+    with closing(sqlite3.connect(find_emails(path))) as other:
+        other.execute("PRAGMA journal_mode = WAL")
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM email").fetchone()
+        with pytest.raises(LedgerError, match=r"locked|WAL"), open_emails(url_of(path)):
+            pass
+
+
+def test_under_each_name_of_a_ledger_its_emails_are_the_same(path: Path, tmp_path: Path) -> None:
+    with open_ledger(url_of(path)):
+        pass
+    (tmp_path / "link.db").symlink_to(path)
+    with open_emails(url_of(tmp_path / "link.db")) as log:
+        bring_to(log, add_campaign(log), EmailState.SENT)
+    with open_existing_emails(url_of(path)) as found:
+        assert found is not None
+        assert read_state(found, add_campaign(found)) is EmailState.SENT
+    assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["link.db"]
+
+
+def test_a_file_with_another_name_is_refused(path: Path) -> None:
+    """By a hard link it would have another journal."""
+    fill(path, 10)
+    path.with_name("other-emails.db").hardlink_to(find_emails(path))
+    with pytest.raises(LedgerError, match="hard link"), open_emails(url_of(path)):
+        pass
+
+
+def test_a_database_of_something_else_is_left_alone(path: Path) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(find_emails(path))) as connection:
+        connection.execute("CREATE TABLE invoice (note TEXT)")
+    with pytest.raises(LedgerError, match=r"tables of something else \(invoice\)"), open_emails(url_of(path)):
+        pass
+
+
+def test_what_is_no_database_is_left_alone(path: Path) -> None:
+    path.parent.mkdir()
+    find_emails(path).write_bytes(b"email,first_name\n" * 1000)
+    for opening in (open_emails, open_existing_emails):
+        with pytest.raises(LedgerError, match=r"ledger-emails\.db .*not a database"), opening(url_of(path)):
+            pass
+    assert find_emails(path).read_bytes() == b"email,first_name\n" * 1000
+
+
+def test_no_campaign_is_held_in_a_damaged_file(path: Path) -> None:
+    """Whoever was mailed might not be found in it."""
+    people = fill(path)
+    file = find_emails(path)
+    content = bytearray(file.read_bytes())
+    middle = len(content) // 8192 * 4096
+    content[middle : middle + 8192] = b"\xa5garbage" * 1024
+    file.write_bytes(content)
+    with open_emails(url_of(path)) as log:
+        with (
+            pytest.raises(LedgerError, match=r"damaged \(.*put a backup in its place"),
+            log.hold_campaign("account", "welcome"),
+        ):
+            pass
+        with pytest.raises(LedgerError, match="malformed"), log.transaction() as connection:
+            log.find(find_campaign_or_add(connection, "account", "welcome"), people)
+
+
+def test_a_file_that_was_cut_short_is_refused(path: Path) -> None:
+    fill(path)
+    file = find_emails(path)
+    os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(LedgerError, match=r"malformed|damaged"), open_emails(url_of(path)) as log:
+        hold_for_a_moment(log)
+
+
+def hold_for_a_moment(log: EmailLog) -> None:
+    with log.hold_campaign("account", "welcome"):
+        pass
+
+
+def test_what_cannot_be_committed_for_somebody_who_reads_is_told_and_not_kept(path: Path) -> None:
+    fill(path, 10)
+    with open_emails(url_of(path)) as log, closing(sqlite3.connect(find_emails(path))) as reader:
+        campaign = add_campaign(log)
+        log.connection.exec_driver_sql("PRAGMA busy_timeout = 50")  # milliseconds, for this test
+        log.connection.rollback()
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM email").fetchone()
+        with pytest.raises(LedgerError, match="locked"), log.transaction():
+            log.mark_intended(campaign, RUN, [(b"u" * 16, "unknown@example.com")], at=1.0)
+        reader.rollback()
+        assert read_state(log, campaign, b"u" * 16) is EmailState.NONE
+        with log.transaction():
+            log.mark_intended(campaign, RUN, [(b"u" * 16, "unknown@example.com")], at=1.0)

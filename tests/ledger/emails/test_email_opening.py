@@ -1,0 +1,275 @@
+"""Opening the ledger of emails and holding a campaign, on either store: beside the ledger, and beside each other."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from connector.email_states import EmailState
+from connector.errors import ConfigurationError, LedgerError, LockedError
+from connector.ledger import open_ledger, open_private_copy
+from connector.ledger.emails import EmailLog, open_emails, open_existing_emails
+from tests.ledger.emails.moves import (
+    RECIPIENT,
+    add_campaign,
+    add_single,
+    bring_to,
+    find_file,
+    read_single,
+    read_state,
+)
+from tests.ledger.moves import begin_run
+
+
+def test_an_email_is_kept_while_a_load_holds_the_ledger(ledger_url: str) -> None:
+    with open_ledger(ledger_url) as ledger, open_emails(ledger_url) as log:
+        begin_run(ledger)
+        bring_to(log, add_campaign(log), EmailState.SENT)
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["emails first", "ledger first"])
+def test_ledger_and_emails_leave_each_other_alone_whichever_is_made_first(ledger_url: str, is_first: bool) -> None:
+    if is_first:
+        with open_emails(ledger_url) as log:
+            bring_to(log, add_campaign(log), EmailState.SENT)
+    with open_ledger(ledger_url) as ledger:
+        begin_run(ledger)
+    with open_emails(ledger_url) as log:
+        assert read_state(log, add_campaign(log)) is (EmailState.SENT if is_first else EmailState.NONE)
+    with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM run").scalar_one() == 1
+    with open_private_copy(ledger_url, "account") as copy, copy.transaction() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM run").scalar_one() == 1
+
+
+def test_of_many_who_open_it_at_once_where_there_is_none_all_find_the_same(ledger_url: str) -> None:
+    def send(_: int) -> int:
+        with open_emails(ledger_url) as log:
+            return add_single(log)
+
+    with ThreadPoolExecutor(8) as pool:
+        keys = list(pool.map(send, range(16)))
+    assert len(set(keys)) == 16
+    with open_emails(ledger_url) as log:
+        assert {read_single(log, key)[0] for key in keys} == {EmailState.SENDING}
+
+
+def test_whoever_only_wants_to_know_makes_nothing(ledger_url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "nowhere"
+    for url in (ledger_url, ledger_url.replace(str(tmp_path), str(folder))):
+        with open_existing_emails(url) as log:
+            assert log is None
+    assert list(tmp_path.iterdir()) == []
+    with open_emails(ledger_url) as log:
+        bring_to(log, add_campaign(log), EmailState.SENT)
+    with open_existing_emails(ledger_url) as found:
+        assert found is not None
+        assert read_state(found, add_campaign(found)) is EmailState.SENT
+
+
+def write_meta(url: str, name: str, value: str) -> None:
+    with open_emails(url) as log, log.transaction() as connection:
+        statement = text("UPDATE email_meta SET value = :value WHERE name = :name")
+        connection.execute(statement, {"name": name, "value": value})
+
+
+@pytest.mark.parametrize("value", ["2", "0", "", "one", "²"])
+def test_emails_of_another_version_are_refused_and_left_alone(ledger_url: str, value: str) -> None:
+    write_meta(ledger_url, "schema_version", value)
+    for opening in (open_emails, open_existing_emails):
+        with pytest.raises(LedgerError, match=r"schema_version .*use the version that wrote it"), opening(ledger_url):
+            pass
+    with open_ledger(ledger_url):
+        pass
+
+
+def test_emails_by_another_rule_for_addresses_are_refused(ledger_url: str) -> None:
+    """By it the same person would be another recipient, and be mailed again."""
+    write_meta(ledger_url, "identity_rule", "0")
+    with pytest.raises(LedgerError, match="identity_rule 0"), open_emails(ledger_url):
+        pass
+
+
+# Campaigns
+
+
+def test_a_second_run_of_a_campaign_is_told_who_holds_it(ledger_url: str) -> None:
+    holder = f"the campaign welcome is held by process {os.getpid()} on .*: wait for that run, or use --wait"
+    with open_emails(ledger_url) as first, open_emails(ledger_url) as second, first.hold_campaign("one", "welcome"):
+        with pytest.raises(LockedError, match=holder), second.hold_campaign("one", "welcome"):
+            pass
+        with second.hold_campaign("one", "farewell"), second.hold_campaign("two", "welcome"):
+            pass
+        add_single(second)
+
+
+def test_a_campaign_is_not_held_twice_by_one_run(log: EmailLog) -> None:
+    for _ in range(2):
+        with (
+            log.hold_campaign("account", "welcome"),
+            pytest.raises(LockedError, match="welcome is held"),
+            log.hold_campaign("account", "welcome"),
+        ):
+            pass
+
+
+def test_names_that_read_alike_when_joined_are_two_campaigns(log: EmailLog) -> None:
+    with log.hold_campaign("ab", "c") as first, log.hold_campaign("a", "bc") as second:
+        assert first != second
+    with log.hold_campaign("1:a", "b") as first, log.hold_campaign("1", "a:b") as second:
+        assert first != second
+
+
+def test_a_run_that_waits_gets_the_campaign_when_it_is_free(ledger_url: str) -> None:
+    asked: list[bool] = []
+    with open_emails(ledger_url) as first, open_emails(ledger_url) as second, ExitStack() as held:
+        held.enter_context(first.hold_campaign("account", "welcome"))
+
+        def free_it() -> bool:
+            asked.append(True)
+            if len(asked) == 2:
+                held.close()
+            return False
+
+        with second.hold_campaign("account", "welcome", wait_s=60.0, is_stopped=free_it) as campaign:
+            bring_to(second, campaign, EmailState.SENT)
+    assert len(asked) == 2
+
+
+def test_a_run_that_is_stopped_waits_no_longer(ledger_url: str) -> None:
+    with (
+        open_emails(ledger_url) as first,
+        open_emails(ledger_url) as second,
+        first.hold_campaign("account", "welcome"),
+        pytest.raises(LockedError),
+        second.hold_campaign("account", "welcome", wait_s=3600.0, is_stopped=lambda: True),
+    ):
+        pass
+
+
+def test_what_goes_wrong_inside_is_not_taken_for_the_ledgers_fault_and_frees_the_campaign(ledger_url: str) -> None:
+    with open_emails(ledger_url) as log, open_emails(ledger_url) as other:
+        with pytest.raises(FileNotFoundError), log.hold_campaign("account", "welcome"), log.transaction():
+            raise FileNotFoundError
+        with other.hold_campaign("account", "welcome"):
+            pass
+
+
+_KILLED = """
+import os, sys
+from connector.ledger.emails import open_emails
+
+with open_emails(sys.argv[1]) as log, log.hold_campaign("account", "welcome") as campaign:
+    if sys.argv[1].startswith("sqlite"):
+        log.connection.exec_driver_sql("PRAGMA cache_size = 1")  # what is changed is in the file before the commit
+        log.connection.rollback()
+    with log.transaction():
+        people = [(number.to_bytes(16, "big"), f"p{number}@example.com") for number in range(300)]
+        log.mark_intended(campaign, "run-1", people, at=1.0)
+    with log.transaction():
+        log.mark_accepted(campaign, [(people[0][0], 7, "<7@shop>", 2.0)])
+    if sys.argv[2] == "between":
+        os.kill(os.getpid(), 9)
+    with log.transaction():
+        log.mark_accepted(campaign, [(who, 8, "<8@shop>", 2.0) for who, _ in people[1:]])
+        os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("when", ["between", "within"])
+def test_of_a_run_that_was_killed_between_intent_and_answer_all_are_unknown_and_none_is_sent_again(
+    ledger_url: str, when: str
+) -> None:
+    killed = subprocess.run([sys.executable, "-c", _KILLED, ledger_url, when], check=False)
+    assert killed.returncode == -9
+    if ledger_url.startswith("sqlite"):  # what was half written is there to be undone
+        file = find_file(ledger_url)
+        assert file.with_name(f"{file.name}-journal").exists() is (when == "within")
+    people = [number.to_bytes(16, "big") for number in range(300)]
+    with open_emails(ledger_url) as log, log.hold_campaign("account", "welcome", wait_s=60.0) as campaign:
+        with log.transaction():
+            assert log.mark_died(campaign) == 299
+        with log.transaction():
+            counts = log.count_by_state(campaign)
+            unsettled = log.read_unsettled(campaign)
+        assert (counts[EmailState.SENT], counts[EmailState.UNKNOWN]) == (1, 299)
+        assert [each.address for each in unsettled] == [f"p{number}@example.com" for number in range(1, 300)]
+        for who in (people[0], people[1]):
+            with pytest.raises(LedgerError, match="1 of 1 emails"), log.transaction():
+                log.mark_intended(campaign, "run-2", [(who, "p@example.com")], at=3.0)
+
+
+_WRITER = """
+import sys
+from connector.ledger.emails import mark_single_accepted, mark_single_intended, open_emails
+
+url, kind, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
+with open_emails(url) as log:
+    print("open", flush=True)
+    sys.stdin.readline()
+    if kind == "campaign":
+        with log.hold_campaign("account", "welcome") as campaign:
+            for start in range(number):
+                people = [(each.to_bytes(16, "big"), "p@example.com") for each in range(start * 8, start * 8 + 8)]
+                with log.transaction():
+                    log.mark_intended(campaign, "run-1", people, at=1.0)
+                with log.transaction():
+                    log.mark_accepted(campaign, [(who, 7, "<7@shop>", 2.0) for who, _ in people])
+    else:
+        for _ in range(number):
+            with log.transaction() as connection:
+                key = mark_single_intended(connection, "account", "run-2", "ann@example.com", at=1.0)
+            with log.transaction() as connection:
+                mark_single_accepted(connection, key, 7, "<7@shop>", at=2.0)
+"""
+
+
+def test_a_campaign_and_single_emails_are_written_by_processes_at_once(ledger_url: str) -> None:
+    number = 100
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WRITER, ledger_url, kind, str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for kind in ("campaign", "single")
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "open\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        writer.communicate(timeout=120)
+    assert [writer.returncode for writer in writers] == [0, 0]
+    with open_emails(ledger_url) as log:
+        campaign = add_campaign(log)
+        with log.transaction() as connection:
+            assert log.count_by_state(campaign)[EmailState.SENT] == number * 8
+            singles = "SELECT count(*) FROM email WHERE campaign_key IS NULL AND state = 2"
+            assert connection.exec_driver_sql(singles).scalar_one() == number
+            if connection.dialect.name == "sqlite":
+                assert connection.exec_driver_sql("PRAGMA integrity_check").scalars().all() == ["ok"]
+
+
+def test_a_number_that_no_database_can_keep_is_the_ledgers_error(log: EmailLog) -> None:
+    campaign = add_campaign(log)
+    bring_to(log, campaign, EmailState.SENDING)
+    with pytest.raises(LedgerError), log.transaction():
+        log.mark_accepted(campaign, [(RECIPIENT, 2**63, "", 2.0)])
+    assert read_state(log, campaign) is EmailState.SENDING
+
+
+@pytest.mark.parametrize("url", ["nonsense", "sqlite://", "mysql://u:p@h/d"])
+def test_a_place_that_can_hold_no_ledger_can_hold_no_emails(url: str) -> None:
+    for opening in (open_emails, open_existing_emails):
+        with pytest.raises(ConfigurationError), opening(url):
+            pass

@@ -1,0 +1,117 @@
+"""What only emails in PostgreSQL promise: tables where the ledger's are, a campaign lost with its session."""
+
+import os
+
+import pytest
+from sqlalchemy import make_url
+
+from connector.email_states import EmailState
+from connector.errors import LedgerError, LockedError
+from connector.ledger import open_ledger
+from connector.ledger.emails import EmailLog, open_emails
+from tests.ledger.emails.moves import add_campaign, bring_to, read_state
+from tests.ledger.places import add_schema, run_sql
+
+TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() ORDER BY tablename"
+SESSIONS = "FROM pg_stat_activity WHERE application_name LIKE 'connector: process %%' AND pid <> pg_backend_pid()"
+
+
+def find_schema(url: str) -> str:
+    return str(run_sql(url, "SELECT current_schema()")[0][0])
+
+
+def with_path(url: str, *schemas: str) -> str:
+    options = {"options": f"-csearch_path={','.join(schemas)}"}
+    return make_url(url).update_query_dict(options).render_as_string(hide_password=False)
+
+
+@pytest.mark.parametrize("is_ledger_first", [True, False])
+def test_the_emails_are_where_the_ledger_is_or_where_they_were_made(
+    postgres_url: str, postgres: str, is_ledger_first: bool
+) -> None:
+    """A role with a schema of its own name comes by another one first, and to the same emails all the same."""
+    other = add_schema(postgres)
+    from_elsewhere = with_path(postgres_url, find_schema(other), find_schema(postgres_url))
+    opening = open_ledger(postgres_url) if is_ledger_first else open_emails(postgres_url)
+    with opening:
+        pass
+    with open_emails(from_elsewhere) as log:
+        bring_to(log, add_campaign(log), EmailState.SENT)
+    with open_emails(postgres_url) as log:
+        assert read_state(log, add_campaign(log)) is EmailState.SENT
+    assert run_sql(other, TABLES) == []
+
+
+def test_a_search_path_that_finds_the_same_emails_finds_the_same_campaigns(postgres_url: str, postgres: str) -> None:
+    from_elsewhere = with_path(postgres_url, find_schema(add_schema(postgres)), find_schema(postgres_url))
+    with (
+        open_emails(postgres_url) as log,
+        log.hold_campaign("account", "welcome"),
+        open_emails(from_elsewhere) as other,
+        pytest.raises(LockedError),
+        other.hold_campaign("account", "welcome"),
+    ):
+        pass
+
+
+def test_campaigns_of_two_schemas_are_held_apart(postgres: str) -> None:
+    with (
+        open_emails(add_schema(postgres)) as log,
+        open_emails(add_schema(postgres)) as other,
+        log.hold_campaign("account", "welcome"),
+        other.hold_campaign("account", "welcome"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("table", ["campaign", "email"])
+def test_tables_of_something_else_are_left_alone(postgres_url: str, table: str) -> None:
+    run_sql(postgres_url, f"CREATE TABLE {table} (note text)")
+    with pytest.raises(LedgerError, match=rf"tables of something else \({table}\)"), open_emails(postgres_url):
+        pass
+    assert run_sql(postgres_url, TABLES) == [(table,)]
+
+
+def test_a_commit_is_on_the_servers_disk_whatever_it_does_by_default(postgres_url: str) -> None:
+    options = f"{make_url(postgres_url).query['options']} -csynchronous_commit=off"
+    url = make_url(postgres_url).update_query_dict({"options": options}).render_as_string(hide_password=False)
+    with open_emails(url) as log, log.transaction() as connection:
+        assert connection.exec_driver_sql("SHOW synchronous_commit").scalar_one() == "on"
+
+
+def test_a_run_that_has_lost_its_campaign_with_its_session_writes_nothing_more(postgres_url: str) -> None:
+    with open_emails(postgres_url) as log:
+        with log.hold_campaign("account", "welcome") as campaign:
+            bring_to(log, campaign, EmailState.SENDING)
+            run_sql(postgres_url, f"SELECT pg_terminate_backend(pid, 5000) {SESSIONS}")
+            with pytest.raises(LedgerError, match=r"terminating connection|server closed"):
+                read_state(log, campaign)
+            with open_emails(postgres_url) as other, other.hold_campaign("account", "welcome") as same:
+                with other.transaction():
+                    assert other.mark_died(same) == 1
+                for _ in range(2):
+                    with pytest.raises(LedgerError, match="the connection to it was lost"):
+                        read_state(log, campaign)
+        with pytest.raises(LedgerError, match="the connection to it was lost"):
+            read_state(log, campaign)
+    assert run_sql(postgres_url, f"SELECT pid {SESSIONS}") == []
+
+
+def test_the_refused_are_told_which_session_to_look_for(postgres_url: str) -> None:
+    with open_emails(postgres_url) as log, log.hold_campaign("account", "welcome"):
+        ((pid,),) = run_sql(postgres_url, f"SELECT pid {SESSIONS}")
+        with open_emails(postgres_url) as other:
+            words = rf"process {os.getpid()} on .* \(PostgreSQL's process {pid}\)"
+            with pytest.raises(LockedError, match=words), other.hold_campaign("account", "welcome"):
+                pass
+
+
+def test_a_campaign_is_free_for_other_sessions_once_it_is_given_back(postgres_url: str) -> None:
+    with open_emails(postgres_url) as log, open_emails(postgres_url) as other:
+        hold_for_a_moment(log)
+        hold_for_a_moment(other)
+
+
+def hold_for_a_moment(log: EmailLog) -> None:
+    with log.hold_campaign("account", "welcome"):
+        pass

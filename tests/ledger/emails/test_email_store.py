@@ -1,0 +1,301 @@
+"""The ledger of emails: every move from every state, and nothing half done. Each test is passed by SQLite and by
+PostgreSQL."""
+
+import pytest
+from sqlalchemy import text
+
+from connector.email_states import EMAIL_TRANSITIONS, EmailEvent, EmailState
+from connector.errors import LedgerError
+from connector.ledger import StaleMoveError
+from connector.ledger.emails import (
+    Campaign,
+    EmailEntry,
+    EmailLog,
+    OpenEmail,
+    find_campaign,
+    list_campaigns,
+    mark_single_accepted,
+    mark_single_lost,
+    open_emails,
+    read_unsettled_singles,
+)
+from tests.ledger.emails.moves import (
+    ADDRESS,
+    MOVES,
+    RECIPIENT,
+    RUN,
+    SINGLE_MOVES,
+    TOLERANT,
+    Move,
+    add_campaign,
+    add_single,
+    bring_to,
+    read_entry,
+    read_single,
+    read_state,
+)
+
+OTHER = b"o" * 16
+
+
+def test_the_store_has_a_function_for_every_move_of_the_table_and_no_other() -> None:
+    assert MOVES.keys() == EMAIL_TRANSITIONS.keys()
+
+
+@pytest.mark.parametrize("state", EmailState)
+@pytest.mark.parametrize("move", MOVES, ids=lambda move: f"{move[0].name}-{move[1].name}")
+def test_a_move_goes_where_the_table_says_or_raises_and_changes_nothing(
+    log: EmailLog, campaign: Campaign, state: EmailState, move: Move
+) -> None:
+    bring_to(log, campaign, state)
+    before = read_entry(log, campaign)
+    if state is move[0]:
+        with log.transaction():
+            MOVES[move](log, campaign)
+        assert read_state(log, campaign) is EMAIL_TRANSITIONS[move]
+    elif move in TOLERANT:
+        with log.transaction():
+            assert MOVES[move](log, campaign) == 0
+        assert read_entry(log, campaign) == before
+    else:
+        with pytest.raises(StaleMoveError), log.transaction():
+            MOVES[move](log, campaign)
+        assert read_entry(log, campaign) == before
+
+
+@pytest.mark.parametrize("move", MOVES, ids=lambda move: f"{move[0].name}-{move[1].name}")
+def test_a_move_touches_only_whom_it_names_and_only_in_their_campaign(
+    log: EmailLog, campaign: Campaign, move: Move
+) -> None:
+    elsewhere, single = add_campaign(log, "farewell"), add_single(log)
+    for each in (campaign, elsewhere):
+        with log.transaction():
+            log.mark_intended(each, RUN, [(OTHER, "otto@example.com")], at=1.0)
+            log.mark_lost(each, [OTHER])
+    bring_to(log, elsewhere, move[0])
+    untouched = [(elsewhere, RECIPIENT), (elsewhere, OTHER), (campaign, OTHER)]
+    before = [read_entry(log, *each) for each in untouched]
+    bring_to(log, campaign, move[0])
+    with log.transaction():
+        MOVES[move](log, campaign)
+    assert [read_entry(log, *each) for each in untouched] == before
+    assert read_single(log, single) == (EmailState.SENDING, ADDRESS)
+
+
+@pytest.mark.parametrize(
+    "move", [each for each in MOVES if each not in TOLERANT], ids=lambda move: f"{move[0].name}-{move[1].name}"
+)
+def test_of_a_transaction_with_a_move_that_must_not_be_nothing_is_done(
+    log: EmailLog, campaign: Campaign, move: Move
+) -> None:
+    bring_to(log, campaign, move[0])
+    before = read_entry(log, campaign)
+    with pytest.raises(StaleMoveError, match="1 of 1 emails"):
+        make_twice(log, campaign, move)
+    assert read_entry(log, campaign) == before
+
+
+def make_twice(log: EmailLog, campaign: Campaign, move: Move) -> None:
+    with log.transaction():
+        MOVES[move](log, campaign)
+        MOVES[move](log, campaign)
+
+
+def test_what_each_state_tells(log: EmailLog, campaign: Campaign) -> None:
+    told = {
+        EmailState.SENDING: (None, None, None, None, None),
+        EmailState.SENT: (7, "<7@shop>", 2.0, None, None),
+        EmailState.UNKNOWN: (None, None, None, None, None),
+        EmailState.REFUSED: (None, None, None, 422, "no"),
+    }
+    for number, (state, rest) in enumerate(told.items()):
+        at = add_campaign(log, f"campaign {number}")
+        bring_to(log, at, state)
+        assert read_entry(log, at) == EmailEntry(state, *rest, RUN)
+        with log.transaction():
+            assert log.find(at, [OTHER]) == {}
+            assert log.count_by_state(at) == {
+                **dict.fromkeys((EmailState.SENDING, EmailState.SENT, EmailState.UNKNOWN, EmailState.REFUSED), 0),
+                state: 1,
+            }
+
+
+def test_a_recipient_who_is_named_twice_is_intended_never(log: EmailLog, campaign: Campaign) -> None:
+    with pytest.raises(StaleMoveError), log.transaction():
+        log.mark_intended(campaign, RUN, [(RECIPIENT, ADDRESS), (OTHER, "o@x"), (RECIPIENT, ADDRESS)], at=1.0)
+    assert [read_state(log, campaign, each) for each in (RECIPIENT, OTHER)] == [EmailState.NONE] * 2
+
+
+def test_who_may_have_been_mailed_is_told_to_a_person_with_address_and_time(log: EmailLog, campaign: Campaign) -> None:
+    with log.transaction():
+        people = [(bytes([number]) * 16, f"p{number}@example.com") for number in (9, 1, 5, 3)]
+        log.mark_intended(campaign, RUN, people, at=3.5)
+        log.mark_lost(campaign, [people[0][0]])
+        log.mark_refused(campaign, [(people[1][0], 422, "spam")])
+        assert log.mark_died(campaign) == 2
+        unsettled, refused = log.read_unsettled(campaign), log.read_refused(campaign)
+    assert [each.address for each in unsettled] == ["p9@example.com", "p5@example.com", "p3@example.com"]
+    assert unsettled[0] == OpenEmail(
+        EmailState.UNKNOWN, "p9@example.com", 3.5, RUN, None, None, people[0][0], unsettled[0].key
+    )
+    assert [(each.address, each.status, each.words) for each in refused] == [("p1@example.com", 422, "spam")]
+
+
+def test_only_what_was_refused_may_be_allowed_and_is_then_intended_anew(log: EmailLog, campaign: Campaign) -> None:
+    bring_to(log, campaign, EmailState.REFUSED)
+    with log.transaction():
+        assert log.mark_allowed(campaign) == 1
+        log.mark_intended(campaign, "run-2", [(RECIPIENT, ADDRESS)], at=9.0)
+    entry = read_entry(log, campaign)
+    assert entry == EmailEntry(EmailState.SENDING, None, None, None, None, None, "run-2")
+
+
+def test_a_campaign_is_an_accounts_by_its_name(log: EmailLog) -> None:
+    first, other = add_campaign(log, "welcome", "one"), add_campaign(log, "welcome", "two")
+    assert first.key != other.key
+    assert add_campaign(log, "welcome", "one") == first
+    with log.transaction() as connection:
+        assert find_campaign(connection, "one", "welcome") == first
+        assert find_campaign(connection, "one", "Welcome") is None
+        assert list_campaigns(connection, "two") == [other]
+
+
+def test_more_emails_than_one_statement_takes_are_all_marked(log: EmailLog, campaign: Campaign) -> None:
+    people = [number.to_bytes(16, "big") for number in range(3001)]
+    with log.transaction():
+        log.mark_intended(campaign, RUN, [(each, "x@example.com") for each in people], at=1.0)
+        log.mark_accepted(campaign, [(each, number, "", 2.0) for number, each in enumerate(people)])
+        found = log.find(campaign, people)
+    assert [found[each].request_id for each in people] == list(range(3001))
+    assert {each.message_id for each in found.values()} == {""}
+
+
+# Emails sent by themselves
+
+
+@pytest.mark.parametrize("left", [None, *SINGLE_MOVES], ids=lambda event: event.name if event else "SENDING")
+@pytest.mark.parametrize("event", SINGLE_MOVES)
+def test_an_email_sent_by_itself_ends_once(log: EmailLog, left: EmailEvent | None, event: EmailEvent) -> None:
+    key, other = add_single(log), add_single(log)
+    if left is None:
+        with log.transaction():
+            SINGLE_MOVES[event](log, key)
+        state = EMAIL_TRANSITIONS[EmailState.SENDING, event]
+        kept = state in (EmailState.UNKNOWN, EmailState.REFUSED)
+        assert read_single(log, key) == (state, ADDRESS if kept else None)
+    else:
+        with log.transaction():
+            SINGLE_MOVES[left](log, key)
+        before = read_single(log, key)
+        with pytest.raises(StaleMoveError), log.transaction():
+            SINGLE_MOVES[event](log, key)
+        assert read_single(log, key) == before
+    assert read_single(log, other) == (EmailState.SENDING, ADDRESS)
+
+
+def test_of_those_sent_by_themselves_the_unanswered_are_told_account_by_account(log: EmailLog) -> None:
+    keys = [add_single(log) for _ in range(4)]
+    add_single(log, "another")
+    with log.transaction() as connection:
+        mark_single_lost(connection, keys[0])
+        mark_single_accepted(connection, keys[1], 7, "", at=2.0)
+        SINGLE_MOVES[EmailEvent.REFUSED](log, keys[2])
+        told = read_unsettled_singles(connection, "account")
+    assert [(each.key, each.state, each.address, each.recipient) for each in told] == [
+        (keys[0], EmailState.UNKNOWN, ADDRESS, None),
+        (keys[3], EmailState.SENDING, ADDRESS, None),
+    ]
+
+
+def test_a_campaigns_email_is_none_that_was_sent_by_itself(log: EmailLog, campaign: Campaign) -> None:
+    bring_to(log, campaign, EmailState.SENDING)
+    with log.transaction() as connection:
+        key = connection.exec_driver_sql("SELECT email_key FROM email").scalar_one()
+    with pytest.raises(StaleMoveError), log.transaction() as connection:
+        mark_single_lost(connection, key)
+
+
+# What the database itself refuses
+
+_VALUES = {
+    "campaign_key": "1", "account": "NULL", "recipient": "'0123456789abcdef'", "state": "1", "address": "'a'",
+    "run_id": "'r'", "intended_at": "1", "sent_at": "NULL", "request_id": "NULL", "message_id": "NULL",
+    "status": "NULL", "words": "NULL",
+}  # fmt: skip
+_ANSWER = {"state": "2", "address": "NULL", "sent_at": "2", "request_id": "7", "message_id": "''"}
+_REFUSAL = {"state": "4", "status": "422", "words": "'no'"}
+_SINGLE = {"campaign_key": "NULL", "recipient": "NULL", "account": "'account'"}
+
+
+@pytest.mark.parametrize("lawful", [{}, _ANSWER, _REFUSAL, _SINGLE, _SINGLE | _ANSWER, {"state": "3"}], ids=str)
+def test_what_can_be_is_taken(log: EmailLog, campaign: Campaign, lawful: dict[str, str]) -> None:
+    insert_row(log, campaign, lawful)
+
+
+@pytest.mark.parametrize(
+    ("unlawful", "constraint"),
+    [
+        ({"state": "0"}, "state_is_known"),
+        ({"state": "5"}, "state_is_known"),
+        ({"state": "2"}, "sent_means|an_address_until_sent"),
+        ({"request_id": "7"}, "sent_means_a_number"),
+        ({"message_id": "''"}, "sent_means_a_message_id"),
+        ({"sent_at": "2"}, "sent_means_a_time"),
+        ({"address": "NULL"}, "an_address_until_sent"),
+        (_ANSWER | {"address": "'a'"}, "an_address_until_sent"),
+        (_ANSWER | {"message_id": "NULL"}, "sent_means_a_message_id"),
+        (_ANSWER | {"request_id": "NULL"}, "sent_means_a_number"),
+        (_ANSWER | {"sent_at": "NULL"}, "sent_means_a_time"),
+        (_REFUSAL | {"status": "NULL"}, "refused_means_a_status"),
+        (_REFUSAL | {"words": "NULL"}, "refused_means_words"),
+        (_REFUSAL | {"state": "3"}, "refused_means"),
+        (_SINGLE | {"account": "NULL"}, "an_email_has_one_account"),
+        ({"account": "'account'"}, "an_email_has_one_account"),
+        ({"recipient": "NULL"}, "a_campaign_knows_its_recipients"),
+        (_SINGLE | {"recipient": "short"}, "recipient_is_whole|a_campaign_knows_its_recipients"),
+        ({"recipient": "short"}, "recipient_is_whole"),
+        ({"campaign_key": "99"}, "(?i)foreign key"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_by_the_database(
+    log: EmailLog, campaign: Campaign, unlawful: dict[str, str], constraint: str
+) -> None:
+    with pytest.raises(LedgerError, match=constraint):
+        insert_row(log, campaign, unlawful)
+
+
+def insert_row(log: EmailLog, campaign: Campaign, values: dict[str, str]) -> None:
+    """A line as somebody else would write it; the recipient as bytes, however the database spells them."""
+    given = _VALUES | {"campaign_key": str(campaign.key)} | values
+    recipients = {"NULL": None, "short": b"too short"}
+    recipient = recipients.get(given.pop("recipient"), RECIPIENT)
+    columns, told = ", ".join(given), ", ".join(given.values())
+    with log.transaction() as connection:
+        statement = text(f"INSERT INTO email (recipient, {columns}) VALUES (:recipient, {told})")
+        connection.execute(statement, {"recipient": recipient})
+
+
+def test_no_message_holds_an_address(log: EmailLog, campaign: Campaign) -> None:
+    with pytest.raises(LedgerError) as raised, log.transaction():
+        log.mark_intended(campaign, RUN, [(b"too short", ADDRESS)], at=1.0)
+    assert "example.com" not in str(raised.value)
+    assert raised.value.__suppress_context__
+
+
+def test_texts_that_no_database_can_keep_are_kept_written_out(log: EmailLog) -> None:
+    campaign = add_campaign(log, "a\0b\ud800")
+    assert add_campaign(log, "a\0b\ud800") == campaign
+    with log.transaction():
+        log.mark_intended(campaign, RUN, [(RECIPIENT, "a\0@x")], at=1.0)
+        log.mark_refused(campaign, [(RECIPIENT, 400, "\ud800")])
+        assert [(each.address, each.words) for each in log.read_refused(campaign)] == [("a\\x00@x", "\\ud800")]
+
+
+def test_what_was_committed_is_there_when_it_is_opened_again(ledger_url: str) -> None:
+    for state in (EmailState.NONE, EmailState.SENT):
+        with open_emails(ledger_url) as log:
+            campaign = add_campaign(log)
+            assert read_state(log, campaign) is state
+            if state is EmailState.NONE:
+                bring_to(log, campaign, EmailState.SENT)

@@ -1,0 +1,50 @@
+"""What the sandbox took on, read back by Python's own email package."""
+
+import email
+import email.policy
+from dataclasses import dataclass
+from email.message import EmailMessage
+from typing import Any
+
+from connector.sandbox import SandboxProcess
+
+
+@dataclass(frozen=True)
+class Taken:
+    """An email of the outbox: parsed, and what the sandbox says of it besides."""
+
+    message: EmailMessage
+    entry: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        return self._read_body("plain")
+
+    @property
+    def html(self) -> str:
+        return self._read_body("html")
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What is attached or inline, by its name."""
+        parts = [part for part in self.message.walk() if part.get_filename()]
+        return {str(part.get_filename()): part.get_payload(decode=True) for part in parts}  # type: ignore[misc] # bytes of a leaf
+
+    def _read_body(self, kind: str) -> str:
+        part = self.message.get_body(preferencelist=(kind,))
+        return str(part.get_content()) if part is not None else ""
+
+
+def read_outbox(sandbox: SandboxProcess) -> list[Taken]:
+    """All that was sent, in its order."""
+    taken = []
+    for entry in sandbox.outbox():
+        message = email.message_from_bytes(entry["eml"].encode(), policy=email.policy.default)
+        assert isinstance(message, EmailMessage)
+        taken.append(Taken(message, entry))
+    return taken
+
+
+def list_recipients(sandbox: SandboxProcess) -> list[str]:
+    """The first address of each email that was sent, in its order."""
+    return [each.message["To"].addresses[0].addr_spec for each in read_outbox(sandbox)]

@@ -1,0 +1,306 @@
+"""`connector mail`: each row its email, once in a campaign, however often it is run."""
+
+import csv
+import json
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from connector.mail.mailer import MOST_AT_ONCE
+from tests.pipelines.conftest import Connector, wait_for, write_csv
+from tests.pipelines.emails.outbox import list_recipients, read_outbox
+
+KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "10"))
+
+MAIL: dict[str, Any] = {
+    "campaign": "welcome",
+    "to": {"email": "email", "name": "first"},
+    "from": "Shop <hello@example.com>",
+    "subject": "Hello {{ first }}",
+    "html": "welcome.html",
+}
+
+
+def write_job(folder: Path, mail: dict[str, Any] | None = None, **keys: Any) -> Path:
+    job: dict[str, Any] = {
+        "job": "welcome-run",
+        "source": {"file": {"path": "people.csv"}},
+        "mail": MAIL | (mail or {}),
+        "load": {"max_rate": 2000},
+    }
+    path = folder / "mail.yaml"
+    path.write_text(yaml.safe_dump(job | keys, allow_unicode=True), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def mailer(connector: Connector, tmp_path: Path) -> Connector:
+    """With three people, a template and a job."""
+    write_csv(
+        tmp_path / "people.csv",
+        "email,first,order",
+        "ann@example.net,Ann,17",
+        "bob@example.net,Bob & <b>Bill</b>,18",
+        "cleo@example.net,Клео,19",
+    )
+    (tmp_path / "welcome.html").write_text("<p>Hello {{ first }}, order {{ order }}</p>", encoding="utf-8")
+    write_job(tmp_path)
+    return connector
+
+
+def read_rejects(ended: Any) -> list[dict[str, str]]:
+    if ended.report["rejects_file"] is None:
+        return []
+    with Path(ended.report["rejects_file"]).open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_each_row_is_sent_its_own_email_once(mailer: Connector) -> None:
+    ended = mailer.run_json("mail", "mail.yaml")
+
+    assert (ended.code, ended.rows) == (0, {"read": 3, "sent": 3})
+    taken = {each.message["To"].addresses[0].addr_spec: each for each in read_outbox(mailer.sandbox)}
+    bob = taken["bob@example.net"]
+    assert bob.message["Subject"] == "Hello Bob & <b>Bill</b>"
+    assert "Hello Bob &amp; &lt;b&gt;Bill&lt;/b&gt;, order 18" in bob.html
+    assert bob.text.strip() == "Hello Bob & <b>Bill</b>, order 18"
+    assert bob.entry["tracking"] == dict.fromkeys(bob.entry["tracking"], False)
+
+    again = mailer.run_json("mail", "mail.yaml")
+    assert (again.code, again.rows) == (0, {"read": 3, "already_sent": 3})
+    write_job(mailer.folder, {"campaign": "another"})
+    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
+    assert set(Counter(list_recipients(mailer.sandbox)).values()) == {2}
+
+
+def test_headers_and_attachments_are_templates_too(mailer: Connector, tmp_path: Path) -> None:
+    (tmp_path / "bills").mkdir()
+    for number in (17, 18, 19):
+        (tmp_path / "bills" / f"{number}.pdf").write_bytes(b"%PDF" + bytes([number]))
+    (tmp_path / "terms.txt").write_text("terms", encoding="utf-8")
+    write_job(tmp_path, {"headers": {"X-Order": "{{ order }}"}, "attach": ["bills/{{ order }}.pdf", "terms.txt"]})
+
+    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
+    for each in read_outbox(mailer.sandbox):
+        order = each.message["X-Order"]
+        assert each.files == {f"{order}.pdf": b"%PDF" + bytes([int(order)]), "terms.txt": b"terms"}
+
+
+def test_rows_that_make_no_email_are_told_before_the_first_is_sent(mailer: Connector, tmp_path: Path) -> None:
+    (tmp_path / "bills").mkdir()
+    (tmp_path / "bills" / "1.pdf").write_bytes(b"%PDF")
+    (tmp_path / "secret.pdf").write_bytes(b"%PDF")
+    write_csv(
+        tmp_path / "people.csv",
+        "email,first,order",
+        "ann@example.net,Ann,1",
+        "nobody,Bob,1",
+        "ANN@example.net ,Ann again,1",
+        "cleo@example.net,Cleo,2",
+        "dan@example.net,Dan,../secret",
+        'eve@example.net,"Eve\nBcc: x@y.org",1',
+        "gone@example.net,Gone,1",
+    )
+    write_csv(tmp_path / "gone.csv", "email", "GONE@example.net")
+    suppress = {"file": {"path": "gone.csv", "column": "email"}}
+    write_job(tmp_path, {"attach": ["bills/{{ order }}.pdf"]}, suppress=suppress)
+
+    ended = mailer.run_json("mail", "mail.yaml")
+
+    assert ended.code == 1
+    assert ended.rows == {"read": 7, "sent": 1, "invalid": 4, "duplicate": 1, "suppressed": 1}
+    assert list_recipients(mailer.sandbox) == ["ann@example.net"]
+    told = {each["first"].split("\n")[0]: (each["_field"], each["_message"]) for each in read_rejects(ended)}
+    assert set(told) == {"Bob", "Cleo", "Dan", "Eve"}
+    assert "2.pdf" in told["Cleo"][1]
+    assert "outside" in told["Dan"][1]
+    assert told["Eve"][0] in ("Email.Subject", "Email.To[0].Name")
+
+
+def test_too_many_invalid_rows_send_nothing(mailer: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "email,first,order", "ann@example.net,Ann,1", "nobody,Bob,1")
+    write_job(tmp_path, guard={"max_invalid": "10%"})
+
+    ended = mailer.run_json("mail", "mail.yaml")
+
+    assert (ended.code, ended.rows) == (3, {"read": 2, "invalid": 1, "unsent": 1})
+    assert mailer.sandbox.outbox() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"subject": "Hello {{ frist }}"}, ("mail.subject", "frist", "did you mean first")),
+        ({"subject": "Hello {{ first"}, ("mail.subject",)),
+        ({"html": "nowhere.html"}, ("nowhere.html",)),
+        ({"to": "adress"}, ("mail.to", "adress")),
+        ({"attach": ["nowhere.pdf"]}, ("nowhere.pdf",)),
+        ({"attach": ["people.csv"], "max_attached": "3B"}, ("people.csv",)),
+        ({"inline": ["people.csv"]}, ("ContentId",)),
+        ({"at": "2099-01-01T00:00"}, ("SendAt", "zone")),
+        ({"from": "nobody"}, ("mail.from",)),
+        ({"subject": "{{ first.__class__.__mro__ }}", "html": "evil.html"}, ()),
+    ],
+)
+def test_a_job_that_cannot_mail_is_told_before_anything_starts(
+    mailer: Connector, tmp_path: Path, change: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    (tmp_path / "evil.html").write_text("{% include '/etc/passwd' %}", encoding="utf-8")
+    write_job(tmp_path, change)
+
+    ended = mailer.run_json("mail", "mail.yaml")
+
+    assert (ended.code, ended.stdout) == (2, ""), ended.stderr
+    assert all(word in ended.stderr for word in words), ended.stderr
+    assert mailer.sandbox.stats()["requests"] == {}
+
+
+def test_a_refusal_that_would_hit_every_row_stops_the_run_at_the_first(mailer: Connector) -> None:
+    mailer.sandbox.switch(verified_domains="other.org")
+
+    ended = mailer.run_json("mail", "mail.yaml")
+
+    assert (ended.code, ended.rows) == (3, {"read": 3, "rejected": 1, "unsent": 2})
+    assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
+    (rejected,) = read_rejects(ended)
+    assert "not registered and verified" in rejected["_message"]
+    assert rejected["_http_status"] == "400"
+
+    mailer.sandbox.switch(verified_domains="*")
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.rows) == (1, {"read": 3, "sent": 2, "rejected": 1})
+    ended = mailer.run_json("mail", "mail.yaml", "--rejected")
+    assert (ended.code, ended.rows) == (0, {"read": 3, "sent": 1, "already_sent": 2})
+
+
+def test_a_protected_header_is_told_in_the_services_words(mailer: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path, {"headers": {"X-Order": "{{ order }}"}})
+    mailer.sandbox.switch(protected_headers="x-order")
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.rows) == (3, {"read": 3, "rejected": 1, "unsent": 2})
+    assert "protected" in read_rejects(ended)[0]["_message"]
+
+
+def test_a_429_is_not_tried_again_unless_the_job_says_so(mailer: Connector, tmp_path: Path) -> None:
+    people = [f"person{each}@example.net,P,1" for each in range(60)]
+    write_csv(tmp_path / "people.csv", "email,first,order", *people)
+    mailer.sandbox.switch(refuse=0.2, retry_after="none")
+
+    ended = mailer.run_json("mail", "mail.yaml")
+
+    assert ended.code == 3
+    assert ended.rows["rejected"] >= 1
+    assert {each["_http_status"] for each in read_rejects(ended)} == {"429"}
+    assert "retry_limited" in ended.stderr
+
+    write_job(tmp_path, {"retry_limited": True, "campaign": "second"})
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.rows) == (0, {"read": 60, "sent": 60})
+
+
+def test_a_service_that_does_not_answer_costs_few_their_email(mailer: Connector, tmp_path: Path) -> None:
+    people = [f"person{each}@example.net,P,1" for each in range(60)]
+    write_csv(tmp_path / "people.csv", "email,first,order", *people)
+    mailer.sandbox.switch(error_before=1)
+
+    ended = mailer.run_json("mail", "mail.yaml")
+
+    assert (ended.code, ended.rows) == (3, {"read": 60, "unknown": 3, "unsent": 57})
+    mailer.sandbox.switch(error_before=0)
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.rows) == (1, {"read": 60, "sent": 57, "unknown": 3})
+    assert len(read_rejects(ended)) == 3
+
+
+def test_who_is_unknown_and_no_longer_in_the_source_is_told_of_all_the_same(mailer: Connector, tmp_path: Path) -> None:
+    mailer.sandbox.switch(error_before=1)
+    mailer.run_json("mail", "mail.yaml", "--limit", "1")
+    mailer.sandbox.switch(error_before=0)
+    write_csv(tmp_path / "people.csv", "email,first,order", "zoe@example.net,Zoe,1")
+
+    ended = mailer.run_json("mail", "mail.yaml")
+
+    assert ended.rows == {"read": 1, "sent": 1}
+    assert "1 further recipients" in ended.stderr
+    assert "ann@example.net" in read_rejects(ended)[0]["_message"]
+
+
+def test_a_preview_writes_emails_and_sends_none(mailer: Connector, tmp_path: Path) -> None:
+    ended = mailer.run_json("mail", "mail.yaml", "--preview", "2")
+
+    assert (ended.code, ended.rows, ended.report["planned"]) == (0, {"read": 3, "sent": 3}, True)
+    assert sorted(each.name for each in (tmp_path / "preview").iterdir()) == [
+        "0001.eml", "0001.html", "0002.eml", "0002.html",
+    ]  # fmt: skip
+    assert "Hello Ann" in (tmp_path / "preview" / "0001.html").read_text(encoding="utf-8")
+    assert not (tmp_path / "state").exists()
+    assert mailer.sandbox.stats()["requests"] == {}
+    assert mailer.run("mail", "mail.yaml", "--preview", "1").code == 2
+
+
+def test_a_second_run_of_the_campaign_waits_for_the_first_and_another_campaign_does_not(
+    mailer: Connector, tmp_path: Path
+) -> None:
+    mailer.sandbox.switch(latency_ms=1500)
+    with mailer.start("mail", "mail.yaml", "--output", "json") as first:
+        wait_for(lambda: mailer.sandbox.stats()["requests"].get("send", {}).get("received", 0) > 0)
+        assert mailer.run_json("mail", "mail.yaml").code == 4
+        write_job(tmp_path, {"campaign": "other"})
+        assert mailer.run_json("mail", "mail.yaml").code == 0
+        first.communicate()
+    assert Counter(list_recipients(mailer.sandbox)) == Counter(
+        dict.fromkeys(("ann@example.net", "bob@example.net", "cleo@example.net"), 2)
+    )
+
+
+def test_a_signal_ends_it_when_all_that_left_is_answered(mailer: Connector, tmp_path: Path) -> None:
+    people = [f"person{each}@example.net,P,1" for each in range(400)]
+    write_csv(tmp_path / "people.csv", "email,first,order", *people)
+    write_job(tmp_path, load={"max_rate": 100})
+    with mailer.start("mail", "mail.yaml", "--output", "json") as process:
+        wait_for(lambda: mailer.sandbox.stats()["emails"] >= 20)
+        os.kill(process.pid, signal.SIGINT)
+        stdout, _ = process.communicate()
+    rows = json.loads(stdout)["rows"]
+    assert process.returncode == 130
+    assert rows["sent"] == mailer.sandbox.stats()["emails"] == 400 - rows["unsent"]
+    assert rows["unknown"] == 0
+
+
+def test_killed_again_and_again_nobody_is_sent_a_second_email(mailer: Connector, tmp_path: Path) -> None:
+    """Must show 2 of email: 5,000 rows, 2 % of the answers lost after the email was sent, ten kills."""
+    addresses = [f"person{each}@example.net" for each in range(5000)]
+    write_csv(tmp_path / "people.csv", "email,first,order", *(f"{each},P,1" for each in addresses))
+    write_job(tmp_path, {"html": None, "text": {"content": "Hello {{ first }}"}})
+    mailer.sandbox.switch(drop_after=0.02)
+
+    for each in range(KILLS):
+        with mailer.start("mail", "mail.yaml", "--output", "json") as process:
+            before = mailer.sandbox.stats()["emails"]
+            wait_for(lambda: mailer.sandbox.stats()["emails"] > before + 7 * each or process.poll() is not None)  # noqa: B023
+            time.sleep(0.003 * each)
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate()
+    ended = mailer.run_json("mail", "mail.yaml")
+
+    sent = Counter(list_recipients(mailer.sandbox))
+    assert set(sent.values()) == {1}
+    assert ended.code == 1
+    rows = ended.rows
+    assert rows["read"] == 5000 == rows["sent"] + rows["already_sent"] + rows["unknown"]
+    unknown = {each["email"] for each in read_rejects(ended)}
+    assert len(unknown) == rows["unknown"] > 50
+    lost = {
+        event["email"]["to"][0]
+        for event in mailer.sandbox.truth()["events"]
+        if event["kind"] == "sent" and event["answered"] != "answered"
+    }
+    assert lost <= unknown, "whose answer was lost is told of"
+    assert set(addresses) - set(sent) <= unknown, "who was sent nothing is told of"
+    assert len(unknown) <= len(lost) + KILLS * 2 * MOST_AT_ONCE

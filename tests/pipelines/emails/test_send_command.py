@@ -1,0 +1,209 @@
+"""`connector send`: every field arrives as meant, and nothing is ever sent a second time."""
+
+import email
+import email.policy
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from connector.ledger.emails import open_emails, read_unsettled_singles
+from connector.sandbox import SandboxProcess
+from tests.pipelines.conftest import Connector
+from tests.pipelines.emails.outbox import read_outbox
+
+PNG = bytes.fromhex("89504e470d0a1a0a") + bytes(range(256))
+PLAIN = ("--to", "ann@example.net", "--from", "Shop <hello@example.com>", "--subject", "Hi", "--text", "hi.txt")
+
+
+@pytest.fixture
+def mailer(connector: Connector, tmp_path: Path) -> Connector:
+    """With a body in hi.txt."""
+    (tmp_path / "hi.txt").write_text("Hello Ann\n", encoding="utf-8")
+    return connector
+
+
+def ledger_url(connector: Connector) -> str:
+    return f"sqlite:///{connector.folder}/state/ledger.db"
+
+
+def test_an_email_of_options_is_sent_and_its_answer_is_kept(mailer: Connector) -> None:
+    ended = mailer.run_json("send", *PLAIN)
+
+    (taken,) = read_outbox(mailer.sandbox)
+    assert (ended.code, ended.rows) == (0, {"read": 1, "sent": 1})
+    assert ended.report["email"] == {
+        "state": "sent",
+        "request_id": taken.entry["request_id"],
+        "message_id": taken.message["Message-ID"],
+    }
+    assert (taken.message["To"], taken.message["From"], taken.message["Subject"], taken.text.strip()) == (
+        "ann@example.net",
+        "Shop <hello@example.com>",
+        "Hi",
+        "Hello Ann",
+    )
+    kept = (mailer.folder / "state" / "ledger-emails.db").read_bytes()
+    assert taken.message["Message-ID"].encode() in kept
+    assert b"ann@example.net" not in kept, "a sent email's recipient is nobody's business"
+
+
+def test_every_field_of_the_interface_arrives_as_meant(mailer: Connector, tmp_path: Path) -> None:
+    """api.md 2.2, field by field, from a message file."""
+    (tmp_path / "logo.png").write_bytes(PNG)
+    (tmp_path / "übersicht.pdf").write_bytes(b"%PDF-1.7 \x00\xff" * 999)
+    (tmp_path / "hi.html").write_text('<p>Hallo <b>Änne</b> <img src="logo.png"><img src="cid:stamp"></p>', "utf-8")
+    message = {
+        "from": "Größe & Söhne <hello@example.com>",
+        "to": ["Änne Ö <ann@example.net>", {"email": "bob@example.net", "name": "Lee, Bob"}],
+        "cc": "cleo@example.net",
+        "bcc": ["Клео <dan@example.net>"],
+        "reply_to": "help@example.com",
+        "subject": "Frühling 🌷 für alle",
+        "html": "hi.html",
+        "text": {"content": "Hallo Änne\n"},
+        "attach": ["übersicht.pdf"],
+        "inline": [{"path": "logo.png", "id": "stamp"}],
+        "embed_images": True,
+        "headers": {"X-Campaign": "Frühling"},
+        "at": "2099-12-24T09:00+01:00",
+        "tracking": {"track_links": True, "track_open": None},
+        "settings": {"use_dkim": False, "use_dkim_selector": "s1"},
+    }
+    (tmp_path / "message.yaml").write_text(yaml.safe_dump(message, allow_unicode=True), encoding="utf-8")
+
+    ended = mailer.run_json("send", "message.yaml")
+
+    assert ended.code == 0, ended.stderr
+    assert any("signs all the same" in each for each in ended.report["messages"])
+    (taken,) = read_outbox(mailer.sandbox)
+    people = [(each.display_name, each.addr_spec) for each in taken.message["To"].addresses]
+    assert people == [("Änne Ö", "ann@example.net"), ("Lee, Bob", "bob@example.net")]
+    assert taken.message["Cc"] == "cleo@example.net"
+    assert taken.message["Reply-To"] == "help@example.com"
+    assert taken.message["From"].addresses[0].display_name == "Größe & Söhne"
+    assert taken.message["Subject"] == "Frühling 🌷 für alle"
+    assert taken.message["X-Campaign"] == "Frühling"
+    assert (taken.text.strip(), taken.files["übersicht.pdf"]) == ("Hallo Änne", b"%PDF-1.7 \x00\xff" * 999)
+    inline = {part["Content-ID"].strip("<>"): part for part in taken.message.walk() if part["Content-ID"]}
+    assert len(inline) == 2
+    assert all(part.get_payload(decode=True) == PNG for part in inline.values())
+    assert all(f'src="cid:{name}"' in taken.html for name in inline)
+    assert taken.entry["state"] == "scheduled"
+    assert taken.entry["settings"] | taken.entry["tracking"] == {
+        "InlineImages": False, "SendAt": 4101782400, "UseDkim": True, "UseDkimSelector": "s1",
+        "TrackLinks": True, "TrackPlainTextLinks": False, "TrackOpen": None, "TrackUnsubscribe": False,
+    }  # fmt: skip
+    assert "dan@example.net" in json.dumps(taken.entry), "Bcc"
+
+
+def test_plain_text_is_made_from_the_html_where_there_is_none(mailer: Connector, tmp_path: Path) -> None:
+    (tmp_path / "hi.html").write_text('<h1>Hi</h1><p>See <a href="https://x.org/a">this</a>.</p>', encoding="utf-8")
+    mailer.run_json("send", *PLAIN[:6], "--html", "hi.html")
+
+    (taken,) = read_outbox(mailer.sandbox)
+    assert "https://x.org/a" in taken.text
+    assert "<" not in taken.text
+
+
+def test_a_dry_run_sends_nothing_and_writes_what_would_go(mailer: Connector, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(PNG)
+    ended = mailer.run_json("send", *PLAIN, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
+
+    assert (ended.code, mailer.sandbox.outbox()) == (0, [])
+    assert ended.report["email"]["attachments"][0]["bytes"] == len(PNG)
+    written = email.message_from_bytes((tmp_path / "out.eml").read_bytes(), policy=email.policy.default)
+    assert (written["To"], written["Subject"]) == ("ann@example.net", "Hi")
+    assert (tmp_path / "out.eml").stat().st_mode & 0o077 == 0
+    assert not (tmp_path / "state").exists()
+    again = mailer.run("send", *PLAIN, "--dry-run", "--eml", "out.eml")
+    assert (again.code, "--eml" in again.stderr) == (2, True)
+
+
+def test_an_eml_file_is_sent_as_it_is_and_options_have_priority(mailer: Connector, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(PNG)
+    mailer.run_json("send", *PLAIN, "--attach", "a.bin", "--header", "X-A: b", "--dry-run", "--eml", "mine.eml")
+
+    ended = mailer.run_json("send", "mine.eml", "--subject", "Another")
+
+    assert ended.code == 0, ended.stderr
+    (taken,) = read_outbox(mailer.sandbox)
+    assert (taken.message["Subject"], taken.message["X-A"], taken.files) == ("Another", "b", {"a.bin": PNG})
+
+
+@pytest.mark.parametrize(
+    ("faults", "state", "code", "sent"),
+    [
+        ({"error_before": 1}, "unknown", 1, 0),
+        ({"error_after": 1}, "unknown", 1, 1),
+        ({"drop_after": 1}, "unknown", 1, 1),
+        ({"drop_before": 1}, "unknown", 1, 0),
+        ({"garbage_after": 1}, "unknown", 1, 1),
+        ({"refuse": 1}, "rejected", 1, 0),
+        ({"verified_domains": "other.org"}, "rejected", 1, 0),
+    ],
+)
+def test_an_email_whose_answer_says_nothing_certain_is_not_sent_again(
+    mailer: Connector, faults: dict[str, object], state: str, code: int, sent: int
+) -> None:
+    mailer.sandbox.switch(**faults)
+
+    ended = mailer.run_json("send", *PLAIN)
+
+    assert (ended.code, ended.report["email"]["state"]) == (code, state)
+    assert len(mailer.sandbox.outbox()) == sent
+    assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
+    with open_emails(ledger_url(mailer)) as log, log.transaction() as connection:
+        unsettled = read_unsettled_singles(connection, mailer.sandbox.base_url)
+    assert [each.address for each in unsettled] == (["ann@example.net"] if state == "unknown" else [])
+
+
+def test_an_email_that_never_left_may_be_sent_again(mailer: Connector, sandbox: SandboxProcess) -> None:
+    ended = mailer.run_json("send", *PLAIN, environ={"CONNECTOR_BASE_URL": "http://127.0.0.1:1"})
+
+    assert (ended.code, ended.report["email"]["state"], ended.rows) == (3, "unsent", {"read": 1, "unsent": 1})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ((*PLAIN[2:],), "Email.To"),
+        ((*PLAIN[:6],), "Email.Html"),
+        ((*PLAIN[:2], *PLAIN[4:]), "Email.From"),
+        ((*PLAIN[:4], *PLAIN[6:]), "Email.Subject"),
+        ((*PLAIN, "--to", "nobody"), "--to"),
+        ((*PLAIN[:4], "--subject", "a\r\nBcc: x@y.org", *PLAIN[6:]), "Email.Subject"),
+        ((*PLAIN, "--header", "X-A: a\nX-B: b"), "Header.Value"),
+        ((*PLAIN, "--header", "no-colon"), "--header"),
+        ((*PLAIN, "--at", "2099-12-24T09:00"), "EmailSettings.SendAt"),
+        ((*PLAIN, "--at", "2001-12-24T09:00Z"), "EmailSettings.SendAt"),
+        ((*PLAIN, "--attach", "nowhere.pdf"), "nowhere.pdf"),
+        ((*PLAIN, "--attach", "hi.txt", "--max-attached", "3B"), "hi.txt"),
+        ((*PLAIN, "--inline", "hi.txt"), "--inline"),
+        ((*PLAIN, "--max-attached", "many"), "--max-attached"),
+        (("message.txt",), "message.txt"),
+        (("inline.yaml",), "ContentId"),
+        (("null.json",), "subject"),
+    ],
+)
+def test_bad_input_is_told_by_its_field_before_anything_is_sent(
+    mailer: Connector, tmp_path: Path, arguments: tuple[str, ...], field: str
+) -> None:
+    base = "from: a@example.com\nto: b@example.com\nsubject: s\ntext: {content: t}\n"
+    (tmp_path / "inline.yaml").write_text(base + "inline: [hi.txt]\n", encoding="utf-8")
+    (tmp_path / "null.json").write_text('{"subjekt": "a"}', encoding="utf-8")
+
+    ended = mailer.run_json("send", *arguments)
+
+    assert (ended.code, ended.stdout) == (2, ""), ended.stderr
+    assert field in ended.stderr
+    assert mailer.sandbox.stats()["requests"] == {}
+
+
+def test_an_email_goes_out_while_a_load_holds_the_ledger(mailer: Connector) -> None:
+    from connector.ledger import open_ledger
+
+    (mailer.folder / "state").mkdir(mode=0o700)
+    with open_ledger(ledger_url(mailer)):
+        assert mailer.run_json("send", *PLAIN).code == 0

@@ -1,0 +1,160 @@
+"""Whom a job names is told how its run ended; what fails in telling changes nothing of the run."""
+
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.pipelines.conftest import Connector, write_addresses, write_csv
+from tests.pipelines.emails.outbox import read_outbox
+
+SECRET = "hook-secret-of-ours"
+EMAIL = {"from": "robot@example.com", "to": ["ops@example.com", "Ann <ann@example.com>"]}
+
+
+@dataclass
+class Hook:
+    """Somebody's address, and what was posted to it."""
+
+    url: str
+    answers: list[int] = field(default_factory=list)  # the next ones; 200 after them
+    posts: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            known.posts.append((dict(self.headers), body))
+            self.send_response(known.answers.pop(0) if known.answers else 200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    known = Hook(f"http://127.0.0.1:{server.server_address[1]}/hooks/T0PS3CRET")
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield known
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def write_job(folder: Path, notify: dict[str, Any]) -> Path:
+    job = {
+        "job": "crm",
+        "source": {"file": {"path": "people.csv"}},
+        "subscriber": {"base": {"name": "News"}, "fields": {"email": "email"}},
+        "load": {"quiet_period": "100ms"},
+        "notify": notify,
+    }
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(job), encoding="utf-8")
+    return path
+
+
+def test_the_report_of_a_run_with_problems_goes_out_by_email(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "email", "ann@example.com", "<nobody>")
+    write_job(tmp_path, {"email": EMAIL | {"attach_rejects": True}})
+
+    ended = connector.run_json("sync", "job.yaml")
+
+    assert (ended.code, ended.rows) == (1, {"read": 2, "created": 1, "invalid": 1})
+    (taken,) = read_outbox(connector.sandbox)
+    assert [each.addr_spec for each in taken.message["To"].addresses] == ["ops@example.com", "ann@example.com"]
+    assert taken.message["Subject"] == "crm: partial"
+    assert all(words in taken.html for words in ("partial", "created", ended.report["run_id"]))
+    assert all(words in taken.text for words in ("crm: partial", "created", ended.report["run_id"]))
+    ((name, content),) = taken.files.items()
+    assert (name, content) == (f"{ended.report['run_id']}.csv", Path(ended.report["rejects_file"]).read_bytes())
+
+
+def test_a_run_that_is_ok_is_told_of_only_where_that_is_asked_for(connector: Connector, tmp_path: Path) -> None:
+    write_addresses(tmp_path / "people.csv", 3)
+    write_job(tmp_path, {"email": EMAIL})
+    assert connector.run_json("sync", "job.yaml").code == 0
+    assert connector.sandbox.outbox() == []
+
+    write_job(tmp_path, {"email": EMAIL, "when": "always"})
+    assert connector.run_json("sync", "job.yaml").code == 0
+    assert connector.run_json("sync", "job.yaml", "--dry-run").code == 0
+    assert [each.message["Subject"] for each in read_outbox(connector.sandbox)] == ["crm: ok"]
+
+
+def test_a_webhook_gets_the_report_signed(connector: Connector, tmp_path: Path, hook: Hook) -> None:
+    write_addresses(tmp_path / "people.csv", 3)
+    write_job(tmp_path, {"when": "always", "webhook": {"url": "${HOOK_URL}", "secret": "${HOOK_SECRET}"}})
+    hook.answers = [503]
+
+    ended = connector.run_json("sync", "job.yaml", environ={"HOOK_URL": hook.url, "HOOK_SECRET": SECRET})
+
+    assert ended.code == 0, ended.stderr
+    assert len(hook.posts) == 2, "the first was refused"
+    headers, body = hook.posts[1]
+    signed = headers["X-Connector-Timestamp"].encode() + b"." + body
+    expected = hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
+    assert headers["X-Connector-Signature"] == f"sha256={expected}"
+    assert json.loads(body) == ended.report
+    assert connector.sandbox.token not in str(headers)
+
+
+def test_a_notification_that_fails_is_told_and_changes_nothing(
+    connector: Connector, tmp_path: Path, hook: Hook
+) -> None:
+    write_addresses(tmp_path / "people.csv", 3)
+    write_job(tmp_path, {"when": "always", "email": EMAIL, "webhook": {"url": hook.url, "secret": SECRET}})
+    connector.sandbox.switch(verified_domains="other.org")
+    hook.answers = [500, 302, 404]
+
+    ended = connector.run_json("sync", "job.yaml")
+
+    assert (ended.code, ended.report["status"]) == (0, "ok")
+    assert "not registered and verified" in ended.stderr
+    assert "failed 3 times: 127.0.0.1 answered 404" in ended.stderr
+    assert len(hook.posts) == 3
+    assert "T0PS3CRET" not in ended.stderr + ended.stdout
+    assert SECRET not in ended.stderr + ended.stdout
+
+
+def test_a_run_that_is_aborted_is_told_of(connector: Connector, tmp_path: Path, hook: Hook) -> None:
+    write_addresses(tmp_path / "people.csv", 3)
+    write_job(tmp_path, {"webhook": {"url": hook.url}})
+
+    ended = connector.run_json("sync", "job.yaml", environ={"CONNECTOR_TOKEN": "another-token"})
+
+    assert ended.code == 3
+    ((headers, body),) = hook.posts
+    assert json.loads(body)["status"] == "aborted"
+    assert "X-Connector-Signature" not in headers
+
+
+@pytest.mark.parametrize(
+    ("notify", "words"),
+    [
+        ({}, "email, webhook or both"),
+        ({"email": {"from": "robot@example.com", "to": []}}, "notify.email.to"),
+        ({"email": {"from": "robot", "to": "ann@example.com"}}, "notify.email.from"),
+        ({"webhook": {"url": "http://example.com/hook/T0PS3CRET"}}, "https"),
+    ],
+)
+def test_a_notification_that_cannot_be_is_told_before_anything_starts(
+    connector: Connector, tmp_path: Path, notify: dict[str, Any], words: str
+) -> None:
+    write_addresses(tmp_path / "people.csv", 3)
+    write_job(tmp_path, notify)
+    ended = connector.run_json("sync", "job.yaml")
+    assert (ended.code, ended.stdout) == (2, "")
+    assert words in ended.stderr
+    assert "T0PS3CRET" not in ended.stderr
