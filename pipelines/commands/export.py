@@ -9,7 +9,8 @@ from connector.errors import ConfigurationError
 from connector.export import MAX_SHRINK
 from connector.protocol.requests import ListQuery
 from pipelines.commands.options import Output, Share, finish, output_options, refuse_empty, run_flow
-from pipelines.exporting import ExportPlan, TableOptions, Tolerance, plan_export, plan_export_job, run_export
+from pipelines.exporting import TableOptions, Tolerance, plan_export, plan_export_job, run_export
+from pipelines.runs.report import Report
 from pipelines.settings import SettingOptions, read_settings
 
 
@@ -66,24 +67,27 @@ def export_command(
     if Path(target).suffix in (".yaml", ".yml"):
         if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
-        plan = _plan_job(Path(target), allow_incomplete, ignore_total_count, max_shrink)
-    else:
-        query = ListQuery(id=subscriber_id, gender="" if gender == "unspecified" else gender, **filters)  # type: ignore[arg-type] # click gives each its type
-        settings = read_settings(os.environ, None, SettingOptions())
-        tolerance = Tolerance(allow_incomplete, ignore_total_count, MAX_SHRINK if max_shrink is None else max_shrink)
-        plan = plan_export(target, query, settings, options, tolerance)
+        finish(_export_job(Path(target), allow_incomplete, ignore_total_count, max_shrink, output), output)
+    query = ListQuery(id=subscriber_id, gender="" if gender == "unspecified" else gender, **filters)  # type: ignore[arg-type] # click gives each its type
+    settings = read_settings(os.environ, None, SettingOptions())
+    tolerance = Tolerance(allow_incomplete, ignore_total_count, MAX_SHRINK if max_shrink is None else max_shrink)
+    plan = plan_export(target, query, settings, options, tolerance)
     finish(run_flow(lambda stop, progress: run_export(plan, stop, progress), output), output)
 
 
-def _plan_job(path: Path, allow_incomplete: bool, ignore_total_count: bool, max_shrink: float | None) -> ExportPlan:
-    from pipelines.jobs import load_job  # who has no job need not wait for pydantic
+def _export_job(
+    path: Path, allow_incomplete: bool, ignore_total_count: bool, max_shrink: float | None, output: Output
+) -> Report:
+    from pipelines.commands.notified import run_and_notify  # who has no job need not wait for pydantic
+    from pipelines.jobs import load_job
 
     job = load_job(path, os.environ)
     settings = read_settings(os.environ, job, SettingOptions())
-    return plan_export_job(
+    plan = plan_export_job(
         job,
         settings,
         is_incomplete_allowed=allow_incomplete,
         is_total_count_ignored=ignore_total_count,
         max_shrink=max_shrink,
     )
+    return run_and_notify(lambda stop, progress: run_export(plan, stop, progress), job, settings, output)

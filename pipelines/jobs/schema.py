@@ -8,11 +8,17 @@ from typing import Any
 from connector.fields import SENT
 from pipelines.jobs.models import Job
 
-_SHORT = ("FieldRule", "PhoneForm")
+_SHORT = ("FieldRule", "PhoneForm", "EmailText", "AttachedFile", "RecipientColumns")
 """Models that may be written as one text."""
 
 _SHORT_FORM = {"type": ["string", "number", "boolean"]}
 _FILLED_IN = {"type": "string", "pattern": r"\$\{"}
+_PERSON: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["email"],
+    "properties": {"email": {"type": "string"}, "name": {"type": ["string", "null"]}},
+}
 _SCALARS: dict[str, dict[str, Any]] = {
     # a scalar of a job file is the text that was written, whatever an editor takes it for
     "string": {"type": ["string", "number", "boolean", "null"]},
@@ -34,9 +40,23 @@ def build_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "properties": {field.name: {"$ref": "#/$defs/FieldRule", "description": field.rule} for field in SENT},
     }
+    for name in ("Mail", "NotifyEmail"):
+        definitions[name]["properties"] |= _describe_people(definitions[name]["properties"])
     subscriber["required"]["items"] = {"enum": [field.name for field in SENT]}
     loosened: dict[str, Any] = _loosen(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **loosened, "title": "A job of connector"}
+
+
+def _describe_people(properties: dict[str, Any]) -> dict[str, Any]:
+    """Senders and recipients: each as one text or by its keys, several as a list or, where it is one, by itself."""
+    described = {}
+    for name in {"from", "to", "reply_to"} & set(properties):
+        given = properties[name]
+        if "$ref" not in given:
+            person = {"anyOf": [{"type": "string"}, _PERSON]}
+            shape = person if name == "from" else {"anyOf": [*person["anyOf"], {"type": "array", "items": person}]}
+            described[name] = {"description": given["description"], **shape}
+    return described
 
 
 def _loosen(node: Any) -> Any:

@@ -228,8 +228,8 @@ def test_rows_leave_nothing_behind() -> None:
 SOURCES = st.lists(
     st.sampled_from(
         ["{{", "}}", "{%", "%}", "a", "row['b']", "|upper", "|join", "~", "+", "*", "if ", "endif", "for x in ",
-         "endfor", "else", "set x =", "'t'", "1", "[", "]", "(", ")", ".x", " is ", "defined", "not ", " ", "\n", "{#",
-         "#}", "loop"]
+         "endfor", "else", "set x =", "'t'", "1", "[", "]", "(", ")", ".x", " is ", "defined", "not ", " ", "\n",
+         "{#", "#}", "loop"]
     ),
     max_size=14,
 ).map("".join)  # fmt: skip

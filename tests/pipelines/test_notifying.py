@@ -158,3 +158,15 @@ def test_a_notification_that_cannot_be_is_told_before_anything_starts(
     assert (ended.code, ended.stdout) == (2, "")
     assert words in ended.stderr
     assert "T0PS3CRET" not in ended.stderr
+
+
+def test_an_export_tells_of_itself_as_well(connector: Connector, tmp_path: Path, hook: Hook) -> None:
+    connector.import_file(write_addresses(tmp_path / "people.csv", 3))
+    job = {"job": "w", "export": {"to": "out.csv"}, "notify": {"when": "always", "webhook": {"url": hook.url}}}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job), encoding="utf-8")
+
+    ended = connector.run_json("export", "job.yaml")
+
+    ((_, body),) = hook.posts
+    assert json.loads(body)["certificate"]["verdict"] == "complete"
+    assert json.loads(body) == ended.report
