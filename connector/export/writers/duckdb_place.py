@@ -26,8 +26,11 @@ from connector.export.writers.session import Session
 from connector.export.writers.staged import Rows
 from connector.export.writers.staging import open_room_beside
 
-_SETTINGS: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "128MB", "threads": 1}
-"""DuckDB takes 80 % of the machine's memory otherwise; a load by Arrow comes from one thread and gains nothing."""
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "memory_limit": "128MB", "threads": 1, "autoinstall_known_extensions": False,
+}  # fmt: skip
+"""DuckDB takes 80 % of the machine's memory otherwise; a load by Arrow comes from one thread and gains nothing. And it
+gets code from the network for whatever it takes a file to be."""
 
 _FROM_ROWS = "auto_checkpoint_skip_wal_threshold"
 """The rows from which on a commit may do without the log, in DuckDB 1.5 and later; before, it does at any number."""
