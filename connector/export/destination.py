@@ -41,6 +41,7 @@ _SUPPORTED = (
     "path), or the URL of another one whose SQLAlchemy dialect is installed"
 )
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
+_OWN = "_connector_"
 _CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)  # greedy: a password may hold a slash or an @ of its own
 
 
@@ -159,6 +160,8 @@ def _check_names(form: Format, table: str, schema: str | None, tags_table: str |
     for what, name in (("table", table), ("schema", schema), ("table of tags", tags_table)):
         if name is not None and (not name.strip() or not name.isprintable()):
             raise ConfigurationError(f"The {what} {name!r} is no name: give one that can be read.")
+        if name is not None and what != "schema" and name.lower().startswith(_OWN):
+            raise ConfigurationError(f"The connector keeps tables named {_OWN}… as its own: give another {what}.")
         if name is not None and name.lower().startswith("_connector_"):
             raise ConfigurationError(f"Names like {name!r} are the connector's own: choose another {what}.")
         if form is Format.SQLITE and what != "schema" and name is not None and name.lower().startswith("sqlite_"):

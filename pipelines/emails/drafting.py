@@ -7,13 +7,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from connector.mail.plain_text import make_plain_text
-
 from connector.errors import ConfigurationError
 from connector.mail.draft import Composed, Draft, Stated, compose
 from connector.mail.eml import read_eml
 from connector.mail.files import read_attachment
 from connector.mail.images import inline_images
+from connector.mail.plain_text import make_plain_text
 from connector.mail.send_times import parse_send_at
 from connector.protocol.email import Attachment, Header
 from pipelines.jobs.emails import AttachedFile, EmailText, MessageFile, read_stated

@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from connector.mail.eml import write_eml
 from rich.console import Console
 from rich.table import Table
 
 from connector.errors import ConfigurationError
 from connector.mail.draft import SETTINGS, TRACKING
+from connector.mail.eml import write_eml
 from connector.protocol.email import Message, Recipient
 
 _LONGEST = 300  # characters of a body that are shown

@@ -3,12 +3,11 @@
 import json
 from pathlib import Path
 
-from connector.mail.files import read_attachment
-
 from connector.api.webhook import post_webhook
 from connector.clock import Clock, system_clock
 from connector.errors import ConnectorError
 from connector.mail.draft import Draft
+from connector.mail.files import read_attachment
 from connector.protocol.email import Attachment
 from pipelines.emails.drafting import compose_draft
 from pipelines.emails.sending import SendPlan, run_send

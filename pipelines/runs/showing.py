@@ -3,6 +3,7 @@
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from pipelines.runs.report import Report
@@ -19,13 +20,16 @@ def show_report(report: Report, console: Console, *, title: str | None = None) -
     table.add_column("what")
     table.add_column("how many", justify="right")
     for name, number in report.rows.items():
-        if number or name in ("read", "created", "written"):
+        if number or name in ("read", "created", "written", "sent"):
             table.add_row(name, f"{number:,}")
     for name, number in report.settled.items():
         if number:
             table.add_row(f"settled: {name}", f"{number:,}")
     if report.certificate is not None:
         table.add_row("certificate", f"{report.certificate['verdict']} ({report.certificate['reason']})")
+    for name in ("request_id", "message_id"):
+        if report.email is not None and report.email.get(name):
+            table.add_row(name.replace("_", " "), escape(str(report.email[name])))
     style = _STATUS_STYLE[report.status]
     table.add_row("status", f"[{style}]{report.status}[/]")
     console.print(table)

@@ -2,7 +2,9 @@
 
 import dataclasses
 import sqlite3
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,14 +12,16 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
+from connector.databases import parse_url
 from connector.errors import RunAborted
-from connector.export import parse_destination
+from connector.export import Destination, Format, parse_destination
 from connector.export.columns import SCHEMA, build_table
+from connector.export.exporter import open_writer
 from connector.export.writers import Mode
 from connector.export.writers.duckdb_place import DuckdbPlace
 from connector.export.writers.homes import FileHome
-from connector.export.writers.layout import TableName, build_layout
-from connector.export.writers.postgres_place import PostgresPlace
+from connector.export.writers.layout import STAGE, TableName, build_layout
+from connector.export.writers.postgres_place import POSTGRESQL, PostgresPlace
 from connector.export.writers.session import Session
 from connector.export.writers.sql_session import SqlSession
 from connector.export.writers.sqlite_place import SqlitePlace
@@ -27,6 +31,7 @@ from connector.pages import TotalCount
 from tests.databases import Database
 from tests.export.people import run_of
 from tests.export.test_modes import day, person, publish, read
+from tests.export.warehouses import connect, open_destination, run_sql
 
 
 class _LosesCommits(SqlitePlace):
@@ -136,3 +141,57 @@ def test_duckdb_keeps_no_log_beside_the_file(tmp_path: Path) -> None:
         session.execute(sa.text("create table more as select 1 as a"))
         session.commit()
         assert sorted(each.name for each in tmp_path.iterdir() if each.suffix == ".wal") == []
+
+
+def test_a_stage_of_postgresql_ends_with_its_transaction(postgres: Database) -> None:
+    """Behind a pooler the connection goes on: the next export would find a stage of its own name, and people in it."""
+    layout = build_layout(SCHEMA, TableName("subscribers"), Mode.REPLACE, POSTGRESQL)
+    batches = build_table([person(1)], run_id="run-1", exported_at=day(1)).to_batches()
+    with PostgresPlace(parse_url(postgres.url)).connect() as session:
+        for _ in range(2):
+            session.begin()
+            session.fill(layout.stage, Rows(SCHEMA, lambda: iter(batches)))
+            assert session.fetch(sa.text(f"select count(*) from pg_temp.{STAGE}")) == [(1,)]
+            session.commit()
+            session.begin()
+            assert session.fetch(sa.text(f"select to_regclass('pg_temp.{STAGE}')")) == [(None,)]
+            session.commit()
+
+
+def test_a_swap_of_mysql_that_failed_is_not_taken_for_done_when_another_export_has_cleared_its_table_away(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """It is killed while it waits for a reader; the next export, which waits for its turn, then goes first."""
+    table = open_destination(request, tmp_path, Format.MYSQL)
+    publish(table, [person(1)], 1)
+    following = open_writer(table)
+    following.start()
+    following.add(build_table([person(3)], run_id="run-3", exported_at=day(3)))
+    with ThreadPoolExecutor(2) as pool:
+        with connect(table) as reader:
+            reader.exec_driver_sql("select id from subscribers")
+            killed = pool.submit(publish, table, [person(2)], 2)
+            number = wait_for(table, "RENAME TABLE")
+            followed = pool.submit(following.publish, run_of(1, run_id="run-3", at=day(3)))
+            wait_for(table, "SELECT get_lock")
+            run_sql(table, f"kill {number}")
+            wait_for(table, "RENAME TABLE", other_than=number)  # it has cleared away what the killed one had filled
+        followed.result(60)
+        with pytest.raises(RunAborted, match="as it was"):
+            killed.result(60)
+
+    assert read(table) == [(3, "Ann", 3)]
+    assert run_sql(table, "select run_id from _connector_runs order by run_id") == [("run-1",), ("run-3",)]
+
+
+def wait_for(table: Destination, statement: str, other_than: int = 0) -> int:
+    """The number of the connection to this database that is at such a statement."""
+    look = (
+        "select id from information_schema.processlist where db = database() and id <> connection_id() "
+        f"and info like '{statement}%%' and id <> {other_than}"
+    )
+    for _ in range(600):
+        if found := run_sql(table, look):
+            return int(found[0][0])
+        time.sleep(0.05)
+    raise AssertionError(f"no connection came to {statement}")

@@ -138,3 +138,14 @@ def test_formulas_are_guarded_against_where_people_ask_for_it(connector: Connect
 
     assert '"\'=1+1"' in (tmp_path / "out.csv").read_text(encoding="utf-8")
     assert '"=1+1"' in (tmp_path / "raw.csv").read_text(encoding="utf-8")
+
+
+def test_a_file_of_another_database_is_none_of_duckdbs(filled: Connector, tmp_path: Path) -> None:
+    """DuckDB would get from the network what it takes to read it."""
+    filled.run_json("export", "sqlite:///w.db")
+    before = (tmp_path / "w.db").read_bytes()
+    ended = filled.run_json("export", "duckdb:///w.db")
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "download" not in ended.stderr
+    assert "w.db" in ended.stderr
+    assert (tmp_path / "w.db").read_bytes() == before

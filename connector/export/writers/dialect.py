@@ -55,8 +55,9 @@ class Dialect:
     `write_time`: a time as a value of a statement. `differs`: whether two values differ, to the byte.
     `can_update_from`: it knows UPDATE with a second table. `wants_index`: joins by id need one. `folds_case`: columns
     whose names differ in case are the same column; `is_table`: whether a column, of names, has that of a table.
-    `holds_nul`: texts may hold U+0000. `undoes_tables`: a rolled back transaction
-    takes back tables and columns too. `table_options`: what else SQLAlchemy's Table is given.
+    `holds_nul`: texts may hold U+0000. `undoes_tables`: a rolled back transaction takes back tables and columns too.
+    `replaces_to_update`: an UPDATE may delete a row and insert it anew. `table_options`: what else SQLAlchemy's Table
+    is given.
     """
 
     types: Mapping[ColumnKind, sa.types.TypeEngine[Any]]
@@ -70,6 +71,7 @@ class Dialect:
     is_table: IsTable = is_table_in_any_letters
     holds_nul: bool = True
     undoes_tables: bool = True
+    replaces_to_update: bool = False
     table_options: Mapping[str, str] = field(default_factory=dict)
 
     def can_hold(self, kind: ColumnKind, family: str) -> bool:

@@ -18,31 +18,33 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from connector.driver_words import say_safely
 from connector.export.writers.dialect import is_table_in_any_letters
-from connector.export.writers.fitting import FoundColumn, FoundTable
-from connector.export.writers.kinds import ColumnKind
+from connector.export.writers.duckdb_catalogue import describe_duckdb_table, find_referrers_in_duckdb
+from connector.export.writers.fitting import FoundTable
 from connector.export.writers.layout import Layout, TableName
 from connector.export.writers.postgres_place import POSTGRESQL
 from connector.export.writers.session import Session
 from connector.export.writers.staged import Rows
 from connector.export.writers.staging import open_room_beside
 
-_SETTINGS: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "128MB", "threads": 1}
-"""DuckDB takes 80 % of the machine's memory otherwise; a load by Arrow comes from one thread and gains nothing."""
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "memory_limit": "128MB", "threads": 1, "autoinstall_known_extensions": False,
+}  # fmt: skip
+"""DuckDB takes 80 % of the machine's memory otherwise; a load by Arrow comes from one thread and gains nothing. And it
+gets code from the network for whatever it takes a file to be."""
 
 _FROM_ROWS = "auto_checkpoint_skip_wal_threshold"
 """The rows from which on a commit may do without the log, in DuckDB 1.5 and later; before, it does at any number."""
 
 _WRITER = postgresql.dialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call] # SQLAlchemy's own
 
-DUCKDB = replace(POSTGRESQL, folds_case=True, is_table=is_table_in_any_letters, wants_index=False, holds_nul=True)
-
-_FAMILIES = {
-    "VARCHAR": ColumnKind.TEXT,
-    "BOOLEAN": ColumnKind.FLAG,
-    "DATE": ColumnKind.DATE,
-    "VARCHAR[]": ColumnKind.TAGS,
-    "JSON": "json",
-} | dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"), ColumnKind.WHOLE)
+DUCKDB = replace(
+    POSTGRESQL,
+    folds_case=True,
+    is_table=is_table_in_any_letters,
+    wants_index=False,
+    holds_nul=True,
+    replaces_to_update=True,  # of lists, such as the tags
+)
 
 
 class DuckdbPlace:
@@ -112,24 +114,11 @@ class DuckdbSession:
 
     def describe(self, name: TableName) -> FoundTable | None:
         """The table or view of that name; None where there is none."""
-        where = [str.lower(name.schema or "main"), str.lower(name.table)]
-        columns = self._connection.execute(
-            "select column_name, data_type, is_nullable, column_default from duckdb_columns() where database_name = "
-            "current_database() and lower(schema_name) = $1 and lower(table_name) = $2 order by column_index",
-            where,
-        ).fetchall()
-        if not columns:
-            return None
-        is_view = self._connection.execute(
-            "select 1 from duckdb_views() where database_name = current_database() and lower(schema_name) = $1 "
-            "and lower(view_name) = $2",
-            where,
-        ).fetchone()
-        found = [
-            FoundColumn(column, _read_family(kind), kind, not is_nullable and default is None)
-            for column, kind, is_nullable, default in columns
-        ]
-        return FoundTable(found, is_view is not None)
+        return describe_duckdb_table(self._connection, name)
+
+    def list_referrers(self, name: TableName) -> Sequence[str]:
+        """The other tables that refer to this one; they are in the same schema."""
+        return find_referrers_in_duckdb(self._connection, name)
 
     def make_schema(self, schema: str) -> None:
         """Make the schema if it is not there."""
@@ -142,6 +131,9 @@ class DuckdbSession:
     def fill(self, stage: sa.Table, rows: Rows) -> None:
         """Keep the rows for the statements that read the stage."""
         self._stages[stage.name] = rows
+
+    def prepare_turns(self, layout: Layout) -> None:
+        """Nobody else has the file open."""
 
     def take_turn(self, layout: Layout) -> None:
         """Nobody else has the file open."""
@@ -161,12 +153,6 @@ class DuckdbSession:
         for name in read:
             self._connection.unregister(name)
         return result
-
-
-def _read_family(kind: str) -> str:
-    if kind.startswith("TIMESTAMP"):
-        return ColumnKind.TIME
-    return _FAMILIES.get(kind, "other")
 
 
 def _go_without_log(connection: duckdb.DuckDBPyConnection) -> None:

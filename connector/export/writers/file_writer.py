@@ -9,7 +9,7 @@ from typing import BinaryIO, Protocol
 import pyarrow as pa
 
 from connector.export.writers.run import Changes, Run
-from connector.export.writers.staging import open_beside, put_in_place, read_target, told_of
+from connector.export.writers.staging import open_beside, put_in_free_place, put_in_place, read_target, told_of
 
 
 class Rows(Protocol):
@@ -66,7 +66,7 @@ class FileWriter:
         return self._count_rows(self._path) if self._path.exists() else None
 
     def publish(self, run: Run) -> Changes:
-        """Finish the partial file and let it take the target's place."""
+        """Finish the partial file and let it take the target's place, which must be free if the run is incomplete."""
         if self._rows is None or self._file is None or self._partial is None:
             raise ValueError("start() comes before publish()")
         with told_of(str(self._path), pa.ArrowException):
@@ -74,7 +74,8 @@ class FileWriter:
             rows.close()
             self._file.flush()
             os.fsync(self._file.fileno())
-            put_in_place(self._partial, self._path)
+            put = put_in_place if run.certificate.is_complete else put_in_free_place
+            put(self._partial, self._path)
             self._file.close()  # not before: the partial is held only while it is open
         self._file = self._partial = None
         return Changes(inserted=run.rows)

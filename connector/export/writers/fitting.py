@@ -34,13 +34,22 @@ class FoundColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundKey:
+    """Columns whose values no two rows may share; `shown` is what people call the key."""
+
+    shown: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FoundTable:
-    """A table, or a view, that is there. `indexed`: the columns that an index begins with. `can_be_swapped`: nothing
-    hangs on it that another table in its place would lack."""
+    """A table, or a view, that is there. `indexed`: the columns that an index begins with. `keys`: those that hold for
+    every row. `can_be_swapped`: nothing hangs on it that another table in its place would lack."""
 
     columns: Sequence[FoundColumn]
     is_view: bool = False
     indexed: frozenset[str] = field(default_factory=frozenset)
+    keys: Sequence[FoundKey] = ()
     is_transactional: bool = True
     can_be_swapped: bool = False
 
@@ -82,16 +91,10 @@ def check_fit(found: FoundTable, table: sa.Table, dialect: Dialect, quote: Quote
 
 
 def check_mode(found: FoundTable, layout: Layout, last_mode: str | None, shown: str) -> None:
-    """Raise ConfigurationError if the table is kept in another mode, whose rows this one would lose or mix up, or by
-    an engine that cannot do it in one step.
+    """Raise ConfigurationError if the table is kept in another mode, whose rows this one would lose or mix up.
 
     `last_mode` is that of the table's last run, None where none is known: then its columns tell a history.
     """
-    if not found.is_transactional and (layout.mode is not Mode.REPLACE or not found.can_be_swapped):
-        raise ConfigurationError(
-            f"The table {name_of(layout.target)} in {shown} is kept by an engine without transactions: its rows cannot "
-            f"change all at once. Run ALTER TABLE {layout.target.name} ENGINE=InnoDB, or export to another table"
-        )
     keeps_history = all(_find(found, name, layout.dialect) for name in (VALID_FROM, VALID_TO, IS_CURRENT))
     last = Mode(last_mode) if last_mode in set(Mode) else Mode.HISTORY if keeps_history else Mode.REPLACE
     if layout.mode not in _MAY_BECOME[last]:

@@ -19,6 +19,7 @@ from connector.export.writers.plain_rows import read_typed_rows
 from connector.export.writers.session import Session
 from connector.export.writers.sql_session import SqlSession
 from connector.export.writers.staged import Rows
+from connector.export.writers.turns import make_turns, wait_by_turns
 
 _BATCH = 1000
 """Rows of one call to the driver."""
@@ -50,7 +51,7 @@ GENERIC = Dialect(
     differs=differ_somehow,
     can_update_from=False,
     holds_nul=False,  # some do not, and none needs to
-    undoes_tables=False,
+    undoes_tables=False,  # and a new one may end the transaction
 )
 
 
@@ -82,7 +83,7 @@ class GenericPlace:
     def connect(self, *, is_reading: bool = False) -> Iterator[Session]:
         """A connection of its own."""
         with self._engine.connect() as connection:
-            yield SqlSession(connection, self.dialect, _fill)
+            yield SqlSession(connection, self.dialect, _fill, wait_by_turns, ready=make_turns)
 
     def explain(self, error: Exception) -> str:
         """The first line of what the driver said, without values of rows."""

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
-from connector.errors import ConfigurationError, RunAborted
+from connector.errors import ConfigurationError
 from connector.export.writers.session import Place
-from connector.export.writers.staging import open_nameless_beside, open_room_beside, put_in_place, read_target
+from connector.export.writers.staging import open_nameless_beside, open_room_beside, put_in_free_place, read_target
 
 
 class Home(Protocol):
@@ -79,11 +79,7 @@ class FileHome:
             yield self._make_place(new)
             new.chmod(0o600)
             self.check()
-            if self.is_there:
-                raise RunAborted(
-                    f"{self._path} was made by another program meanwhile and was left as it is: run it again."
-                )
-            put_in_place(new, self._path)
+            put_in_free_place(new, self._path)
 
 
 class ServerHome:

@@ -24,7 +24,7 @@ from connector.export.writers.kinds import (
 from connector.export.writers.mode import Mode
 
 STAGE, TAG_STAGE = "_connector_stage", "_connector_tag_stage"
-RUNS = "_connector_runs"
+RUNS, TURNS = "_connector_runs", "_connector_turns"
 
 _OF_MODE: Mapping[Mode, Mapping[str, ColumnKind]] = {
     Mode.UPSERT: {DELETED_AT: ColumnKind.TIME},
@@ -42,6 +42,7 @@ RUN_COLUMNS: Mapping[str, ColumnKind] = {
     "run_id": ColumnKind.TEXT,
     "job": ColumnKind.TEXT,
     "table_name": ColumnKind.TEXT,
+    "tags_table": ColumnKind.TEXT,
     "mode": ColumnKind.TEXT,
     "verdict": ColumnKind.TEXT,
     "reason": ColumnKind.TEXT,
@@ -102,9 +103,20 @@ class Layout:
         return [name for name in self.kinds if name not in (ID, RUN_ID, EXPORTED_AT)]
 
     @property
+    def filled(self) -> list[sa.Table]:
+        """The tables that take rows of the list."""
+        return [self.target] if self.tags is None else [self.target, self.tags]
+
+    @property
+    def turns(self) -> list[str]:
+        """The names by which exports that touch the same tables take turns, in the same order for all."""
+        names = (str(table.name) for table in self.filled)
+        return sorted(name.lower() if self.dialect.folds_case else name for name in names)
+
+    @property
     def kept(self) -> list[sa.Table]:
         """The tables that stay."""
-        return [table for table in (self.target, self.tags, self.runs) if table is not None]
+        return [*self.filled, self.runs]
 
 
 def build_layout(

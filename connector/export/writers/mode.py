@@ -14,6 +14,11 @@ class Mode(StrEnum):
     HISTORY = "history"
 
     @property
+    def forgets_tags(self) -> bool:
+        """Whether the tags of earlier rows are deleted."""
+        return self in (Mode.REPLACE, Mode.UPSERT)
+
+    @property
     def is_by_id(self) -> bool:
         """Whether rows of the list are laid beside those of the table by their id."""
         return self in (Mode.UPSERT, Mode.HISTORY)

@@ -21,6 +21,7 @@ from connector.export.writers.fitting import FoundTable
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import Layout, TableName
 from connector.export.writers.mysql_rows import write_inserts
+from connector.export.writers.referring import find_referrers_in_mysql
 from connector.export.writers.reflecting import describe_table
 from connector.export.writers.session import Session
 from connector.export.writers.sql_session import SqlSession, open_driver
@@ -121,7 +122,8 @@ class MysqlPlace:
     def connect(self, *, is_reading: bool = False) -> Iterator[Session]:
         """A connection of its own."""
         with (self._reading if is_reading else self._writing).connect() as connection:
-            yield SqlSession(connection, MYSQL, _fill, partial(_wait, lock_s=self._patience.lock), look=_look)
+            wait = partial(_wait, lock_s=self._patience.lock)
+            yield SqlSession(connection, MYSQL, _fill, wait, look=_look, refer=find_referrers_in_mysql)
 
     def explain(self, error: Exception) -> str:
         """The first line of what the server said, without values of rows."""
@@ -157,11 +159,13 @@ def _fill(connection: sa.Connection, stage: sa.Table, rows: Rows) -> None:
 
 
 def _wait(connection: sa.Connection, layout: Layout, lock_s: int) -> None:
-    """By a lock with a name, which the connection holds until its end."""
-    name = f"{layout.target.schema or connection.scalar(sa.select(sa.func.database()))}.{layout.target.name}"
-    key = f"connector {blake2b(name.lower().encode(), digest_size=16).hexdigest()}"
-    if connection.scalar(sa.select(sa.func.get_lock(key, lock_s))) != 1:
-        raise RunAborted(f"Another export is writing to {name}; it is as that one leaves it. Run it again.")
+    """By locks with names, which the connection holds until its end."""
+    schema = layout.target.schema or connection.scalar(sa.select(sa.func.database()))
+    for table in layout.turns:
+        name = f"{schema}.{table}"
+        key = f"connector {blake2b(name.lower().encode(), digest_size=16).hexdigest()}"
+        if connection.scalar(sa.select(sa.func.get_lock(key, lock_s))) != 1:
+            raise RunAborted(f"Another export is writing to {name}; it is as that one leaves it. Run it again.")
 
 
 def _look(connection: sa.Connection, name: TableName) -> FoundTable | None:

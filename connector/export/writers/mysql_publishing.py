@@ -17,12 +17,14 @@ from sqlalchemy.schema import DropTable, ExecutableDDLElement
 
 from connector.export.names import RUN_ID
 from connector.export.writers import publishing
+from connector.export.writers.checking import is_place_needed, refuse_earlier, refuse_incomplete, refuse_shared
+from connector.export.writers.fitting import find_missing
 from connector.export.writers.layout import Layout
 from connector.export.writers.making import make_table
 from connector.export.writers.merging import build_adoption
 from connector.export.writers.mode import Mode
 from connector.export.writers.mysql_place import insert_rows
-from connector.export.writers.publishing import Published, Uncertain, refuse_earlier
+from connector.export.writers.publishing import Published, Uncertain
 from connector.export.writers.run import Changes, Run
 from connector.export.writers.runs import build_record, name_of
 from connector.export.writers.session import Place, Session
@@ -32,13 +34,17 @@ from connector.export.writers.sql_session import SqlSession
 def publish_to_mysql(session: Session, layout: Layout, published: Published, run: Run, place: Place) -> Changes:
     """As `publishing.publish`, by a RENAME where that loses nothing."""
     session.take_turn(layout)
+    refuse_shared(session, layout, str(place))
+    refuse_incomplete(session, layout, run)
     _drop_leftovers(session, layout)
     if not isinstance(session, SqlSession) or not _can_swap(session, layout):
         return publishing.publish(session, layout, published, run, place)
     with _clearing_away(session, layout, place):
         changes = _fill_new(session, layout, published, run, str(place))
+        refuse_incomplete(session, layout, run)
+    replaces = layout.mode is Mode.REPLACE and not is_place_needed(layout, run)
     try:
-        session.execute(_Swap(_list_pairs(session, layout)))
+        session.execute(_Swap(_list_pairs(session, layout, replaces=replaces)))
         _record(session, layout, run, changes)
     except place.errors as error:
         raise Uncertain(error, changes, is_swap=True) from error
@@ -74,7 +80,8 @@ def _clearing_away(session: SqlSession, layout: Layout, place: Place) -> Iterato
 def _is_swapped(session: Session, layout: Layout, run: Run) -> bool:
     """Whether the target holds this run's rows; of none at all it cannot be told, and is not claimed. That the filled
     table is gone proves nothing: another export clears it away."""
-    if session.describe(name_of(layout.target)) is None:
+    found = session.describe(name_of(layout.target))
+    if found is None or RUN_ID in {column.name for column in find_missing(found, layout.target, layout.dialect)}:
         return False
     of_run = layout.target.c[RUN_ID] == run.run_id
     return bool(session.fetch(sa.select(sa.func.count()).select_from(layout.target).where(of_run))[0][0])
@@ -112,7 +119,7 @@ def _write_swap(element: _Swap, compiler: Any, **_: Any) -> str:
 
 def _can_swap(session: Session, layout: Layout) -> bool:
     """Whether each table is new, or is replaced and nothing hangs on it."""
-    found = [session.describe(name_of(table)) for table in _list_filled(layout)]
+    found = [session.describe(name_of(table)) for table in layout.filled]
     if layout.mode is Mode.REPLACE:
         return all(each is None or each.can_be_swapped for each in found)
     return all(each is None for each in found)
@@ -125,7 +132,7 @@ def _fill_new(session: SqlSession, layout: Layout, published: Published, run: Ru
     closed = 0
     if session.describe(name_of(layout.target)) is not None:
         closed = int(session.fetch(sa.select(sa.func.count()).select_from(layout.target))[0][0])
-    for table, rows in zip(_list_filled(layout), (published.rows, published.tags), strict=False):
+    for table, rows in zip(layout.filled, (published.rows, published.tags), strict=False):
         new = _rename(table, "new")
         if session.describe(name_of(table)) is not None:
             session.execute(_Like(new, table))
@@ -145,14 +152,11 @@ def _record(session: Session, layout: Layout, run: Run, changes: Changes) -> Non
     _drop_leftovers(session, layout)
 
 
-def _list_filled(layout: Layout) -> list[sa.Table]:
-    return [layout.target] if layout.tags is None else [layout.target, layout.tags]
-
-
-def _list_pairs(session: Session, layout: Layout) -> list[tuple[sa.Table, sa.Table]]:
+def _list_pairs(session: Session, layout: Layout, *, replaces: bool) -> list[tuple[sa.Table, sa.Table]]:
+    """What to rename. Unless the run `replaces`, nothing is put aside: RENAME fails where a table came meanwhile."""
     pairs = []
-    for table in _list_filled(layout):
-        if session.describe(name_of(table)) is not None:
+    for table in layout.filled:
+        if replaces and session.describe(name_of(table)) is not None:
             pairs.append((table, _rename(table, "old")))
         pairs.append((_rename(table, "new"), table))
     return pairs
@@ -160,7 +164,7 @@ def _list_pairs(session: Session, layout: Layout) -> list[tuple[sa.Table, sa.Tab
 
 def _drop_leftovers(session: Session, layout: Layout) -> None:
     """What an export that was killed left, and what this one put aside; nobody else has tables of these names."""
-    for table in _list_filled(layout):
+    for table in layout.filled:
         for part in ("new", "old"):
             session.execute(DropTable(_rename(table, part), if_exists=True))
 

@@ -17,6 +17,7 @@ from connector.databases import DatabaseUrl, build_engine, explain, list_errors,
 from connector.export.writers.dialect import Dialect, differ_in_bytes, is_table_to_the_letter
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import Layout
+from connector.export.writers.referring import find_referrers_in_postgresql
 from connector.export.writers.session import Session
 from connector.export.writers.sql_session import SqlSession, open_driver
 from connector.export.writers.staged import Rows
@@ -76,7 +77,15 @@ class PostgresPlace:
     def connect(self, *, is_reading: bool = False) -> Iterator[Session]:
         """A connection of its own."""
         with self._engine.connect() as connection:
-            yield SqlSession(connection, POSTGRESQL, _fill, _wait, _hold, starts=None if is_reading else _STARTS)
+            yield SqlSession(
+                connection,
+                POSTGRESQL,
+                _fill,
+                _wait,
+                _hold,
+                starts=None if is_reading else _STARTS,
+                refer=find_referrers_in_postgresql,
+            )
 
     def explain(self, error: Exception) -> str:
         """The first line of what the server said, without values of rows."""
@@ -94,7 +103,8 @@ class PostgresPlace:
 def _wait(connection: sa.Connection, layout: Layout) -> None:
     """By advisory locks, which a transaction holds: also while the table is not there yet."""
     schema = layout.target.schema or connection.scalar(sa.select(sa.func.current_schema())) or ""
-    _lock(connection, f"{schema}.{layout.target.name}")
+    for name in layout.turns:
+        _lock(connection, f"{schema}.{name}")
     if not sa.inspect(connection).has_table(layout.runs.name, schema=layout.runs.schema):
         _lock(connection, schema)  # the first export of all makes what the others share
 
@@ -120,8 +130,7 @@ def _write_lock_table(element: _LockTable, compiler: Any, **_: Any) -> str:
 
 def _hold(connection: sa.Connection, layout: Layout) -> None:
     """Others may read, and not write."""
-    tables = [layout.target] if layout.tags is None else [layout.target, layout.tags]
-    for table in tables:
+    for table in layout.filled:
         connection.execute(_LockTable(table))
 
 

@@ -1,22 +1,20 @@
-"""Brings staged rows into a table, in one transaction, and finds out before whether that will be possible."""
+"""Brings staged rows into a table, in one transaction, and tells afterwards whether that was done."""
 
 from collections import Counter
 from dataclasses import dataclass
 
-from connector.errors import RunAborted
-from connector.export.writers.fitting import check_fit, check_mode, find_missing
+from connector.export.writers.checking import (
+    refuse_earlier,
+    refuse_incomplete,
+    refuse_referrers,
+    refuse_rows,
+    refuse_shared,
+)
 from connector.export.writers.layout import Layout
 from connector.export.writers.making import build_index, make_tables
-from connector.export.writers.merging import build_rehearsal, build_steps
+from connector.export.writers.merging import build_steps
 from connector.export.writers.run import Changes, Run
-from connector.export.writers.runs import (
-    LastRun,
-    build_found,
-    build_last,
-    build_later,
-    build_record,
-    name_of,
-)
+from connector.export.writers.runs import build_found, build_record, name_of
 from connector.export.writers.session import Place, Session
 from connector.export.writers.staged import Rows
 
@@ -42,50 +40,20 @@ class Published:
     tags: Rows | None = None
 
 
-def check_target(session: Session, layout: Layout, shown: str) -> None:
-    """Look at the tables that are there. Raises ConfigurationError for what would stop a publishing later."""
-    found = session.describe(name_of(layout.target))
-    if found is not None:
-        check_fit(found, layout.target, layout.dialect, session.quote, shown)
-        last = read_last_runs(session, layout)
-        check_mode(found, layout, last[0].mode if last else None, shown)
-    for table in layout.kept[1:]:
-        other = session.describe(name_of(table))
-        if other is not None:
-            check_fit(other, table, layout.dialect, session.quote, shown)
-
-
-def rehearse(session: Session, layout: Layout, shown: str) -> None:
-    """Do what a publishing does, with no row, and take it back: what is not allowed fails here.
-
-    Where a table that was made cannot be taken back, none is made, and a grant that this would need is not looked for.
-    """
-    session.begin()
-    if layout.dialect.undoes_tables:
-        make_tables(session, layout, shown)
-    found = session.describe(name_of(layout.target))
-    if found is not None:
-        missing = {column.name for column in find_missing(found, layout.target, layout.dialect)}
-        names = [name for name in layout.names if name not in missing]
-        for statement in build_rehearsal(layout, names) if names else ():
-            session.execute(statement)
-    session.rollback()
-
-
-def read_last_runs(session: Session, layout: Layout) -> list[LastRun]:
-    """The earlier exports to this table, the last first; none where no run is recorded."""
-    if session.describe(name_of(layout.runs)) is None:
-        return []
-    return [LastRun(*row) for row in session.fetch(build_last(layout))]
-
-
 def publish(session: Session, layout: Layout, published: Published, run: Run, place: Place) -> Changes:
     """All of it in one transaction; what raises leaves the target as it was, but for Uncertain."""
     session.begin()
     session.take_turn(layout)
+    refuse_shared(session, layout, str(place))
+    refuse_incomplete(session, layout, run)
     fill_stages(session, layout, published)
     make_tables(session, layout, str(place))
+    if not layout.dialect.undoes_tables:  # a table that was made may have ended the transaction, and with it the turn
+        session.take_turn(layout)
+        refuse_shared(session, layout, str(place))
     session.hold(layout)
+    refuse_referrers(session, layout, str(place))
+    refuse_rows(session, layout, run)
     refuse_earlier(session, layout, run)
     changes = take_steps(session, layout, run)
     session.execute(build_record(layout, run, changes))
@@ -103,15 +71,6 @@ def fill_stages(session: Session, layout: Layout, published: Published) -> None:
         session.fill(layout.tag_stage, published.tags)
     if layout.dialect.wants_index and layout.mode.is_by_id:
         session.execute(build_index(layout.stage))
-
-
-def refuse_earlier(session: Session, layout: Layout, run: Run) -> None:
-    """Raise RunAborted if a run that began later has been published meanwhile: time would run backwards."""
-    if session.fetch(build_later(layout, run.exported_at))[0][0]:
-        raise RunAborted(
-            f"An export to {name_of(layout.target)} that began later has been written meanwhile: this one would put "
-            "older rows in its place, and was not written. Run it again."
-        )
 
 
 def take_steps(session: Session, layout: Layout, run: Run) -> Changes:

@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from connector.export.writers.dialect import ANY
-from connector.export.writers.fitting import FoundColumn, FoundTable
+from connector.export.writers.fitting import FoundColumn, FoundKey, FoundTable
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import TableName
 
@@ -20,6 +20,7 @@ def describe_table(connection: sa.Connection, name: TableName) -> FoundTable | N
         warnings.simplefilter("ignore", sa.exc.SAWarning)  # of types that it does not know: they are told as `other`
         columns = inspector.get_columns(name.table, schema=name.schema)
         indexes = inspector.get_indexes(name.table, schema=name.schema)
+        keys = _list_keys(inspector, name, indexes)
         key = inspector.get_pk_constraint(name.table, schema=name.schema)["constrained_columns"]
     begins = [each["column_names"][0] for each in indexes if each["column_names"]]
     views = inspector.get_view_names(schema=name.schema)
@@ -37,7 +38,31 @@ def describe_table(connection: sa.Connection, name: TableName) -> FoundTable | N
         ],
         name.table in views or (_folds_tables(connection) and str.lower(name.table) in map(str.lower, views)),
         frozenset([*key[:1], *(each for each in begins if each is not None)]),
+        keys,
     )
+
+
+def _list_keys(
+    inspector: sa.Inspector, name: TableName, indexes: list[sa.engine.interfaces.ReflectedIndex]
+) -> list[FoundKey]:
+    """The primary key, and what else is unique in every row: no index of some rows only, or of expressions."""
+    primary = inspector.get_pk_constraint(name.table, schema=name.schema)
+    keys = [FoundKey(" ".join(filter(None, ("primary key", primary["name"]))), tuple(primary["constrained_columns"]))]
+    try:
+        uniques = inspector.get_unique_constraints(name.table, schema=name.schema)
+    except NotImplementedError:  # not every dialect tells of them; their indexes are told all the same
+        uniques = []
+    for unique in uniques:
+        shown = " ".join(filter(None, ("unique constraint", unique["name"])))
+        keys.append(FoundKey(shown, tuple(unique["column_names"])))
+    known = {key.columns for key in keys}
+    for index in indexes:
+        columns = tuple(each for each in index["column_names"] if each is not None)
+        is_of_some = any(option.endswith("_where") for option in index.get("dialect_options", {}))
+        is_plain = len(columns) == len(index["column_names"]) and not is_of_some
+        if index["unique"] and is_plain and columns not in known:
+            keys.append(FoundKey(f"unique index {index['name']}", columns))
+    return [key for key in keys if key.columns]
 
 
 def read_family(kind: sa.types.TypeEngine[Any]) -> str:

@@ -34,6 +34,7 @@ def build_record(layout: Layout, run: Run, changes: Changes) -> sa.Insert:
         "run_id": run.run_id,
         "job": run.job,
         "table_name": layout.target.name,
+        "tags_table": layout.tags.name if layout.tags is not None else None,
         "mode": str(layout.mode),
         "verdict": str(certificate.verdict),
         "reason": str(certificate.reason),
@@ -57,12 +58,6 @@ def build_record(layout: Layout, run: Run, changes: Changes) -> sa.Insert:
     return sa.insert(layout.runs).values(values)
 
 
-def build_turn(layout: Layout) -> sa.Update:
-    """Touches the lines of this table's runs and changes none: where rows are locked, a lock among exports."""
-    runs = layout.runs
-    return sa.update(runs).where(_is_of(layout)).values({"job": runs.c["job"]})
-
-
 def build_later(layout: Layout, at: datetime) -> sa.Select[Any]:
     """How many exports to this table began at `at` or later, and are in it already."""
     runs = layout.runs
@@ -75,6 +70,15 @@ def build_last(layout: Layout) -> sa.Select[Any]:
     runs = layout.runs
     columns = [runs.c[name] for name in ("mode", "verdict", "filters", "rows_written")]
     return sa.select(*columns).where(_is_of(layout)).order_by(runs.c["started_at"].desc()).limit(200)
+
+
+def build_roles(layout: Layout) -> sa.Select[Any]:
+    """Each table that was exported to, and the table of its tags at the last run, or null."""
+    runs = layout.runs
+    last = sa.select(runs.c["table_name"], sa.func.max(runs.c["started_at"]).label("at")).group_by(runs.c["table_name"])
+    of_table = last.subquery("last_runs")
+    is_last = sa.and_(runs.c["table_name"] == of_table.c["table_name"], runs.c["started_at"] == of_table.c["at"])
+    return sa.select(runs.c["table_name"], runs.c["tags_table"]).join(of_table, is_last).distinct()
 
 
 def build_found(layout: Layout, run_id: str) -> sa.Select[Any]:

@@ -37,6 +37,9 @@ class Session(Protocol):
     def describe(self, name: TableName) -> FoundTable | None:
         """The table or view of that name; None where there is none."""
 
+    def list_referrers(self, name: TableName) -> Sequence[str]:
+        """The other tables that refer to this one by a foreign key, as far as the user may see them."""
+
     def make_schema(self, schema: str) -> None:
         """Make the schema if it is not there."""
 
@@ -45,6 +48,9 @@ class Session(Protocol):
 
     def fill(self, stage: sa.Table, rows: Rows) -> None:
         """Make the stage and put the rows into it."""
+
+    def prepare_turns(self, layout: Layout) -> None:
+        """Make what exports to one table take turns by, should the database need anything and lack it; lasts."""
 
     def take_turn(self, layout: Layout) -> None:
         """Wait until no other export is publishing to this table."""

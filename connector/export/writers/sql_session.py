@@ -9,14 +9,15 @@ import sqlalchemy as sa
 from connector.export.writers.dialect import Dialect
 from connector.export.writers.fitting import FoundTable
 from connector.export.writers.layout import Layout, TableName
+from connector.export.writers.referring import inspect_referrers
 from connector.export.writers.reflecting import describe_table
-from connector.export.writers.runs import build_turn
 from connector.export.writers.staged import Rows
 from connector.export.writers.without_nul import move_nuls
 
 Fill = Callable[[sa.Connection, sa.Table, Rows], None]
 Wait = Callable[[sa.Connection, Layout], None]
 Look = Callable[[sa.Connection, TableName], FoundTable | None]
+Refer = Callable[[sa.Connection, TableName], Sequence[str]]
 
 
 @contextmanager
@@ -31,12 +32,6 @@ def open_driver(connection: sa.Connection) -> Iterator[Any]:
         raise
 
 
-def _wait_by_rows(connection: sa.Connection, layout: Layout) -> None:
-    """The rows of earlier runs serve as the lock, where rows are locked at all."""
-    if sa.inspect(connection).has_table(layout.runs.name, schema=layout.runs.schema):
-        connection.execute(build_turn(layout))
-
-
 def _hold_nothing(_: sa.Connection, __: Layout) -> None:
     """For databases that a transaction protects as well as they can."""
 
@@ -49,10 +44,12 @@ class SqlSession:
         connection: sa.Connection,
         dialect: Dialect,
         fill: Fill,
-        wait: Wait = _wait_by_rows,
+        wait: Wait,
         hold: Wait = _hold_nothing,
         starts: str | None = None,
         look: Look = describe_table,
+        refer: Refer = inspect_referrers,
+        ready: Wait | None = None,
     ) -> None:
         self.connection = connection
         self._dialect = dialect
@@ -61,6 +58,8 @@ class SqlSession:
         self._hold = hold
         self._starts = starts
         self._look = look
+        self._refer = refer
+        self._ready = ready
 
     @property
     def dialect(self) -> Dialect:
@@ -94,6 +93,10 @@ class SqlSession:
         """The table or view of that name; None where there is none."""
         return self._look(self.connection, name)
 
+    def list_referrers(self, name: TableName) -> Sequence[str]:
+        """The other tables that refer to this one by a foreign key, as far as the user may see them."""
+        return sorted(set(self._refer(self.connection, name)))
+
     def make_schema(self, schema: str) -> None:
         """Make the schema if it is not there."""
         if not sa.inspect(self.connection).has_schema(schema):
@@ -108,6 +111,14 @@ class SqlSession:
         if not self._dialect.holds_nul:
             rows = rows.map(move_nuls)
         self._fill(self.connection, stage, rows)
+
+    def prepare_turns(self, layout: Layout) -> None:
+        """Make what exports to one table take turns by, should the database need anything and lack it; lasts."""
+        if self._ready is not None:
+            if layout.target.schema is not None:
+                self.make_schema(layout.target.schema)
+            self.commit()
+            self._ready(self.connection, layout)
 
     def take_turn(self, layout: Layout) -> None:
         """Wait until no other export is publishing to this table."""

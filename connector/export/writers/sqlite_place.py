@@ -14,6 +14,7 @@ from connector.driver_words import say_safely
 from connector.export.writers.dialect import Dialect
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.plain_rows import read_flat_rows
+from connector.export.writers.referring import find_referrers_in_sqlite
 from connector.export.writers.session import Session
 from connector.export.writers.sql_session import SqlSession
 from connector.export.writers.staged import Rows
@@ -71,6 +72,7 @@ class SqlitePlace:
                 _fill,
                 wait=lambda _, __: None,  # the right to write is the file's, and taken at the beginning
                 starts=None if is_reading else "BEGIN IMMEDIATE",
+                refer=find_referrers_in_sqlite,
             )
 
     def explain(self, error: Exception) -> str:

@@ -1,5 +1,6 @@
 """Files beside a target that take its place in one step, and leave nothing behind when they do not."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -55,8 +56,37 @@ def _told_to_allow(directory: Path) -> Iterator[None]:
 def put_in_place(partial: Path, target: Path) -> None:
     """Let the finished file `partial` be the target from now on; durable when this returns."""
     partial.replace(target)
+    _sync(target.parent)
+
+
+def put_in_free_place(partial: Path, target: Path) -> None:
+    """As `put_in_place`, but replace nothing: raises RunAborted for a target that was made meanwhile."""
+    try:
+        os.link(partial, target)
+    except FileExistsError:
+        raise _is_taken(target) from None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if target.exists():
+            raise _is_taken(target) from None
+        partial.replace(target)
+    else:
+        partial.unlink()
+    _sync(target.parent)
+
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What a file system says that has no second names for files, such as FAT; there a look has to do."""
+
+
+def _is_taken(target: Path) -> RunAborted:
+    return RunAborted(f"{target} was made by another program meanwhile and was left as it is: run it again.")
+
+
+def _sync(path: Path) -> None:
     with suppress(OSError):  # not every file system lets a directory be synced; the file itself is
-        directory = os.open(target.parent, os.O_RDONLY)
+        directory = os.open(path, os.O_RDONLY)
         try:
             os.fsync(directory)
         finally:

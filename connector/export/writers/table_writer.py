@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.export.names import RUN_ID
-from connector.export.writers import publishing
+from connector.export.writers import checking, publishing
 from connector.export.writers.homes import Home
 from connector.export.writers.kinds import ID, TAGS
 from connector.export.writers.layout import Layout, TableName, build_layout
@@ -59,11 +59,12 @@ class TableWriter:
 
     @property
     def has_target(self) -> bool:
-        """Whether there is such a table; raises ConfigurationError if the database cannot be opened."""
+        """Whether there is such a table, or one of its tags; raises ConfigurationError if the database cannot be
+        opened."""
         if not self._home.is_there:
             return False
         with self._looking() as session:
-            return session.describe(name_of(self._layout.target)) is not None
+            return any(session.describe(name_of(table)) is not None for table in self._layout.filled)
 
     def start(self) -> None:
         """Begin a new stage; the first time, see whether the table can be had (ConfigurationError, RunAborted)."""
@@ -71,10 +72,10 @@ class TableWriter:
         self._home.check()
         if not self._is_checked and self._home.is_there:
             with self._looking() as session:
-                publishing.check_target(session, self._layout, str(self._home.place))
+                checking.check_target(session, self._layout, str(self._home.place))
             if self._home.place.can_rehearse:
                 with self._looking(is_reading=False) as session:
-                    publishing.rehearse(session, self._layout, str(self._home.place))
+                    checking.rehearse(session, self._layout, str(self._home.place))
         self._is_checked = True
         file = self._home.open_stage()
         with self._told():
@@ -93,7 +94,7 @@ class TableWriter:
         if not self._home.is_there:
             return None
         with self._looking() as session:
-            runs = publishing.read_last_runs(session, self._layout)
+            runs = checking.read_last_runs(session, self._layout)
         asked, is_replaced = write_filters(filters), self._layout.mode is Mode.REPLACE
         certified = (run for run in runs if run.verdict == "complete")
         return next((run.rows for run in certified if is_replaced or run.filters == asked), None)

@@ -18,8 +18,11 @@ from connector.extract.sql.cursor import CursorBound, CursorWatch
 from connector.extract.sql.names import mark_names
 from connector.extract.sql.statement import CURSOR, check_names
 
-_SETTINGS: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "256MB", "threads": 1}
-"""DuckDB takes 80 % of the memory otherwise; what a query must hold beyond that goes to a file of its own."""
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "memory_limit": "256MB", "threads": 1, "autoinstall_known_extensions": False,
+}  # fmt: skip
+"""DuckDB takes 80 % of the memory otherwise; what a query must hold beyond that goes to a file of its own. And it gets
+code from the network for whatever it takes a file to be."""
 
 
 class DuckdbSource(Closing):

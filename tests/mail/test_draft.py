@@ -1,0 +1,80 @@
+"""What nobody said of an email is stated all the same, and what is missing is named."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from connector.mail.draft import DEFAULT_SETTINGS, SETTINGS, TRACKING, Draft, compose
+from connector.protocol.email import Header, Recipient, encode_email
+from connector.protocol.email_rules import MessageError
+
+NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
+ANN = Recipient("ann@example.com", "Ann")
+WHOLE: dict[str, Any] = {"sender": ANN, "to": (ANN,), "subject": "Hi", "plain_text": "Hello"}
+
+
+def encode(draft: Draft, defaults: dict[str, Any] | None = None) -> dict[str, Any]:
+    body: dict[str, Any] = orjson.loads(encode_email(compose(draft, defaults or {}, NOW).message))
+    return body["SendEmail"]  # type: ignore[no-any-return] # JSON
+
+
+def test_every_setting_is_stated_and_none_is_null_but_those_whose_null_is_ordinary() -> None:
+    sent = encode(Draft(**WHOLE))
+
+    assert sent["TrackingSettings"] == {
+        "TrackLinks": False, "TrackPlainTextLinks": False, "TrackOpen": False, "TrackUnsubscribe": False,
+    }  # fmt: skip
+    assert sent["EmailSettings"] == {"InlineImages": False, "SendAt": None, "UseDkim": True, "UseDkimSelector": None}
+    assert set(DEFAULT_SETTINGS) == {*TRACKING, *SETTINGS}
+
+
+@pytest.mark.parametrize("name", [each for each in (*TRACKING, *SETTINGS) if each != "use_dkim_selector"])
+@pytest.mark.parametrize("value", [True, False, None])
+def test_the_message_says_it_else_the_job_does(name: str, value: bool | None) -> None:
+    wire = "".join(part.title() for part in name.split("_"))
+    by_job = encode(Draft(**WHOLE), {name: value})
+    by_message = encode(Draft(**WHOLE, settings={name: value}), {name: not value})
+
+    for sent in (by_job, by_message):
+        assert ({**sent["TrackingSettings"], **sent["EmailSettings"]})[wire] is value
+
+
+def test_a_time_is_sent_as_whole_seconds_no_earlier_than_said() -> None:
+    at = datetime(2026, 12, 24, 9, 0, 0, 1, tzinfo=UTC)
+    assert encode(Draft(**WHOLE, send_at=at))["EmailSettings"]["SendAt"] == 1798102801
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"sender": None}, "Email.From"),
+        ({"to": ()}, "Email.To"),
+        ({"subject": None}, "Email.Subject"),
+        ({"plain_text": None}, "Email.Html"),
+        ({"plain_text": ""}, "Email.Html"),
+        ({"subject": "a\r\nBcc: b@c.org"}, "Email.Subject"),
+        ({"send_at": NOW - timedelta(seconds=1)}, "EmailSettings.SendAt"),
+        ({"send_at": NOW.replace(tzinfo=None) + timedelta(days=1)}, "EmailSettings.SendAt"),
+        ({"settings": {"track_open": "yes"}}, "track_open"),
+        ({"settings": {"use_dkim_selector": True}}, "EmailSettings.UseDkimSelector"),
+    ],
+)
+def test_what_cannot_be_sent_is_named(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(MessageError) as raised:
+        compose(Draft(**WHOLE | change), {}, NOW)
+    assert raised.value.field == field
+
+
+def test_a_selector_beside_no_dkim_is_told_of_and_sent() -> None:
+    draft = Draft(**WHOLE, settings={"use_dkim": False, "use_dkim_selector": "s1"}, headers=(Header("X-A", "b"),))
+    composed = compose(draft, {}, NOW)
+    assert composed.message.settings.use_dkim_selector == "s1"
+    (warning,) = composed.warnings
+    assert "signs all the same" in warning
+    assert compose(Draft(**WHOLE), {}, NOW).warnings == ()
+
+
+def test_an_empty_selector_is_none() -> None:
+    assert encode(Draft(**WHOLE, settings={"use_dkim_selector": ""}))["EmailSettings"]["UseDkimSelector"] is None
