@@ -9,6 +9,7 @@ from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, RunAborted, SourceError
 from connector.load import Problem
 from connector.mail.eml import write_eml
+from connector.mail.files import FIELD as ATTACHMENTS
 from connector.outcomes import MailOutcome
 from connector.protocol.email import Message
 from pipelines.emails.checking import Checked, Checker, read_cells
@@ -54,7 +55,7 @@ async def preview(
 def _check(plan: MailPlan, spool: Spool, report: Report, stop: Stop, faults: list[str]) -> tuple[Checked, Checker]:
     def hear(problem: Problem, _raw: str | None) -> None:
         if len(faults) < _FAULTS_SHOWN:
-            faults.append(f"row {problem.row.number} is invalid: {problem.field or 'template'}: {problem.message}")
+            faults.append(f"row {problem.row.number} is invalid: {problem.field or 'template'}: {_describe(problem)}")
 
     suppression = None
     if plan.suppression is not None:
@@ -65,6 +66,13 @@ def _check(plan: MailPlan, spool: Spool, report: Report, stop: Stop, faults: lis
     checked = Checked()
     checker.check(spool, checked)
     return checked, checker
+
+
+def _describe(problem: Problem) -> str:
+    """What is wrong, with nothing of the row: the path of its file is made of its cells."""
+    if problem.field == ATTACHMENTS:
+        return "a file that goes with it is missing, unreadable, empty, too large or outside of its folder"
+    return problem.message
 
 
 def _make_folder(folder: Path) -> None:

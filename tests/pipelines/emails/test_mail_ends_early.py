@@ -139,3 +139,13 @@ def test_no_room_for_the_rows_is_told(mailer: Connector, tmp_path: Path) -> None
     assert (process.returncode, report["status"]) == (3, "aborted")
     assert report["rows"]["read"] == report["rows"]["unsent"] > 0
     assert "TMPDIR" in stderr
+
+
+def test_a_preview_says_nothing_of_a_row_that_names_a_file(mailer: Connector, tmp_path: Path) -> None:
+    (tmp_path / "bills").mkdir()
+    write_csv(tmp_path / "people.csv", "email,first", "ann@example.net,Annabel")
+    write_job(tmp_path, {"html": {"content": "<p>Hello</p>"}, "attach": ["bills/{{ first }}.pdf"]})
+    ended = mailer.run_json("mail", "mail.yaml", "--preview", "1")
+    assert (ended.code, ended.rows) == (1, {"read": 1, "invalid": 1})
+    assert "row 1 is invalid: Email.Attachments: a file that goes with it is missing" in ended.stderr
+    assert "Annabel" not in ended.stderr + ended.stdout
