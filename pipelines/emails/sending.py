@@ -1,8 +1,9 @@
 """`connector send`: one email, on record before it leaves, and never sent a second time."""
 
+import asyncio
 from dataclasses import dataclass
 
-from connector.api.client import open_client
+from connector.api.client import Client, open_client
 from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock
 from connector.errors import LedgerError
@@ -17,7 +18,7 @@ from connector.ledger.emails import (
 )
 from connector.mail.draft import Composed
 from connector.outcomes import MailOutcome
-from connector.protocol import Accepted, Ambiguous, NotSent, Refused
+from connector.protocol import Accepted, Ambiguous, Message, NotSent, Refused
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report, Status, count_mail_rows, count_requests, end_report, start_report
 from pipelines.runs.stopping import Stop
@@ -27,6 +28,8 @@ _BY_HAND = (
     "it may have been sent or not, and the service cannot be asked: look into the recipient's mailbox, or ask the "
     "service's support, before you send it again"
 )
+
+_GIVEN_UP = Ambiguous(None, "a second signal ended it before an answer came")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +70,11 @@ async def _send(plan: SendPlan, log: EmailLog, report: Report, stop: Stop, clock
             connection, plan.settings.account, report.run_id, addresses, at=clock.now().timestamp()
         )
     async with open_client(build_service(plan.settings, 1)) as client:
-        answer = await Retrier().send(client, message)
+        answer = await _await_answer(client, message, stop)
         report.requests = count_requests(client.counts)
     _tell(report, answer, clock)
+    if answer is _GIVEN_UP:
+        report.status, report.signal = "stopped", stop.signal
     with log.transaction() as connection:
         match answer:
             case Accepted(request_id, message_id):
@@ -80,6 +85,18 @@ async def _send(plan: SendPlan, log: EmailLog, report: Report, stop: Stop, clock
                 mark_single_not_sent(connection, key)
             case Ambiguous():
                 mark_single_lost(connection, key)
+
+
+async def _await_answer(client: Client, message: Message, stop: Stop) -> Accepted | Refused | Ambiguous | NotSent:
+    """Send it; after a second signal its answer is not waited for any more."""
+    try:
+        return await Retrier().send(client, message)
+    except asyncio.CancelledError:
+        if stop.signal is None:
+            raise
+        if task := asyncio.current_task():
+            task.uncancel()  # what is known is still to be recorded and told
+        return _GIVEN_UP
 
 
 def _tell(report: Report, answer: Accepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:

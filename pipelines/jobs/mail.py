@@ -59,5 +59,6 @@ class Mail(BaseModel):
     settings: SendSettings = Field(default_factory=SendSettings, description="how it is sent")
     max_attached: Size = Field(default=MOST_ATTACHED, description="the size of a file that may be attached, at most")
     retry_limited: bool = Field(
-        default=False, description="send an email again that the service refused for its rate (429)"
+        default=False,
+        description="send an email again that the service refused for its rate (429), and trust that it sent none",
     )

@@ -3,14 +3,18 @@
 import email
 import email.policy
 import json
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 
+from connector.email_states import EmailState
 from connector.ledger.emails import open_emails, read_unsettled_singles
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import Connector
+from tests.pipelines.conftest import Connector, wait_for
 from tests.pipelines.emails.outbox import read_outbox
 
 PNG = bytes.fromhex("89504e470d0a1a0a") + bytes(range(256))
@@ -207,3 +211,21 @@ def test_an_email_goes_out_while_a_load_holds_the_ledger(mailer: Connector) -> N
     (mailer.folder / "state").mkdir(mode=0o700)
     with open_ledger(ledger_url(mailer)):
         assert mailer.run_json("send", *PLAIN).code == 0
+
+
+def test_a_second_signal_gives_the_answer_up_and_says_that_it_is_unknown(mailer: Connector) -> None:
+    mailer.sandbox.switch(hang_after=1)
+    with mailer.start("send", *PLAIN, "--output", "json") as process:
+        wait_for(lambda: mailer.sandbox.stats()["emails"] == 1)
+        os.kill(process.pid, signal.SIGINT)
+        time.sleep(0.3)
+        os.kill(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate()
+
+    assert process.returncode == 130
+    report = json.loads(stdout)
+    assert (report["status"], report["email"]["state"], report["rows"]["unknown"]) == ("stopped", "unknown", 1)
+    assert "it may have been sent or not" in stderr
+    with open_emails(ledger_url(mailer)) as log, log.transaction() as connection:
+        (unsettled,) = read_unsettled_singles(connection, mailer.sandbox.base_url)
+    assert unsettled.state is EmailState.UNKNOWN
