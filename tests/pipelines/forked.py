@@ -18,16 +18,13 @@ from pipelines.cli import COMMANDS
 
 _COMMANDS = sorted({place.partition(":")[0] for place in COMMANDS.values()})
 
-_LATER = ["connector.export.tables", "connector.export.writers.duckdb_place", "pipelines.jobs"]
-"""What a command imports only when it has use for it."""
-
-# What commands import only once they know that they need it.
 _LATER = (
     "connector.export.tables", "connector.export.writers.duckdb_place", "connector.mail.eml",
     "connector.mail.plain_text", "connector.mail.templates.template", "inscriptis", "jinja2", "pandas", "pandera",
-    "pipelines.commands.notified", "psycopg", "pymysql", "sqlalchemy.dialects.mysql.pymysql",
+    "pipelines.commands.notified", "pipelines.jobs", "psycopg", "pymysql", "sqlalchemy.dialects.mysql.pymysql",
     "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite.pysqlite",
 )  # fmt: skip
+"""What a command imports only when it has use for it."""
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["pytest", __name__, *(f"pipelines.commands.{name}" for name in _COMMANDS), *_LATER])
