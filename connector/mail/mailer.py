@@ -7,7 +7,7 @@ process that is killed leaves those unknown that it had recorded as leaving.
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -18,17 +18,15 @@ from connector.api.retries import Retrier
 from connector.clock import Clock
 from connector.email_states import EmailState
 from connector.ledger.emails import Campaign, EmailLog
+from connector.mail.ending import Ending
 from connector.outcomes import MailOutcome
 from connector.pace import Pace
-from connector.protocol import TOO_MANY_REQUESTS, Accepted, Ambiguous, Message, NotSent, Refused, refusal_kind
+from connector.protocol import TOO_MANY_REQUESTS, Accepted, Ambiguous, Message, NotSent, Refused
 
 MOST_AT_ONCE = 64
 """Emails that one commit records as leaving, at most; fewer at a slow pace, so that a kill leaves few unknown."""
 
 _AHEAD_S = 0.1
-_UNKNOWN_FIRST = 3  # of the first, none of which the service accepted
-_UNKNOWN_IN_ROW = 5
-_REFUSED_IN_ROW = 20
 _SHORT_WAIT_S = 0.2  # whether the run is to stop is seen after it
 
 T = TypeVar("T")
@@ -79,7 +77,7 @@ class MailPolicy:
 
 
 class Mailer:
-    """Use it as a context: at its end all that left has been answered and recorded. `reason` says why it ended early.
+    """Use it as a context: at its end all that left has been answered and recorded.
 
     `tell` hears once of everybody who was looked up and was on record, and of every letter.
     """
@@ -97,7 +95,7 @@ class Mailer:
         tell: Callable[[Addressee, Told], None],
         policy: MailPolicy = MailPolicy(),
     ) -> None:
-        self.reason: str | None = None
+        self.sent_again = 0  # times that an email was refused for its rate, and is sent again
         self._log, self._campaign, self._run_id = log, campaign, run_id
         self._client, self._retrier, self._pace = client, retrier, pace
         self._clock, self._stopping, self._tell, self._policy = clock, stopping, tell, policy
@@ -108,9 +106,7 @@ class Mailer:
         self._under_way = 0
         self._left = asyncio.Event()
         self._group = asyncio.TaskGroup()
-        self._has_accepted = False
-        self._unknown_in_row = 0
-        self._refused_in_row = Counter[str]()
+        self._ending = Ending()
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -133,6 +129,11 @@ class Mailer:
             for letter in (*self._unbegun.values(), *self._again):
                 self._tell(letter, Told(MailOutcome.UNSENT))
             self._commit(lambda _log: None)
+
+    @property
+    def reason(self) -> str | None:
+        """Why it ended early, if it did."""
+        return self._ending.reason
 
     @property
     def rate(self) -> float:
@@ -174,7 +175,7 @@ class Mailer:
             if not waiting and not self._again:  # the last ones: what the service is too busy for comes back
                 await self._wait_for_answer()
                 continue
-            number = 1 if not self._has_accepted else self._count_ahead()
+            number = 1 if not self._ending.has_accepted else self._count_ahead()
             queue = self._again or waiting
             await self._send_group([queue.popleft() for _ in range(min(number, len(queue)))])
         for letter in waiting:
@@ -191,7 +192,7 @@ class Mailer:
                 letter = waiting.popleft()
                 self._unbegun[letter.recipient] = letter
                 task = self._group.create_task(self._send(letter))
-                if not self._has_accepted:
+                if not self._ending.has_accepted:
                     await asyncio.wait((task,))
         finally:  # also of a run that is cancelled: these are known never to have left
             for letter in waiting:
@@ -215,7 +216,7 @@ class Mailer:
             now = self._clock.monotonic()
             quiet_s = self._client.quiet_until - now
             if quiet_s > LONGEST_PAUSE_S:
-                self._end(f"the service asks to be left alone for {quiet_s:,.0f} s: run again after that")
+                self._ending.end(f"the service asks to be left alone for {quiet_s:,.0f} s: run again after that")
                 return False
             wait_s = quiet_s if quiet_s > 0 else self._pace.rate.admit(now)
             if wait_s <= 0:
@@ -250,7 +251,9 @@ class Mailer:
             self._pace.rate.note_refused(sent_at, now, answer.retry_after_s)
             self._pace.patience.note_refused(now)
             if self._pace.patience.is_over(now):
-                self._end("the service kept refusing emails for their rate (429): run again when it is less busy")
+                self._ending.end(
+                    "the service kept refusing emails for their rate (429): run again when it is less busy"
+                )
         elif isinstance(answer, Accepted | Refused):
             self._pace.rate.note_served(sent_at, now)
         if isinstance(answer, Accepted):
@@ -260,58 +263,26 @@ class Mailer:
     def _note(self, letter: Letter, answer: Accepted | Refused | Ambiguous | NotSent) -> None:
         match answer:
             case Accepted(request_id, message_id):
-                self._has_accepted, self._unknown_in_row = True, 0
-                self._refused_in_row.clear()
+                self._ending.note_accepted()
                 at = self._clock.now().timestamp()
                 self._noted.accepted.append((letter.recipient, request_id, message_id, at))
                 self._tell(letter, Told(MailOutcome.SENT))
             case Refused(status) if status == TOO_MANY_REQUESTS and self._policy.retries_limited:
+                self.sent_again += 1
                 self._noted.not_sent.append(letter.recipient)
                 self._again.append(letter)
             case Refused(status, words):
                 self._noted.refused.append((letter.recipient, status, words))
                 self._tell(letter, Told(MailOutcome.REJECTED, status, words))
-                self._judge_refusal(status, words)
+                self._ending.note_refused(status, words)
             case NotSent(words):
                 self._noted.not_sent.append(letter.recipient)
                 self._tell(letter, Told(MailOutcome.UNSENT, None, words))
-                self._end(f"the service cannot be reached: {words}. Run it again; nobody is sent an email twice")
+                self._ending.note_unreachable(words)
             case Ambiguous(status, words):
                 self._noted.lost.append(letter.recipient)
                 self._tell(letter, Told(MailOutcome.UNKNOWN, status, words))
-                self._judge_unknown(status, words)
-
-    def _judge_refusal(self, status: int, words: str) -> None:
-        said = f"{status}: {words}"
-        if status == TOO_MANY_REQUESTS:
-            self._end(
-                f"the service refused an email for its rate ({said}), and the job does not say that it may be sent "
-                "again: lower load.max_rate, or set mail.retry_limited, and run again with --rejected"
-            )
-        elif not self._has_accepted:
-            self._end(
-                f"the service refused the first email ({said}), and may refuse every other alike. Nothing else was "
-                "sent: correct what it says, and run again; with --rejected this one is sent, too"
-            )
-        else:
-            kind = refusal_kind(status, words)
-            self._refused_in_row[kind] += 1
-            if self._refused_in_row[kind] >= _REFUSED_IN_ROW:
-                self._end(f"the service refused {_REFUSED_IN_ROW} emails in a row alike ({kind}): correct what it says")
-
-    def _judge_unknown(self, status: int | None, words: str) -> None:
-        self._unknown_in_row += 1
-        if status is not None and 300 <= status < 400:
-            self._end(f"the service redirects ({status}), which is never followed: correct service.base_url ({words})")
-        elif self._unknown_in_row >= (_UNKNOWN_IN_ROW if self._has_accepted else _UNKNOWN_FIRST):
-            said = f"status {status}, {words}" if status is not None else words
-            self._end(
-                f"{self._unknown_in_row} emails in a row had no certain answer (last: {said}): run again when the "
-                "service works; those will not be sent again"
-            )
-
-    def _end(self, reason: str) -> None:
-        self.reason = self.reason or reason
+                self._ending.note_unknown(status, words)
 
     async def _ask(self, step: Callable[[EmailLog], T]) -> T:
         """One step in one transaction, after all that was noted. Not in a thread: a commit takes less than what two

@@ -56,15 +56,18 @@ def draft_eml(path: Path) -> Draft:
 
 
 def lay_over(base: Draft, over: Draft) -> Draft:
-    """`base` with what `over` says in its place; settings one by one, attachments and headers besides."""
+    """`base` with what `over` says in its place; settings one by one, attachments and headers besides. A new page
+    brings a plain-text body of its own."""
     said: dict[str, Any] = {
         each.name: value for each in fields(over) if (value := getattr(over, each.name)) not in (None, (), {})
     }
-    together = {
+    together: dict[str, Any] = {
         "settings": {**base.settings, **over.settings},
         "attachments": base.attachments + over.attachments,
         "headers": base.headers + over.headers,
     }
+    if over.html is not None and over.plain_text is None:
+        together["plain_text"] = None  # made anew from the new page: the old one says something else
     return replace(base, **said | together)
 
 

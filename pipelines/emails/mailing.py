@@ -72,6 +72,7 @@ class _Run:
     rejects: RejectsFile
     checked: Checked = field(default_factory=Checked)
     told: set[bytes] = field(default_factory=set)  # recipients known to be unknown, of whom a row was read
+    has_others: bool = False  # there are unknown ones of whom none was
     rows: dict[bytes, Row] = field(default_factory=dict)  # of those whose outcome is not known yet
 
     @property
@@ -195,6 +196,11 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
                     await mailer.mail(_write_letters(run, mailer, await mailer.look_up(addressees)))
         finally:
             run.report.requests = count_requests(client.counts)
+            if mailer.sent_again:
+                run.report.messages.append(
+                    f"{mailer.sent_again:,} times an email was refused for its rate (429) and sent again, as "
+                    "mail.retry_limited says: if the service sends what it refuses, somebody has two"
+                )
     return mailer.reason
 
 
@@ -237,6 +243,7 @@ def _tell_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
     for each in others:
         words = f"{each.address}: the run {each.run_id} sent it, and no certain answer came"
         run.hear(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", words, each.status), None)
+    run.has_others = bool(others)
     if others:
         run.report.messages.append(
             f"{len(others):,} further recipients of this campaign, who are not among these rows, may or may not have "
@@ -257,5 +264,5 @@ def _end(run: _Run, reason: str | None) -> None:
     elif reason is not None:
         end_report(report, "aborted", at, reason)
     else:
-        is_partial = any(run.outcomes[each] for each in _FOR_A_PERSON)
+        is_partial = run.has_others or any(run.outcomes[each] for each in _FOR_A_PERSON)
         end_report(report, "partial" if is_partial else "ok", at)

@@ -6,11 +6,14 @@ from collections import Counter
 from pathlib import Path
 
 from connector.clock import Clock, system_clock
+from connector.email_states import EmailState
 from connector.errors import ConfigurationError, RunAborted, SourceError
+from connector.ledger.emails import find_campaign, open_existing_emails
 from connector.load import Problem
 from connector.mail.eml import write_eml
 from connector.mail.files import FIELD as ATTACHMENTS
 from connector.outcomes import MailOutcome
+from connector.plan.digests import digest_identity
 from connector.protocol.email import Message
 from pipelines.emails.checking import Checked, Checker, read_cells
 from pipelines.emails.mailing import MailPlan
@@ -21,6 +24,13 @@ from pipelines.runs.report import Report, Status, count_mail_rows, end_report, s
 from pipelines.runs.stopping import Stop
 
 _FAULTS_SHOWN = 10
+_AT_ONCE = 256  # rows that are looked up in the ledger together
+_FORESEEN = {
+    EmailState.SENT: MailOutcome.ALREADY_SENT,
+    EmailState.REFUSED: MailOutcome.REJECTED,
+    EmailState.UNKNOWN: MailOutcome.UNKNOWN,
+    EmailState.SENDING: MailOutcome.UNKNOWN,
+}
 
 
 async def preview(
@@ -44,7 +54,7 @@ async def preview(
             if place > number:
                 break
             _write(folder / f"{place:04d}", checker.texts.compose(read_cells(rows[0]), checker.now).message)
-        outcomes = Counter(checked.outcomes) + Counter({MailOutcome.SENT: spool.rows})
+        outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool)
     report.rows = count_mail_rows(checked.read, outcomes)
     report.messages += [*dict.fromkeys(checked.messages), *sorted(checked.warnings), *faults]
     report.messages.append(f"{min(number, spool.rows):,} emails were written to {folder}; nothing was sent")
@@ -66,6 +76,23 @@ def _check(plan: MailPlan, spool: Spool, report: Report, stop: Stop, faults: lis
     checked = Checked()
     checker.check(spool, checked)
     return checked, checker
+
+
+def _foresee(plan: MailPlan, spool: Spool) -> Counter[MailOutcome]:
+    """What would become of the rows that make an email, by what is on record. Raises LedgerError."""
+    foreseen = Counter[MailOutcome]()
+    with open_existing_emails(plan.settings.ledger_url) as log:
+        if log is None:
+            return Counter({MailOutcome.SENT: spool.rows})
+        with log.transaction() as connection:
+            campaign = find_campaign(connection, plan.settings.account, plan.campaign)
+            for rows in spool.read(_AT_ONCE):
+                people = [digest_identity("email", plan.texts.read_address(read_cells(row))) for row in rows]
+                known = log.find(campaign, people) if campaign is not None else {}
+                foreseen.update(_FORESEEN[known[each].state] if each in known else MailOutcome.SENT for each in people)
+    if plan.policy.allows_rejected:
+        foreseen[MailOutcome.SENT] += foreseen.pop(MailOutcome.REJECTED, 0)
+    return foreseen
 
 
 def _describe(problem: Problem) -> str:

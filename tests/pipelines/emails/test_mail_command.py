@@ -202,6 +202,7 @@ def test_a_429_is_not_tried_again_unless_the_job_says_so(mailer: Connector, tmp_
     write_job(tmp_path, {"retry_limited": True, "campaign": "second"})
     ended = mailer.run_json("mail", "mail.yaml")
     assert (ended.code, ended.rows) == (0, {"read": 60, "sent": 60})
+    assert "sent again" in ended.stderr
 
 
 def test_a_service_that_does_not_answer_costs_few_their_email(mailer: Connector, tmp_path: Path) -> None:
@@ -226,7 +227,7 @@ def test_who_is_unknown_and_no_longer_in_the_source_is_told_of_all_the_same(mail
 
     ended = mailer.run_json("mail", "mail.yaml")
 
-    assert ended.rows == {"read": 1, "sent": 1}
+    assert (ended.code, ended.rows) == (1, {"read": 1, "sent": 1})
     assert "1 further recipients" in ended.stderr
     assert "ann@example.net" in read_rejects(ended)[0]["_message"]
 
@@ -242,6 +243,14 @@ def test_a_preview_writes_emails_and_sends_none(mailer: Connector, tmp_path: Pat
     assert not (tmp_path / "state").exists()
     assert mailer.sandbox.stats()["requests"] == {}
     assert mailer.run("mail", "mail.yaml", "--preview", "1").code == 2
+
+
+def test_a_preview_knows_who_was_sent_theirs(mailer: Connector) -> None:
+    mailer.run_json("mail", "mail.yaml", "--limit", "2")
+    before = (mailer.folder / "state" / "ledger-emails.db").read_bytes()
+    ended = mailer.run_json("mail", "mail.yaml", "--preview", "1")
+    assert ended.rows == {"read": 3, "sent": 1, "already_sent": 2}
+    assert (mailer.folder / "state" / "ledger-emails.db").read_bytes() == before
 
 
 def test_a_second_run_of_the_campaign_waits_for_the_first_and_another_campaign_does_not(

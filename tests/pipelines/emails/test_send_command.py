@@ -136,6 +136,14 @@ def test_an_eml_file_is_sent_as_it_is_and_options_have_priority(mailer: Connecto
     assert (taken.message["Subject"], taken.message["X-A"], taken.files) == ("Another", "b", {"a.bin": PNG})
 
 
+def test_a_new_page_does_not_go_out_beside_the_old_text(mailer: Connector, tmp_path: Path) -> None:
+    mailer.run_json("send", *PLAIN, "--dry-run", "--eml", "mine.eml")
+    (tmp_path / "new.html").write_text("<p>Something else</p>", encoding="utf-8")
+    assert mailer.run_json("send", "mine.eml", "--html", "new.html").code == 0
+    (taken,) = read_outbox(mailer.sandbox)
+    assert (taken.text.strip(), "Something else" in taken.html) == ("Something else", True)
+
+
 @pytest.mark.parametrize(
     ("faults", "state", "code", "sent"),
     [
