@@ -16,7 +16,7 @@ from connector.outcomes import MailOutcome, Outcome
 from connector.plan.suppression import Suppression
 from connector.protocol.email_rules import MessageError
 from connector.validation import Rules
-from pipelines.emails.spool import Spool
+from pipelines.emails.spool import Spool, digest_files
 from pipelines.emails.templates import MailTexts
 from pipelines.rows.preparing import Prepared, prepare_chunks
 from pipelines.rows.rejects import build_invalid, build_malformed
@@ -78,13 +78,14 @@ class Checker:
     def _keep(self, prepared: Prepared, checked: Checked, spool: Spool) -> None:
         for row in self._take_rows(prepared):
             try:
-                checked.warnings.update(self.compose(row).warnings)
+                composed = self.compose(row)
             except MessageError as error:
                 self._refuse(row, error.field, "email", error.problem, checked)
             except RowTemplateError as error:
                 self._refuse(row, "", "template", str(error), checked)
             else:
-                spool.add(row)
+                checked.warnings.update(composed.warnings)
+                spool.add(row, digest_files(composed.message))
 
     def _take_rows(self, prepared: Prepared) -> Iterator[Row]:
         yield from take_rows(prepared.chunk, prepared.planned.subscribers.index.tolist())

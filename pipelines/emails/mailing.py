@@ -19,9 +19,10 @@ from connector.outcomes import MailOutcome, Outcome
 from connector.pace import Pace
 from connector.plan.digests import digest_identity
 from connector.plan.suppression import Suppression
+from connector.protocol.email import Message
 from connector.protocol.email_rules import MessageError
 from pipelines.emails.checking import Checked, Checker, read_cells
-from pipelines.emails.spool import Spool
+from pipelines.emails.spool import Kept, Spool, digest_files
 from pipelines.emails.templates import MailTexts
 from pipelines.rows.rejects import RejectsFile
 from pipelines.rows.suppressing import SuppressionPlan, read_suppression
@@ -73,7 +74,7 @@ class _Run:
     checked: Checked = field(default_factory=Checked)
     told: set[bytes] = field(default_factory=set)  # recipients known to be unknown, of whom a row was read
     has_others: bool = False  # there are unknown ones of whom none was
-    rows: dict[bytes, Row] = field(default_factory=dict)  # of those whose outcome is not known yet
+    rows: dict[bytes, Kept] = field(default_factory=dict)  # of those whose outcome is not known yet
 
     @property
     def outcomes(self) -> Counter[MailOutcome]:
@@ -85,7 +86,7 @@ class _Run:
 
     def hear_of(self, addressee: Addressee, told: Told) -> None:
         """What became of somebody's email."""
-        row = self.rows.pop(addressee.recipient)
+        row = self.rows.pop(addressee.recipient).row
         self.outcomes[told.outcome] += 1
         if told.outcome in _FOR_A_PERSON:
             self.told.add(addressee.recipient)
@@ -191,8 +192,8 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
         )
         try:
             async with mailer:
-                for rows in spool.read(_AT_ONCE):
-                    addressees = [_name_addressee(run, row) for row in rows]
+                for batch in spool.read(_AT_ONCE):
+                    addressees = [_name_addressee(run, kept) for kept in batch]
                     await mailer.mail(_write_letters(run, mailer, await mailer.look_up(addressees)))
         finally:
             run.report.requests = count_requests(client.counts)
@@ -213,10 +214,10 @@ def _build_mailer(run: _Run, log: EmailLog, campaign: Campaign, client: Client) 
     )
 
 
-def _name_addressee(run: _Run, row: Row) -> Addressee:
-    address = run.plan.texts.read_address(read_cells(row))
+def _name_addressee(run: _Run, kept: Kept) -> Addressee:
+    address = run.plan.texts.read_address(read_cells(kept.row))
     addressee = Addressee(digest_identity("email", address), address)
-    run.rows[addressee.recipient] = row
+    run.rows[addressee.recipient] = kept
     return addressee
 
 
@@ -224,16 +225,24 @@ def _write_letters(run: _Run, mailer: Mailer, addressees: Sequence[Addressee]) -
     """Their emails once more, as they were checked; none once the run is to end."""
     letters = []
     for each in addressees:
-        row = run.rows[each.recipient]
         try:
             if mailer.is_going_on:
-                message = run.plan.texts.compose(read_cells(row), run.report.started_at).message
-                letters.append(Letter(each.recipient, each.address, message))
+                letters.append(Letter(each.recipient, each.address, _compose_again(run, run.rows[each.recipient])))
             else:
                 run.hear_of(each, Told(MailOutcome.UNSENT))
         except (MessageError, RowTemplateError) as error:  # a file that was there when it was checked is not any more
             run.hear_of(each, Told(MailOutcome.INVALID, None, str(error)))
     return letters
+
+
+def _compose_again(run: _Run, kept: Kept) -> Message:
+    """The email as it was checked. Raises MessageError if a file that goes with it is another by now."""
+    message = run.plan.texts.compose(read_cells(kept.row), run.report.started_at).message
+    if digest_files(message) != kept.files:
+        raise MessageError(
+            "Email.Attachments", "a file was altered after it was checked; run again to send it as it is"
+        )
+    return message
 
 
 def _tell_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:

@@ -50,10 +50,10 @@ async def preview(
         except (SourceError, RunAborted) as error:
             report.rows, report.signal = count_mail_rows(0, {}), stop.signal
             return end_report(report, "aborted" if stop.signal is None else "stopped", clock.now(), str(error))
-        for place, rows in enumerate(spool.read(1), start=1):
+        for place, (kept,) in enumerate(spool.read(1), start=1):
             if place > number:
                 break
-            _write(folder / f"{place:04d}", checker.texts.compose(read_cells(rows[0]), checker.now).message)
+            _write(folder / f"{place:04d}", checker.texts.compose(read_cells(kept.row), checker.now).message)
         outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool)
     report.rows = count_mail_rows(checked.read, outcomes)
     report.messages += [*dict.fromkeys(checked.messages), *sorted(checked.warnings), *faults]
@@ -86,8 +86,8 @@ def _foresee(plan: MailPlan, spool: Spool) -> Counter[MailOutcome]:
             return Counter({MailOutcome.SENT: spool.rows})
         with log.transaction() as connection:
             campaign = find_campaign(connection, plan.settings.account, plan.campaign)
-            for rows in spool.read(_AT_ONCE):
-                people = [digest_identity("email", plan.texts.read_address(read_cells(row))) for row in rows]
+            for batch in spool.read(_AT_ONCE):
+                people = [digest_identity("email", plan.texts.read_address(read_cells(each.row))) for each in batch]
                 known = log.find(campaign, people) if campaign is not None else {}
                 foreseen.update(_FORESEEN[known[each].state] if each in known else MailOutcome.SENT for each in people)
     if plan.policy.allows_rejected:
