@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,8 @@ _PROMISED_BY_HAND = 5.0
 _PROMISED_PEAK_MB = 350.0
 _PEAK_ROWS = 1_000_000
 """The promise of memory is for so many."""
+
+_NUMBERS = count(1)  # of targets: a server keeps those of all rounds
 
 Place = Callable[[int], Target]
 """A new target for the export of that number."""
@@ -98,7 +101,6 @@ class Export:
     def __init__(self, sandbox: SandboxProcess, folder: Path, rows: int, places: dict[str, Place | str]) -> None:
         self._sandbox, self._folder, self._rows = sandbox, folder, rows
         self._places = places
-        self._number = iter(range(1, 1_000_000))
         self.entries = {name: Entry(name, left_out=_reason(place)) for name, place in places.items()}
         self.reading_s: list[float] = []
         self._source = folder / f"rows_{rows}.parquet"
@@ -117,7 +119,7 @@ class Export:
                     self.entries[name].left_out = str(error)
 
     def _measure(self, place: Place, reading_s: float) -> Measured:
-        target, bare = place(next(self._number)), place(next(self._number))
+        target, bare = place(next(_NUMBERS)), place(next(_NUMBERS))
         spent = export_list(self._sandbox, target, self._rows, self._folder / "state")
         writing_s = float(write_bare(self._sandbox, bare, self._source).stdout)
         for each in (target, bare):
