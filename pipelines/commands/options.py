@@ -118,7 +118,10 @@ def run_flow(flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], outp
             return await flow(stop, progress)
 
     _spare_collecting()
-    return uvloop.run(run())
+    try:
+        return uvloop.run(run())
+    finally:
+        gc.unfreeze()  # else DuckDB's package tells of all that is still there when the process ends
 
 
 def _spare_collecting() -> None:
