@@ -156,16 +156,21 @@ def _refuse_damage(connection: Connection, path: Path, was_killed: bool) -> None
     with translated(str(path)), connection.begin():
         if not was_killed and not _has_open_run(connection):
             return
-        try:
-            found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalars().all()[0].splitlines()[-1]
-        except DBAPIError as error:  # some damage it cannot even walk over
-            found = say_safely(error)
+        found = check_pages(connection)
     if found != "ok":
         raise LedgerError(
             f"the ledger {path} is damaged ({found}). Nothing was sent; move it and the files beside it "
             "(-wal, -shm) away, and put a backup in its place or none: whoever is in the service is found there before "
             "anybody is created"
         )
+
+
+def check_pages(connection: Connection) -> str:
+    """`ok`, or what is wrong with the first damaged page."""
+    try:
+        return str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalars().all()[0].splitlines()[-1])
+    except DBAPIError as error:  # some damage it cannot even walk over
+        return say_safely(error)
 
 
 def _has_open_run(connection: Connection) -> bool:

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 from connector.errors import ConfigurationError
-from connector.mail.draft import Composed, Draft, Stated, compose
+from connector.mail.draft import Composed, Draft, compose
 from connector.mail.eml import read_eml
 from connector.mail.files import read_attachment
 from connector.mail.images import inline_images
@@ -32,8 +31,8 @@ def draft_file(file: MessageFile, folder: Path) -> Draft:
     if html and file.embed_images:
         beside = file.html.path.parent if file.html and file.html.path else folder
         html, images = inline_images(html, beside, most_bytes=file.max_attached)
-    attached = [_attach(each, "attachment", file.max_attached) for each in file.attach]
-    inline = [_attach(each, "inline", file.max_attached) for each in file.inline]
+    attached = [attach(each, "attachment", file.max_attached) for each in file.attach]
+    inline = [attach(each, "inline", file.max_attached) for each in file.inline]
     return Draft(
         sender=file.from_,
         to=file.to,
@@ -71,14 +70,14 @@ def lay_over(base: Draft, over: Draft) -> Draft:
     return replace(base, **said | together)
 
 
-def compose_draft(draft: Draft, now: datetime, defaults: Stated = MappingProxyType({})) -> Composed:
+def compose_draft(draft: Draft, now: datetime) -> Composed:
     """The message of a draft, with a plain-text body made from its HTML where it has none: not everybody reads HTML.
 
     Raises MessageError, which names the field.
     """
     if draft.plain_text is None and draft.html:
         draft = replace(draft, plain_text=make_plain_text(draft.html) or None)
-    return compose(draft, defaults, now)
+    return compose(draft, {}, now)
 
 
 def read_text(text: EmailText) -> str:
@@ -103,5 +102,6 @@ def read_bytes(path: Path, most: int, what: str) -> bytes:
     return content
 
 
-def _attach(file: AttachedFile, disposition: Literal["attachment", "inline"], most: int) -> Attachment:
+def attach(file: AttachedFile, disposition: Literal["attachment", "inline"], most: int) -> Attachment:
+    """A file as a part of an email. Raises MessageError."""
     return read_attachment(file.path, most_bytes=most, disposition=disposition, content_id=file.id, mime_type=file.type)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
 
 from connector.errors import ConfigurationError
 from connector.mail.draft import Composed, Draft
@@ -15,7 +14,7 @@ from connector.mail.send_times import parse_send_at
 from connector.mail.templates import MailTemplate, compile_text
 from connector.protocol.email import Attachment, Header
 from connector.protocol.email_rules import MessageError
-from pipelines.emails.drafting import compose_draft, read_text
+from pipelines.emails.drafting import attach, compose_draft, read_text
 from pipelines.jobs.emails import AttachedFile, EmailText, read_stated
 from pipelines.jobs.mail import Mail
 
@@ -105,9 +104,9 @@ def build_texts(mail: Mail) -> MailTexts:
             sender=mail.from_,
             reply_to=mail.reply_to,
             attachments=(
-                *(_attach(each, "inline", mail.max_attached) for each in mail.inline),
+                *(attach(each, "inline", mail.max_attached) for each in mail.inline),
                 *images,
-                *(_attach(each, "attachment", mail.max_attached) for each in mail.attach if not _is_template(each)),
+                *(attach(each, "attachment", mail.max_attached) for each in mail.attach if not _is_template(each)),
             ),
             settings=read_stated(mail.tracking, mail.settings),
             send_at=parse_send_at(mail.at) if mail.at is not None else None,
@@ -152,7 +151,3 @@ def _build_row_file(file: AttachedFile) -> _RowFile:
     fixed = next(place for place, part in enumerate(parts) if any(mark in part for mark in _MARKS))
     template = compile_text(str(file.path), is_html=False, name="mail.attach")
     return _RowFile(Path(*parts[:fixed]), template, file.type)
-
-
-def _attach(file: AttachedFile, disposition: Literal["attachment", "inline"], most: int) -> Attachment:
-    return read_attachment(file.path, most_bytes=most, disposition=disposition, content_id=file.id, mime_type=file.type)

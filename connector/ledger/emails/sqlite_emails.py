@@ -9,15 +9,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 
-from connector.driver_words import say_safely
 from connector.errors import LedgerError
 from connector.ledger.emails.place import find_campaign_lock
 from connector.ledger.emails.store import Hold
 from connector.ledger.faults import translated
 from connector.ledger.lock import hold_lock
-from connector.ledger.sqlite_store import build_engine, make_file
+from connector.ledger.sqlite_store import build_engine, check_pages, make_file
 
 BUSY_S = 30.0  # a backup of millions of emails keeps writers out for as long as it copies: seconds
 
@@ -64,10 +62,7 @@ def hold_in_file(connection: Connection, path: Path) -> Hold:
 
 def _refuse_damage(connection: Connection, path: Path) -> None:
     with translated(str(path)), connection.begin():
-        try:
-            found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalars().all()[0].splitlines()[-1]
-        except DBAPIError as error:  # some damage it cannot even walk over
-            found = say_safely(error)
+        found = check_pages(connection)
     if found != "ok":
         raise LedgerError(
             f"the ledger of emails {path} is damaged ({found}). Nothing was sent; put a backup in its place, and mail "
