@@ -24,6 +24,7 @@ class Ahead:
     async def put(self, candidates: Sequence[Candidate]) -> None:
         """Add these; returns when so few are left that more are wanted."""
         self._candidates.extend(candidates)
+        self._enough = len(candidates)
         self._has_changed.set()
         while len(self._candidates) >= self._enough:
             self._has_room.clear()

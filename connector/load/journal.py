@@ -1,15 +1,14 @@
-"""Between the loader's coroutines and the store: outcomes gather here, and go into the commit of the next intents.
+"""Between the loader's coroutines and the ledger: outcomes gather here, and go into the commit of the next intents.
 
-Commits are made one after another; no request is sent before its intent's commit is done.
+No request is sent before its intent's commit is done.
 """
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from typing import TypeVar
 
 from connector.ledger import Base, Intent, Ledger, learn_base
+from connector.ledger.commits import Commits, Step
 from connector.load.candidates import Candidate
 from connector.load.judging import Verdict
 from connector.states import Event, State
@@ -18,26 +17,21 @@ T = TypeVar("T")
 
 
 class Journal:
-    """The ledger as a run writes it. `executor` is the one thread that commits; None: the caller's own does."""
+    """The ledger as a run writes one base's entries."""
 
-    def __init__(self, ledger: Ledger, base: Base, run_key: int, executor: Executor | None) -> None:
+    def __init__(self, commits: Commits, base: Base, run_key: int) -> None:
         self.base = base
         self.run_key = run_key
-        self._ledger = ledger
-        self._executor = executor
+        self._commits = commits
         self._verdicts: dict[Event, list[tuple[bytes, Verdict]]] = defaultdict(list)
 
-    async def ask(self, step: Callable[[Ledger], T]) -> T:
-        """Run one step inside one transaction, after all that has been noted."""
-        verdicts = self._take_verdicts()
-        if self._executor is None:
-            return self._commit(verdicts, step)
-        commit = asyncio.get_running_loop().run_in_executor(self._executor, self._commit, verdicts, step)
-        return await asyncio.shield(commit)  # once begun it is made, whoever gives up waiting for it
+    async def ask(self, step: Step[T]) -> T:
+        """Run one step inside one transaction, after all that has been noted; as `Commits.ask` does it."""
+        return await self._commits.ask(self._after_verdicts(step))
 
-    def do(self, step: Callable[[Ledger], T]) -> T:
-        """The same, at once, on the caller's own thread; only while no other step is under way."""
-        return self._commit(self._take_verdicts(), step)
+    def do(self, step: Step[T]) -> T:
+        """The same, as `Commits.do` does it."""
+        return self._commits.do(self._after_verdicts(step))
 
     async def intend(self, candidates: Sequence[Candidate]) -> None:
         """Return when the intents of these candidates are durable: from then on they may be sent."""
@@ -71,20 +65,20 @@ class Journal:
         base = self.base
         self.base = self.do(lambda ledger: learn_base(ledger.connection, base, service_id, name))
 
-    def _take_verdicts(self) -> dict[Event, list[tuple[bytes, Verdict]]]:
-        """All that was noted. On the event loop's thread, so that no note falls between two commits."""
+    def _after_verdicts(self, step: Step[T]) -> Step[T]:
+        """The step, after all that was noted by now is written: taken at once, so that no note falls between two."""
         verdicts, self._verdicts = self._verdicts, defaultdict(list)
-        return verdicts
 
-    def _commit(self, verdicts: dict[Event, list[tuple[bytes, Verdict]]], step: Callable[[Ledger], T]) -> T:
-        with self._ledger.transaction():
-            self._write(verdicts)
-            return step(self._ledger)
+        def write(ledger: Ledger) -> T:
+            self._write(ledger, verdicts)
+            return step(ledger)
 
-    def _write(self, verdicts: dict[Event, list[tuple[bytes, Verdict]]]) -> None:
+        return write
+
+    def _write(self, ledger: Ledger, verdicts: dict[Event, list[tuple[bytes, Verdict]]]) -> None:
         answered = [(identity, verdict.subscriber_id or 0) for identity, verdict in verdicts[Event.ANSWERED]]
         refused = [(identity, verdict.status or 0, verdict.message) for identity, verdict in verdicts[Event.REFUSED]]
-        self._ledger.mark_answered(self.base, answered)
-        self._ledger.mark_refused(self.base, State.SENDING, refused)
-        self._ledger.mark_not_sent(self.base, [identity for identity, _ in verdicts[Event.NOT_SENT]])
-        self._ledger.mark_lost(self.base, [identity for identity, _ in verdicts[Event.LOST]])
+        ledger.mark_answered(self.base, answered)
+        ledger.mark_refused(self.base, State.SENDING, refused)
+        ledger.mark_not_sent(self.base, [identity for identity, _ in verdicts[Event.NOT_SENT]])
+        ledger.mark_lost(self.base, [identity for identity, _ in verdicts[Event.LOST]])

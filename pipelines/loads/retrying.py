@@ -113,9 +113,8 @@ class _Retry:
 
     def _holds_any(self, ledger: Ledger) -> bool:
         """Whether anything of what was asked for is held by now."""
-        with ledger.transaction() as connection:
-            bases = list_bases(connection, self._order.settings.account)
-            held = [entry for base in bases for entry in ledger.find_unfinished(base, State.HELD)]
+        bases = list_bases(ledger.connection, self._order.settings.account)
+        held = [entry for base in bases for entry in ledger.find_unfinished(base, State.HELD)]
         return any(self._order.what.concerns(entry) for entry in held)
 
     def _note(self, entries: list[Unfinished]) -> bool:
@@ -141,7 +140,7 @@ class _Retry:
             )
         if waiting:
             yield f"not taken up, since the run ended before: {describe_bases(waiting)}"
-        if run.is_going_on and self._order.what.held == "leave" and self._holds_any(run.ledger):
+        if run.is_going_on and self._order.what.held == "leave" and run.commits.do(self._holds_any):
             yield "what is held stays held until `connector retry --resend-held` or `connector retry --drop-held`"
         for account, number in sorted(self._elsewhere.items()):
             yield f"{number} are unknown or held in another account of this ledger: {account}"

@@ -5,7 +5,6 @@ Whence rows come and what is done with them, it does not know.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -15,6 +14,7 @@ from connector.api.retries import Retrier
 from connector.clock import Clock
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.ledger import Base, KeptMapping, Ledger
+from connector.ledger.commits import Commits, Step
 from connector.load import Limits, LoadPolicy, Tally
 from connector.load.canaries import Canaries
 from connector.load.journal import Journal
@@ -77,7 +77,7 @@ class Run:
     client: Client
     key: int
     bases: Sequence[Base]
-    commits: Executor | None
+    commits: Commits
     pace: Pace
     retrier: Retrier = field(default_factory=Retrier)
     canaries: Canaries = field(default_factory=Canaries)
@@ -93,7 +93,7 @@ class Run:
     def open_session(self, base: Base, asked_name: str | None) -> Session:
         """What the load of one base shares, within itself and with those of the run's other bases; `asked_name` is the
         base's name, where that alone was given."""
-        journal = Journal(self.ledger, base, self.key, self.commits)
+        journal = Journal(self.commits, base, self.key)
         self.session = Session(
             self.client,
             self.retrier,
@@ -118,16 +118,9 @@ class Run:
         """Whether neither a signal nor a reason has ended it."""
         return self.reason is None and not self.stop.event.is_set()
 
-    async def ask(self, step: Callable[[Ledger], T]) -> T:
-        """Run one step on the ledger inside one transaction, where the run's commits are made."""
-
-        def commit() -> T:
-            with self.ledger.transaction():
-                return step(self.ledger)
-
-        if self.commits is None:
-            return commit()
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self.commits, commit))
+    async def ask(self, step: Step[T]) -> T:
+        """Run one step on the ledger inside one transaction, among those of its loads."""
+        return await self.commits.ask(step)
 
     async def see_through(self, load: Closing, work: Coroutine[Any, Any, None]) -> None:
         """Await what is to be done with this load, close it however that ends, and keep the reason if it ended early.

@@ -1,8 +1,9 @@
 """What the ledger costs: the same load with the ledger on disk and with one that keeps nothing, in turn.
 
 `python -m tests.benchmarks.ledger_cost [--rows N] [--rounds N]` prints a table and a line of JSON. The figure is what a
-create takes longer for the ledger's sake, as a share of the time that it takes in a run at 5,000 creates/s: promised
-are 10 % at most.
+run takes longer for the ledger's sake, as a share of that run, or of one at 5,000 creates/s where that is slower; at
+most 10 % are promised. It is the median of many short rounds with both ledgers, since what else goes on in a machine
+changes more from one minute to the next than the ledger costs.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from connector.api.token import Token
 from connector.clock import system_clock
 from connector.extract import open_csv
 from connector.ledger import Base, Entry, Ledger, SentFields, find_or_add_base, open_ledger, start_run
+from connector.ledger.commits import Commits, open_commits
 from connector.load import Loader, LoadPolicy, Tally
 from connector.load.journal import Journal
 from connector.load.session import Session
@@ -40,7 +42,7 @@ BASE = Base(1, "benchmark", 7, "Base 7")  # as the sandbox calls it: nothing is 
 
 _PROMISED_PACE = 5000  # creates/s
 
-Opened = tuple[Ledger, Base, int]
+Opened = tuple[Commits, Base, int]
 
 
 class ForgetfulLedger:
@@ -66,7 +68,7 @@ class ForgetfulLedger:
 
 @contextmanager
 def open_forgetful() -> Iterator[Opened]:
-    yield cast("Ledger", ForgetfulLedger()), BASE, 1
+    yield Commits(cast("Ledger", ForgetfulLedger())), BASE, 1
 
 
 @contextmanager
@@ -75,16 +77,17 @@ def open_real() -> Iterator[Opened]:
         with ledger.transaction() as connection:
             base = find_or_add_base(connection, BASE.account, BASE.service_id, BASE.name)
             run_key = start_run(connection, "run", "job", "import", 0.0)
-        yield ledger, base, run_key
+        with open_commits(ledger) as commits:
+            yield commits, base, run_key
 
 
 async def load(sandbox: SandboxProcess, path: Path, opened: Opened) -> int:
     """Load the file as `connector import` does; returns how many were created."""
-    ledger, base, run_key = opened
+    commits, base, run_key = opened
     service = Service(sandbox.base_url, Token(sandbox.token))
     tally = Tally(lambda _problem: None)
     async with open_client(service) as client:
-        journal = Journal(ledger, base, run_key, None)
+        journal = Journal(commits, base, run_key)
         session = Session(client, Retrier(), journal, LoadPolicy(), system_clock(), tally, asyncio.Event())
         loader = Loader(session)
         with open_csv(path) as source:
@@ -111,18 +114,19 @@ def measure(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=30_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=21)
     options = parser.parse_args()
     machine = describe_machine()
     with tempfile.TemporaryDirectory() as folder, SandboxProcess() as sandbox:
         path = Path(folder) / "people.csv"
         lines = (f"person{each}@example.com,Ann {each},Lee,true" for each in range(options.rows))
         path.write_text("\n".join(["email,first_name,last_name,is_active", *lines]) + "\n", encoding="utf-8")
-        measured: dict[str, list[tuple[float, float]]] = {"on disk": [], "keeps nothing": []}
-        for _ in range(options.rounds):
-            measured["on disk"].append(measure(sandbox, path, options.rows, open_real))
-            measured["keeps nothing"].append(measure(sandbox, path, options.rows, open_forgetful))
+        ledgers = {"on disk": open_real, "keeps nothing": open_forgetful}
+        measured: dict[str, list[tuple[float, float]]] = {name: [] for name in ledgers}
+        for number in range(options.rounds):
+            for name in sorted(ledgers, reverse=number % 2 == 1):  # each comes first in every other round
+                measured[name].append(measure(sandbox, path, options.rows, ledgers[name]))
     show(options.rows, measured, machine)
 
 
@@ -133,12 +137,18 @@ def show(rows: int, measured: dict[str, list[tuple[float, float]]], machine: dic
         wall, processor = (statistics.median(each) for each in zip(*rounds, strict=True))
         figures[name] = {"wall_s": wall, "creates_per_s": rows / wall, "cpu_us_per_row": processor / rows * 1e6}
         print(f"{name:<16}{wall:>10.2f}{rows / wall:>12,.0f}{processor / rows * 1e6:>12.0f}")
-    cost_s = figures["on disk"]["wall_s"] - figures["keeps nothing"]["wall_s"]
-    share = cost_s / rows * _PROMISED_PACE
-    of_this_run = cost_s / figures["on disk"]["wall_s"]
-    print(f"the ledger takes {cost_s / rows * 1e6:.0f} µs a create, {of_this_run:.1%} of this run")
-    print(f"its share of a run at {_PROMISED_PACE:,} creates/s: {share:.1%} (promised: at most 10 %)")
-    print(json.dumps({"benchmark": "ledger_cost", "rows": rows, "share": share, "figures": figures, **machine}))
+    shares = sorted(
+        (disk - bare) / max(disk, rows / _PROMISED_PACE)
+        for (disk, _), (bare, _) in zip(measured["on disk"], measured["keeps nothing"], strict=True)
+    )
+    share = statistics.median(shares)
+    low, high = shares[len(shares) // 4], shares[-1 - len(shares) // 4]
+    print(
+        f"the ledger's share of a run at {_PROMISED_PACE:,} creates/s, or as near as this machine comes to that: "
+        f"{share:.1%}, half of the rounds between {low:.1%} and {high:.1%} (promised: at most 10 %)"
+    )
+    told = {"benchmark": "ledger_cost", "rows": rows, "share": share, "half_of_rounds": [low, high]}
+    print(json.dumps({**told, "figures": figures, **machine}))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from connector.api.service import Service
 from connector.api.token import Token
 from connector.clock import Clock, system_clock
 from connector.ledger import Ledger, find_or_add_base, open_ledger, start_run
+from connector.ledger.commits import Commits
 from connector.load.journal import Journal
 from connector.load.looks.sighting import Sighting, Wanted
 from connector.load.looks.witness import Witness
@@ -64,7 +65,7 @@ def open_journal(folder: Path, base_id: int | None = BASE, base_name: str | None
         with ledger.transaction() as connection:
             run = start_run(connection, "run", "job", "import", 0.0)
             base = find_or_add_base(connection, "account", base_id, base_name)
-        yield Journal(ledger, base, run, None)
+        yield Journal(Commits(ledger), base, run)
 
 
 def build_session(

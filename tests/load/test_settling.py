@@ -13,6 +13,7 @@ import pytest
 from connector.clock import Clock
 from connector.fields import normalise_email
 from connector.ledger import Base, Intent, Ledger, find_or_add_base, open_ledger, start_run
+from connector.ledger.commits import Commits
 from connector.load.candidates import Candidate
 from connector.load.creating import Take
 from connector.load.journal import Journal
@@ -71,7 +72,7 @@ class Bench:
         session = Session(
             cast("Any", None),  # no request is sent: looks and creates are passed in
             cast("Any", None),
-            Journal(self.ledger, self.base, 1, None),
+            Journal(Commits(self.ledger), self.base, 1),
             policy,
             clock,
             Tally(lambda problem: None),

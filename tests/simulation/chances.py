@@ -92,6 +92,7 @@ class _Builder:
             nights=tuple(self._suppress(self._change_ledger(nights))),
             timeout_s=self._timeout_s,
             latency_s=self._random.choice((0.01, 0.05, 0.2)),
+            commit_s=Random(f"{self._seed} commit").choice((0.0, 0.003, 0.03, 0.3)),
             has_base=self._has_base,
             strangers=tuple(self._draw_stranger() for _ in range(self._random.choice((0, 1, 1, 25, 45, 60, 200)))),
         )

@@ -42,8 +42,9 @@ MUTATIONS = (
                 "load/journal.py",
                 "ledger.mark_absent(self.base, self.run_key, by_state[State.UNKNOWN])\n\n        await self.ask(write)",
                 "ledger.mark_absent(self.base, self.run_key, by_state[State.UNKNOWN])\n\n"
-                "        asyncio.get_running_loop().call_later(0.001, self.do, write)",
+                "        self.asked = asyncio.ensure_future(self.ask(write))\n        await asyncio.sleep(0)",
             ),
+            Edit("load/journal.py", "from collections import", "import asyncio\nfrom collections import"),
         ),
     ),
     Mutation(

@@ -83,6 +83,8 @@ class Process(asyncio.BaseEventLoop):  # nothing else than an event loop can run
         self._resumed.append(handle)
         return handle
 
+    call_soon_threadsafe = call_soon  # what its threads do, they do between two of its steps
+
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
@@ -138,10 +140,14 @@ class Process(asyncio.BaseEventLoop):  # nothing else than an event loop can run
 
     def _finish_leftovers(self) -> None:
         """What the main coroutine has set off and not waited for, as `asyncio.run` does it: cancelled."""
-        for task in asyncio.all_tasks(self):
+        for task in self._list_tasks():
             task.cancel()
         while self._resumed and not self.life.is_over:
             self._go_on()
+
+    def _list_tasks(self) -> "list[asyncio.Task[Any]]":
+        """All that have not ended, in the order in which they began: each playing of a seed is to be the same."""
+        return sorted(asyncio.all_tasks(self), key=lambda task: int(task.get_name().partition("-")[2]))
 
     def _resume(self, handle: asyncio.TimerHandle) -> None:
         if not (handle.cancelled() or self.life.is_over):
@@ -153,7 +159,7 @@ class Process(asyncio.BaseEventLoop):  # nothing else than an event loop can run
     def _bury(self) -> None:
         """Let go of the coroutines of a dead process. Their finally blocks run; by then they reach nothing."""
         self.life.is_over = True
-        for task in asyncio.all_tasks(self):
+        for task in self._list_tasks():
             task._log_destroy_pending = False  # type: ignore[attr-defined] # as asyncio.gather does; nobody waits
             for _ in range(_CLOSINGS):
                 waiting = _list_waiting(task.get_coro())

@@ -17,6 +17,7 @@ from connector.api.token import Token
 from connector.clock import Clock
 from connector.errors import RunAborted
 from connector.ledger import Ledger, find_or_add_base, finish_run, keep_mapping, start_run
+from connector.ledger.commits import Commits
 from connector.load import Change, Conduct, Loader, LoadPolicy, Problem, Tally
 from connector.load.journal import Journal
 from connector.load.knowing import Knowledge
@@ -69,6 +70,7 @@ class Program:
 
     number: int
     ledger: Ledger
+    commits: Commits
     sender: Sender
     timeline: Timeline
     policy: LoadPolicy
@@ -93,6 +95,7 @@ class Program:
             self.report.reason = "a second signal"
             if self.working is not None:
                 self.working.uncancel()
+        self.working = None  # what is being recorded, a second signal does not end
         await (loader if loads is None else loads).close()
         counts = client.counts["create"]
         self.report.attempts, self.report.limited = counts.sent, counts.limited
@@ -159,7 +162,7 @@ class Program:
             session.client,
             session.journal.run_key,
             [],
-            None,
+            self.commits,
             Pace(policy.max_rate, policy.max_concurrency),
             retrier=session.retrier,
             mapping=session.mapping,
@@ -186,7 +189,7 @@ class Program:
         return Session(
             client,
             Retrier(clock=self._clock, rng=self.random),
-            Journal(self.ledger, base, run_key, None),
+            Journal(self.commits, base, run_key),
             policy,
             self._clock,
             self.report.tally,

@@ -15,7 +15,8 @@ def tell_story(result: Result) -> str:
 
 def _describe_scenario(scenario: Scenario) -> list[str]:
     stance = ", ".join(f"{name}={value}" for name, value in scenario.settings.items())
-    lines = [f"seed {scenario.seed}", f"service: {stance}", f"policy: {scenario.policy}"]
+    policy = f"policy: {scenario.policy}, a commit takes {scenario.commit_s} s"
+    lines = [f"seed {scenario.seed}", f"service: {stance}", policy]
     lines += [
         f"person {each.number}: {each.spellings[0]}, {each.client_user_id}, accepted from night {each.accepted_from} on"
         for each in scenario.people.persons.values()

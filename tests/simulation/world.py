@@ -7,6 +7,7 @@ from random import Random
 
 import orjson
 
+from connector.ledger.commits import Commits
 from connector.protocol import Request
 from connector.states import State
 from tests.simulation.calls import Call, Record
@@ -16,6 +17,7 @@ from tests.simulation.network import Network, Weather
 from tests.simulation.process import Life, Process
 from tests.simulation.program import Program, Report
 from tests.simulation.scenario import BASE_ID, BASE_NAME, Ending, Night, Scenario
+from tests.simulation.slow_disk import SlowDisk
 from tests.simulation.timeline import Timeline, Timer
 
 _LAST_DEEDS_S = 100_000.0  # after the last night: whatever the service may still execute has been executed by then
@@ -124,9 +126,10 @@ class World:
         )  # fmt: skip
         timers = self._let_storm(night, network)
         with self._ledgers.open(self._store, life) as ledger:
-            program = Program(
-                number, ledger, network, self.timeline, self.scenario.policy, night, self._draw("program", number),
-            )  # fmt: skip
+            disk = SlowDisk(self.timeline, life, self.scenario.commit_s)
+            commits = Commits(ledger, disk if self.scenario.commit_s else None)
+            chances = self._draw("program", number)
+            program = Program(number, ledger, commits, network, self.timeline, self.scenario.policy, night, chances)
             timers += self._time_ending(ending, life, program)
             report = process.run(program.run())
         for timer in timers:

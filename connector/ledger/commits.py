@@ -1,0 +1,139 @@
+"""The ledger's transactions as coroutines ask for them: one after another, in the order in which they were asked for.
+
+A thread waits for what takes long, so that the event loop never does. Of a file that is the commit alone: it is one
+call that lets go of the interpreter's lock, while statements are many short ones that would fight for it (35 µs a
+create, measured). Of a server, where every statement is waited for, it is the whole transaction.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from connector.ledger.store import Ledger
+
+T = TypeVar("T")
+
+Step = Callable[[Ledger], T]
+"""What is done inside one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A step, and where its asker waits for what it gives."""
+
+    step: Step[Any]
+    answer: "asyncio.Future[Any]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Begun:
+    """A step that the thread is at; `result` gives what the step gives once its transaction is durable."""
+
+    asked: _Asked
+    result: "Future[Any]"
+
+
+class Commits:
+    """Carries out steps on the ledger; `thread` is an executor of one thread, None where the caller's own is to wait.
+
+    While it has work under way nobody else may use the ledger.
+    """
+
+    def __init__(self, ledger: Ledger, thread: Executor | None = None) -> None:
+        self._ledger = ledger
+        self._thread = thread
+        self._waiting: deque[_Asked] = deque()
+        self._begun: _Begun | None = None
+
+    async def ask(self, step: Step[T]) -> T:
+        """Carry the step out inside one transaction, and return when that is durable.
+
+        Once asked for it is made, whoever gives up waiting for it. Raises what the step raises, and LedgerError.
+        """
+        if self._thread is None:
+            return self._carry_out(step)
+        asked = _Asked(step, asyncio.get_running_loop().create_future())
+        self._waiting.append(asked)
+        self._begin_next(self._thread)
+        answer: T = await asyncio.shield(asked.answer)
+        return answer
+
+    def do(self, step: Step[T]) -> T:
+        """The same at once, on the caller's own thread, after all that was asked for before."""
+        self.finish()
+        return self._carry_out(step)
+
+    def finish(self) -> None:
+        """Carry out all that was asked for, on the caller's own thread."""
+        while self._begun is not None or self._waiting:
+            if self._begun is not None:
+                self._end(self._begun)
+            else:
+                asked = self._waiting.popleft()
+                _answer(asked, partial(self._carry_out, asked.step))
+
+    def _carry_out(self, step: Step[T]) -> T:
+        with self._ledger.transaction():
+            return step(self._ledger)
+
+    def _begin_next(self, thread: Executor) -> None:
+        while self._begun is None and self._waiting:
+            asked = self._waiting.popleft()
+            try:
+                commit = self._prepare(asked.step) if self._ledger.is_file else partial(self._carry_out, asked.step)
+            except BaseException as error:  # noqa: BLE001 - it is the asker's, whoever's turn this is
+                asked.answer.set_exception(error)
+            else:
+                self._hand_over(asked, thread, commit)
+
+    def _prepare(self, step: Step[T]) -> Callable[[], T]:
+        """All of a transaction but its commit, which is returned."""
+        with ExitStack() as stack:
+            stack.enter_context(self._ledger.transaction())
+            result = step(self._ledger)
+            commit = stack.pop_all().close
+
+        def make_durable() -> T:
+            commit()
+            return result
+
+        return make_durable
+
+    def _hand_over(self, asked: _Asked, thread: Executor, work: Callable[[], Any]) -> None:
+        loop = asyncio.get_running_loop()
+        self._begun = begun = _Begun(asked, thread.submit(work))
+
+        def go_on() -> None:
+            if self._begun is begun:  # else somebody could not wait for this turn of the loop
+                self._end(begun)
+                self._begin_next(thread)
+
+        begun.result.add_done_callback(lambda _: loop.call_soon_threadsafe(go_on))
+
+    def _end(self, begun: _Begun) -> None:
+        _answer(begun.asked, begun.result.result)
+        self._begun = None
+
+
+@contextmanager
+def open_commits(ledger: Ledger) -> Iterator[Commits]:
+    """Commits with a thread of their own, until the context ends; what was asked for by then is made."""
+    with ThreadPoolExecutor(1, thread_name_prefix="connector commits") as thread:
+        commits = Commits(ledger, thread)
+        try:
+            yield commits
+        finally:
+            commits.finish()
+
+
+def _answer(asked: _Asked, give: Callable[[], Any]) -> None:
+    """Let the asker have what this gives or raises."""
+    try:
+        asked.answer.set_result(give())
+    except BaseException as error:  # noqa: BLE001 - it is the asker's
+        asked.answer.set_exception(error)

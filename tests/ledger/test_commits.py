@@ -1,0 +1,171 @@
+"""Steps that coroutines ask for: each in one transaction, one after another, whatever becomes of who asked for it."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import text
+
+from connector.errors import LedgerError
+from connector.ledger import Base, Ledger
+from connector.ledger.commits import Commits, open_commits
+from connector.ledger.store import StaleMoveError
+from connector.states import State
+from tests.ledger.moves import IDENTITY, INTENT, RUN, add_base, read_state
+
+PATIENCE_S = 30.0
+
+
+class HeldThread(ThreadPoolExecutor):
+    """A thread that does nothing until it is let go on: a disk, or a server, that takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.let_go_on = threading.Event()
+        self.submit(self.let_go_on.wait, PATIENCE_S)
+
+
+@contextmanager
+def hold(ledger: Ledger) -> Iterator[tuple[Commits, HeldThread]]:
+    with HeldThread() as thread:
+        yield Commits(ledger, thread), thread
+        thread.let_go_on.set()
+
+
+def intend(base: Base) -> Callable[[Ledger], None]:
+    return lambda ledger: ledger.mark_intended(base, RUN, [INTENT])
+
+
+def answer(base: Base) -> Callable[[Ledger], None]:
+    return lambda ledger: ledger.mark_answered(base, [(IDENTITY, 7)])
+
+
+def drop(base: Base) -> Callable[[Ledger], None]:
+    return lambda ledger: ledger.mark_not_sent(base, [IDENTITY])
+
+
+def run(main: Awaitable[None]) -> None:
+    asyncio.run(asyncio.wait_for(main, PATIENCE_S))
+
+
+def test_steps_are_made_in_the_order_in_which_they_were_asked_for(ledger: Ledger) -> None:
+    base = add_base(ledger)
+
+    async def ask_together() -> None:
+        with open_commits(ledger) as commits:
+            await asyncio.gather(*(commits.ask(step(base)) for step in (intend, drop, intend, answer)))
+
+    run(ask_together())
+    assert read_state(ledger, base) is State.CONFIRMED
+
+
+def test_others_go_on_while_a_commit_is_waited_for_and_nobody_takes_it_for_made(ledger: Ledger) -> None:
+    base = add_base(ledger)
+
+    async def ask() -> None:
+        with hold(ledger) as (commits, thread):
+            asked = [asyncio.ensure_future(commits.ask(step(base))) for step in (intend, answer)]
+            await asyncio.sleep(0.05)
+            assert not any(each.done() for each in asked)
+            thread.let_go_on.set()
+            await asyncio.gather(*asked)
+
+    run(ask())
+    assert read_state(ledger, base) is State.CONFIRMED
+
+
+def test_what_fails_is_its_askers_alone_and_nothing_of_it_is_kept(ledger: Ledger) -> None:
+    base = add_base(ledger)
+
+    def fail_late(ledger: Ledger) -> None:
+        ledger.mark_answered(base, [(IDENTITY, 7)])
+        ledger.mark_answered(base, [(IDENTITY, 7)])
+
+    async def ask_together() -> list[object]:
+        with open_commits(ledger) as commits:
+            asked = (commits.ask(step) for step in (intend(base), fail_late, drop(base), intend(base)))
+            return list(await asyncio.gather(*asked, return_exceptions=True))
+
+    first, failed, *others = asyncio.run(ask_together())
+    assert isinstance(failed, StaleMoveError)
+    assert [first, *others] == [None] * 3
+    assert read_state(ledger, base) is State.SENDING
+
+
+@pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)  # PostgreSQL checks what refers to others at once
+def test_a_commit_that_fails_is_its_askers_and_leaves_the_ledger_usable(ledger: Ledger) -> None:
+    base = add_base(ledger)
+
+    def refer_to_nothing(ledger: Ledger) -> None:
+        ledger.connection.execute(text("PRAGMA defer_foreign_keys = ON"))  # seen at the commit alone
+        ledger.mark_intended(Base(99, "nobody", 9, "none"), RUN, [INTENT])
+
+    async def ask_together() -> list[object]:
+        with open_commits(ledger) as commits:
+            asked = (commits.ask(step) for step in (refer_to_nothing, intend(base)))
+            return list(await asyncio.gather(*asked, return_exceptions=True))
+
+    failed, made = asyncio.run(ask_together())
+    assert isinstance(failed, LedgerError)
+    assert made is None
+    assert read_state(ledger, base) is State.SENDING
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["begun", "waiting"])
+def test_what_was_asked_for_is_made_even_if_nobody_waits_for_it_any_more(ledger: Ledger, place: int) -> None:
+    base = add_base(ledger)
+    steps = [intend(base), answer(base)]
+
+    async def give_up() -> None:
+        with hold(ledger) as (commits, thread):
+            asked = [asyncio.ensure_future(commits.ask(step)) for step in steps]
+            await asyncio.sleep(0)
+            asked[place].cancel()
+            await asyncio.sleep(0)
+            assert asked[place].cancelled()
+            thread.let_go_on.set()
+            await asked[1 - place]
+            commits.finish()
+
+    run(give_up())
+    assert read_state(ledger, base) is State.CONFIRMED
+
+
+def test_what_must_be_done_at_once_comes_after_all_that_was_asked_for_before(ledger: Ledger) -> None:
+    base = add_base(ledger)
+
+    async def ask() -> None:
+        with open_commits(ledger) as commits:
+            asked = [asyncio.ensure_future(commits.ask(step(base))) for step in (intend, drop, intend)]
+            await asyncio.sleep(0)
+            commits.do(answer(base))
+            assert read_state(ledger, base) is State.CONFIRMED
+            await asyncio.gather(*asked)
+
+    run(ask())
+
+
+def test_what_was_asked_for_by_the_end_is_made(ledger: Ledger) -> None:
+    base = add_base(ledger)
+
+    async def leave() -> None:
+        with open_commits(ledger) as commits:
+            asked = [asyncio.ensure_future(commits.ask(step(base))) for step in (intend, answer)]
+            await asyncio.sleep(0)
+        assert read_state(ledger, base) is State.CONFIRMED
+        await asyncio.gather(*asked)
+
+    run(leave())
+
+
+def test_a_step_gives_its_asker_what_it_finds(ledger: Ledger) -> None:
+    async def ask() -> None:
+        with open_commits(ledger) as commits:
+            assert await commits.ask(lambda found: found is ledger)
+            assert commits.do(lambda found: found is ledger)
+            assert await Commits(ledger).ask(lambda found: found is ledger)
+
+    run(ask())
