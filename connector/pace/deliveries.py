@@ -16,8 +16,8 @@ class Deliveries:
         self._first = 0  # the number of the first cell
         self._cells: list[int] = []
 
-    def add(self, sent_at: float) -> None:
-        """One request that was sent then (s) was served."""
+    def add(self, sent_at: float, number: int = 1) -> None:
+        """So many requests that were sent then (s) were served."""
         place = int(sent_at * _PER_SECOND) - self._first
         if not self._cells:
             self._first, place = self._first + place, 0
@@ -26,7 +26,7 @@ class Deliveries:
             self._make_room(missing)
             place = int(sent_at * _PER_SECOND) - self._first
         if place >= 0:  # else: too long ago to matter
-            self._cells[place] += 1
+            self._cells[place] += number
 
     def count(self, since: float, until: float) -> float:
         """How many that were sent in [since, until) were served; cells at the ends count by the part that is inside."""

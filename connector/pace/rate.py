@@ -50,7 +50,7 @@ _RARER = 1.3
 _SLACK_S = 0.005  # a sender that wakes up late makes up for so much at once
 _MOST_LOST_S = 0.5  # and for so much in time, by gaps a little shorter: all of _ROOM is left to chance
 _SHORTER = 0.01
-_OTHERS = 0.015  # of what was served: requests of another kind that may count, too; less than _ROOM leaves
+_OTHERS = 0.015  # of what was served: requests of another kind, as far as they are believed in before a pause
 _NOT_BINDING = 4.0  # a rate so many times what is served is not what holds the requests back: it need not grow
 _RESTORED = 1.3  # times the estimate, when cutting has turned out to be in vain
 _LONGEST_WAIT_S = 1.0  # for requests of another kind, of which it is not known whether they count
@@ -74,13 +74,12 @@ class RateController:
         self.trip = TripTime()
         self._ceiling = ceiling
         self._estimate = inf  # what the limiter is taken to allow, requests/s
-        self._deliveries, self._row, self._windows = Deliveries(), Row(), Windows()
+        self._deliveries, self._others, self._row, self._windows = Deliveries(), Deliveries(), Row(), Windows()
         self._pauses, self._noise = Pauses(), Noise()
-        self._pressure = Pressure(self._deliveries)
+        self._pressure = Pressure(self._deliveries, self._others)
         self._began_at: float | None = None
         self._due_at = -inf  # the next request's time, by the rate
         self._lost_s = 0.0  # by waking up late, while the rate is held
-        self._others = 0  # requests of another kind that left before the first refusal
         self._proved = 0.0  # the last estimate at which nothing was refused for a whole hold
         self._since = 0.0  # when the phase, or its present step, began
         self._step = 0
@@ -111,9 +110,8 @@ class RateController:
 
     def make_room(self, number: int, now: float) -> None:
         """So many requests of another kind have left: where one limit is for all, these take places of ours."""
-        if self.phase is Phase.START:
-            self._others += number
-        else:
+        self._others.add(now, number)
+        if self.phase is not Phase.START:
             self._due_at += min(number / self.rate, max(0.0, now + _LONGEST_WAIT_S - self._due_at))
 
     def note_served(self, sent_at: float, now: float) -> None:
@@ -232,8 +230,9 @@ class RateController:
     def _judge_start(self, sent_at: float, *, is_paused: bool) -> float:
         """The first estimate. Where too much costs a pause, all that was served is taken for a whole window's."""
         if is_paused:
-            served = self._count_last_second(sent_at)
-            return (served + min(self._others, _OTHERS * served)) / self._windows.length_s
+            served, length_s = self._count_last_second(sent_at), self._windows.length_s
+            others = self._others.count(sent_at - length_s, sent_at)
+            return (served + min(others, _OTHERS * served)) / length_s
         return self._read_last_second(sent_at)
 
     def _read_last_second(self, sent_at: float) -> float:
@@ -309,7 +308,7 @@ class RateController:
         self._since = self._cut_at = now
         self._cycle_at = sent_at
         self._lost_s = 0.0
-        self._pressure = Pressure(self._deliveries)
+        self._pressure = Pressure(self._deliveries, self._others)
         self._set_rate(_ROOM * self._estimate)
 
     def _set_rate(self, rate: float) -> None:

@@ -38,13 +38,15 @@ class Pressure:
     """What a limiter serves while it refuses some: its rate, over whole windows that end at a refusal; exactly, if the
     window is known.
 
-    A bucket is empty at each refusal; of a window, sliding or fixed, all has been served by then.
+    A bucket is empty at each refusal; of a window, sliding or fixed, all has been served by then. What else was sent is
+    taken to have been served from the same limit: if it was not, the rate is too high for a second, then measured anew;
+    if it was and were left out, the rate would be too low for a minute.
     """
 
-    __slots__ = ("_began_at", "_deliveries")
+    __slots__ = ("_began_at", "_deliveries", "_others")
 
-    def __init__(self, deliveries: Deliveries) -> None:
-        self._deliveries = deliveries
+    def __init__(self, deliveries: Deliveries, others: Deliveries) -> None:
+        self._deliveries, self._others = deliveries, others
         self._began_at: float | None = None
 
     def measure(self, sent_at: float, windows: Windows, expected: float) -> float | None:
@@ -55,7 +57,8 @@ class Pressure:
         if self._began_at is None:
             self._began_at = sent_at
         length_s = int((sent_at - self._began_at) / windows.length_s) * windows.length_s
-        served = self._deliveries.count(sent_at - length_s, sent_at)
+        since = sent_at - length_s
+        served = self._deliveries.count(since, sent_at) + self._others.count(since, sent_at)
         if served < _FEWEST or not length_s:
             return None
         measured = served / length_s

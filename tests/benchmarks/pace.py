@@ -7,6 +7,9 @@ urllib3 obeys Retry-After. It prints a table and a line of JSON. A run counts fr
 
 Promised are 95 % of what is allowed, at most 2 % refused, and nothing sent inside a Retry-After by a
 connection that had brought it: whatever else arrives then may have been on its way.
+
+A run during which the machine itself stood still (this process, which only sleeps, woke up late) for more than 1 % of
+the window is said to be so and made once more, twice at most.
 """
 
 import argparse
@@ -34,6 +37,9 @@ _AFTER_S = 10.0  # the first fill of the bucket or window, and the search for th
 _REST_S = 10.0  # what the file is longer than the window: nobody ends within it
 _POLL_S = 0.05
 _START_WITHIN_S = 120.0
+_LATE_S = 0.02  # that a sleep ends so late is nothing
+_STILL = 0.01  # of the window
+_MOST_RUNS = 3
 
 _PROMISED_GOODPUT = 0.95
 _PROMISED_REFUSED = 0.02
@@ -48,7 +54,7 @@ OURS = "connector import"
 
 _COLUMNS = (
     *("limiter", "Retry-After", "creates/s", "of allowed", "refused"),
-    *("inside a Retry-After", "after it was told", "created", "twice"),
+    *("inside a Retry-After", "after it was told", "created", "twice", "machine stood still"),
 )
 
 Load = Callable[[SandboxProcess], object]
@@ -60,7 +66,8 @@ class EndedEarlyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run; shares are of what is allowed and of what was sent, in the window; the rest is of the whole run."""
+    """One run; shares are of what is allowed and of what was sent, in the window; the rest is of the whole run, but for
+    `still_s`: for so many seconds of the window the machine stood still."""
 
     client: str
     limiter: str
@@ -71,6 +78,7 @@ class Measured:
     told: int
     created: int
     duplicates: int
+    still_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,7 @@ def measure(client: str, load: Load, limiter: str, retry_after: str, seconds: fl
     service = SandboxProcess(rate=RATE, latency_ms=LATENCY_MS, limiter=limiter, retry_after=retry_after)
     with service as sandbox, ThreadPoolExecutor(1) as pool:
         loading = pool.submit(load, sandbox)
-        first, last = _watch(sandbox, loading, seconds)
+        first, last, still_s = _watch(sandbox, loading, seconds)
         loading.result()
         creates, inside = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
     received = last.received - first.received
@@ -102,11 +110,24 @@ def measure(client: str, load: Load, limiter: str, retry_after: str, seconds: fl
         inside["told"],
         len(creates.times),
         creates.duplicates,
+        still_s,
     )
 
 
-def _watch(sandbox: SandboxProcess, loading: Future[object], seconds: float) -> tuple[_Counts, _Counts]:
-    """The counts at both ends of the window."""
+def measure_well(client: str, load: Load, limiter: str, retry_after: str, seconds: float) -> Measured:
+    """The first run through which the machine did not stand still, or the last of three."""
+    for _ in range(_MOST_RUNS - 1):
+        measured = measure(client, load, limiter, retry_after, seconds)
+        if measured.still_s <= _STILL * seconds:
+            return measured
+        print(
+            f"once more: {client}, {limiter}, {retry_after}: {measured.goodput:.1%}, still for {measured.still_s:.1f} s"
+        )
+    return measure(client, load, limiter, retry_after, seconds)
+
+
+def _watch(sandbox: SandboxProcess, loading: Future[object], seconds: float) -> tuple[_Counts, _Counts, float]:
+    """The counts at both ends of the window, and for how long the machine stood still in it."""
     deadline = time.monotonic() + _START_WITHIN_S
     while not _count(sandbox).received:
         if time.monotonic() > deadline:
@@ -114,17 +135,23 @@ def _watch(sandbox: SandboxProcess, loading: Future[object], seconds: float) -> 
         _rest(loading, _POLL_S)
     _rest(loading, _AFTER_S)
     first = _count(sandbox)
-    _rest(loading, seconds)
-    return first, _count(sandbox)
+    still_s = _rest(loading, seconds)
+    return first, _count(sandbox), still_s
 
 
-def _rest(loading: Future[object], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
+def _rest(loading: Future[object], seconds: float) -> float:
+    """Wait for so long; returns for how long of it this process was not woken up when it should have been."""
+    now, still_s = time.monotonic(), 0.0
+    deadline = now + seconds
+    while (left := deadline - now) > 0:
         if loading.done():
             loading.result()
             raise EndedEarlyError("it ended before it could be measured")
-        time.sleep(min(_POLL_S, left))
+        due_at = now + min(_POLL_S, left)
+        time.sleep(due_at - now)
+        now = time.monotonic()
+        still_s += max(0.0, now - due_at - _LATE_S)
+    return still_s
 
 
 def _count(sandbox: SandboxProcess) -> _Counts:
@@ -149,7 +176,7 @@ def main() -> None:
         for _ in range(options.rounds):
             for client, load, limit in list_runs(path, failed):
                 try:
-                    measured.append(measure(client, load, *limit, options.seconds))
+                    measured.append(measure_well(client, load, *limit, options.seconds))
                 except (CommandError, EndedEarlyError) as error:
                     failed.append(f"{client}, {', '.join(limit)}: {error}")
     show(measured, failed, rows, machine)
@@ -202,6 +229,7 @@ def _build_line(each: Measured, rows: int) -> tuple[str, ...]:
         f"{each.told:,}",
         f"{each.created:,} of {rows:,}",
         f"{each.duplicates:,}",
+        f"{each.still_s:.1f} s",
     )
 
 

@@ -16,6 +16,9 @@ class RateAlone:
     def admit(self, now: float) -> float:
         return self.rate.admit(now)
 
+    def note_list(self, now: float) -> None:
+        self.rate.make_room(1, now)
+
     def note_served(self, sent_at: float, now: float, _under_way: int) -> None:
         self.rate.note_served(sent_at, now)
 
@@ -36,6 +39,9 @@ class Both:
 
     def admit(self, now: float) -> float:
         return self.rate.admit(now)
+
+    def note_list(self, now: float) -> None:
+        self.rate.make_room(1, now)
 
     def note_served(self, sent_at: float, now: float, under_way: int) -> None:
         self.rate.note_served(sent_at, now)

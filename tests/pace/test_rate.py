@@ -180,6 +180,21 @@ def test_before_a_limit_is_known_none_is_made_room_for() -> None:
     assert controller.admit(0.001) == wait_s
 
 
+@pytest.mark.parametrize("kind", ["bucket", "sliding_window", "fixed_window"])
+@pytest.mark.parametrize("begin", [0.4, 0.8, 1.2])
+@pytest.mark.parametrize("are_limited", [True, False], ids=["limited together", "not limited"])
+def test_a_few_of_another_kind_at_the_first_refusals_do_not_lead_astray(
+    kind: str, begin: float, are_limited: bool
+) -> None:
+    """As when the first who are refused are looked up while the limit is being measured."""
+    lists_at = [begin + each * 0.02 for each in range(14)]
+    world = World(kind, [(0, 200.0)], 0.02, lists_at=lists_at, are_lists_limited=are_limited)
+    for seed in range(3):
+        steady = count(run(RateAlone(), world, 40, seed), 200, 10, 39)
+        assert steady.goodput >= 0.97
+        assert steady.refusals <= 0.01
+
+
 def find_limit(lists: int = 0) -> RateController:
     """A controller that was refused after about 100 in a second, with pauses of a second, beside so many of another
     kind."""

@@ -81,8 +81,21 @@ def test_what_is_served_between_refusals_is_the_rate_of_the_limiter(
     deliveries, windows = Deliveries(), build_windows(window_s)
     for number in range(int(30 * rate)):
         deliveries.add((number + 0.5) / rate)
-    pressure = Pressure(deliveries)
+    pressure = Pressure(deliveries, Deliveries())
 
     told = [pressure.measure(each, windows, expected_rate) for each in refused_at][-1]
 
     assert told == (None if measured is None else pytest.approx(measured, rel=0.02))
+
+
+@pytest.mark.parametrize(("sent_at", "measured"), [(9.9, 100), (10.5, 112), (11.1, 100)])
+def test_what_else_was_sent_in_the_same_window_was_served_as_well(sent_at: float, measured: float) -> None:
+    deliveries, others = Deliveries(), Deliveries()
+    for number in range(3000):
+        deliveries.add((number + 0.5) / 100)
+    others.add(sent_at, 12)
+    pressure = Pressure(deliveries, others)
+
+    told = [pressure.measure(each, build_windows(1.0), 400) for each in (10.0, 11.0)][-1]
+
+    assert told == pytest.approx(measured, rel=0.02)

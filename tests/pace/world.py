@@ -30,6 +30,9 @@ class Client(Protocol):
     def admit(self, now: float) -> float:
         """0 when a request leaves, else the seconds to wait."""
 
+    def note_list(self, now: float) -> None:
+        """A request of another kind has left."""
+
     def note_served(self, sent_at: float, now: float, under_way: int) -> None:
         """It was served."""
 
@@ -43,7 +46,8 @@ class World:
 
     `rtt_s` is a round trip that waits for nothing, and `rtt_steps` what it becomes later ((s, s)); with a `capacity`,
     so many requests are worked on at once, each for the second half of that time, and the others wait.
-    `faulty` is the share that is refused at random, whatever the rate.
+    `faulty` is the share that is refused at random, whatever the rate. At each of `lists_at` the client sends a request
+    of another kind besides, which the same limit counts if `are_lists_limited`.
     """
 
     kind: str
@@ -54,6 +58,8 @@ class World:
     capacity: float = inf
     faulty: float = 0.0
     rtt_steps: Sequence[tuple[float, float]] = ()
+    lists_at: Sequence[float] = ()
+    are_lists_limited: bool = True
 
     def build(self, rate: float) -> Limiter:
         """The limiter at one step."""
@@ -97,6 +103,8 @@ class _Run:
         self._send(0.0)
         if self._world.kind == SHARED:
             self._add(0.0, self._on_other)
+        for at in self._world.lists_at:
+            self._add(at, self._on_list)
         while self._events:
             now, _, happen, sent_at = heapq.heappop(self._events)
             if now > self._seconds:
@@ -165,6 +173,11 @@ class _Run:
     def _on_other(self, now: float, _sent_at: float) -> None:
         self._limiter.admit(now + self._offset)
         self._add(now + self._random.uniform(0.5, 1.5) / (self._rate * _OTHERS), self._on_other)
+
+    def _on_list(self, now: float, _sent_at: float) -> None:
+        self._client.note_list(now)
+        if self._world.are_lists_limited:
+            self._limiter.admit(now + self._offset)
 
     def _end_trip(self, trip: Trip) -> None:
         self._under_way -= 1
