@@ -50,7 +50,8 @@ _RARER = 1.3
 _SLACK_S = 0.005  # a sender that wakes up late makes up for so much at once
 _MOST_LOST_S = 0.5  # and for so much in time, by gaps a little shorter: all of _ROOM is left to chance
 _SHORTER = 0.01
-_OTHERS = 0.015  # of what was served: requests of another kind, as far as they are believed in before a pause
+_OTHERS = 0.25  # of what was served: requests of another kind, as far as the first estimate believes that they count
+_OTHERS_BEFORE_PAUSES = 0.015  # the same where a pause is dear; less than _ROOM leaves
 _NOT_BINDING = 4.0  # a rate so many times what is served is not what holds the requests back: it need not grow
 _RESTORED = 1.3  # times the estimate, when cutting has turned out to be in vain
 _LONGEST_WAIT_S = 1.0  # for requests of another kind, of which it is not known whether they count
@@ -80,6 +81,7 @@ class RateController:
         self._began_at: float | None = None
         self._due_at = -inf  # the next request's time, by the rate
         self._lost_s = 0.0  # by waking up late, while the rate is held
+        self._alone = inf  # what the first estimate would be if no others counted, as long as that is an open question
         self._proved = 0.0  # the last estimate at which nothing was refused for a whole hold
         self._since = 0.0  # when the phase, or its present step, began
         self._step = 0
@@ -195,7 +197,7 @@ class RateController:
 
     def _begin_growth(self, now: float) -> None:
         self._noise.note_calm()
-        self._proved = self._estimate
+        self._proved, self._alone = self._estimate, inf
         told_until = now - self.trip.mean_s - self.trip.margin_s
         told = self._estimate * (told_until - self._cycle_at) - self._deliveries.count(self._cycle_at, told_until)
         untold = (1 - _ROOM) * self._estimate * (now - told_until)
@@ -232,6 +234,9 @@ class RateController:
         if is_paused:
             served, length_s = self._count_last_second(sent_at), self._windows.length_s
             others = self._others.count(sent_at - length_s, sent_at)
+            if self._pauses.cost_s > _CHEAP_PAUSE_S:
+                return (served + min(others, _OTHERS_BEFORE_PAUSES * served)) / length_s
+            self._alone = served / length_s
             return (served + min(others, _OTHERS * served)) / length_s
         return self._read_last_second(sent_at)
 
@@ -281,8 +286,12 @@ class RateController:
     def _judge_paused(self, sent_at: float) -> float:
         """The new estimate, refused while holding, and a pause asked for: no two refusals to measure between.
 
-        The pause lets a bucket fill: what it served in the cycle, pauses and all, is its rate.
+        The pause lets a bucket fill: what it served in the cycle, pauses and all, is its rate. If the first estimate is
+        refused, what it counted besides creates did not count.
         """
+        alone, self._alone = self._alone, inf
+        if alone < self._estimate:
+            return alone
         cycle_s = max(sent_at - self._cycle_at, 1 / _FIRST_RATE)
         if cycle_s > 10 * self._pauses.cost_s:
             return 0.985 * self._estimate
