@@ -16,6 +16,7 @@ from enum import Enum
 from math import inf
 
 from connector.pace.deliveries import Deliveries
+from connector.pace.first import FirstEstimate
 from connector.pace.noise import Noise
 from connector.pace.pauses import Pauses
 from connector.pace.refused import Pressure, Row
@@ -50,8 +51,6 @@ _RARER = 1.3
 _SLACK_S = 0.005  # a sender that wakes up late makes up for so much at once
 _MOST_LOST_S = 0.5  # and for so much in time, by gaps a little shorter: all of _ROOM is left to chance
 _SHORTER = 0.01
-_OTHERS = 0.25  # of what was served: requests of another kind, as far as the first estimate believes that they count
-_OTHERS_BEFORE_PAUSES = 0.015  # the same where a pause is dear; less than _ROOM leaves
 _NOT_BINDING = 4.0  # a rate so many times what is served is not what holds the requests back: it need not grow
 _RESTORED = 1.3  # times the estimate, when cutting has turned out to be in vain
 _LONGEST_WAIT_S = 1.0  # for requests of another kind, of which it is not known whether they count
@@ -81,7 +80,7 @@ class RateController:
         self._began_at: float | None = None
         self._due_at = -inf  # the next request's time, by the rate
         self._lost_s = 0.0  # by waking up late, while the rate is held
-        self._alone = inf  # what the first estimate would be if no others counted, as long as that is an open question
+        self._first: FirstEstimate | None = None  # as long as it holds, and its window may be told more of
         self._proved = 0.0  # the last estimate at which nothing was refused for a whole hold
         self._since = 0.0  # when the phase, or its present step, began
         self._step = 0
@@ -125,6 +124,10 @@ class RateController:
         self._row.end()
         if sent_at >= self._cut_at:
             self._noise.note_served()
+        elif self._first is not None and sent_at <= self._cycle_at:
+            self._first.note_late()
+            self._estimate = self._first.rate
+            self._set_rate(_ROOM * self._estimate)
         if self.phase is Phase.START:
             self._served_in_step += 1
             if self._served_in_step >= max(2.0, self.rate * self.trip.mean_s / 2):
@@ -147,7 +150,7 @@ class RateController:
             elif self.phase is Phase.GROW and not self._noise.explains():
                 self._cut(self._judge_rise(sent_at), sent_at, now)
             elif self.phase is Phase.START and not self._noise.explains_start():
-                self._cut(self._judge_start(sent_at, is_paused=bool(retry_after_s)), sent_at, now)
+                self._cut(self._judge_start(sent_at, is_paused=bool(retry_after_s)), sent_at, now, self._first)
 
     def _shorten(self, gap_s: float) -> float:
         """The time until the next request, less a part of what was lost by waking up late."""
@@ -197,7 +200,7 @@ class RateController:
 
     def _begin_growth(self, now: float) -> None:
         self._noise.note_calm()
-        self._proved, self._alone = self._estimate, inf
+        self._proved, self._first = self._estimate, None
         told_until = now - self.trip.mean_s - self.trip.margin_s
         told = self._estimate * (told_until - self._cycle_at) - self._deliveries.count(self._cycle_at, told_until)
         untold = (1 - _ROOM) * self._estimate * (now - told_until)
@@ -230,15 +233,14 @@ class RateController:
     # What a refusal says
 
     def _judge_start(self, sent_at: float, *, is_paused: bool) -> float:
-        """The first estimate. Where too much costs a pause, all that was served is taken for a whole window's."""
-        if is_paused:
-            served, length_s = self._count_last_second(sent_at), self._windows.length_s
-            others = self._others.count(sent_at - length_s, sent_at)
-            if self._pauses.cost_s > _CHEAP_PAUSE_S:
-                return (served + min(others, _OTHERS_BEFORE_PAUSES * served)) / length_s
-            self._alone = served / length_s
-            return (served + min(others, _OTHERS * served)) / length_s
-        return self._read_last_second(sent_at)
+        """The first estimate."""
+        if not is_paused:
+            return self._read_last_second(sent_at)
+        length_s = self._windows.length_s
+        others = self._others.count(sent_at - length_s, sent_at)
+        is_dear = self._pauses.cost_s > _CHEAP_PAUSE_S
+        self._first = FirstEstimate(self._count_last_second(sent_at), others, length_s, is_pause_dear=is_dear)
+        return self._first.rate
 
     def _read_last_second(self, sent_at: float) -> float:
         """What was served just before a refusal, a second: no less than what is allowed."""
@@ -289,9 +291,8 @@ class RateController:
         The pause lets a bucket fill: what it served in the cycle, pauses and all, is its rate. If the first estimate is
         refused, what it counted besides creates did not count.
         """
-        alone, self._alone = self._alone, inf
-        if alone < self._estimate:
-            return alone
+        if self._first is not None and self._first.is_open:
+            return self._first.alone
         cycle_s = max(sent_at - self._cycle_at, 1 / _FIRST_RATE)
         if cycle_s > 10 * self._pauses.cost_s:
             return 0.985 * self._estimate
@@ -311,8 +312,9 @@ class RateController:
             served = self._deliveries.count(sent_at - length_s, sent_at) / self._windows.length_s
             self._cut(max(served, _LOWEST_AFTER_BLOCK * self._proved), sent_at, now)
 
-    def _cut(self, estimate: float, sent_at: float, now: float) -> None:
+    def _cut(self, estimate: float, sent_at: float, now: float, first: FirstEstimate | None = None) -> None:
         """Hold the rate at what is taken to be allowed."""
+        self._first = first
         self.phase, self._estimate = Phase.HOLD, max(estimate, _LOWEST_RATE)
         self._since = self._cut_at = now
         self._cycle_at = sent_at

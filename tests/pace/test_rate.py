@@ -221,8 +221,19 @@ def test_requests_of_another_kind_that_left_before_the_first_refusal_may_have_co
     alone, controller = find_limit().rate, find_limit(lists)
 
     assert alone < controller.rate <= alone * most
+    controller.note_served(2.5, 2.505)
     controller.note_refused(3.0, 3.005, 1.0)
     assert controller.rate <= alone
+
+
+def test_answers_that_come_after_a_refusal_of_what_was_sent_later_count_as_well() -> None:
+    controller = find_limit()
+    before = controller.rate
+    for number in range(10):
+        controller.note_served(0.9 + number / 100, 1.006)
+    assert controller.rate == pytest.approx(before + 0.978 * 10)
+    controller.note_served(1.1, 1.2)
+    assert controller.rate == pytest.approx(before + 0.978 * 10), "it was sent after that window"
 
 
 @pytest.mark.parametrize("lists", [1, 10_000])
