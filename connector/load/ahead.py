@@ -10,11 +10,13 @@ from connector.load.candidates import Candidate
 class Ahead:
     """A queue that one fills and one empties. Those who could not be sent come back, and go first.
 
-    More are wanted while fewer than `enough` are left; at most `most` are taken and not done with at one time.
+    More are wanted while fewer are left than came last, or than `fewest`: to commit them takes time. At most `most` are
+    taken and not done with at one time.
     """
 
-    def __init__(self, enough: int, most: int) -> None:
-        self._enough, self._most = enough, most
+    def __init__(self, fewest: int, most: int) -> None:
+        self._fewest = self._enough = fewest
+        self._most = most
         self._candidates: deque[Candidate] = deque()
         self._out = 0  # taken, and neither done nor back
         self._is_ended = False
@@ -24,7 +26,7 @@ class Ahead:
     async def put(self, candidates: Sequence[Candidate]) -> None:
         """Add these; returns when so few are left that more are wanted."""
         self._candidates.extend(candidates)
-        self._enough = len(candidates)
+        self._enough = max(self._fewest, len(candidates))
         self._has_changed.set()
         while len(self._candidates) >= self._enough:
             self._has_room.clear()

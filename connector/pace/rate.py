@@ -124,8 +124,7 @@ class RateController:
         self._row.end()
         if sent_at >= self._cut_at:
             self._noise.note_served()
-        elif self._first is not None and sent_at <= self._cycle_at:
-            self._first.note_late()
+        elif self._first is not None and self._first.note_late(sent_at):
             self._estimate = self._first.rate
             self._set_rate(_ROOM * self._estimate)
         if self.phase is Phase.START:
@@ -150,7 +149,7 @@ class RateController:
             elif self.phase is Phase.GROW and not self._noise.explains():
                 self._cut(self._judge_rise(sent_at), sent_at, now)
             elif self.phase is Phase.START and not self._noise.explains_start():
-                self._cut(self._judge_start(sent_at, is_paused=bool(retry_after_s)), sent_at, now, self._first)
+                self._end_start(sent_at, now, is_paused=bool(retry_after_s))
 
     def _shorten(self, gap_s: float) -> float:
         """The time until the next request, less a part of what was lost by waking up late."""
@@ -232,15 +231,16 @@ class RateController:
 
     # What a refusal says
 
-    def _judge_start(self, sent_at: float, *, is_paused: bool) -> float:
-        """The first estimate."""
+    def _end_start(self, sent_at: float, now: float, *, is_paused: bool) -> None:
+        """The first cut."""
         if not is_paused:
-            return self._read_last_second(sent_at)
-        length_s = self._windows.length_s
+            self._cut(self._read_last_second(sent_at), sent_at, now)
+            return
+        length_s, is_dear = self._windows.length_s, self._pauses.cost_s > _CHEAP_PAUSE_S
         others = self._others.count(sent_at - length_s, sent_at)
-        is_dear = self._pauses.cost_s > _CHEAP_PAUSE_S
-        self._first = FirstEstimate(self._count_last_second(sent_at), others, length_s, is_pause_dear=is_dear)
-        return self._first.rate
+        first = FirstEstimate(sent_at, length_s, self._count_last_second(sent_at), others, is_pause_dear=is_dear)
+        self._cut(first.rate, sent_at, now)
+        self._first = first
 
     def _read_last_second(self, sent_at: float) -> float:
         """What was served just before a refusal, a second: no less than what is allowed."""
@@ -312,9 +312,9 @@ class RateController:
             served = self._deliveries.count(sent_at - length_s, sent_at) / self._windows.length_s
             self._cut(max(served, _LOWEST_AFTER_BLOCK * self._proved), sent_at, now)
 
-    def _cut(self, estimate: float, sent_at: float, now: float, first: FirstEstimate | None = None) -> None:
+    def _cut(self, estimate: float, sent_at: float, now: float) -> None:
         """Hold the rate at what is taken to be allowed."""
-        self._first = first
+        self._first = None
         self.phase, self._estimate = Phase.HOLD, max(estimate, _LOWEST_RATE)
         self._since = self._cut_at = now
         self._cycle_at = sent_at

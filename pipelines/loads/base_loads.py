@@ -153,7 +153,7 @@ class BaseLoads:
     async def _open(self, asked: AskedBase) -> _BaseLoad:
         """The load of one more base, begun; it goes by what a survey has learned of who is there."""
         account = self._run.frame.settings.account
-        base = await self._run.ask(
+        base = await self._run.commits.ask(
             lambda ledger: find_or_add_base(ledger.connection, account, asked.service_id, asked.name)
         )
         for each in self._begun:
@@ -216,7 +216,7 @@ class BaseLoads:
                 await each.load.close()
 
     async def _open_left(self) -> None:
-        for asked in await self._run.ask(self._find_left):
+        for asked in await self._run.commits.ask(self._find_left):
             await self._open(asked)
 
     def _find_left(self, ledger: Ledger) -> list[AskedBase]:
@@ -241,7 +241,7 @@ class BaseLoads:
         """Take up what another load has learned: that this one's base is its own, and one line of the ledger now."""
         base = each.base
         if len(self._begun) > 1 and not each.base.is_known_whole:
-            each.session.journal.base = await self._run.ask(
+            each.session.journal.base = await self._run.commits.ask(
                 lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
             )
 
@@ -252,7 +252,7 @@ class BaseLoads:
         others, base = self._find_others(each), each.base
         if isinstance(self._base, AskedBase) or (not others and each.has_had_turn):
             return
-        if await self._run.ask(lambda ledger: count_doubts_elsewhere(ledger.connection, base)):
+        if await self._run.commits.ask(lambda ledger: count_doubts_elsewhere(ledger.connection, base)):
             await self._open_left()
             others = self._find_others(each)
             for other in others:

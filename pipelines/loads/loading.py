@@ -169,7 +169,9 @@ class _Load:
         last_read = None
         if plan.is_whole:
             account = plan.settings.account
-            last_read = await run.ask(lambda ledger: find_rows_read(ledger.connection, account, plan.job, "sync"))
+            last_read = await run.commits.ask(
+                lambda ledger: find_rows_read(ledger.connection, account, plan.job, "sync")
+            )
         run.reason = find_trip(plan.guard, run.tally, last_read=last_read, may_be_empty=plan.increment is not None)
 
     async def _load(self, loads: BaseLoads) -> None:
@@ -178,7 +180,7 @@ class _Load:
             await self._begin_at_cursor(plan.increment)
         await read_list(run)
         mapped = build_mapped_fields(plan.mapping, plan.rules)
-        run.mapping = await run.ask(lambda ledger: keep_mapping(ledger.connection, mapped))
+        run.mapping = await run.commits.ask(lambda ledger: keep_mapping(ledger.connection, mapped))
         await loads.begin()
         await self._take_all(loads)
         await loads.settle()
@@ -187,7 +189,7 @@ class _Load:
     async def _begin_at_cursor(self, increment: Increment) -> None:
         """Have the source read from where its cursor stands, and the cursor moved as the run ends."""
         run = self._run
-        reading = Reading(increment, await run.ask(lambda ledger: read_kept(ledger, increment)))
+        reading = Reading(increment, await run.commits.ask(lambda ledger: read_kept(ledger, increment)))
         self._reading = reading
         run.report.messages.append(reading.describe())
         if not self._plan.is_planned:

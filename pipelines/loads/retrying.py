@@ -95,7 +95,7 @@ class _Retry:
 
         async def retry() -> None:
             session.suppression = await read_list(run)
-            session.journal.base = await run.ask(  # another base may have turned out to be this one by now
+            session.journal.base = await run.commits.ask(  # another base may have turned out to be this one by now
                 lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
             )
             await loader.begin()

@@ -7,14 +7,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from connector.api.client import Client
 from connector.api.retries import Retrier
 from connector.clock import Clock
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.ledger import Base, KeptMapping, Ledger
-from connector.ledger.commits import Commits, Step
+from connector.ledger.commits import Commits
 from connector.load import Limits, LoadPolicy, Tally
 from connector.load.canaries import Canaries
 from connector.load.journal import Journal
@@ -29,8 +29,6 @@ from pipelines.runs.faults import describe_fault
 from pipelines.runs.report import Report
 from pipelines.runs.stopping import Stop
 from pipelines.settings import Settings
-
-T = TypeVar("T")
 
 
 class Closing(Protocol):
@@ -117,10 +115,6 @@ class Run:
     def is_going_on(self) -> bool:
         """Whether neither a signal nor a reason has ended it."""
         return self.reason is None and not self.stop.event.is_set()
-
-    async def ask(self, step: Step[T]) -> T:
-        """Run one step on the ledger inside one transaction, among those of its loads."""
-        return await self.commits.ask(step)
 
     async def see_through(self, load: Closing, work: Coroutine[Any, Any, None]) -> None:
         """Await what is to be done with this load, close it however that ends, and keep the reason if it ended early.
