@@ -143,20 +143,30 @@ def settled_are_those_who_left_the_unknown(truth: Truth) -> Iterator[str]:
     """Found: all whose entry went from UNKNOWN to CONFIRMED. Absent: all others who left it, each time.
 
     Found may be, too, who was refused or held and turned out to be there, and either who had two entries, of which one
-    went when two lines of the ledger turned out to be one base. Not absent need be whom the run did not come to send.
+    went when two lines of the ledger turned out to be one base. Not absent need be whom the run did not come to send:
+    what it knew of them may have been too old by then, each time.
     """
     for played, report in _list_reports(truth):
         moves = Counter((move.earlier, move.later) for _, move in played.moves)
         found, merged = moves[State.UNKNOWN, State.CONFIRMED], moves[State.UNKNOWN, State.NONE]
         again = moves[State.UNKNOWN, State.SENDING]
         absent = again + moves[State.UNKNOWN, State.HELD] + moves[State.UNKNOWN, State.REJECTED]
-        sent = sum((call.night, call.operation) == (played.number, "create") for call in truth.world.record.calls)
+        unsent = again - _count_sent_again(truth, played)
         settled = report.tally.settled_found, report.tally.settled_absent
         others = merged + moves[State.REJECTED, State.CONFIRMED] + moves[State.HELD, State.CONFIRMED]
         if not found <= settled[0] <= found + others:
             yield f"night {played.number} reports {settled[0]} found, and {found} entries say so"
-        if not absent - max(0, again - sent) <= settled[1] <= absent + merged:
+        if not absent - unsent <= settled[1] <= absent + merged:
             yield f"night {played.number} reports {settled[1]} absent, and {absent} entries say so"
+
+
+def _count_sent_again(truth: Truth, played: Played) -> int:
+    """How many at least of those who were to be sent once more left in that night, each time."""
+    begun = [(person, move.earlier is State.UNKNOWN) for person, move in played.moves if move.later is State.SENDING]
+    again, anew = (Counter(person for person, is_again in begun if is_again is wanted) for wanted in (True, False))
+    calls = [each for each in truth.world.record.calls if (each.night, each.operation) == (played.number, "create")]
+    sent = Counter(call.person for call in calls if call.has_left and call.seen != "429")
+    return sum(((sent - anew) & again).values())
 
 
 def the_requests_are_counted(truth: Truth) -> Iterator[str]:
