@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.fields", "connector.outcomes", "connector.errors", "connector.clock", "connector.values",
      "connector.driver_words",
-     "connector.formulas", "connector.export.names"),
+     "connector.formulas", "connector.export.names", "connector.export.arrow_values"),
     (
         "connector.mapping", "connector.validation", "connector.plan", "connector.states", "connector.email_states",
         "connector.protocol", "connector.pace", "connector.pages", "connector.databases",

@@ -6,13 +6,14 @@ The columns derive from the field table, kind by kind; no field is known here by
 import json
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connector.export.arrow_values import build_text, build_time
 from connector.export.names import EXPORTED_AT, INVALID, RUN_ID
 from connector.fields import FIELDS, Field, Kind
 
@@ -53,8 +54,8 @@ def build_table(wire_objects: Sequence[dict[str, Any]], *, run_id: str, exported
 
 def stamp_columns(columns: pa.RecordBatch, *, run_id: str, exported_at: datetime) -> pa.Table:
     """Columns of `PAGE_SCHEMA` as a table of `SCHEMA`, with the run and its time (aware) in every row."""
-    own = {RUN_ID: run_id, EXPORTED_AT: exported_at.astimezone(UTC)}
-    stamps = {name: pa.repeat(pa.scalar(value, SCHEMA.field(name).type), len(columns)) for name, value in own.items()}
+    own = {RUN_ID: build_text(run_id), EXPORTED_AT: build_time(exported_at)}
+    stamps = {name: pa.repeat(value, len(columns)) for name, value in own.items()}
     given = dict(zip(PAGE_SCHEMA.names, columns.columns, strict=True)) | stamps
     return pa.Table.from_arrays([given[name] for name in SCHEMA.names], schema=SCHEMA)
 

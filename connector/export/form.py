@@ -7,7 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -57,7 +57,7 @@ class Columns:
         ids = rows.column("id")
         if ids.null_count:
             return None
-        numbers: IdArray = ids.to_numpy()
+        numbers = cast(IdArray, np.from_dlpack(ids))  # `to_numpy` imports pandas
         return None if (numbers < -LARGEST_ID).any() else numbers
 
     def keep(self, rows: pa.RecordBatch, kept: Mask) -> pa.RecordBatch:

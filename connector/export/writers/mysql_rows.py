@@ -9,15 +9,17 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.export.writers.plain import write_lists_as_json
+from connector.export.arrow_values import build_text
+from connector.export.writers.lists import write_lists_as_json
 
+_APOSTROPHE, _COMMA, _NOTHING_BETWEEN = build_text("'"), build_text(","), build_text("")
 _TIME = "%Y-%m-%d %H:%M:%S"  # Arrow's %S has the fraction of the unit: microseconds here
 
 
 def write_inserts(head: str, batch: pa.RecordBatch, most: int) -> Iterator[str]:
     """Statements that begin with `head` (INSERT … VALUES) and have up to `most` bytes, or one row that is longer."""
     columns = [_write_literals(column) for column in pa.Table.from_batches([batch]).columns]
-    joined = pc.binary_join_element_wise(*columns, ",", null_handling="replace", null_replacement="NULL")
+    joined = pc.binary_join_element_wise(*columns, _COMMA, null_handling="replace", null_replacement="NULL")
     rows: list[str] = []
     size = len(head)
     for row, length in zip(joined.to_pylist(), pc.binary_length(joined).to_pylist(), strict=True):
@@ -39,4 +41,4 @@ def _write_literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
     elif pa.types.is_timestamp(column.type):
         column = pc.strftime(column, _TIME)
     texts = pc.replace_substring(column.cast(pa.string()), "'", "''")
-    return pc.binary_join_element_wise("'", texts, "'", "")
+    return pc.binary_join_element_wise(_APOSTROPHE, texts, _APOSTROPHE, _NOTHING_BETWEEN)

@@ -1,32 +1,29 @@
 """Columns in the forms of formats that have fewer types than Arrow: lists as JSON, times as ISO 8601."""
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connector.export.arrow_values import build_text
+from connector.export.writers.lists import write_lists_as_json
+
+_IN_UTC, _NOTHING_BETWEEN = build_text("+00:00"), build_text("")
 _ISO_TIME = "%Y-%m-%dT%H:%M:%S"  # Arrow's %S has the fraction of the unit: microseconds here
-
-
-def write_lists_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Each list as the text of a JSON array; null stays null."""
-    texts = [None if each is None else orjson.dumps(each).decode() for each in column.to_pylist()]
-    return pa.chunked_array([pa.array(texts, pa.string())])
 
 
 def write_times_as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Each time as ISO 8601 in UTC: 2026-11-21T09:00:00.000000+00:00, as Python and SQLite both read it."""
-    return pc.binary_join_element_wise(pc.strftime(column, _ISO_TIME), "+00:00", "")
+    return pc.binary_join_element_wise(pc.strftime(column, _ISO_TIME), _IN_UTC, _NOTHING_BETWEEN)
 
 
 def flatten_table(table: pa.Table) -> pa.Table:
     """The table with lists and times as texts, all else as it was."""
     columns = [_flatten(column) for column in table.columns]
-    return pa.table(columns, names=table.column_names)
+    return pa.Table.from_arrays(columns, names=table.column_names)
 
 
 def flatten_schema(schema: pa.Schema) -> pa.Schema:
     """The schema of what `flatten_table` gives."""
-    return flatten_table(schema.empty_table()).schema
+    return flatten_table(pa.Table.from_batches([], schema)).schema
 
 
 def _flatten(column: pa.ChunkedArray) -> pa.ChunkedArray:

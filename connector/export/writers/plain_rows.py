@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from connector.export.writers.plain import flatten_table, write_lists_as_json
+from connector.export.writers.lists import write_lists_as_json
+from connector.export.writers.plain import flatten_table
 
 
 def read_flat_rows(batch: pa.RecordBatch) -> Iterator[tuple[object, ...]]:

@@ -7,7 +7,6 @@ from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
@@ -17,6 +16,7 @@ from connector.databases import DatabaseUrl, build_engine, explain, list_errors,
 from connector.export.writers.dialect import Dialect, differ_in_bytes, is_table_to_the_letter
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import Layout
+from connector.export.writers.lists import quote_lists
 from connector.export.writers.referring import find_referrers_in_postgresql
 from connector.export.writers.session import Session
 from connector.export.writers.sql_session import SqlSession, open_driver
@@ -146,20 +146,7 @@ def _fill(connection: sa.Connection, stage: sa.Table, rows: Rows) -> None:
 
 
 def _write_csv(batch: pa.RecordBatch) -> bytes:
-    columns = [_write_arrays(each) if pa.types.is_list(each.type) else each for each in batch.columns]
+    columns = [quote_lists(each, "{", "}") if pa.types.is_list(each.type) else each for each in batch.columns]
     written = BytesIO()
     arrow_csv.write_csv(pa.record_batch(columns, names=batch.schema.names), written, _CSV)
     return written.getvalue()
-
-
-def _write_arrays(lists: pa.Array) -> pa.Array:
-    r"""Each list as PostgreSQL writes an array: {"a","say \"hi\""}; null stays null."""
-    texts = lists.flatten()
-    for special in ("\\", '"'):
-        texts = pc.replace_substring(texts, special, f"\\{special}")
-    quoted = pc.binary_join_element_wise('"', texts, '"', "")
-    lengths = pc.fill_null(pc.list_value_length(lists), 0)
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
-    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, quoted), ",")
-    arrays = pc.binary_join_element_wise("{", joined, "}", "")
-    return pc.if_else(lists.is_valid(), arrays, pa.scalar(None, pa.string()))
