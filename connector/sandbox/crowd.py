@@ -3,8 +3,9 @@
 So a list of a million is there at once (control: seed), for tests of exports and of long lists.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import orjson
 
@@ -24,28 +25,31 @@ _PLACES = (
 _GENDERS = ("female", "male", "")
 _TAGS = ('["news"]', '["news","shop"]', "[]", '["vip"]', '["shop","beta"]')
 
+_SHAPES = 4_420  # so many differ in more than their id and phone; a multiple of 13 x 17, by which mailboxes recur
 
-_ROW = (
-    b'{"Id":%d,"Base":%b,"IsActive":%b,"Email":"%b%d@example.net",%b,"Phone":"+31%d","Tags":%b'
-    b',"ClientUserId":"seed-%d",%b,"Zip":"%d","Line1":"Main Street %d","Line3":""},"Birthday":"%d-%b"}'
-)
-"""A subscriber. What recurs is written once, in the tables below, since a list of a million is asked for page by page:
-each table has one entry for each place in the period of what it holds."""
 
-_ACTIVE = tuple(b"true" if n else b"false" for n in range(10))
-_MAILBOXES = tuple(f"{_FIRST[n % 13][1]}.{_LAST[n % 17]}.".lower().encode() for n in range(13 * 17))
-_NAMES = tuple(
-    f'"FirstName":"{_FIRST[n % 13][0]}","LastName":"{_LAST[n % 17]}","Gender":"{_GENDERS[n % 3]}"'.encode()
-    for n in range(13 * 17 * 3)
-)
-_TAG_LISTS = tuple(tags.encode() for tags in _TAGS)
-_ADDRESSES = tuple(
-    '"CustomField1":"level {}","Address":{{"Country":"{}","City":"{}","State":"{}"'.format(
-        n % 9, *_PLACES[n % 7]
-    ).encode()
-    for n in range(9 * 7)
-)
-_DAYS = tuple(b"%02d-%02d" % (1 + n % 12, 1 + n % 28) for n in range(84))
+@cache
+def _write_shapes() -> list[tuple[bytes, bytes, bytes, bytes]]:
+    """What stands between base, id, number of the phone, id again, and the end: written once, since a list of a million
+    is asked for page by page."""
+    return [_write_shape(number) for number in range(_SHAPES)]
+
+
+def _write_shape(number: int) -> tuple[bytes, bytes, bytes, bytes]:
+    (first, plain), last = _FIRST[number % len(_FIRST)], _LAST[number % len(_LAST)]
+    country, city, state = _PLACES[number % len(_PLACES)]
+    parts = (
+        f',"IsActive":{"true" if number % 10 else "false"},"Email":"{f"{plain}.{last}".lower()}.',
+        f'@example.net","FirstName":"{first}","LastName":"{last}","Gender":"{_GENDERS[number % 3]}","Phone":"+31',
+        f'","Tags":{_TAGS[number % 5]},"ClientUserId":"seed-',
+        (
+            f'","CustomField1":"level {number % 9}","Address":{{"Country":"{country}","City":"{city}","State":"{state}"'
+            f',"Zip":"{10000 + 20 * number}","Line1":"Main Street {number % 997}","Line3":""}}'
+            f',"Birthday":"{1940 + number % 67}-{1 + number % 12:02}-{1 + number % 28:02}"}}'
+        ),
+    )
+    active, names, tags, rest = (part.encode() for part in parts)
+    return active, names, tags, rest
 
 
 @lru_cache(maxsize=64)  # one base a crowd, and a million people in it
@@ -95,20 +99,16 @@ class Crowd:
 
     def write(self, subscriber_id: int) -> bytes:
         """The subscriber as the service writes it, JSON."""
-        n = (subscriber_id - self.first_id) // self.step
-        return _ROW % (
-            subscriber_id,
-            _write_base(self.base_id, self.base_name),
-            _ACTIVE[n % 10],
-            _MAILBOXES[n % 221],
-            subscriber_id,
-            _NAMES[n % 663],
-            200000000 + n % 99999989,
-            _TAG_LISTS[n % 5],
-            subscriber_id,
-            _ADDRESSES[n % 63],
-            10000 + n % 89989,
-            n % 997,
-            1940 + n % 67,
-            _DAYS[n % 84],
-        )
+        (wire,) = self.write_all((subscriber_id,))
+        return wire
+
+    def write_all(self, subscriber_ids: Iterable[int]) -> list[bytes]:
+        """Several of them."""
+        begin, base, shapes = b'{"Id":', b',"Base":' + _write_base(self.base_id, self.base_name), _write_shapes()
+        wires = []
+        for each in subscriber_ids:
+            place = (each - self.first_id) // self.step
+            active, names, tags, rest = shapes[place % _SHAPES]
+            digits, phone = b"%d" % each, b"%d" % (200_000_000 + place % 99_999_989)
+            wires.append(b"".join((begin, digits, base, active, digits, names, phone, tags, digits, rest)))
+        return wires

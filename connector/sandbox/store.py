@@ -5,6 +5,7 @@ It knows nothing of requests, faults or the journal; whoever changes it records 
 
 import heapq
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 import orjson
@@ -80,8 +81,11 @@ class Store:
 
     def read_wires(self, subscriber_ids: Iterable[int]) -> list[bytes]:
         """Several of them; raises KeyError as well."""
-        rows = [(each, self._rows[each]) for each in subscriber_ids]
-        return [row if isinstance(row, bytes) else row.write(each) for each, row in rows]
+        wires: list[bytes] = []
+        for row, group in groupby(subscriber_ids, self._rows.__getitem__):
+            ids = list(group)
+            wires += row.write_all(ids) if isinstance(row, Crowd) else [row] * len(ids)
+        return wires
 
     def read_subscriber(self, subscriber_id: int) -> dict[str, Any]:
         """The subscriber as a dict."""
