@@ -1,6 +1,7 @@
 """A PostgreSQL database, by psycopg 3: rows by COPY of Arrow's CSV, tags as text[]."""
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import blake2b
 from io import BytesIO
@@ -141,8 +142,20 @@ def _fill(connection: sa.Connection, stage: sa.Table, rows: Rows) -> None:
     connection.execute(CreateTable(stage))
     statement = f'COPY pg_temp."{stage.name}" FROM STDIN (FORMAT csv)'
     with open_driver(connection) as driver, driver.cursor() as cursor, cursor.copy(statement) as copy:
+        for text in _write_ahead(rows):
+            copy.write(text)
+
+
+def _write_ahead(rows: Rows) -> Iterator[bytes]:
+    """Each batch as CSV, the next of which a thread writes while the server takes the one before."""
+    with ThreadPoolExecutor(1, thread_name_prefix="connector writes") as thread:
+        begun: Future[bytes] | None = None
         for batch in rows.read():
-            copy.write(_write_csv(batch))
+            before, begun = begun, thread.submit(_write_csv, batch)
+            if before is not None:
+                yield before.result()
+        if begun is not None:
+            yield begun.result()
 
 
 def _write_csv(batch: pa.RecordBatch) -> bytes:
