@@ -1,8 +1,11 @@
 """The ledger's transactions as coroutines ask for them: one after another, in the order in which they were asked for.
 
-A thread waits for what takes long, so that the event loop never does. Of a file that is the commit alone: it is one
-call that lets go of the interpreter's lock, while statements are many short ones that would fight for it (35 µs a
-create, measured). Of a server, where every statement is waited for, it is the whole transaction.
+A thread waits for what takes long, so that the event loop need not. Of a file that is the commit alone: it is one call
+that lets go of the interpreter's lock, while statements are many short ones that would fight for it (35 µs a create,
+measured). Of a server, where every statement is waited for, it is the whole transaction.
+
+Whoever asks waits until it is known whether the transaction was made, even when cancelled: else nobody would hear of a
+commit that failed, and what was relied on would not be so.
 """
 
 import asyncio
@@ -21,12 +24,16 @@ T = TypeVar("T")
 Step = Callable[[Ledger], T]
 """What is done inside one transaction."""
 
+Then = Callable[[T], object]
+"""What follows from it, on the loop's thread, once it is durable and before the next transaction begins."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A step, and where its asker waits for what it gives."""
+    """A step, what follows from it, and where its asker waits for what it gives."""
 
     step: Step[Any]
+    then: Then[Any]
     answer: "asyncio.Future[Any]"
 
 
@@ -50,29 +57,36 @@ class Commits:
         self._waiting: deque[_Asked] = deque()
         self._begun: _Begun | None = None
 
-    async def ask(self, step: Step[T]) -> T:
+    async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:
         """Carry the step out inside one transaction, and return when that is durable.
 
-        Once asked for it is made, whoever gives up waiting for it. Raises what the step raises, and LedgerError.
+        Once asked for it is made, or its error is raised here: a cancellation ends the waiting only after that.
+        Raises what the step raises, and LedgerError.
         """
         if self._thread is None:
-            return self._carry_out(step)
-        asked = _Asked(step, asyncio.get_running_loop().create_future())
+            result = self._carry_out(step)
+            then(result)
+            return result
+        asked = _Asked(step, then, asyncio.get_running_loop().create_future())
         self._waiting.append(asked)
         self._begin_next(self._thread)
-        answer: T = await asyncio.shield(asked.answer)
+        cancelled = await _wait_in_any_case(asked.answer)
+        answer: T = asked.answer.result()
+        if cancelled is not None:
+            raise cancelled
         return answer
 
     def do(self, step: Step[T]) -> T:
         """The same at once, on the caller's own thread, after all that was asked for before."""
-        self.finish()
+        self.drain()
         return self._carry_out(step)
 
-    def finish(self) -> None:
+    def drain(self) -> None:
         """Carry out all that was asked for, on the caller's own thread."""
         while self._begun is not None or self._waiting:
             if self._begun is not None:
-                self._end(self._begun)
+                self._begun.result.exception()  # waited for here, where an interruption is nobody's answer
+                self._answer_begun(self._begun)
             else:
                 asked = self._waiting.popleft()
                 _answer(asked, partial(self._carry_out, asked.step))
@@ -110,30 +124,46 @@ class Commits:
 
         def go_on() -> None:
             if self._begun is begun:  # else somebody could not wait for this turn of the loop
-                self._end(begun)
+                self._answer_begun(begun)
                 self._begin_next(thread)
 
         begun.result.add_done_callback(lambda _: loop.call_soon_threadsafe(go_on))
 
-    def _end(self, begun: _Begun) -> None:
-        _answer(begun.asked, begun.result.result)
+    def _answer_begun(self, begun: _Begun) -> None:
+        """Let its asker have what has come of it."""
         self._begun = None
+        _answer(begun.asked, begun.result.result)
 
 
 @contextmanager
 def open_commits(ledger: Ledger) -> Iterator[Commits]:
     """Commits with a thread of their own, until the context ends; what was asked for by then is made."""
     with ThreadPoolExecutor(1, thread_name_prefix="connector commits") as thread:
+        thread.submit(lambda: None).result()  # a thread that cannot be had is told of here, and not in a transaction
         commits = Commits(ledger, thread)
         try:
             yield commits
         finally:
-            commits.finish()
+            commits.drain()
 
 
 def _answer(asked: _Asked, give: Callable[[], Any]) -> None:
-    """Let the asker have what this gives or raises."""
+    """Let the asker have what this gives or raises, after what follows from it."""
     try:
-        asked.answer.set_result(give())
+        result = give()
+        asked.then(result)
     except BaseException as error:  # noqa: BLE001 - it is the asker's
         asked.answer.set_exception(error)
+    else:
+        asked.answer.set_result(result)
+
+
+async def _wait_in_any_case(answer: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
+    """Wait for it; the cancellation that came meanwhile, if any did."""
+    cancelled = None
+    while not answer.done():
+        try:
+            await asyncio.wait((answer,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled

@@ -68,7 +68,7 @@ class Creator:
     async def _intend(self, candidates: Sequence[Candidate]) -> None:
         try:
             await self._session.journal.intend(candidates)
-        except asyncio.CancelledError:  # the commit is made all the same, and nothing of it was sent
+        except asyncio.CancelledError:  # the commit is made, and nothing of it was sent
             for candidate in candidates:
                 self._tell(candidate, _STOPPED)
             raise

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from connector.ledger import Base, Intent, Ledger, learn_base
-from connector.ledger.commits import Commits, Step
+from connector.ledger.commits import Commits, Step, Then
 from connector.load.candidates import Candidate
 from connector.load.judging import Verdict
 from connector.states import Event, State
@@ -25,9 +25,9 @@ class Journal:
         self._commits = commits
         self._verdicts: dict[Event, list[tuple[bytes, Verdict]]] = defaultdict(list)
 
-    async def ask(self, step: Step[T]) -> T:
+    async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:
         """Run one step inside one transaction, after all that has been noted; as `Commits.ask` does it."""
-        return await self._commits.ask(self._after_verdicts(step))
+        return await self._commits.ask(self._after_verdicts(step), then)
 
     def do(self, step: Step[T]) -> T:
         """The same, as `Commits.do` does it."""
@@ -58,12 +58,15 @@ class Journal:
     async def learn_base(self, service_id: int, name: str) -> None:
         """The service has told Id and name of the base: entries under the name alone move to it."""
         base = self.base
-        self.base = await self.ask(lambda ledger: learn_base(ledger.connection, base, service_id, name))
+        await self.ask(lambda ledger: learn_base(ledger.connection, base, service_id, name), self._move)
 
     def learn_base_now(self, service_id: int, name: str) -> None:
         """The same, as `do` does it."""
         base = self.base
-        self.base = self.do(lambda ledger: learn_base(ledger.connection, base, service_id, name))
+        self._move(self.do(lambda ledger: learn_base(ledger.connection, base, service_id, name)))
+
+    def _move(self, base: Base) -> None:
+        self.base = base
 
     def _after_verdicts(self, step: Step[T]) -> Step[T]:
         """The step, after all that was noted by now is written: taken at once, so that no note falls between two."""

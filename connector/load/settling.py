@@ -202,12 +202,14 @@ class Settler:
             ledger.mark_withheld(base, [entry.identity for entry in chosen(Event.WITHHELD)])
             ledger.mark_refused(base, State.UNKNOWN, [self._words(entry) for entry in chosen(Event.REFUSED)])
 
-        await self._session.journal.ask(write)
-        for entry, fate in fates:
-            if fate is None:
-                self.left_to[entry.identity] = entry.suppressed_by or ""
-            elif fate is not Event.ABSENT:
-                self._end(entry, fate)
+        def tell(_: None) -> None:
+            for entry, fate in fates:
+                if fate is None:
+                    self.left_to[entry.identity] = entry.suppressed_by or ""
+                elif fate is not Event.ABSENT:
+                    self._end(entry, fate)
+
+        await self._session.journal.ask(write, tell)
         again = [self._build_again(entry, base) for entry in chosen(Event.ABSENT)]
         await self._create(CandidateList(again, self._session.clock.monotonic).take)
 

@@ -3,11 +3,11 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import PoolProxiedConnection, text
 
 from connector.errors import LedgerError
 from connector.ledger import Base, Ledger
@@ -17,6 +17,7 @@ from connector.states import State
 from tests.ledger.moves import IDENTITY, INTENT, RUN, add_base, read_state
 
 PATIENCE_S = 30.0
+LATE_S = 0.1
 
 
 class HeldThread(ThreadPoolExecutor):
@@ -26,6 +27,22 @@ class HeldThread(ThreadPoolExecutor):
         super().__init__(1)
         self.let_go_on = threading.Event()
         self.submit(self.let_go_on.wait, PATIENCE_S)
+
+
+class LateFuture(Future[object]):
+    """What it gives is there before anybody is told."""
+
+    def add_done_callback(self, tell: Callable[[Future[object]], object]) -> None:
+        super().add_done_callback(lambda done: threading.Timer(LATE_S, tell, (done,)).start())
+
+
+class LateThread(ThreadPoolExecutor):
+    """A thread of whose work the loop hears late."""
+
+    def submit(self, work: Callable[[], object]) -> LateFuture:  # type: ignore[override]  # it is given no arguments
+        told = LateFuture()
+        super().submit(lambda: told.set_result(work()))
+        return told
 
 
 @contextmanager
@@ -45,6 +62,11 @@ def answer(base: Base) -> Callable[[Ledger], None]:
 
 def drop(base: Base) -> Callable[[Ledger], None]:
     return lambda ledger: ledger.mark_not_sent(base, [IDENTITY])
+
+
+def refer_to_nothing(ledger: Ledger) -> None:
+    ledger.connection.execute(text("PRAGMA defer_foreign_keys = ON"))  # seen at the commit alone
+    ledger.mark_intended(Base(99, "nobody", 9, "none"), RUN, [INTENT])
 
 
 def run(main: Awaitable[None]) -> None:
@@ -99,10 +121,6 @@ def test_what_fails_is_its_askers_alone_and_nothing_of_it_is_kept(ledger: Ledger
 def test_a_commit_that_fails_is_its_askers_and_leaves_the_ledger_usable(ledger: Ledger) -> None:
     base = add_base(ledger)
 
-    def refer_to_nothing(ledger: Ledger) -> None:
-        ledger.connection.execute(text("PRAGMA defer_foreign_keys = ON"))  # seen at the commit alone
-        ledger.mark_intended(Base(99, "nobody", 9, "none"), RUN, [INTENT])
-
     async def ask_together() -> list[object]:
         with open_commits(ledger) as commits:
             asked = (commits.ask(step) for step in (refer_to_nothing, intend(base)))
@@ -115,23 +133,98 @@ def test_a_commit_that_fails_is_its_askers_and_leaves_the_ledger_usable(ledger: 
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["begun", "waiting"])
-def test_what_was_asked_for_is_made_even_if_nobody_waits_for_it_any_more(ledger: Ledger, place: int) -> None:
+def test_whoever_is_cancelled_waits_until_what_they_asked_for_is_made(ledger: Ledger, place: int) -> None:
     base = add_base(ledger)
     steps = [intend(base), answer(base)]
+    followed: list[None] = []
 
     async def give_up() -> None:
         with hold(ledger) as (commits, thread):
-            asked = [asyncio.ensure_future(commits.ask(step)) for step in steps]
+            asked = [asyncio.ensure_future(commits.ask(step, followed.append)) for step in steps]
             await asyncio.sleep(0)
-            asked[place].cancel()
-            await asyncio.sleep(0)
-            assert asked[place].cancelled()
+            for _ in range(3):
+                asked[place].cancel()
+                await asyncio.sleep(0.01)
+            assert not asked[place].done()
+            assert followed == []
             thread.let_go_on.set()
             await asked[1 - place]
-            commits.finish()
+            await asyncio.wait((asked[place],))
+            assert asked[place].cancelled()
+            assert followed == [None, None]
 
     run(give_up())
     assert read_state(ledger, base) is State.CONFIRMED
+
+
+@pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
+def test_whoever_is_cancelled_hears_of_a_commit_that_failed(ledger: Ledger) -> None:
+    followed: list[None] = []
+
+    async def give_up() -> None:
+        with hold(ledger) as (commits, thread):
+            asked = asyncio.ensure_future(commits.ask(refer_to_nothing, followed.append))
+            await asyncio.sleep(0)
+            asked.cancel()
+            thread.let_go_on.set()
+            with pytest.raises(LedgerError):
+                await asked
+
+    run(give_up())
+    assert followed == []
+
+
+def test_what_follows_comes_before_the_next_transaction(ledger: Ledger) -> None:
+    told: list[str] = []
+
+    async def ask() -> None:
+        with open_commits(ledger) as commits:
+            first = commits.ask(lambda _: told.append("first"), lambda _: told.append("what follows"))
+            await asyncio.gather(first, commits.ask(lambda _: told.append("second")))
+
+    run(ask())
+    assert told == ["first", "what follows", "second"]
+
+
+def test_the_thread_waits_for_what_takes_long_and_for_no_more(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    dialect, committed_by, made_by = ledger.connection.engine.dialect, [], []
+    commit = dialect.do_commit
+
+    def note_and_commit(connection: PoolProxiedConnection) -> None:
+        committed_by.append(threading.current_thread())
+        commit(connection)
+
+    monkeypatch.setattr(dialect, "do_commit", note_and_commit)
+
+    async def ask() -> None:
+        with open_commits(ledger) as commits:
+            await commits.ask(lambda _: made_by.append(threading.current_thread()))
+
+    run(ask())
+    main = threading.main_thread()
+    assert ([each is main for each in made_by], [each is main for each in committed_by]) == ([ledger.is_file], [False])
+
+
+def test_the_end_of_one_is_not_taken_for_that_of_the_next(ledger: Ledger) -> None:
+    troubles: list[object] = []
+
+    async def ask() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, trouble: troubles.append(trouble))
+        with LateThread(1) as thread:
+            commits, let_go_on = Commits(ledger, thread), threading.Event()
+            first = asyncio.ensure_future(commits.ask(lambda _: 1))
+            await asyncio.sleep(0)
+            assert commits.do(lambda _: 2) == 2  # ends the first, of whose end the loop hears later
+            thread.submit(lambda: let_go_on.wait(PATIENCE_S))
+            others = [asyncio.ensure_future(commits.ask(step)) for step in (lambda _: 3, lambda _: 4)]
+            await asyncio.sleep(2 * LATE_S)
+            assert first.done()
+            assert not any(each.done() for each in others)
+            let_go_on.set()
+            assert await asyncio.gather(first, *others) == [1, 3, 4]
+
+    run(ask())
+    assert troubles == []
 
 
 def test_what_must_be_done_at_once_comes_after_all_that_was_asked_for_before(ledger: Ledger) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from tests.simulation.process import Life
+from tests.simulation.process import DiedError, Life
 from tests.simulation.timeline import Timeline
 
 
@@ -36,7 +36,9 @@ class _Result(Future[Any]):
         except BaseException as error:  # noqa: BLE001 - it is for whoever asks for the result
             self.set_exception(error)
 
-    def result(self, timeout: float | None = None) -> Any:
-        """What it gives; it is waited for, so that it is done now."""
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What it raises; it is waited for, so that it is done now. The dead wait no more."""
         self.make()
-        return super().result(timeout)
+        if not self.done():
+            raise DiedError
+        return super().exception(timeout)

@@ -1,0 +1,135 @@
+"""What is told of a ledger that takes its time, or fails, when the run is cut off meanwhile."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from connector.errors import LedgerError
+from connector.ledger import Ledger, find_or_add_base, open_ledger, start_run
+from connector.ledger.commits import Commits, open_commits
+from connector.load.candidates import CandidateList
+from connector.load.creating import Creator
+from connector.load.journal import Journal
+from connector.load.judging import Verdict
+from connector.states import Event, State
+from tests.load.sessions import BASE, build_session
+from tests.load.test_creating import Service, build_candidate
+
+PATIENCE_S = 30.0
+
+
+@contextmanager
+def open_file(folder: Path) -> Iterator[Ledger]:
+    with open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
+        yield ledger
+
+
+def begin(ledger: Ledger, commits: Commits) -> Journal:
+    """The journal of a base that is known by its name; the ledger knows another by the Id that it will turn out to
+    have."""
+    with ledger.transaction() as connection:
+        run_key = start_run(connection, "run", "job", "import", 0.0)
+        find_or_add_base(connection, "account", BASE, None)
+        base = find_or_add_base(connection, "account", None, "News")
+    return Journal(commits, base, run_key)
+
+
+def test_a_base_that_is_learned_is_known_also_if_whoever_learned_it_was_cut_off(tmp_path: Path) -> None:
+    first, second = build_candidate(1), build_candidate(2)
+
+    async def learn() -> None:
+        with open_file(tmp_path) as ledger, ThreadPoolExecutor(1) as thread:
+            journal = begin(ledger, Commits(ledger, thread))
+            await journal.intend([first, second])
+            journal.note(first, Verdict(Event.ANSWERED, subscriber_id=5))
+            let_go_on = threading.Event()
+            thread.submit(let_go_on.wait, PATIENCE_S)
+            learning = asyncio.ensure_future(journal.learn_base(BASE, "News"))
+            await asyncio.sleep(0)
+            learning.cancel()
+            let_go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await learning
+            journal.note(second, Verdict(Event.LOST))
+            await journal.flush()
+            identities = [first.intent.identity, second.intent.identity]
+            entries = await journal.ask(lambda ledger: ledger.find_entries(journal.base, identities))
+            assert [entries[each].state for each in identities] == [State.CONFIRMED, State.UNKNOWN]
+
+    asyncio.run(learn())
+
+
+def test_a_disk_that_is_full_while_the_run_is_stopped_is_what_the_person_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit of the next intents fails, once, and whoever waits for it is cancelled since the run is to stop."""
+    candidates = [build_candidate(number) for number in range(400)]
+    told: dict[bytes, Verdict] = {}
+
+    async def create(ledger: Ledger, commits: Commits) -> None:
+        journal, dialect = begin(ledger, commits), ledger.connection.engine.dialect
+        session = build_session(SlowService({}), journal, max_concurrency=8, grace_s=5.0)
+        commit, loop, made = dialect.do_commit, asyncio.get_running_loop(), 0
+
+        def fail_once(connection: Any) -> None:
+            nonlocal made
+            made += 1
+            if made == 4:
+                loop.call_soon_threadsafe(session.stopping.set)
+                threading.Event().wait(0.2)
+                raise sqlite3.OperationalError("database or disk is full")
+            commit(connection)
+
+        monkeypatch.setattr(dialect, "do_commit", fail_once)
+        keep = lambda candidate, verdict: told.update({candidate.intent.identity: verdict})  # noqa: E731
+        creator = Creator(session, cast("Any", None), keep)
+        with pytest.raises(LedgerError, match="disk is full"):
+            await asyncio.wait_for(creator.create(CandidateList(candidates, session.clock.monotonic).take), PATIENCE_S)
+        assert made >= 4
+        answered = [identity for identity, verdict in told.items() if verdict.event is Event.ANSWERED]
+        assert set(await journal.ask(lambda ledger: ledger.find_entries(journal.base, answered))) == set(answered)
+
+    with open_file(tmp_path) as ledger, open_commits(ledger) as commits:
+        asyncio.run(create(ledger, commits))
+    assert Event.ANSWERED in {verdict.event for verdict in told.values()}
+
+
+class SlowService(Service):
+    """Takes its time to answer."""
+
+    async def create_subscriber(self, body: bytes) -> Any:
+        answer = await super().create_subscriber(body)
+        await asyncio.sleep(0.05)
+        return answer
+
+
+def test_a_flush_that_fails_is_told_to_whoever_was_cut_off_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidate = build_candidate(1)
+
+    async def flush(ledger: Ledger, commits: Commits) -> None:
+        journal, dialect = begin(ledger, commits), ledger.connection.engine.dialect
+        await journal.intend([candidate])
+
+        def fail(_: Any) -> None:
+            raise sqlite3.OperationalError("disk I/O error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(dialect, "do_commit", fail)
+            journal.note(candidate, Verdict(Event.ANSWERED, subscriber_id=5))
+            flushing = asyncio.ensure_future(journal.flush())
+            await asyncio.sleep(0)
+            flushing.cancel()
+            with pytest.raises(LedgerError, match="disk I/O"):
+                await flushing
+
+    with open_file(tmp_path) as ledger, open_commits(ledger) as commits:
+        asyncio.run(flush(ledger, commits))
