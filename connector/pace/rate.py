@@ -49,7 +49,7 @@ _FIRST_PROBE_S = 0.1
 _LAST_PROBE_S = 1.0
 _RARER = 1.3
 _SLACK_S = 0.005  # a sender that wakes up late makes up for so much at once
-_MOST_LOST_S = 0.5  # and for so much in time, by gaps a little shorter: all of _ROOM is left to chance
+_MOST_LOST_S = 0.5  # and for so much in time, by gaps a little shorter: that leaves a third of the room to chance
 _SHORTER = 0.015
 _NOT_BINDING = 4.0  # a rate so many times what is served is not what holds the requests back: it need not grow
 _RESTORED = 1.3  # times the estimate, when cutting has turned out to be in vain
@@ -291,14 +291,16 @@ class RateController:
         The pause lets a bucket fill: what it served in the cycle, pauses and all, is its rate. If the first estimate is
         refused, what it counted besides creates did not count.
         """
-        if self._first is not None and self._first.is_open:
-            return self._first.alone
+        first = self._first if self._first is not None and self._first.is_open else None
+        estimate = first.alone if first is not None else self._estimate
         cycle_s = max(sent_at - self._cycle_at, 1 / _FIRST_RATE)
-        if cycle_s > 10 * self._pauses.cost_s:
-            return 0.985 * self._estimate
+        if cycle_s > 10 * self._pauses.cost_s and first is None:
+            return 0.985 * estimate
         of_bucket = self._pauses.measure_bucket(sent_at, self._deliveries, self._windows.length_s)
         if of_bucket is not None:
-            return min(self._estimate, max(_CUT_AFTER_PAUSE * self._estimate, of_bucket))
+            return min(estimate, max(_CUT_AFTER_PAUSE * estimate, of_bucket))
+        if first is not None:
+            return estimate
         if self._pauses.has_overdone:
             return min(self._estimate, self._read_last_second(sent_at))
         served = self._deliveries.count(self._cycle_at, sent_at) / cycle_s

@@ -5,6 +5,7 @@ from math import inf
 import pytest
 
 from connector.pace import RateController
+from connector.pace.rate import Phase
 from tests.pace.clients import RateAlone
 from tests.pace.measures import count
 from tests.pace.world import World, run
@@ -198,10 +199,10 @@ def test_a_few_of_another_kind_at_the_first_refusals_do_not_lead_astray(
         assert steady.refusals <= 0.01
 
 
-def find_limit(lists: int = 0, pause_s: float = 1.0) -> RateController:
+def find_limit(lists: int = 0, pause_s: float = 1.0, ceiling: float = inf) -> RateController:
     """A controller that was refused after about 100 in a second, with pauses of so long, beside so many of another
     kind."""
-    controller = RateController()
+    controller = RateController(ceiling)
     controller.make_room(lists, 0.0)
     for now in (each / 100 for each in range(100)):
         if controller.admit(now) == 0:
@@ -272,8 +273,39 @@ def test_what_a_sender_loses_by_waking_up_late_is_made_up_for_little_by_little()
 
 
 def test_a_ceiling_is_not_exceeded_to_make_up_for_what_was_lost() -> None:
-    controller = RateController(50.0)
-    run(RateAlone(controller), World("bucket", [(0, 60)], TRIP_S), 30, seed=1)
+    controller = find_limit(10_000, ceiling=50.0)
+    assert (controller.phase, controller.rate) == (Phase.HOLD, 50.0)
 
-    for second in range(31, 60):
-        assert count_in_a_second(controller, second + 0.3) <= 51  # late each time
+    count_with_a_late_one(controller, RESUMED, 1.5, 0.4)
+    assert sum(count_in_a_second(controller, RESUMED + 2 + second) for second in range(20)) <= 20 * 50 + 1
+
+
+def test_no_more_than_half_a_second_is_made_up_for() -> None:
+    """However long the process itself stood still."""
+    controller = find_limit(pause_s=4.0)  # a pause that is dear: the rate is held for minutes
+    rate = controller.rate
+    count_with_a_late_one(controller, RESUMED + 3, 1.5, 2.5)
+
+    counted = sum(count_in_a_second(controller, RESUMED + 8 + second) for second in range(60))
+    assert controller.phase is Phase.HOLD
+    assert counted <= (60 + 0.6) * rate
+
+
+def test_what_the_first_estimate_counted_too_much_is_taken_back_once() -> None:
+    """What is refused after that is judged by what was served since."""
+    controller = find_limit(10_000)
+    controller.note_served(2.5, 2.505)
+    controller.note_refused(3.0, 3.005, 1.0)
+    before = controller.rate
+    controller.note_served(0.9, 3.1)  # of the first window, and too late to count in another estimate
+    assert controller.rate == before
+    controller.note_served(4.5, 4.505)
+    controller.note_refused(5.0, 5.005, 1.0)
+    assert controller.rate < before
+
+
+def test_a_bucket_that_refused_the_first_estimate_is_measured_by_what_it_gained() -> None:
+    """What it served before had been saved: it was more than its rate."""
+    world = World("bucket", [(0, 300)], 0.02, retry_after_s=2.9, lists_at=(0.1, 0.13, 0.16))
+    trips = run(RateAlone(RateController()), world, 30, seed=1)
+    assert sum(each.is_served for each in trips if each.sent_at >= 10) >= 0.83 * 20 * 300
