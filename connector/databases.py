@@ -3,6 +3,7 @@
 `postgresql://` means psycopg 3, `mysql://` and `mariadb://` PyMySQL; any other URL is as SQLAlchemy takes it.
 """
 
+import logging
 import re
 from typing import Any
 
@@ -64,11 +65,23 @@ def show_url(url: sa.URL) -> str:
     return url.set(query={}, drivername=url.drivername.partition("+")[0]).render_as_string(hide_password=True)
 
 
+class _Aside(logging.Filter):
+    """psycopg logs, with the row that it was at, what it meets while it ends what has failed already."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it may be said: what failed is raised, and told without values."""
+        return not str(record.msg).startswith("error ignored")
+
+
+_ASIDE = _Aside()
+
+
 def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
     """Make an engine without a pool; nothing is connected yet.
 
     `options` are those of SQLAlchemy's create_engine. Raises ConfigurationError naming the extra for a missing driver.
     """
+    logging.getLogger("psycopg").addFilter(_ASIDE)
     try:
         return sa.create_engine(url, poolclass=sa.pool.NullPool, **options)
     except (sa.exc.NoSuchModuleError, ModuleNotFoundError):

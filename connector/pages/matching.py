@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from connector.fields import normalise_client_user_id, normalise_email
+from connector.fields import normalise_email
 from connector.pages.id_set import Mask
 
 ReadValues = Callable[[str], Sequence[Any]]
@@ -17,8 +17,8 @@ Match = Callable[[ReadValues], Mask]
 def build_match(asked: Mapping[str, object]) -> Match | None:
     """A test of the rows of a page for `asked`, field name to value; None where nothing is asked.
 
-    Emails are compared as identities, a client_user_id trimmed, the gender "" as none at all (null or absent),
-    everything else exactly.
+    Emails are compared as identities, the gender "" as none at all (null or absent), everything else exactly. An email
+    with blanks around it equals only itself: whether the service's filter finds it by the other, no trial can tell.
     """
     wanted = {name: _plain(name, value) for name, value in asked.items()}
     if not wanted:
@@ -37,7 +37,5 @@ def _plain(name: str, value: object) -> object:
     if name == "gender" and value is None:
         value = ""
     if isinstance(value, str):
-        if name == "email":
-            return normalise_email(value)
-        return normalise_client_user_id(value) if name == "client_user_id" else value
+        return normalise_email(value) if name == "email" and value == value.strip() else value
     return (type(value), value)

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
 from connector.driver_words import say_safely
 from connector.errors import RunAborted, SourceError
 from connector.export import Format
+from connector.export.writers import postgres_place
 from connector.extract import open_sql
 from tests.databases import Database
 from tests.export.test_modes import person, publish
@@ -285,3 +287,33 @@ def test_an_export_whose_row_is_refused_tells_none_of_its_values(
     assert PLANTED not in str(told.value)
     assert told.value.__cause__ is None
     assert told.value.__suppress_context__
+
+
+def test_a_copy_that_is_broken_off_logs_no_value(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """psycopg logs by itself what it meets while it ends a COPY, the row that the server was at among it."""
+    destination = open_destination(request, tmp_path, Format.POSTGRESQL)
+    people = [person(number, Email=PLANTED) for number in range(200_000)]
+    write = postgres_place._write_csv
+    ended: list[object] = []
+
+    def end_the_server_and_write(batch: pa.RecordBatch) -> bytes:
+        if not ended:
+            ended.append(
+                run_sql(
+                    destination,
+                    "select pg_terminate_backend(pid) from pg_stat_activity where starts_with(query, 'COPY')",
+                )
+            )
+        return write(batch)
+
+    monkeypatch.setattr(postgres_place, "_write_csv", end_the_server_and_write)
+    with pytest.raises(RunAborted, match="as it was") as told:
+        publish(destination, people, 1)
+    assert PLANTED not in str(told.value)
+    assert ended == [[(True,)]]
+    assert caplog.messages == []

@@ -11,10 +11,12 @@ from connector.protocol import read_field
 @pytest.mark.parametrize(
     ("asked", "wire", "matches"),
     [
-        ({"email": "Ann@Example.com "}, {"Email": "ann@example.com"}, True),
+        ({"email": "Ann@Example.com"}, {"Email": "ann@example.com"}, True),
+        ({"email": "ann@example.com"}, {"Email": " ann@example.com"}, False),
+        ({"email": " ann@example.com"}, {"Email": " ann@example.com"}, True),
         ({"email": "ann@example.com"}, {"Email": "joann@example.com"}, False),
         ({"email": "ann@example.com"}, {}, False),
-        ({"client_user_id": "7"}, {"ClientUserId": " 7"}, True),
+        ({"client_user_id": "7"}, {"ClientUserId": " 7"}, False),
         ({"client_user_id": "a"}, {"ClientUserId": "A"}, False),
         ({"client_user_id": "7"}, {"ClientUserId": 7}, False),
         ({"base_id": 7}, {"Base": {"Id": 7}}, True),
