@@ -1,5 +1,7 @@
 """Two exports to one table at once, through a URL that SQLAlchemy alone knows: one after the other, also the first."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from connector.errors import RunAborted
-from connector.export import Destination, Format
+from connector.export import Destination, Format, parse_destination
 from connector.export.columns import SCHEMA, build_table
 from connector.export.exporter import open_writer
 from connector.export.writers import Mode, Writer
@@ -180,3 +182,18 @@ def test_exports_that_make_the_table_of_turns_at_once_find_one(table: Destinatio
         assert list(pool.map(run, others)) == [None] * len(others)
     rows = run_sql(table, "select table_name from {}_connector_turns order by table_name")
     assert rows == [("_connector_runs",), *((f"table{number}",) for number in range(6))]
+
+
+def test_a_duckdb_file_that_another_program_has_open_can_be_had_later(tmp_path: Path) -> None:
+    destination = parse_destination(f"duckdb:///{tmp_path}/w.duckdb", table="subscribers")
+    publish(destination, [person(1)], 1)
+    opened = f"opened = duckdb.connect({str(tmp_path / 'w.duckdb')!r})"
+    hold = f"import duckdb, sys; {opened}; print(1, flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline()
+        with pytest.raises(RunAborted, match="cannot be had now"):
+            publish(destination, [person(2)], 2)
+        holder.communicate()
+    publish(destination, [person(2)], 2)
+    assert read(destination) == [(2, "Ann", 2)]

@@ -78,8 +78,8 @@ class DuckdbPlace:
         return say_safely(error)
 
     def is_passing(self, error: Exception) -> bool:
-        """Nothing of a file passes by itself, as far as can be told."""
-        return False
+        """Whether another process has the file open; nothing else of a file passes by itself, as far as can be told."""
+        return isinstance(error, duckdb.IOException) and "lock" in str(error)
 
 
 class DuckdbSession:
