@@ -17,7 +17,13 @@ from sqlalchemy.schema import DropTable, ExecutableDDLElement
 
 from connector.export.names import RUN_ID
 from connector.export.writers import publishing
-from connector.export.writers.checking import is_place_needed, refuse_earlier, refuse_incomplete, refuse_shared
+from connector.export.writers.checking import (
+    is_place_needed,
+    refuse_earlier,
+    refuse_incomplete,
+    refuse_other_count,
+    refuse_shared,
+)
 from connector.export.writers.fitting import find_missing
 from connector.export.writers.layout import Layout
 from connector.export.writers.making import make_table
@@ -139,6 +145,7 @@ def _fill_new(session: SqlSession, layout: Layout, published: Published, run: Ru
         make_table(session, layout, new, shown)
         if rows is not None:
             insert_rows(session.connection, new, rows)
+    refuse_other_count(session, layout, _rename(layout.target, "new"), run.rows, shown)
     if layout.mode is Mode.HISTORY:
         session.execute(build_adoption(replace(layout, target=_rename(layout.target, "new"))).statement)
     refuse_earlier(session, layout, run)

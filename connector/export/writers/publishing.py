@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from connector.export.writers.checking import (
     refuse_earlier,
     refuse_incomplete,
+    refuse_lost,
     refuse_referrers,
     refuse_rows,
     refuse_shared,
@@ -56,6 +57,7 @@ def publish(session: Session, layout: Layout, published: Published, run: Run, pl
     refuse_rows(session, layout, run)
     refuse_earlier(session, layout, run)
     changes = take_steps(session, layout, run)
+    refuse_lost(session, layout, run, changes, str(place))
     session.execute(build_record(layout, run, changes))
     try:
         session.commit()
