@@ -1,16 +1,18 @@
 """A table that is there: what hangs on it stays, what it lacks is added, and what does not fit is told in time."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.export import Destination, Format, parse_destination
 from connector.export.exporter import open_writer
 from tests.export.people import run_of
 from tests.export.test_modes import day, person, publish, read
-from tests.export.warehouses import DATABASES, SERVERS, open_destination, run_sql
+from tests.export.warehouses import DATABASES, SERVERS, connect, open_destination, run_sql
 
 
 @pytest.fixture(params=DATABASES)
@@ -46,6 +48,41 @@ def test_indexes_and_columns_of_somebody_elses_survive_a_replace(table: Destinat
     assert run_sql(table, "select id, note from {}subscribers") == [(2, None)]
     with pytest.raises(Exception, match=r"(?i)exist|duplicate"):
         run_sql(table, "create index by_run on {}subscribers (id, base_id)")
+
+
+def count_indexes(table: Destination) -> int:
+    """Of this destination's own table; each of ours is on the id."""
+    with connect(table) as connection:
+        return len(sa.inspect(connection).get_indexes(table.table, schema=table.schema))
+
+
+@pytest.mark.parametrize("form", [form for form in DATABASES if form is not Format.DUCKDB])  # it needs no index
+def test_tables_whose_names_begin_alike_have_an_index_each(
+    form: Format, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    one = open_destination(
+        request, tmp_path, form, mode="upsert", table="subscribers_of_the_weekly_newsletter_in_france"
+    )
+    other = replace(one, table="subscribers_of_the_weekly_newsletter_in_finland")
+    for number in (1, 2):
+        publish(one, [person(1)], number)
+        publish(other, [person(1)], number)
+
+    assert (count_indexes(one), count_indexes(other)) == (1, 1)
+
+
+@pytest.mark.parametrize("form", [form for form in DATABASES if form is not Format.DUCKDB])
+def test_a_renamed_table_keeps_its_index_and_the_next_one_of_its_name_has_another(
+    form: Format, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    table = open_destination(request, tmp_path, form, mode="upsert")
+    publish(table, [person(1)], 1)
+    run_sql(table, "alter table {}subscribers rename to subscribers_2025")
+    for number in (2, 3):
+        publish(table, [person(2)], number)
+
+    assert read(table) == [(2, "Ann", 3)]
+    assert (count_indexes(table), count_indexes(replace(table, table="subscribers_2025"))) == (1, 1)
 
 
 def test_missing_columns_are_added(table: Destination) -> None:

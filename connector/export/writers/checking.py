@@ -47,7 +47,7 @@ def rehearse(session: Session, layout: Layout, shown: str) -> None:
     session.prepare_turns(layout)
     session.begin()
     if layout.dialect.undoes_tables:
-        make_tables(session, layout, shown)
+        make_tables(session, layout, "rehearsal", shown)
     found = session.describe(name_of(layout.target))
     if found is not None:
         missing = {column.name for column in find_missing(found, layout.target, layout.dialect)}

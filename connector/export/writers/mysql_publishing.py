@@ -134,7 +134,7 @@ def _can_swap(session: Session, layout: Layout) -> bool:
 def _fill_new(session: SqlSession, layout: Layout, published: Published, run: Run, shown: str) -> Changes:
     if layout.target.schema is not None:
         session.make_schema(layout.target.schema)
-    make_table(session, layout, layout.runs, shown)
+    make_table(session, layout, layout.runs, run.run_id, shown)
     closed = 0
     if session.describe(name_of(layout.target)) is not None:
         closed = int(session.fetch(sa.select(sa.func.count()).select_from(layout.target))[0][0])
@@ -142,7 +142,7 @@ def _fill_new(session: SqlSession, layout: Layout, published: Published, run: Ru
         new = _rename(table, "new")
         if session.describe(name_of(table)) is not None:
             session.execute(_Like(new, table))
-        make_table(session, layout, new, shown)
+        make_table(session, layout, new, run.run_id, shown)
         if rows is not None:
             insert_rows(session.connection, new, rows)
     refuse_other_count(session, layout, _rename(layout.target, "new"), run.rows, shown)
