@@ -115,6 +115,17 @@ def test_a_clash_of_types_is_told_with_the_statement_that_mends_it(
     assert read(table) == [(2, "Bo", 2)]
 
 
+def test_a_char_is_no_column_for_texts_where_it_loses_blanks(table: Destination) -> None:
+    run_sql(table, "create table {}subscribers (id bigint, first_name char(20))")
+    if table.format in SERVERS:
+        message = refuse(table)
+        assert "its column first_name is CHAR(20), and holds no text as it is" in message
+        run_sql(table, message.split("mend it by: ")[1].rstrip(")"))
+    publish(table, [person(1, "Ann  ")], 1)
+
+    assert read(table) == [(1, "Ann  ", 1)]
+
+
 def test_a_view_is_no_target(table: Destination) -> None:
     run_sql(table, "create view {}subscribers as select 1 as id")
 

@@ -15,6 +15,9 @@ IsTable = Callable[[sa.ColumnElement[Any], str], sa.ColumnElement[bool]]
 ANY = "any"
 """The family of a column that takes every value as it is, such as one without a type in SQLite."""
 
+PADDED = "padded"
+"""The family of CHAR: most databases fill its texts up with blanks, or lose those at their ends."""
+
 
 def keep_time(at: datetime) -> object:
     """For a database that has times with a zone."""

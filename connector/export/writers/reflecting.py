@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from connector.export.writers.dialect import ANY
+from connector.export.writers.dialect import ANY, PADDED
 from connector.export.writers.fitting import FoundColumn, FoundKey, FoundTable
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import TableName
@@ -66,7 +66,7 @@ def _list_keys(
 
 
 def read_family(kind: sa.types.TypeEngine[Any]) -> str:
-    """Which kind of values a declared type is for: a ColumnKind, `any`, `json`, or `other`."""
+    """Which kind of values a declared type is for: a ColumnKind, `any`, `padded`, `json`, or `other`."""
     for types, family in _FAMILIES:
         if isinstance(kind, types):
             return family
@@ -85,6 +85,7 @@ _FAMILIES: tuple[tuple[tuple[type[Any], ...], str], ...] = (
     ((sa.DateTime,), ColumnKind.TIME),
     ((sa.Date,), ColumnKind.DATE),
     ((sa.JSON,), "json"),
+    ((sa.CHAR, sa.NCHAR), PADDED),  # a String to SQLAlchemy as well
     ((sa.String,), ColumnKind.TEXT),
 )
 
