@@ -12,6 +12,7 @@ from connector.export.writers.mode import Mode
 from connector.export.writers.obstacles import (
     check_engines,
     check_keys,
+    check_names,
     check_referrers,
     describe_clash,
     list_shrinking,
@@ -23,6 +24,7 @@ from connector.export.writers.session import Session
 
 def check_target(session: Session, layout: Layout, shown: str) -> None:
     """Look at the tables that are there. Raises ConfigurationError for what would stop a publishing later."""
+    check_names(layout, shown)
     found = {}
     for table in layout.kept:
         there = session.describe(name_of(table))
