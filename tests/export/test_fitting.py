@@ -126,6 +126,27 @@ def test_a_char_is_no_column_for_texts_where_it_loses_blanks(table: Destination)
     assert read(table) == [(1, "Ann  ", 1)]
 
 
+COARSE = {Format.MYSQL: ("datetime", "timestamp(3)"), Format.POSTGRESQL: ("timestamp(0)", "timestamptz(3)")}
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("form", SERVERS)
+def test_a_time_is_not_cut_off_in_a_column_that_keeps_less_of_it(
+    form: Format, number: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    table = open_destination(request, tmp_path, form)
+    kind = COARSE[Format.MYSQL if form is Format.MYSQL else Format.POSTGRESQL][number]
+    run_sql(table, f"create table {{}}subscribers (id bigint, _exported_at {kind} null)")
+    message = refuse(table)
+    assert "its column _exported_at is " in message
+    assert "holds no time as it is" in message
+
+    run_sql(table, message.split("mend it by: ")[1].removesuffix(")"))
+    publish(table, [person(1)], 1)
+    ((at,),) = run_sql(table, "select _exported_at from {}subscribers")
+    assert at.microsecond == day(1).microsecond > 0
+
+
 def test_a_view_is_no_target(table: Destination) -> None:
     run_sql(table, "create view {}subscribers as select 1 as id")
 

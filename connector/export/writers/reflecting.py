@@ -67,6 +67,8 @@ def _list_keys(
 
 def read_family(kind: sa.types.TypeEngine[Any]) -> str:
     """Which kind of values a declared type is for: a ColumnKind, `any`, `padded`, `json`, or `other`."""
+    if isinstance(kind, sa.DateTime) and _count_digits(kind) < _DIGITS:
+        return "other"
     for types, family in _FAMILIES:
         if isinstance(kind, types):
             return family
@@ -88,6 +90,18 @@ _FAMILIES: tuple[tuple[tuple[type[Any], ...], str], ...] = (
     ((sa.CHAR, sa.NCHAR), PADDED),  # a String to SQLAlchemy as well
     ((sa.String,), ColumnKind.TEXT),
 )
+
+
+_DIGITS = 6
+"""Of a second's fraction: what our times have."""
+
+
+def _count_digits(kind: sa.DateTime) -> int:
+    """How many a column keeps: in MySQL none unless it says so, elsewhere enough unless it says so."""
+    if hasattr(kind, "fsp"):
+        return int(kind.fsp or 0)
+    told = getattr(kind, "precision", None)
+    return _DIGITS if told is None else int(told)
 
 
 def _has_value(column: sa.engine.interfaces.ReflectedColumn, key: list[str]) -> bool:
