@@ -1,16 +1,18 @@
 """A table that is there: what hangs on it stays, what it lacks is added, and what does not fit is told in time."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.export import Destination, Format, parse_destination
 from connector.export.exporter import open_writer
 from tests.export.people import run_of
 from tests.export.test_modes import day, person, publish, read
-from tests.export.warehouses import DATABASES, SERVERS, open_destination, run_sql
+from tests.export.warehouses import DATABASES, SERVERS, connect, open_destination, run_sql
 
 
 @pytest.fixture(params=DATABASES)
@@ -48,6 +50,41 @@ def test_indexes_and_columns_of_somebody_elses_survive_a_replace(table: Destinat
         run_sql(table, "create index by_run on {}subscribers (id, base_id)")
 
 
+def count_indexes(table: Destination) -> int:
+    """Of this destination's own table; each of ours is on the id."""
+    with connect(table) as connection:
+        return len(sa.inspect(connection).get_indexes(table.table, schema=table.schema))
+
+
+@pytest.mark.parametrize("form", [form for form in DATABASES if form is not Format.DUCKDB])  # it needs no index
+def test_tables_whose_names_begin_alike_have_an_index_each(
+    form: Format, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    one = open_destination(
+        request, tmp_path, form, mode="upsert", table="subscribers_of_the_weekly_newsletter_in_france"
+    )
+    other = replace(one, table="subscribers_of_the_weekly_newsletter_in_finland")
+    for number in (1, 2):
+        publish(one, [person(1)], number)
+        publish(other, [person(1)], number)
+
+    assert (count_indexes(one), count_indexes(other)) == (1, 1)
+
+
+@pytest.mark.parametrize("form", [form for form in DATABASES if form is not Format.DUCKDB])
+def test_a_renamed_table_keeps_its_index_and_the_next_one_of_its_name_has_another(
+    form: Format, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    table = open_destination(request, tmp_path, form, mode="upsert")
+    publish(table, [person(1)], 1)
+    run_sql(table, "alter table {}subscribers rename to subscribers_2025")
+    for number in (2, 3):
+        publish(table, [person(2)], number)
+
+    assert read(table) == [(2, "Ann", 3)]
+    assert (count_indexes(table), count_indexes(replace(table, table="subscribers_2025"))) == (1, 1)
+
+
 def test_missing_columns_are_added(table: Destination) -> None:
     publish(table, [person(1)], 1)
     for column in ("tags", "birthday", "_invalid"):
@@ -76,6 +113,38 @@ def test_a_clash_of_types_is_told_with_the_statement_that_mends_it(
     run_sql(table, message.split("mend it by: ")[1].rstrip(")"))
     publish(table, [person(2, "Bo", Birthday="1990-01-01")], 2)
     assert read(table) == [(2, "Bo", 2)]
+
+
+def test_a_char_is_no_column_for_texts_where_it_loses_blanks(table: Destination) -> None:
+    run_sql(table, "create table {}subscribers (id bigint, first_name char(20))")
+    if table.format in SERVERS:
+        message = refuse(table)
+        assert "its column first_name is CHAR(20), and holds no text as it is" in message
+        run_sql(table, message.split("mend it by: ")[1].rstrip(")"))
+    publish(table, [person(1, "Ann  ")], 1)
+
+    assert read(table) == [(1, "Ann  ", 1)]
+
+
+COARSE = {Format.MYSQL: ("datetime", "timestamp(3)"), Format.POSTGRESQL: ("timestamp(0)", "timestamptz(3)")}
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("form", SERVERS)
+def test_a_time_is_not_cut_off_in_a_column_that_keeps_less_of_it(
+    form: Format, number: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    table = open_destination(request, tmp_path, form)
+    kind = COARSE[Format.MYSQL if form is Format.MYSQL else Format.POSTGRESQL][number]
+    run_sql(table, f"create table {{}}subscribers (id bigint, _exported_at {kind} null)")
+    message = refuse(table)
+    assert "its column _exported_at is " in message
+    assert "holds no time as it is" in message
+
+    run_sql(table, message.split("mend it by: ")[1].removesuffix(")"))
+    publish(table, [person(1)], 1)
+    ((at,),) = run_sql(table, "select _exported_at from {}subscribers")
+    assert at.microsecond == day(1).microsecond > 0
 
 
 def test_a_view_is_no_target(table: Destination) -> None:

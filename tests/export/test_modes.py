@@ -325,3 +325,17 @@ def test_a_text_with_a_nul_is_kept_as_it_is_or_as_invalid(make: Any) -> None:
     else:
         assert rows == [("a\0b", "Lee", None)]
     assert changes == Changes(0, 0, 0), "what did not change is no new version"
+
+
+def test_tags_of_which_one_has_a_nul_are_in_both_tables_or_in_none(make: Any) -> None:
+    table = make("replace", tags_table="labels")
+    publish(table, [person(1, Tags=["x", "y\0"]), person(2, "a\0b")], 1)
+
+    rows = run_sql(table, "select id, tags, _invalid from {}subscribers order by id")
+    both = [(2, 1, "a", 1), (2, 2, "b", 1)]
+    if table.format in (Format.POSTGRESQL, Format.SQL):
+        assert rows[0] == (1, None, '{"tags": ["x", "y\\u0000"]}')
+        assert read_tags(table) == both
+    else:
+        assert rows[0][2] is None
+        assert read_tags(table) == [(1, 1, "x", 1), (1, 2, "y\0", 1), *both]

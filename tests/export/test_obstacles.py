@@ -182,6 +182,34 @@ def test_a_table_of_tags_that_takes_a_subscriber_once_is_told(table: Destination
     assert "labels in " in refuse(replace(table, mode=Mode.HISTORY, tags_table="labels"))
 
 
+LONGEST = {Format.POSTGRESQL: "é" * 31 + "x", Format.SQL: "é" * 31 + "x", Format.MYSQL: "é" * 64}
+"""63 bytes of UTF-8, and 64 characters."""
+
+
+@pytest.mark.parametrize("what", ["table", "tags_table", "schema"])
+@pytest.mark.parametrize("form", list(LONGEST))
+def test_a_name_that_is_too_long_is_refused_and_the_longest_that_fits_is_not(
+    form: Format, what: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    table = open_destination(request, tmp_path, form)
+    fits: dict[str, Any] = {what: LONGEST[form]}
+    too_long: dict[str, Any] = {what: LONGEST[form] + "x"}
+    message = refuse(replace(table, **too_long))
+    assert LONGEST[form] in message
+    assert "is too long" in message
+    assert ("64 characters" if form is Format.MYSQL else "63 bytes") in message
+    if what != "schema":
+        for number in (1, 2):
+            publish(replace(table, **fits), [person(1)], number)
+
+
+@pytest.mark.parametrize("form", [Format.SQLITE, Format.DUCKDB])
+def test_names_in_files_may_be_long(form: Format, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    table = open_destination(request, tmp_path, form, table="é" * 200, tags_table="x" * 200)
+    for number in (1, 2):
+        publish(table, [person(1)], number)
+
+
 @pytest.mark.parametrize("name", ["_connector_runs", "labels"])
 def test_a_table_beside_that_knows_no_transactions_is_refused(mysql: Destination, name: str) -> None:
     table = replace(mysql, mode=Mode.UPSERT, tags_table="labels")

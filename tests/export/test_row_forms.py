@@ -1,8 +1,10 @@
 """Rows in the forms that databases and spreadsheets take, value by value."""
 
+import io
 import json
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
@@ -13,11 +15,12 @@ from connector.export.writers.dialect import Dialect
 from connector.export.writers.formulas import guard_formulas
 from connector.export.writers.generic_place import POSTGRESQL_SOMEHOW
 from connector.export.writers.mysql_rows import write_inserts
+from connector.export.writers.parquet_rows import open_parquet_rows
 from connector.export.writers.postgres_place import POSTGRESQL
 from connector.export.writers.tag_rows import explode_tags
 from connector.export.writers.without_nul import move_nuls
 from connector.formulas import guard_formula
-from tests.export.people import MIXED, table_of
+from tests.export.people import BARE, FULL, MIXED, table_of
 
 
 def test_the_names_of_the_writers_are_those_of_the_columns() -> None:
@@ -71,6 +74,19 @@ def test_a_nul_moves_its_text_to_what_is_invalid_beside_what_is_there() -> None:
     assert (rows[0]["first_name"], rows[0]["tags"]) == (None, None)
     assert json.loads(rows[0]["_invalid"]) == {"email": 5, "first_name": "a\0", "tags": ["\0", "b"]}
     assert json.loads(rows[1]["_invalid"]) == {"last_name": "\ud800"}
+
+
+def test_parquet_has_dictionaries_for_what_recurs_alone() -> None:
+    file = io.BytesIO()
+    rows = open_parquet_rows(file, columns.SCHEMA)
+    rows.write(table_of(FULL, BARE))
+    rows.close()
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    leaves = [group.column(number) for number in range(group.num_columns)]
+    plain = {leaf.path_in_schema for leaf in leaves if not leaf.has_dictionary_page}
+
+    assert plain == {"id", "email", "client_user_id", "phone", "is_active"}, "a flag is a bit, and needs none"
+    assert {"tags.list.element", "first_name", "_run_id"} <= {leaf.path_in_schema for leaf in leaves}
 
 
 def test_statements_for_mysql_are_of_the_size_that_was_asked_for_and_miss_no_row() -> None:

@@ -3,25 +3,28 @@
 import sqlalchemy as sa
 
 from connector.errors import ConfigurationError, RunAborted
+from connector.export.names import RUN_ID
 from connector.export.writers.fitting import check_fit, check_mode, find_missing
 from connector.export.writers.layout import Layout, TableName
 from connector.export.writers.making import make_tables
-from connector.export.writers.merging import build_rehearsal
+from connector.export.writers.merging import build_lost, build_rehearsal
 from connector.export.writers.mode import Mode
 from connector.export.writers.obstacles import (
     check_engines,
     check_keys,
+    check_names,
     check_referrers,
     describe_clash,
     list_shrinking,
 )
-from connector.export.writers.run import Run
+from connector.export.writers.run import Changes, Run
 from connector.export.writers.runs import LastRun, build_last, build_later, build_roles, name_of
 from connector.export.writers.session import Session
 
 
 def check_target(session: Session, layout: Layout, shown: str) -> None:
     """Look at the tables that are there. Raises ConfigurationError for what would stop a publishing later."""
+    check_names(layout, shown)
     found = {}
     for table in layout.kept:
         there = session.describe(name_of(table))
@@ -46,7 +49,7 @@ def rehearse(session: Session, layout: Layout, shown: str) -> None:
     session.prepare_turns(layout)
     session.begin()
     if layout.dialect.undoes_tables:
-        make_tables(session, layout, shown)
+        make_tables(session, layout, "rehearsal", shown)
     found = session.describe(name_of(layout.target))
     if found is not None:
         missing = {column.name for column in find_missing(found, layout.target, layout.dialect)}
@@ -91,7 +94,7 @@ def refuse_rows(session: Session, layout: Layout, run: Run) -> None:
     """Raise RunAborted if an incomplete run would take the place of rows. A table of its own may hold some, where one
     is there for everybody as soon as it is made."""
     for table in layout.filled if is_place_needed(layout, run) else ():
-        if session.fetch(sa.select(sa.func.count()).select_from(table))[0][0]:
+        if _count(session, table):
             raise _is_taken(table)
 
 
@@ -104,9 +107,52 @@ def refuse_earlier(session: Session, layout: Layout, run: Run) -> None:
         )
 
 
+def refuse_lost(session: Session, layout: Layout, run: Run, changes: Changes, shown: str) -> None:
+    """Raise ConfigurationError if the target, before the commit, lacks rows that were written, or kept what was to go.
+
+    A trigger, a rule or a policy may see to that, and the database says nothing. Where its counts tell that all is
+    well, the table is not read; that it was replaced, they do not tell.
+    """
+    if layout.mode is Mode.REPLACE:
+        refuse_other_count(session, layout, layout.target, run.rows, shown)
+        return
+    touched = changes.inserted + changes.updated
+    if layout.mode is not Mode.HISTORY and touched == run.rows:
+        return
+    if layout.mode is Mode.APPEND:
+        of_run = layout.target.c[RUN_ID] == run.run_id
+        lost = run.rows - _count(session, layout.target, of_run)
+    else:
+        lost = session.fetch(build_lost(layout, run.run_id))[0][0]
+    if lost:
+        raise ConfigurationError(
+            f"{lost:,} of {run.rows:,} rows did not get into the table {name_of(layout.target)} in {shown}: {_WHO_ELSE}"
+        )
+
+
+def refuse_other_count(session: Session, layout: Layout, filled: sa.Table, rows: int, shown: str) -> None:
+    """Raise ConfigurationError if `filled`, the target or what is to take its place, holds more or fewer rows."""
+    found = _count(session, filled)
+    if found != rows:
+        raise ConfigurationError(
+            f"The table {name_of(layout.target)} in {shown} would hold {found:,} rows, and the export has {rows:,}: "
+            f"{_WHO_ELSE}"
+        )
+
+
 def is_place_needed(layout: Layout, run: Run) -> bool:
     """Whether this run may replace nothing, though its mode would."""
     return layout.mode is Mode.REPLACE and not run.certificate.is_complete
+
+
+_WHO_ELSE = (
+    "something else decides what it keeps, such as a trigger, a rule, a conflict clause or row-level security (or "
+    "somebody wrote to it at the same time): change that, or export to another table"
+)
+
+
+def _count(session: Session, table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
+    return int(session.fetch(sa.select(sa.func.count()).select_from(table).where(*conditions))[0][0])
 
 
 def _is_taken(table: sa.Table) -> RunAborted:

@@ -15,6 +15,9 @@ IsTable = Callable[[sa.ColumnElement[Any], str], sa.ColumnElement[bool]]
 ANY = "any"
 """The family of a column that takes every value as it is, such as one without a type in SQLite."""
 
+PADDED = "padded"
+"""The family of CHAR: most databases fill its texts up with blanks, or lose those at their ends."""
+
 
 def keep_time(at: datetime) -> object:
     """For a database that has times with a zone."""
@@ -56,8 +59,9 @@ class Dialect:
     `can_update_from`: it knows UPDATE with a second table. `wants_index`: joins by id need one. `folds_case`: columns
     whose names differ in case are the same column; `is_table`: whether a column, of names, has that of a table.
     `holds_nul`: texts may hold U+0000. `undoes_tables`: a rolled back transaction takes back tables and columns too.
-    `replaces_to_update`: an UPDATE may delete a row and insert it anew. `table_options`: what else SQLAlchemy's Table
-    is given.
+    `replaces_to_update`: an UPDATE may delete a row and insert it anew. `longest_name`: how long the name of a table or
+    a schema may be, in characters or, where it `counts_bytes`, in bytes of UTF-8. `table_options`: what else
+    SQLAlchemy's Table is given.
     """
 
     types: Mapping[ColumnKind, sa.types.TypeEngine[Any]]
@@ -72,11 +76,18 @@ class Dialect:
     holds_nul: bool = True
     undoes_tables: bool = True
     replaces_to_update: bool = False
+    longest_name: int | None = None
+    counts_bytes: bool = False
     table_options: Mapping[str, str] = field(default_factory=dict)
 
     def can_hold(self, kind: ColumnKind, family: str) -> bool:
         """Whether a column of this family takes every value of the kind."""
         return family in (kind, ANY) or family in self.also.get(kind, frozenset())
+
+    def can_name(self, name: str) -> bool:
+        """Whether a table or a schema may have this name, and keeps the whole of it."""
+        length = len(name.encode() if self.counts_bytes else name)
+        return self.longest_name is None or length <= self.longest_name
 
     def is_same_name(self, one: str, other: str) -> bool:
         """Whether two names mean one column. Not by `name.lower()`: that of SQLAlchemy's quoted names does nothing."""

@@ -43,6 +43,7 @@ DUCKDB = replace(
     is_table=is_table_in_any_letters,
     wants_index=False,
     holds_nul=True,
+    longest_name=None,
     replaces_to_update=True,  # of lists, such as the tags
 )
 

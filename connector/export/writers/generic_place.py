@@ -61,7 +61,13 @@ def _differ_in_postgresql(
     return differ_in_bytes(ours, theirs, ColumnKind.TEXT if kind is ColumnKind.TAGS else kind)  # tags are a text here
 
 
-POSTGRESQL_SOMEHOW = replace(GENERIC, differs=_differ_in_postgresql, folds_case=False, is_table=is_table_to_the_letter)
+POSTGRESQL_SOMEHOW = replace(
+    GENERIC,
+    differs=_differ_in_postgresql,
+    folds_case=False,
+    is_table=is_table_to_the_letter,
+    counts_bytes=True,
+)
 """PostgreSQL by another driver than psycopg 3: what is known of the server itself."""
 
 
@@ -73,7 +79,9 @@ class GenericPlace:
     def __init__(self, url: DatabaseUrl) -> None:
         self._url = url
         self._engine = build_engine(url, hide_parameters=True)
-        self.dialect = POSTGRESQL_SOMEHOW if self._engine.dialect.name == "postgresql" else GENERIC
+        its = self._engine.dialect
+        known = POSTGRESQL_SOMEHOW if its.name == "postgresql" else GENERIC
+        self.dialect = replace(known, longest_name=its.max_identifier_length)
         self.errors = list_errors(self._engine)
 
     def __str__(self) -> str:

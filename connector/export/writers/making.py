@@ -1,5 +1,6 @@
 """The tables of an export made where they are missing, and what they lack added to them."""
 
+from hashlib import blake2b
 from typing import Any
 
 import sqlalchemy as sa
@@ -28,7 +29,7 @@ def _write_add_column(element: AddColumn, compiler: Any, **_: Any) -> str:
     return f"ALTER TABLE {table} ADD COLUMN {compiler.get_column_specification(element.column)}"
 
 
-def make_tables(session: Session, layout: Layout, shown: str) -> None:
+def make_tables(session: Session, layout: Layout, run_id: str, shown: str) -> None:
     """Make the schema, the tables, their missing columns and the index on the id, as far as they are not there.
 
     Raises ConfigurationError for a table that cannot take the rows: it may have been changed since it was looked at.
@@ -36,10 +37,10 @@ def make_tables(session: Session, layout: Layout, shown: str) -> None:
     if layout.target.schema is not None:
         session.make_schema(layout.target.schema)
     for table in layout.kept:
-        make_table(session, layout, table, shown)
+        make_table(session, layout, table, run_id, shown)
 
 
-def make_table(session: Session, layout: Layout, table: sa.Table, shown: str) -> None:
+def make_table(session: Session, layout: Layout, table: sa.Table, run_id: str, shown: str) -> None:
     """Make one of the layout's tables, or add what it lacks."""
     found = session.describe(name_of(table))
     if found is None:
@@ -50,10 +51,18 @@ def make_table(session: Session, layout: Layout, table: sa.Table, shown: str) ->
             session.execute(AddColumn(column))
     wants_index = layout.dialect.wants_index and layout.mode.is_by_id and ID in table.c
     if wants_index and (found is None or not is_indexed(found, ID, layout.dialect)):
-        session.execute(build_index(table))
+        session.execute(build_index(table, _name_index(table, run_id)))
 
 
-def build_index(table: sa.Table) -> CreateIndex:
-    """An index on the id; its name is free unless somebody else used it."""
-    prefix = "_connector_stage" if "TEMPORARY" in table._prefixes else f"{table.name[:40]}"
-    return CreateIndex(sa.Index(f"{prefix}_by_id", table.c[ID], quote=True))
+def build_index(table: sa.Table, name: str) -> CreateIndex:
+    """An index on the id."""
+    return CreateIndex(sa.Index(name, table.c[ID], quote=True))
+
+
+def _name_index(table: sa.Table, run_id: str) -> str:
+    """A name that no other index has, though a database has it once for all tables: not those of a table whose name
+    begins alike, and not that of an earlier table of this name, which took it along when it was renamed.
+
+    Its 29 characters are few enough for every database.
+    """
+    return f"_connector_by_id_{blake2b(f'{table.name} {run_id}'.encode(), digest_size=6).hexdigest()}"

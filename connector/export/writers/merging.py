@@ -53,6 +53,14 @@ def build_adoption(layout: Layout) -> Step:
     return Step("none", adopt)
 
 
+def build_lost(layout: Layout, run_id: str) -> sa.Select[Any]:
+    """How many of the staged rows the target lacks once they were laid beside it by their id: those without a row
+    that this run wrote or, in a history, without a current version."""
+    keeps_history = layout.mode is Mode.HISTORY
+    is_kept = _is_current(layout) if keeps_history else layout.target.c[RUN_ID] == run_id
+    return sa.select(sa.func.count()).select_from(layout.stage).where(~_is_there(layout, is_kept))
+
+
 def build_rehearsal(layout: Layout, names: Sequence[str]) -> list[sa.Executable]:
     """The same kinds of statements upon no row: what a missing grant forbids, it forbids here as well.
 

@@ -88,6 +88,7 @@ MYSQL = Dialect(
     differs=_differ,
     is_table=_is_table,
     undoes_tables=False,
+    longest_name=64,
     table_options={"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4"},
 )
 

@@ -17,7 +17,13 @@ from sqlalchemy.schema import DropTable, ExecutableDDLElement
 
 from connector.export.names import RUN_ID
 from connector.export.writers import publishing
-from connector.export.writers.checking import is_place_needed, refuse_earlier, refuse_incomplete, refuse_shared
+from connector.export.writers.checking import (
+    is_place_needed,
+    refuse_earlier,
+    refuse_incomplete,
+    refuse_other_count,
+    refuse_shared,
+)
 from connector.export.writers.fitting import find_missing
 from connector.export.writers.layout import Layout
 from connector.export.writers.making import make_table
@@ -128,7 +134,7 @@ def _can_swap(session: Session, layout: Layout) -> bool:
 def _fill_new(session: SqlSession, layout: Layout, published: Published, run: Run, shown: str) -> Changes:
     if layout.target.schema is not None:
         session.make_schema(layout.target.schema)
-    make_table(session, layout, layout.runs, shown)
+    make_table(session, layout, layout.runs, run.run_id, shown)
     closed = 0
     if session.describe(name_of(layout.target)) is not None:
         closed = int(session.fetch(sa.select(sa.func.count()).select_from(layout.target))[0][0])
@@ -136,9 +142,10 @@ def _fill_new(session: SqlSession, layout: Layout, published: Published, run: Ru
         new = _rename(table, "new")
         if session.describe(name_of(table)) is not None:
             session.execute(_Like(new, table))
-        make_table(session, layout, new, shown)
+        make_table(session, layout, new, run.run_id, shown)
         if rows is not None:
             insert_rows(session.connection, new, rows)
+    refuse_other_count(session, layout, _rename(layout.target, "new"), run.rows, shown)
     if layout.mode is Mode.HISTORY:
         session.execute(build_adoption(replace(layout, target=_rename(layout.target, "new"))).statement)
     refuse_earlier(session, layout, run)

@@ -22,6 +22,18 @@ Found = Mapping[TableName, FoundTable]
 """The tables of a layout that are there."""
 
 
+def check_names(layout: Layout, shown: str) -> None:
+    """Raise ConfigurationError for a name that is too long: some databases cut it off, and do not find it again."""
+    tags = layout.tags.name if layout.tags is not None else None
+    dialect, unit = layout.dialect, "bytes" if layout.dialect.counts_bytes else "characters"
+    for what, name in (("table", layout.target.name), ("table of tags", tags), ("schema", layout.target.schema)):
+        if name is not None and not dialect.can_name(name):
+            raise ConfigurationError(
+                f"The name of the {what}, {name!r}, is too long for {shown}, which takes {dialect.longest_name} "
+                f"{unit}: give it a shorter one"
+            )
+
+
 def list_shrinking(layout: Layout) -> list[sa.Table]:
     """The tables that lose rows in this mode, if only for a moment."""
     shrinks = layout.mode is Mode.REPLACE or (layout.mode is Mode.UPSERT and layout.dialect.replaces_to_update)

@@ -18,7 +18,7 @@ class ParquetRows:
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         self._schema = schema
-        recurring = [each for each in schema.names if each not in _ALL_DIFFER]
+        recurring = [_find_leaf(field) for field in schema if field.name not in _ALL_DIFFER]
         self._writer = pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=recurring)
         self._waiting: list[pa.Table] = []
         self._rows = 0
@@ -41,6 +41,11 @@ class ParquetRows:
         waiting, rows, self._waiting, self._rows = self._waiting, self._rows, [], 0
         if rows:
             self._writer.write_table(pa.concat_tables(waiting), row_group_size=rows)
+
+
+def _find_leaf(field: pa.Field) -> str:
+    """The path of what Parquet keeps of a column: of a list, its elements."""
+    return f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
 
 
 def open_parquet_rows(file: BinaryIO, schema: pa.Schema) -> ParquetRows:

@@ -56,6 +56,8 @@ POSTGRESQL = Dialect(
     folds_case=False,
     is_table=is_table_to_the_letter,
     holds_nul=False,
+    longest_name=63,  # it cuts off the rest, and finds no table by its whole name
+    counts_bytes=True,
 )
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from connector.export.writers.checking import (
     refuse_earlier,
     refuse_incomplete,
+    refuse_lost,
     refuse_referrers,
     refuse_rows,
     refuse_shared,
 )
-from connector.export.writers.layout import Layout
+from connector.export.writers.layout import STAGE, Layout
 from connector.export.writers.making import build_index, make_tables
 from connector.export.writers.merging import build_steps
 from connector.export.writers.run import Changes, Run
@@ -47,7 +48,7 @@ def publish(session: Session, layout: Layout, published: Published, run: Run, pl
     refuse_shared(session, layout, str(place))
     refuse_incomplete(session, layout, run)
     fill_stages(session, layout, published)
-    make_tables(session, layout, str(place))
+    make_tables(session, layout, run.run_id, str(place))
     if not layout.dialect.undoes_tables:  # a table that was made may have ended the transaction, and with it the turn
         session.take_turn(layout)
         refuse_shared(session, layout, str(place))
@@ -56,6 +57,7 @@ def publish(session: Session, layout: Layout, published: Published, run: Run, pl
     refuse_rows(session, layout, run)
     refuse_earlier(session, layout, run)
     changes = take_steps(session, layout, run)
+    refuse_lost(session, layout, run, changes, str(place))
     session.execute(build_record(layout, run, changes))
     try:
         session.commit()
@@ -70,7 +72,7 @@ def fill_stages(session: Session, layout: Layout, published: Published) -> None:
     if layout.tag_stage is not None and published.tags is not None:
         session.fill(layout.tag_stage, published.tags)
     if layout.dialect.wants_index and layout.mode.is_by_id:
-        session.execute(build_index(layout.stage))
+        session.execute(build_index(layout.stage, f"{STAGE}_by_id"))
 
 
 def take_steps(session: Session, layout: Layout, run: Run) -> Changes:

@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from connector.export.writers.dialect import ANY
+from connector.export.writers.dialect import ANY, PADDED
 from connector.export.writers.fitting import FoundColumn, FoundKey, FoundTable
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import TableName
@@ -66,7 +66,9 @@ def _list_keys(
 
 
 def read_family(kind: sa.types.TypeEngine[Any]) -> str:
-    """Which kind of values a declared type is for: a ColumnKind, `any`, `json`, or `other`."""
+    """Which kind of values a declared type is for: a ColumnKind, `any`, `padded`, `json`, or `other`."""
+    if isinstance(kind, sa.DateTime) and _count_digits(kind) < _DIGITS:
+        return "other"
     for types, family in _FAMILIES:
         if isinstance(kind, types):
             return family
@@ -85,8 +87,21 @@ _FAMILIES: tuple[tuple[tuple[type[Any], ...], str], ...] = (
     ((sa.DateTime,), ColumnKind.TIME),
     ((sa.Date,), ColumnKind.DATE),
     ((sa.JSON,), "json"),
+    ((sa.CHAR, sa.NCHAR), PADDED),  # a String to SQLAlchemy as well
     ((sa.String,), ColumnKind.TEXT),
 )
+
+
+_DIGITS = 6
+"""Of a second's fraction: what our times have."""
+
+
+def _count_digits(kind: sa.DateTime) -> int:
+    """How many a column keeps: in MySQL none unless it says so, elsewhere enough unless it says so."""
+    if hasattr(kind, "fsp"):
+        return int(kind.fsp or 0)
+    told = getattr(kind, "precision", None)
+    return _DIGITS if told is None else int(told)
 
 
 def _has_value(column: sa.engine.interfaces.ReflectedColumn, key: list[str]) -> bool:

@@ -12,7 +12,6 @@ from connector.export.writers.layout import Layout, TableName
 from connector.export.writers.referring import inspect_referrers
 from connector.export.writers.reflecting import describe_table
 from connector.export.writers.staged import Rows
-from connector.export.writers.without_nul import move_nuls
 
 Fill = Callable[[sa.Connection, sa.Table, Rows], None]
 Wait = Callable[[sa.Connection, Layout], None]
@@ -108,8 +107,6 @@ class SqlSession:
 
     def fill(self, stage: sa.Table, rows: Rows) -> None:
         """Make the stage and put the rows into it."""
-        if not self._dialect.holds_nul:
-            rows = rows.map(move_nuls)
         self._fill(self.connection, stage, rows)
 
     def prepare_turns(self, layout: Layout) -> None:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.schema import CreateTable
 
 from connector.driver_words import say_safely
-from connector.export.writers.dialect import Dialect
+from connector.export.writers.dialect import PADDED, Dialect
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.plain_rows import read_flat_rows
 from connector.export.writers.referring import find_referrers_in_sqlite
@@ -38,10 +38,11 @@ SQLITE = Dialect(
     },
     mend="ALTER TABLE {table} RENAME COLUMN {column} TO {old}",  # a type cannot be changed; a new column is added
     also={
+        ColumnKind.TEXT: frozenset({PADDED}),  # which nothing is here
         ColumnKind.FLAG: frozenset({ColumnKind.WHOLE}),
-        ColumnKind.DATE: frozenset({ColumnKind.TEXT}),
-        ColumnKind.TIME: frozenset({ColumnKind.TEXT}),
-        ColumnKind.TAGS: frozenset({ColumnKind.TEXT, "json"}),
+        ColumnKind.DATE: frozenset({ColumnKind.TEXT, PADDED}),
+        ColumnKind.TIME: frozenset({ColumnKind.TEXT, PADDED}),
+        ColumnKind.TAGS: frozenset({ColumnKind.TEXT, PADDED, "json"}),
     },
     write_time=_write_time,
 )

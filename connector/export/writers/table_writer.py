@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
-from connector.export.names import RUN_ID
+from connector.export.names import INVALID, RUN_ID
 from connector.export.writers import checking, publishing
 from connector.export.writers.homes import Home
 from connector.export.writers.kinds import ID, TAGS
@@ -22,6 +22,7 @@ from connector.export.writers.runs import name_of, write_filters
 from connector.export.writers.session import Place, Session
 from connector.export.writers.staged import Staged
 from connector.export.writers.tag_rows import TAG_SCHEMA, explode_tags
+from connector.export.writers.without_nul import move_nuls
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +119,10 @@ class TableWriter:
                 staged.discard()
 
     def _close_stage(self, staged: Staged) -> Published:
-        rows = staged.close_rows()
-        if self._layout.tags is None:
-            return Published(rows)
-        return Published(rows, staged.read_columns([ID, TAGS, RUN_ID]).map(explode_tags, TAG_SCHEMA))
+        rows, of_tags = staged.close_rows(), staged.read_columns([ID, TAGS, RUN_ID, INVALID])
+        if not self._layout.dialect.holds_nul:  # before tags are rows: where one holds a NUL, all of its list leave
+            rows, of_tags = rows.map(move_nuls), of_tags.map(move_nuls)
+        return Published(rows, of_tags.map(explode_tags, TAG_SCHEMA) if self._layout.tags is not None else None)
 
     def _publish(self, place: Place, published: Published, run: Run) -> Changes:
         try:
