@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -46,6 +47,26 @@ def test_filters_are_those_of_the_list(sandbox: SandboxProcess) -> None:
     assert read(sandbox, email="ann@example.com")["base_id"].tolist() == [7]
     with pytest.raises(ConfigurationError, match=r"first_name, last_name, gender; not by all of base"):
         read(sandbox, base=8)
+
+
+def test_a_filter_may_be_a_scalar_of_numpy(sandbox: SandboxProcess) -> None:
+    ann = {"base_id": 7, "email": "ann@example.com", "is_active": True}
+    create(sandbox, ann, {"base_id": 8, "email": "bo@example.com", "is_active": False})
+    number = read(sandbox, base_id=7)["id"].to_numpy()[0]
+
+    for asked in ({"id": np.int64(number)}, {"base_id": np.int64(7)}, {"is_active": np.bool_(True)}):
+        frame = read(sandbox, **asked)
+        assert frame["email"].tolist() == ["ann@example.com"], asked
+        assert frame.attrs["certificate"]["verdict"] == "complete"
+
+
+@pytest.mark.parametrize("wrong", [{"base_id": "7"}, {"base_id": True}, {"id": 1.0}, {"is_active": 1}, {"email": " "}])
+def test_a_filter_of_another_type_is_refused_before_anything_is_asked(
+    sandbox: SandboxProcess, wrong: dict[str, object]
+) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        read(sandbox, **wrong)
+    assert "list" not in sandbox.stats()["requests"]
 
 
 def test_the_certificate_comes_with_the_frame(sandbox: SandboxProcess) -> None:
