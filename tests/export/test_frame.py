@@ -1,6 +1,7 @@
 """`read_subscribers`: from a script, from a notebook, and its ways to fail."""
 
 import asyncio
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from connector.errors import ConfigurationError
 from connector.export import IncompleteList, read_subscribers
 from connector.sandbox import SandboxProcess
 from tests.export.exports import create
+from tests.sandbox.calls import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,6 +40,33 @@ def test_what_fails_in_a_running_loop_is_raised_there(sandbox: SandboxProcess) -
 
     with pytest.raises(ListFailed, match="Check the token"):
         asyncio.run(notebook())
+
+
+NOTEBOOK = """
+import asyncio, signal, threading
+from connector.export import {name}
+
+async def notebook():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a notebook, whose loop has no hand in it
+    try:
+        {name}(base_url={base_url!r}, token={token!r})
+    except KeyboardInterrupt:
+        print("interrupted", *(each.name for each in threading.enumerate()))
+
+asyncio.run(notebook())
+"""
+
+
+@pytest.mark.parametrize("name", ["read_subscribers", "read_batches"])
+def test_who_interrupts_a_notebook_ends_the_reading(sandbox: SandboxProcess, name: str) -> None:
+    sandbox.seed(20_000, base_name="News")
+    sandbox.switch(latency_ms=300)
+    code = NOTEBOOK.format(name=name, base_url=sandbox.base_url, token=sandbox.token)
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: sandbox.stats()["requests"].get("list", {}).get("received", 0) >= 2)
+        process.send_signal(signal.SIGINT)
+        stdout, _ = process.communicate(timeout=30)
+    assert (process.returncode, stdout) == (0, "interrupted MainThread\n")
 
 
 def test_filters_are_those_of_the_list(sandbox: SandboxProcess) -> None:
