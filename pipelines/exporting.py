@@ -14,7 +14,7 @@ from connector.export import MAX_SHRINK, Destination, export_subscribers, parse_
 from connector.protocol.requests import ListQuery
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report, count_requests, end_report, start_report
-from pipelines.runs.stopping import Stop
+from pipelines.runs.stopping import Stop, until_stopped
 from pipelines.settings import Settings, build_service
 
 if TYPE_CHECKING:
@@ -111,12 +111,8 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Cl
     report = start_report("export", plan.job, clock.now())
     report.rows = {"read": 0, "written": 0}
     async with open_client(build_service(plan.settings, LIST_CONNECTIONS)) as client:
-        copying = asyncio.create_task(_copy(plan, report, client, progress, clock))
-        stopped = asyncio.create_task(stop.event.wait())
-        await asyncio.wait((copying, stopped), return_when=asyncio.FIRST_COMPLETED)
-        copying.cancel()  # nothing is half written: a writer swaps at its very end or not at all
-        stopped.cancel()
-        (ending, _) = await asyncio.gather(copying, stopped, return_exceptions=True)
+        # Nothing is half written: a writer swaps at its very end or not at all.
+        ending = await until_stopped(_copy(plan, report, client, progress, clock), stop)
         report.requests = count_requests(client.counts)
     return _end(report, ending, stop, clock)
 

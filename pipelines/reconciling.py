@@ -1,11 +1,10 @@
 """The flow of `connector reconcile`: the list, then the source beside it and beside the ledger, then what differs."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, aclosing, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from connector.api.client import Client, open_client
 from connector.api.handing import Progress as ListProgress
@@ -36,7 +35,7 @@ from pipelines.rows.suppressing import read_suppression
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report, Status, count_requests, end_report, start_report
 from pipelines.runs.running import enter_in_thread
-from pipelines.runs.stopping import Stop
+from pipelines.runs.stopping import Stop, until_stopped
 from pipelines.settings import Settings, build_service
 
 _CONNECTIONS = 4  # a list is read page after page
@@ -74,10 +73,10 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress, clo
     ending: BaseException | None = None
     try:
         async with (
-            enter_in_thread(_open_ledger(plan, stop)) as ledger,
+            enter_in_thread(_open_ledger(plan, stop), stop) as ledger,
             open_client(build_service(plan.load.settings, _CONNECTIONS)) as client,
         ):
-            ending = await _until_stopped(reconciling.carry_out(ledger, client), stop)
+            ending = await until_stopped(reconciling.carry_out(ledger, client), stop)
             report.requests = count_requests(client.counts)
     except ConnectorError as error:  # of the ledger's opening
         ending = error
@@ -85,16 +84,6 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress, clo
         if not reconciling.is_left_behind:  # a thread that still reads it would be disturbed
             plan.load.source.close()
     return _end(report, reconciling.found, ending, stop, clock)
-
-
-async def _until_stopped(work: Coroutine[Any, Any, None], stop: Stop) -> BaseException | None:
-    """How the work ended: None, an error, or a cancellation when the run is to stop."""
-    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.event.wait())
-    await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
-    working.cancel()
-    stopped.cancel()
-    ending, _ = await asyncio.gather(working, stopped, return_exceptions=True)
-    return ending
 
 
 def _open_ledger(plan: ReconcilePlan, stop: Stop) -> AbstractContextManager[Ledger]:

@@ -1,8 +1,9 @@
 """Reading the list from a script or a notebook: whom to ask, where it runs, and what an incomplete list is."""
 
 import asyncio
-import threading
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -61,23 +62,30 @@ async def collect(
 
 
 def run_anywhere(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run to the end; where a loop runs already (a notebook), in a thread with a loop of its own."""
+    """Run to the end; where a loop runs already (a notebook), in a thread with a loop of its own.
+
+    What interrupts the waiting there (Ctrl-C) cancels the coroutine, and is raised when that has ended.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(coroutine)
-    done: list[T] = []
-    failed: list[BaseException] = []
-
-    def work() -> None:
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(coroutine)
+    with ThreadPoolExecutor(1, thread_name_prefix="connector reads the list") as thread:
+        running = thread.submit(_run_in, loop, task)
         try:
-            done.append(asyncio.run(coroutine))
-        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-            failed.append(error)
+            wait((running,))
+        except BaseException:
+            with suppress(RuntimeError):  # it has ended at this very moment, and its loop is closed
+                loop.call_soon_threadsafe(task.cancel)
+            raise
+        return running.result()
 
-    thread = threading.Thread(target=work, name="connector reads the list")
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return done[0]
+
+def _run_in(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T]) -> T:
+    async def see_through() -> T:
+        return await task
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(see_through())

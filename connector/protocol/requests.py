@@ -3,8 +3,13 @@
 It refuses to know the host, the token and the connection.
 """
 
+import operator
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
+
+import numpy as np
 
 from connector.errors import ConfigurationError
 from connector.protocol.email import Message, encode_email
@@ -40,8 +45,9 @@ class Request:
 class ListQuery:
     """What to list: the ten parameters of api.md 4.3. None is not asked; the gender "" asks for Not specified.
 
-    Raises ConfigurationError for an offset below 0, a limit outside 1..1000 (what the service does with those is not
-    shown), another gender, or text that cannot be written as UTF-8.
+    numpy's whole numbers, flags and texts become Python's: what is listed is compared with them by value and type.
+    Raises ConfigurationError for any other type, an offset below 0, a limit outside 1..1000 (what the service does with
+    those is not shown), another gender, or text that is blank or cannot be written as UTF-8.
     """
 
     offset: int = 0
@@ -56,14 +62,16 @@ class ListQuery:
     gender: str | None = None
 
     def __post_init__(self) -> None:
+        for name, read in _READERS.items():
+            given = getattr(self, name)
+            if given is not None or name in _ALWAYS_SAID:
+                object.__setattr__(self, name, read(name, given))
         if self.offset < 0:
             raise ConfigurationError(f"The list's offset must be 0 or more, not {self.offset}.")
         if not 1 <= self.limit <= LARGEST_PAGE:
             raise ConfigurationError(f"The list's limit must be from 1 to {LARGEST_PAGE}, not {self.limit}.")
         if self.gender not in (None, "male", "female", ""):
             raise ConfigurationError("The list's gender must be male, female, or empty for not specified.")
-        for name in ("client_user_id", "email", "first_name", "last_name"):
-            _check_text(name, getattr(self, name))
 
 
 def build_create(body: bytes) -> Request:
@@ -93,9 +101,53 @@ def build_send(message: Message) -> Request:
     return Request("send", "POST", _SEND_PATH, (), encode_email(message))
 
 
-def _check_text(name: str, text: str | None) -> None:
+def _read_number(name: str, given: object) -> int:
+    if not isinstance(given, (bool, np.bool_)):
+        with suppress(TypeError):
+            return operator.index(given)  # type: ignore[arg-type] # what has no index is refused
+    raise _build_refusal(name, "a whole number", given)
+
+
+def _read_flag(name: str, given: object) -> bool:
+    if isinstance(given, (bool, np.bool_)):
+        return bool(given)
+    raise _build_refusal(name, "True or False", given)
+
+
+def _read_text(name: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise _build_refusal(name, "a text", given)
+    return str(given)
+
+
+def _read_filled_text(name: str, given: object) -> str:
+    text = _read_text(name, given)
+    if not text.strip():
+        raise ConfigurationError(f"The list's filter {name} is blank: leave it out to list everybody.")
     try:
-        (text or "").encode()
+        text.encode()
     except UnicodeEncodeError:
         # `from None`: the codec's error holds the text itself, which may be personal.
         raise ConfigurationError(f"The list's filter {name} holds a broken character (a lone surrogate).") from None
+    return text
+
+
+def _build_refusal(name: str, wanted: str, given: object) -> ConfigurationError:
+    """Names the type alone: the value may be personal."""
+    return ConfigurationError(f"The list's {name} must be {wanted}, not of the type {type(given).__name__}.")
+
+
+_ALWAYS_SAID = ("offset", "limit")
+
+_READERS: dict[str, Callable[[str, object], object]] = {
+    "offset": _read_number,
+    "limit": _read_number,
+    "id": _read_number,
+    "base_id": _read_number,
+    "client_user_id": _read_filled_text,
+    "email": _read_filled_text,
+    "is_active": _read_flag,
+    "first_name": _read_filled_text,
+    "last_name": _read_filled_text,
+    "gender": _read_text,
+}

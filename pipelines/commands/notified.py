@@ -12,7 +12,7 @@ from pipelines.runs.faults import describe_fault
 from pipelines.runs.notifying import notify
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report
-from pipelines.runs.stopping import Stop, stop_on_signals
+from pipelines.runs.stopping import Stop, stop_on_signals, until_stopped
 from pipelines.settings import Settings
 
 Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
@@ -28,12 +28,7 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
 async def _notify(job: Job, report: Report, settings: Settings) -> list[str]:
     """A signal gives it up: the run has ended, and its report is still to be shown."""
     with stop_on_signals() as stop:
-        telling = asyncio.create_task(notify(job.notify, report, settings))
-        stopped = asyncio.create_task(stop.event.wait())
-        await asyncio.wait((telling, stopped), return_when=asyncio.FIRST_COMPLETED)
-        telling.cancel()
-        stopped.cancel()
-        (ending, _) = await asyncio.gather(telling, stopped, return_exceptions=True)
+        ending = await until_stopped(notify(job.notify, report, settings), stop)
     if isinstance(ending, asyncio.CancelledError):
         return ["a signal came while the job's notifications were being sent: they may not have been"]
     if isinstance(ending, Exception):

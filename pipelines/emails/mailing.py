@@ -36,7 +36,7 @@ from pipelines.runs.report import (
     end_report,
     start_report,
 )
-from pipelines.runs.stopping import Stop
+from pipelines.runs.stopping import Stop, stay_alive
 from pipelines.settings import Settings, build_service
 
 _AT_ONCE = 256  # rows that are looked up in the ledger together
@@ -139,15 +139,9 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
         if run.stop.signal is None:
             raise
         reason = "a second signal ended it: emails whose answer had not come are unknown, and never sent again"
-        _stay_alive()
+        stay_alive()
     run.outcomes[MailOutcome.UNSENT] += run.checked.read - run.outcomes.total()  # of a run that broke off
     _end(run, reason or run.rejects.failure)
-
-
-def _stay_alive() -> None:
-    task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()
 
 
 async def _check(run: _Run, spool: Spool) -> None:

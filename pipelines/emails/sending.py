@@ -21,7 +21,7 @@ from connector.outcomes import MailOutcome
 from connector.protocol import Accepted, Ambiguous, Message, NotSent, Refused
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report, Status, count_mail_rows, count_requests, end_report, start_report
-from pipelines.runs.stopping import Stop
+from pipelines.runs.stopping import Stop, stay_alive
 from pipelines.settings import Settings, build_service
 
 _BY_HAND = (
@@ -94,8 +94,7 @@ async def _await_answer(client: Client, message: Message, stop: Stop) -> Accepte
     except asyncio.CancelledError:
         if stop.signal is None:
             raise
-        if task := asyncio.current_task():
-            task.uncancel()  # what is known is still to be recorded and told
+        stay_alive()
         return _GIVEN_UP
 
 

@@ -27,7 +27,7 @@ from pipelines.rows.load_files import RowListener
 from pipelines.rows.suppressing import SuppressionPlan, read_suppression
 from pipelines.runs.faults import describe_fault
 from pipelines.runs.report import Report
-from pipelines.runs.stopping import Stop
+from pipelines.runs.stopping import Stop, stay_alive
 from pipelines.settings import Settings
 
 
@@ -131,7 +131,7 @@ class Run:
         except asyncio.CancelledError:
             if self.stop.signal is None:
                 raise
-            _stay_alive()  # a second signal: what was under way is unknown, and that is still to be recorded
+            stay_alive()  # a second signal: what was under way is unknown, and that is still to be recorded
         self.stop.is_recording = True
         try:
             await load.close()
@@ -187,9 +187,3 @@ def describe_leftovers(tally: Tally) -> Iterator[str]:
     """What became of those whom the run settled besides its rows."""
     for state, number in sorted(tally.leftovers.items()):
         yield f"{number} creates that earlier runs left unknown, with no row in this one, are {state} now"
-
-
-def _stay_alive() -> None:
-    task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()

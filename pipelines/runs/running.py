@@ -55,14 +55,16 @@ async def _open_ledger(frame: Frame, stop: Stop) -> AsyncIterator[Ledger]:
         opened = open_private_copy(url, frame.settings.account, is_stopped)
     else:
         opened = open_ledger(url, wait_s=frame.wait_s, is_stopped=is_stopped, may_make=frame.may_make_ledger)
-    async with enter_in_thread(opened) as ledger:
+    async with enter_in_thread(opened, stop) as ledger:
         yield ledger
 
 
 @asynccontextmanager
-async def enter_in_thread(opened: AbstractContextManager[Ledger]) -> AsyncIterator[Ledger]:
-    """The ledger, opened in a thread: to wait for its lock, or to copy it, takes time."""
+async def enter_in_thread(opened: AbstractContextManager[Ledger], stop: Stop) -> AsyncIterator[Ledger]:
+    """The ledger, opened in a thread: to wait for its lock, or to copy it, takes time. The thread hears a signal."""
+    stop.is_recording = True  # a thread cannot be cancelled, and would leave behind what it opens
     ledger = await asyncio.to_thread(opened.__enter__)
+    stop.is_recording = False
     with ExitStack() as stack:
         stack.push(opened.__exit__)
         yield ledger

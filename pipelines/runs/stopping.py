@@ -3,9 +3,12 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _LAST_WAIT_S = 5.0  # for what is being recorded when a second signal comes: a ledger's server may not answer any more
 
@@ -16,7 +19,7 @@ class Stop:
 
     event: asyncio.Event = field(default_factory=asyncio.Event)
     signal: int | None = None
-    is_recording: bool = False  # what was done is being recorded: nothing is left that could be ended
+    is_recording: bool = False  # what was done is being recorded, or waited for: nothing is left that could be ended
 
 
 @contextmanager
@@ -46,6 +49,32 @@ def stop_on_signals() -> Iterator[Stop]:
             loop.remove_signal_handler(number)
             if received:  # the report is still to be shown, and the exit code says it all
                 signal.signal(number, signal.SIG_IGN)
+
+
+async def until_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | BaseException:
+    """How the work ended: what it gave, its error, or its cancellation when a signal came first.
+
+    A second signal, whenever it comes, changes nothing of that. Raises only a cancellation that no signal asked for.
+    """
+    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.event.wait())
+    try:
+        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        if stop.signal is None:
+            raise
+        stay_alive()  # two signals at once
+    stop.is_recording = True  # the work has ended, or is cancelled next
+    working.cancel()
+    stopped.cancel()
+    ending, _ = await asyncio.gather(working, stopped, return_exceptions=True)
+    return ending
+
+
+def stay_alive() -> None:
+    """Have the current task go on after a cancellation: what is known is still to be recorded and told."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
 
 
 def _give_up(number: int) -> None:

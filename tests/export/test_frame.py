@@ -1,11 +1,13 @@
 """`read_subscribers`: from a script, from a notebook, and its ways to fail."""
 
 import asyncio
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -14,6 +16,7 @@ from connector.errors import ConfigurationError
 from connector.export import IncompleteList, read_subscribers
 from connector.sandbox import SandboxProcess
 from tests.export.exports import create
+from tests.sandbox.calls import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +42,33 @@ def test_what_fails_in_a_running_loop_is_raised_there(sandbox: SandboxProcess) -
         asyncio.run(notebook())
 
 
+NOTEBOOK = """
+import asyncio, signal, threading
+from connector.export import {name}
+
+async def notebook():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a notebook, whose loop has no hand in it
+    try:
+        {name}(base_url={base_url!r}, token={token!r})
+    except KeyboardInterrupt:
+        print("interrupted", *(each.name for each in threading.enumerate()))
+
+asyncio.run(notebook())
+"""
+
+
+@pytest.mark.parametrize("name", ["read_subscribers", "read_batches"])
+def test_who_interrupts_a_notebook_ends_the_reading(sandbox: SandboxProcess, name: str) -> None:
+    sandbox.seed(20_000, base_name="News")
+    sandbox.switch(latency_ms=300)
+    code = NOTEBOOK.format(name=name, base_url=sandbox.base_url, token=sandbox.token)
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: sandbox.stats()["requests"].get("list", {}).get("received", 0) >= 2)
+        process.send_signal(signal.SIGINT)
+        stdout, _ = process.communicate(timeout=30)
+    assert (process.returncode, stdout) == (0, "interrupted MainThread\n")
+
+
 def test_filters_are_those_of_the_list(sandbox: SandboxProcess) -> None:
     create(sandbox, {"base_id": 7, "email": "ann@example.com"}, {"base_id": 8, "email": "bo@example.com"})
 
@@ -46,6 +76,26 @@ def test_filters_are_those_of_the_list(sandbox: SandboxProcess) -> None:
     assert read(sandbox, email="ann@example.com")["base_id"].tolist() == [7]
     with pytest.raises(ConfigurationError, match=r"first_name, last_name, gender; not by all of base"):
         read(sandbox, base=8)
+
+
+def test_a_filter_may_be_a_scalar_of_numpy(sandbox: SandboxProcess) -> None:
+    ann = {"base_id": 7, "email": "ann@example.com", "is_active": True}
+    create(sandbox, ann, {"base_id": 8, "email": "bo@example.com", "is_active": False})
+    number = read(sandbox, base_id=7)["id"].to_numpy()[0]
+
+    for asked in ({"id": np.int64(number)}, {"base_id": np.int64(7)}, {"is_active": np.bool_(True)}):
+        frame = read(sandbox, **asked)
+        assert frame["email"].tolist() == ["ann@example.com"], asked
+        assert frame.attrs["certificate"]["verdict"] == "complete"
+
+
+@pytest.mark.parametrize("wrong", [{"base_id": "7"}, {"base_id": True}, {"id": 1.0}, {"is_active": 1}, {"email": " "}])
+def test_a_filter_of_another_type_is_refused_before_anything_is_asked(
+    sandbox: SandboxProcess, wrong: dict[str, object]
+) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        read(sandbox, **wrong)
+    assert "list" not in sandbox.stats()["requests"]
 
 
 def test_the_certificate_comes_with_the_frame(sandbox: SandboxProcess) -> None:

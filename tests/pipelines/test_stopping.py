@@ -4,8 +4,15 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-from tests.pipelines.conftest import ROOT
+import pytest
+import sqlalchemy as sa
+
+from tests.databases import open_postgres
+from tests.pipelines.conftest import ROOT, Connector, Ended, wait_for, write_csv
+from tests.pipelines.forked import Forked
+from tests.pipelines.planned import count_requests, write_job
 
 NEVER_ENDS = """
 import asyncio
@@ -35,3 +42,84 @@ def test_a_second_signal_ends_even_a_run_whose_ledger_does_not_answer() -> None:
     assert process.returncode == 128 + signal.SIGTERM
     assert stderr.startswith("connector: ended without a report")
     assert "Traceback" not in stderr
+
+
+def send_two(process: Forked) -> None:
+    """Two signals at once: both are heard before anything follows from the first."""
+    for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+        process.send_signal(number)
+
+
+def await_stopped(process: Forked) -> Ended:
+    """It has ended by a signal and told so."""
+    stdout, stderr = process.communicate(timeout=30)
+    ended = Ended(process.returncode, stdout, stderr)
+    assert "Traceback" not in stderr, stderr
+    assert ended.code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+    assert ended.report["status"] == "stopped"
+    return ended
+
+
+@pytest.mark.parametrize("command", [("export", "out.parquet"), ("reconcile", "job.yaml", "--to", "out.csv")])
+def test_two_signals_while_the_list_is_read_end_in_a_report(
+    connector: Connector, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    connector.sandbox.seed(1500, base_name="News")
+    write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
+    write_job(tmp_path)
+    connector.sandbox.switch(latency_ms=60_000)
+    before = count_requests(connector.sandbox, "list")
+    with connector.start(*command, "--output", "json") as process:
+        wait_for(lambda: count_requests(connector.sandbox, "list") > before)
+        send_two(process)
+        await_stopped(process)
+    connector.sandbox.switch(latency_ms=0)
+    assert not [*tmp_path.glob("out*"), *tmp_path.glob("*.partial")]
+
+
+@pytest.mark.parametrize("command", [("import", "people.csv"), ("reconcile", "job.yaml", "--forget-missing")])
+def test_two_signals_while_waiting_for_the_ledger_end_in_a_report(
+    connector: Connector, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
+    write_job(tmp_path)
+    base = ("--base-name", "News") if command[0] == "import" else ()
+    connector.sandbox.switch(hang_after=1)
+    with connector.start("import", "people.csv", "--base-name", "News") as holder:
+        wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 1)
+        with connector.start(*command, *base, "--wait", "60s", "--output", "json") as waiting:
+            wait_for(lambda: has_open(waiting.pid, ".lock"))
+            send_two(waiting)
+            await_stopped(waiting)
+        holder.kill()
+        holder.communicate()
+
+
+def has_open(pid: int, word: str) -> bool:
+    """Whether the process has a file open whose name has this word."""
+    return any(word in str(each.resolve()) for each in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def test_two_signals_while_postgresql_publishes_do_not_undo_what_is_done(connector: Connector) -> None:
+    connector.sandbox.seed(20, base_name="News")
+    with open_postgres() as database:
+        assert connector.run_json("export", database.url).code == 0
+        connector.sandbox.switch(latency_ms=500)  # time to lock the table once it was looked at
+        before = count_requests(connector.sandbox, "list")
+        with database.begin() as other, connector.start("export", database.url, "--output", "json") as process:
+            wait_for(lambda: count_requests(connector.sandbox, "list") > before)
+            other.execute(sa.text("LOCK TABLE subscribers IN SHARE MODE"))
+            wait_for(lambda: is_waiting(other))
+            send_two(process)
+            other.rollback()
+            stdout, stderr = process.communicate(timeout=30)
+        ended = Ended(process.returncode, stdout, stderr)
+        assert (ended.code, ended.report["status"], ended.rows) == (0, "ok", {"read": 20, "written": 20}), stderr
+        with database.begin() as connection:
+            runs = connection.scalars(sa.text("SELECT DISTINCT _run_id FROM subscribers")).all()
+        assert runs == [ended.report["run_id"]]
+
+
+def is_waiting(connection: sa.Connection) -> bool:
+    """Whether somebody waits for a lock."""
+    return bool(connection.scalar(sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")))
