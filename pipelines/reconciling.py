@@ -125,7 +125,7 @@ class _Reconciling:
             self._report.reconciled = self.found.as_json()  # also if the file cannot be written
             self.found.file = file.publish()
             self._report.reconciled = self.found.as_json()
-        self._report.messages += [*self._describe_list(certificate, listed), *describe_known(source.sides)]
+        self._report.messages += [*self._describe_list(certificate, source), *describe_known(source.sides)]
         self._report.messages += source.remark()
         if self._plan.is_forgetting:
             await self._forget(source, certificate, ledger, client)
@@ -221,14 +221,15 @@ class _Reconciling:
                 "extra"
             )
 
-    def _describe_list(self, certificate: Certificate, listed: ListedPeople) -> Iterator[str]:
+    def _describe_list(self, certificate: Certificate, source: SourceSide) -> Iterator[str]:
         if not self.found.is_certain:
             yield (
                 f"the list is not known to be complete ({certificate.reason}): who is missing, extra or vanished "
                 "cannot be told; who is duplicated or drifted is so, of those who were seen"
             )
-        if nameless := sum(listed.nameless.values()):
-            yield f"{nameless:,} whom the service lists have no {self._identity} and were compared with nobody"
+        if nameless := sum(len(side.nameless) for side in source.sides):
+            are_extra = "are extra" if self.found.is_certain else "were compared with nobody"
+            yield f"{nameless:,} whom the service lists have no {self._identity} and {are_extra}"
 
 
 def _is_proof(certificate: Certificate) -> bool:

@@ -1,8 +1,10 @@
 """Those whom the service lists, page by page: of each a digest, an id and a base in memory, what is compared in a file.
 
-34 bytes each in memory, whoever else is listed 8. What a page is made of, only this module knows.
+34 bytes each in memory, whoever else is listed 8, or 16 without an identity. What a page is made of, only this module
+knows.
 """
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +54,7 @@ class ListedPeople:
         self._other_ids: list[Integers] = []
         self._gathered: _Gathered | None = None
         self._numbers: dict[BaseOf, int] = {}
-        self.nameless: dict[BaseOf, int] = {}  # how many in each base have no identity
+        self._nameless: dict[BaseOf, array[int]] = {}  # the ids of those in each base who have no identity
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Keep a page."""
@@ -65,7 +67,7 @@ class ListedPeople:
             number = self._numbers.setdefault(of_base, len(self._numbers))
             name = wire.get(self._identity.path[0])
             if not isinstance(name, str) or not name.strip():
-                self.nameless[of_base] = self.nameless.get(of_base, 0) + 1
+                self._nameless.setdefault(of_base, array("q")).append(wire["Id"])
                 others.append(wire["Id"])
                 continue
             digests.append(digest_identity(self._identity.name, name))
@@ -91,6 +93,11 @@ class ListedPeople:
         of_each = [gathered.by_base[gathered.begins[number] : gathered.begins[number + 1]] for number in numbers]
         places = np.concatenate([np.empty(0, dtype=np.int64), *of_each])
         return Matching(gathered.digests[places], gathered.ids[places], places)
+
+    def collect_nameless(self, bases: Sequence[BaseOf]) -> Integers:
+        """The ids of those of these bases who have no identity, ascending. To be called once all were taken."""
+        of_each = [np.array(self._nameless[each], dtype=np.int64) for each in bases if each in self._nameless]
+        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *of_each]))
 
     def collect_ids(self) -> Integers:
         """The ids of everybody on the list, whatever their base, ascending. To be called once all were taken."""

@@ -44,12 +44,13 @@ class Shared:
 class BaseSide:
     """`meet` and `compare` what the source has of the base, then `finish`.
 
+    `nameless` are the ids of those who are listed without an identity: nobody of the source can be one of them.
     Afterwards `known` is how many the ledger has confirmed in it, `there` how many of them are listed in it, and
     `vanished` and `vanished_ids` are the identities (S16) and ids of those whom the service no longer lists anywhere.
     """
 
-    def __init__(self, base: Base, matching: Matching, shared: Shared) -> None:
-        self.base, self.matching = base, matching
+    def __init__(self, base: Base, matching: Matching, nameless: Integers, shared: Shared) -> None:
+        self.base, self.matching, self.nameless = base, matching, nameless
         self._shared, self._name = shared, describe_base(base)
         self._missing = SeenIdentities()  # a base that rows name in two ways may have somebody missing twice
         self._told: list[Digests] = []  # of the vanished, those that were told with their row
@@ -84,6 +85,7 @@ class BaseSide:
         if self._shared.found.is_certain:
             for numbers in _split(self.matching.find_extra()):
                 self._tell_listed("extra", numbers)
+            self._tell_nameless()
             self._find_vanished()
 
     # Who is on both sides
@@ -157,6 +159,13 @@ class BaseSide:
             message = f"the ledger knows the id {known_id}" if known_id is not None else ""
             self._shared.found.count(kind, person.ids[0])
             self._shared.file.write(kind, self._name, name, person.ids, ledger=name_state(entry), message=message)
+
+    def _tell_nameless(self) -> None:
+        shared = self._shared
+        for subscriber_id in self.nameless.tolist():
+            shared.found.count("extra", subscriber_id)
+            message = f"is listed without the identity ({shared.identity})"
+            shared.file.write("extra", self._name, "", [subscriber_id], message=message)
 
     def _find_vanished(self) -> None:
         told, vanished, vanished_ids = (

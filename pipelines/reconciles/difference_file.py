@@ -21,7 +21,7 @@ DIFFERENCE_COLUMNS = {
     "difference": "missing, extra, duplicated, drifted or vanished.",
     "base": "The base, by name and id as far as they are known.",
     "identity": "Email or client_user_id, as the source has it, or else the service; empty for whom only the ledger "
-    "knows, which keeps digests.",
+    "knows, which keeps digests, and for whom the service lists without one.",
     "ids": "Subscriber ids in the service; of a vanished one the id that it had.",
     "field": "The field that drifted.",
     "source": "What the source says, as it would be sent.",

@@ -8,8 +8,8 @@ from typing import Any
 from connector.fields import NAMES
 
 KINDS = ("missing", "extra", "duplicated", "drifted", "vanished")
-"""In the source and not in the service; in the service and not in the source; there several times; there with other
-values; confirmed in the ledger, and there no longer."""
+"""In the source and not in the service; in the service and not in the source, or without an identity; there several
+times; there with other values; confirmed in the ledger, and there no longer."""
 
 OF_THE_LIST = ("missing", "extra", "vanished")
 """Kinds that nobody can be said to be of unless the list is known to be complete."""

@@ -115,7 +115,8 @@ class SourceSide:
         shared, account = self._shared, self._plan.settings.account
         base, listed = find_base(shared.ledger, account, asked, shared.identity, shared.listed.bases)
         side = next((each for each in self._sides.values() if each.base.key == base.key), None)
-        self._sides[asked] = side or BaseSide(base, shared.listed.match(listed), shared)
+        nameless = shared.listed.collect_nameless(listed)
+        self._sides[asked] = side or BaseSide(base, shared.listed.match(listed), nameless, shared)
         return self._sides[asked]
 
 

@@ -132,8 +132,8 @@ def test_the_identity_may_be_a_number_of_ones_own(connector: Connector, tmp_path
     plant(connector.sandbox, "dan@x.org")  # without one
     write_csv(tmp_path / "people.csv", "number,email", "a1,ann@x.org", "b2,bert@x.org", "c3,cem@x.org")
     ended = reconcile(connector, job)
-    assert find_differences(ended) == {"extra": 1, "drifted": 1}
-    assert list_lines(tmp_path) == [("drifted", "b2", "email"), ("extra", "A1", "")]
+    assert find_differences(ended) == {"extra": 2, "drifted": 1}
+    assert list_lines(tmp_path) == [("drifted", "b2", "email"), ("extra", "A1", ""), ("extra", "", "")]
     assert any("1 whom the service lists have no client_user_id" in each for each in ended.report["messages"])
 
 
@@ -364,6 +364,33 @@ def test_a_source_that_breaks_in_the_middle_aborts_it(connector: Connector, tmp_
     ended = reconcile(connector, write_job(tmp_path, text=text))
     assert (ended.code, ended.report["status"]) == (3, "aborted"), ended.stdout
     assert not (tmp_path / "differences.csv").exists()
+
+
+def test_whoever_is_listed_without_the_identity_is_extra(connector: Connector, tmp_path: Path) -> None:
+    plant(connector.sandbox, "ann@x.org", FirstName="Ann", IsActive=True)
+    ghosts = [plant(connector.sandbox, None, ClientUserId=f"ghost{number}") for number in range(2)]
+    plant(connector.sandbox, None, base={"Name": "Shop"}, ClientUserId="another")
+    write_people(tmp_path, {"ann@x.org": "Ann"})
+    ended = reconcile(connector, write_job(tmp_path))
+    assert (ended.code, ended.report["status"]) == (1, "partial")
+    assert find_differences(ended) == {"extra": 2}
+    assert ended.report["examples"]["extra"] == ghosts
+    assert "2 whom the service lists have no email and are extra" in ended.report["messages"]
+    assert [(line["difference"], line["identity"], line["ids"], line["message"]) for line in read_lines(tmp_path)] == [
+        ("extra", "", str(ghost), "is listed without the identity (email)") for ghost in ghosts
+    ]
+
+
+def test_of_a_list_that_is_not_complete_nobody_without_the_identity_is_extra(
+    connector: Connector, tmp_path: Path
+) -> None:
+    plant(connector.sandbox, "ann@x.org", FirstName="Ann", IsActive=True)
+    plant(connector.sandbox, None, ClientUserId="ghost")
+    connector.sandbox.switch(max_total=1)
+    write_people(tmp_path, {"ann@x.org": "Ann"})
+    ended = reconcile(connector, write_job(tmp_path))
+    assert (ended.code, ended.report["differences"]) == (1, NOTHING | UNKNOWN)
+    assert "1 whom the service lists have no email and were compared with nobody" in ended.report["messages"]
 
 
 def test_a_signal_ends_it_and_nothing_is_told(connector: Connector, tmp_path: Path) -> None:

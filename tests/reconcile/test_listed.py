@@ -43,7 +43,9 @@ def test_who_has_no_identity_is_counted_and_not_kept() -> None:
     listed = ListedPeople("email", (), lambda _base: True)
     listed.take([build_wire(number, email) for number, email in enumerate([None, "", " ", 5, "ann@x.org"], 1)])
     listed.take([{"Id": 6, "Base": "News", "Email": "bob@x.org"}, {"Id": 7}])
-    assert listed.nameless == {(7, "News"): 4, (None, None): 1}
+    assert listed.collect_nameless([(7, "News")]).tolist() == [1, 2, 3, 4]
+    assert listed.collect_nameless(listed.bases).tolist() == [1, 2, 3, 4, 7]
+    assert listed.collect_nameless([(8, "Shop")]).tolist() == []
     assert listed.collect_ids().tolist() == [1, 2, 3, 4, 5, 6, 7]
     assert len(listed.match([(7, "News")])) == 1
     listed.close()
@@ -55,7 +57,7 @@ def test_another_sweep_begins_anew() -> None:
         listed.start_sweep(sweep)
         listed.take([build_wire(5, "ann@x.org", FirstName=name), build_wire(6, None)])
     assert find(listed, "ann@x.org") == ((5,), [("ann@x.org", ["Anna"])])
-    assert (listed.collect_ids().tolist(), listed.nameless) == ([5, 6], {(7, "News"): 1})
+    assert (listed.collect_ids().tolist(), listed.collect_nameless(listed.bases).tolist()) == ([5, 6], [6])
     listed.close()
 
 
