@@ -18,6 +18,9 @@ ANY = "any"
 PADDED = "padded"
 """The family of CHAR: most databases fill its texts up with blanks, or lose those at their ends."""
 
+COARSE = "coarse time"
+"""The family of times with fewer digits of a second's fraction than ours have."""
+
 
 def keep_time(at: datetime) -> object:
     """For a database that has times with a zone."""

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.schema import CreateTable
 
 from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
-from connector.export.writers.dialect import Dialect, differ_in_bytes, is_table_to_the_letter
+from connector.export.writers.dialect import COARSE, Dialect, differ_in_bytes, is_table_to_the_letter
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.plain_rows import read_typed_rows
 from connector.export.writers.session import Session
@@ -46,6 +46,7 @@ GENERIC = Dialect(
     mend="ALTER TABLE {table} RENAME COLUMN {column} TO {old}",  # a new column is added then
     also={
         ColumnKind.FLAG: frozenset({ColumnKind.WHOLE}),  # where there are no booleans
+        ColumnKind.TIME: frozenset({COARSE}),  # in some, a new column is so, too
         ColumnKind.TAGS: frozenset({ColumnKind.TEXT}),
     },
     differs=differ_somehow,
@@ -63,6 +64,7 @@ def _differ_in_postgresql(
 
 POSTGRESQL_SOMEHOW = replace(
     GENERIC,
+    also={kind: families - {COARSE} for kind, families in GENERIC.also.items()},
     differs=_differ_in_postgresql,
     folds_case=False,
     is_table=is_table_to_the_letter,

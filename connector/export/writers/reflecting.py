@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from connector.export.writers.dialect import ANY, PADDED
+from connector.export.writers.dialect import ANY, COARSE, PADDED
 from connector.export.writers.fitting import FoundColumn, FoundKey, FoundTable
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import TableName
@@ -66,9 +66,9 @@ def _list_keys(
 
 
 def read_family(kind: sa.types.TypeEngine[Any]) -> str:
-    """Which kind of values a declared type is for: a ColumnKind, `any`, `padded`, `json`, or `other`."""
+    """Which kind of values a declared type is for: a ColumnKind, `any`, `padded`, `coarse time`, `json`, or `other`."""
     if isinstance(kind, sa.DateTime) and _count_digits(kind) < _DIGITS:
-        return "other"
+        return COARSE
     for types, family in _FAMILIES:
         if isinstance(kind, types):
             return family
