@@ -34,8 +34,7 @@ from pipelines.rows.reading_ahead import ReadingAhead
 from pipelines.rows.suppressing import read_suppression
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report, Status, count_requests, end_report, start_report
-from pipelines.runs.running import enter_in_thread
-from pipelines.runs.stopping import Stop, until_stopped
+from pipelines.runs.stopping import Stop, enter_in_thread, until_stopped
 from pipelines.settings import Settings, build_service
 
 _CONNECTIONS = 4  # a list is read page after page

@@ -36,7 +36,7 @@ from pipelines.runs.report import (
     end_report,
     start_report,
 )
-from pipelines.runs.stopping import Stop, stay_alive
+from pipelines.runs.stopping import Stop, enter_in_thread, stay_alive
 from pipelines.settings import Settings, build_service
 
 _AT_ONCE = 256  # rows that are looked up in the ledger together
@@ -108,9 +108,8 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress, clock: Clock 
             held = log.hold_campaign(
                 plan.settings.account, plan.campaign, wait_s=plan.wait_s, is_stopped=stop.event.is_set
             )
-            campaign = await asyncio.to_thread(held.__enter__)
-            opened.push(held.__exit__)
-            await _work(run, log, campaign)
+            async with enter_in_thread(held, stop) as campaign:
+                await _work(run, log, campaign)
     except LockedError as error:
         report.signal = stop.signal
         end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))

@@ -1,8 +1,7 @@
 """The frame of every run that writes the ledger: it is opened, the run recorded, carried out, ended and reported."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 from connector.api.client import open_client
 from connector.clock import Clock
@@ -16,7 +15,7 @@ from pipelines.rows.planned_rows import PlannedRows
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report, UncountedError, count_requests, count_rows, end_report, start_report
 from pipelines.runs.run import Frame, Run
-from pipelines.runs.stopping import Stop
+from pipelines.runs.stopping import Stop, enter_in_thread
 from pipelines.settings import build_service
 
 _FOR_A_PERSON = (Outcome.INVALID, Outcome.REJECTED, Outcome.UNKNOWN)
@@ -56,17 +55,6 @@ async def _open_ledger(frame: Frame, stop: Stop) -> AsyncIterator[Ledger]:
     else:
         opened = open_ledger(url, wait_s=frame.wait_s, is_stopped=is_stopped, may_make=frame.may_make_ledger)
     async with enter_in_thread(opened, stop) as ledger:
-        yield ledger
-
-
-@asynccontextmanager
-async def enter_in_thread(opened: AbstractContextManager[Ledger], stop: Stop) -> AsyncIterator[Ledger]:
-    """The ledger, opened in a thread: to wait for its lock, or to copy it, takes time. The thread hears a signal."""
-    stop.is_recording = True  # a thread cannot be cancelled, and would leave behind what it opens
-    ledger = await asyncio.to_thread(opened.__enter__)
-    stop.is_recording = False
-    with ExitStack() as stack:
-        stack.push(opened.__exit__)
         yield ledger
 
 

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -49,6 +49,17 @@ def stop_on_signals() -> Iterator[Stop]:
             loop.remove_signal_handler(number)
             if received:  # the report is still to be shown, and the exit code says it all
                 signal.signal(number, signal.SIG_IGN)
+
+
+@asynccontextmanager
+async def enter_in_thread(opened: AbstractContextManager[T], stop: Stop) -> AsyncIterator[T]:
+    """What is entered in a thread: to wait for a lock, or to copy a ledger, takes time. It hears signals itself."""
+    stop.is_recording = True  # a thread cannot be cancelled, and would leave behind what it opens
+    entered = await asyncio.to_thread(opened.__enter__)
+    stop.is_recording = False
+    with ExitStack() as stack:
+        stack.push(opened.__exit__)
+        yield entered
 
 
 async def until_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | BaseException:
