@@ -53,7 +53,7 @@ def export(target: str) -> None:
     writer = open_writer(parse_destination(target))
     writer.start()
     writer.add(MIXED)
-    writer.publish(run_of(0, at=datetime.now(UTC)))
+    writer.publish(run_of(MIXED.num_rows, at=datetime.now(UTC)))
     writer.discard()
 
 
