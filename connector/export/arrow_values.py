@@ -38,3 +38,7 @@ def build_numbers(*values: int) -> pa.Int32Array:
 def _read_only(kind: pa.DataType, *data: bytes) -> pa.Scalar:
     """The one value of the array that these buffers are."""
     return pa.Array.from_buffers(kind, 1, [None, *map(pa.py_buffer, data)])[0]
+
+
+EMPTY: Final = build_text("")
+"""No text, and what stands between texts that are joined."""

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
-from connector.export.arrow_values import build_null, build_text
+from connector.export.arrow_values import EMPTY, build_null
 from connector.export.columns import PAGE_SCHEMA, TYPES, read_dates
 from connector.fields import FIELDS, Field, Kind
 from connector.protocol import ECHOES, Listed, read_whole_number
 
-_EMPTY, _NOTHING = build_text(""), build_null(pa.string())
+_NOTHING = build_null(pa.string())
 _LARGEST_BLOCK = 2**30  # more than any answer: it is never cut in two
 
 _DEEPEST = 900
@@ -143,7 +143,7 @@ def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
         if field.kind is Kind.TAGS and column.flatten().null_count:
             return None
         if field.kind is Kind.DATE:
-            column = read_dates(pc.if_else(pc.equal(column, _EMPTY), _NOTHING, column))
+            column = read_dates(pc.if_else(pc.equal(column, EMPTY), _NOTHING, column))
             if column is None:
                 return None
         columns.append(column)

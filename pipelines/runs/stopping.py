@@ -55,8 +55,10 @@ def stop_on_signals() -> Iterator[Stop]:
 async def enter_in_thread(opened: AbstractContextManager[T], stop: Stop) -> AsyncIterator[T]:
     """What is entered in a thread: to wait for a lock, or to copy a ledger, takes time. It hears signals itself."""
     stop.is_recording = True  # a thread cannot be cancelled, and would leave behind what it opens
-    entered = await asyncio.to_thread(opened.__enter__)
-    stop.is_recording = False
+    try:
+        entered = await asyncio.to_thread(opened.__enter__)
+    finally:
+        stop.is_recording = False
     with ExitStack() as stack:
         stack.push(opened.__exit__)
         yield entered

@@ -3,9 +3,8 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ import pytest
 from connector.errors import LedgerError
 from connector.ledger import Ledger, find_or_add_base, open_ledger, start_run
 from connector.ledger.commits import Commits, open_commits
-from connector.load.candidates import CandidateList
+from connector.load.candidates import Candidate, CandidateList
 from connector.load.creating import Creator
 from connector.load.journal import Journal
 from connector.load.judging import Verdict
@@ -25,10 +24,8 @@ from tests.load.test_creating import Service, build_candidate
 PATIENCE_S = 30.0
 
 
-@contextmanager
-def open_file(folder: Path) -> Iterator[Ledger]:
-    with open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
-        yield ledger
+def open_file(folder: Path) -> AbstractContextManager[Ledger]:
+    return open_ledger(f"sqlite:///{folder}/ledger.db")
 
 
 def begin(ledger: Ledger, commits: Commits) -> Journal:
@@ -88,11 +85,13 @@ def test_a_disk_that_is_full_while_the_run_is_stopped_is_what_the_person_is_told
             commit(connection)
 
         monkeypatch.setattr(dialect, "do_commit", fail_once)
-        keep = lambda candidate, verdict: told.update({candidate.intent.identity: verdict})  # noqa: E731
+
+        def keep(candidate: Candidate, verdict: Verdict) -> None:
+            told[candidate.intent.identity] = verdict
+
         creator = Creator(session, cast("Any", None), keep)
         with pytest.raises(LedgerError, match="disk is full"):
             await asyncio.wait_for(creator.create(CandidateList(candidates, session.clock.monotonic).take), PATIENCE_S)
-        assert made >= 4
         answered = [identity for identity, verdict in told.items() if verdict.event is Event.ANSWERED]
         assert set(await journal.ask(lambda ledger: ledger.find_entries(journal.base, answered))) == set(answered)
 

@@ -39,7 +39,7 @@ def test_whoever_is_wanted_is_kept_as_they_are_listed() -> None:
     listed.close()
 
 
-def test_who_has_no_identity_is_counted_and_not_kept() -> None:
+def test_who_has_no_identity_is_kept_by_id_alone() -> None:
     listed = ListedPeople("email", (), lambda _base: True)
     listed.take([build_wire(number, email) for number, email in enumerate([None, "", " ", 5, "ann@x.org"], 1)])
     listed.take([{"Id": 6, "Base": "News", "Email": "bob@x.org"}, {"Id": 7}])

@@ -80,7 +80,7 @@ class DuckdbPlace:
 
     def is_passing(self, error: Exception) -> bool:
         """Whether another process has the file open; nothing else of a file passes by itself, as far as can be told."""
-        return isinstance(error, duckdb.IOException) and "lock" in str(error)
+        return isinstance(error, duckdb.IOException) and "Could not set lock" in str(error)
 
 
 class DuckdbSession:

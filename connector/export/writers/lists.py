@@ -5,9 +5,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.export.arrow_values import build_null, build_numbers, build_text
+from connector.export.arrow_values import EMPTY, build_null, build_numbers, build_text
 
-_QUOTE, _COMMA, _NOTHING_BETWEEN = build_text('"'), build_text(","), build_text("")
+_QUOTE, _COMMA = build_text('"'), build_text(",")
 _NO_TEXT, _ZERO = build_null(pa.string()), build_numbers(0)[0]
 _BLANK = ord(" ")  # what comes before it has an escape of its own in JSON
 
@@ -22,11 +22,11 @@ def quote_lists(lists: pa.ListArray, opening: str, closing: str) -> pa.StringArr
     texts = lists.flatten()
     for special in ("\\", '"'):
         texts = pc.replace_substring(texts, special, f"\\{special}")
-    quoted = pc.binary_join_element_wise(_QUOTE, texts, _QUOTE, _NOTHING_BETWEEN)
+    quoted = pc.binary_join_element_wise(_QUOTE, texts, _QUOTE, EMPTY)
     lengths = pc.fill_null(pc.list_value_length(lists), _ZERO)
     offsets = pa.concat_arrays([build_numbers(0), pc.cumulative_sum(lengths).cast(pa.int32())])
     inner = pc.binary_join(pa.ListArray.from_arrays(offsets, quoted), _COMMA)
-    whole = pc.binary_join_element_wise(build_text(opening), inner, build_text(closing), _NOTHING_BETWEEN)
+    whole = pc.binary_join_element_wise(build_text(opening), inner, build_text(closing), EMPTY)
     return pc.if_else(lists.is_valid(), whole, _NO_TEXT)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.export.arrow_values import build_text
+from connector.export.arrow_values import EMPTY, build_text
 from connector.export.writers.lists import write_lists_as_json
 
-_APOSTROPHE, _COMMA, _NOTHING_BETWEEN = build_text("'"), build_text(","), build_text("")
+_APOSTROPHE, _COMMA = build_text("'"), build_text(",")
 _TIME = "%Y-%m-%d %H:%M:%S"  # Arrow's %S has the fraction of the unit: microseconds here
 
 
@@ -41,4 +41,4 @@ def _write_literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
     elif pa.types.is_timestamp(column.type):
         column = pc.strftime(column, _TIME)
     texts = pc.replace_substring(column.cast(pa.string()), "'", "''")
-    return pc.binary_join_element_wise(_APOSTROPHE, texts, _APOSTROPHE, _NOTHING_BETWEEN)
+    return pc.binary_join_element_wise(_APOSTROPHE, texts, _APOSTROPHE, EMPTY)

@@ -3,16 +3,16 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.export.arrow_values import build_text
+from connector.export.arrow_values import EMPTY, build_text
 from connector.export.writers.lists import write_lists_as_json
 
-_IN_UTC, _NOTHING_BETWEEN = build_text("+00:00"), build_text("")
+_IN_UTC = build_text("+00:00")
 _ISO_TIME = "%Y-%m-%dT%H:%M:%S"  # Arrow's %S has the fraction of the unit: microseconds here
 
 
 def write_times_as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Each time as ISO 8601 in UTC: 2026-11-21T09:00:00.000000+00:00, as Python and SQLite both read it."""
-    return pc.binary_join_element_wise(pc.strftime(column, _ISO_TIME), _IN_UTC, _NOTHING_BETWEEN)
+    return pc.binary_join_element_wise(pc.strftime(column, _ISO_TIME), _IN_UTC, EMPTY)
 
 
 def flatten_table(table: pa.Table) -> pa.Table:
