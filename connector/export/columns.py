@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.export.arrow_values import build_text, build_time
-from connector.export.names import EXPORTED_AT, INVALID, RUN_ID
+from connector.export.names import EXPORTED_AT, INVALID, OF_RUN, RUN_ID
 from connector.fields import FIELDS, Field, Kind
 
 _INT64 = range(-(2**63), 2**63)
@@ -39,7 +39,7 @@ SCHEMA = pa.schema(
 """The columns of every export: all fields, then the run, its time (UTC) and, as JSON, values that broke their type."""
 
 
-PAGE_SCHEMA = pa.schema([field for field in SCHEMA if field.name not in (RUN_ID, EXPORTED_AT)])
+PAGE_SCHEMA = pa.schema([field for field in SCHEMA if field.name not in OF_RUN])
 """The columns of a page: those of an export without the run's."""
 
 

@@ -49,8 +49,8 @@ BROKEN: dict[str, Any] = {
 }
 
 
-def table_of(*wires: dict[str, Any]) -> pa.Table:
-    return build_table(wires, run_id=RUN, exported_at=AT)
+def table_of(*wires: dict[str, Any], at: datetime = AT) -> pa.Table:
+    return build_table(wires, run_id=RUN, exported_at=at)
 
 
 MIXED = table_of(FULL, BARE, BROKEN)

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from connector.databases import parse_url
 from connector.errors import RunAborted
 from connector.export import Destination, Format, parse_destination
-from connector.export.columns import SCHEMA, build_table
+from connector.export.columns import PAGE_SCHEMA, SCHEMA, build_columns, build_table
 from connector.export.exporter import open_writer
 from connector.export.writers import Mode
 from connector.export.writers.duckdb_place import DuckdbPlace
@@ -122,9 +122,9 @@ def test_of_a_connection_that_is_lost_while_rows_are_copied_the_loss_is_told(pos
 
         def read() -> Iterator[pa.RecordBatch]:
             postgres.run(f"select pg_terminate_backend({pid}, 10000)")
-            yield from build_table([person(2)], run_id="run-2", exported_at=day(2)).to_batches()
+            yield build_columns([person(2)])
 
-        session.fill(layout.stage, Rows(SCHEMA, read))
+        session.fill(layout.stage, Rows(PAGE_SCHEMA, read))
 
     with pytest.raises(place.errors) as told, place.connect() as session:
         fill(session)
@@ -146,11 +146,11 @@ def test_duckdb_keeps_no_log_beside_the_file(tmp_path: Path) -> None:
 def test_a_stage_of_postgresql_ends_with_its_transaction(postgres: Database) -> None:
     """Behind a pooler the connection goes on: the next export would find a stage of its own name, and people in it."""
     layout = build_layout(SCHEMA, TableName("subscribers"), Mode.REPLACE, POSTGRESQL)
-    batches = build_table([person(1)], run_id="run-1", exported_at=day(1)).to_batches()
+    batch = build_columns([person(1)])
     with PostgresPlace(parse_url(postgres.url)).connect() as session:
         for _ in range(2):
             session.begin()
-            session.fill(layout.stage, Rows(SCHEMA, lambda: iter(batches)))
+            session.fill(layout.stage, Rows(PAGE_SCHEMA, lambda: iter([batch])))
             assert session.fetch(sa.text(f"select count(*) from pg_temp.{STAGE}")) == [(1,)]
             session.commit()
             session.begin()

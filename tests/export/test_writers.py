@@ -15,6 +15,7 @@ from connector.errors import ConfigurationError, RunAborted
 from connector.export import Destination, Format, parse_destination
 from connector.export.columns import SCHEMA
 from connector.export.exporter import open_writer
+from connector.export.names import EXPORTED_AT
 from connector.export.writers import Run
 from tests.export.people import AT, BARE, FULL, MIXED, run_of, table_of
 from tests.export.readers import place_in, read_back
@@ -39,24 +40,33 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
     return open_destination(request, tmp_path, request.param)
 
 
-def nextrun_sql(rows: int) -> Run:
+def next_run(rows: int) -> Run:
     """A run that begins after every other one."""
     return run_of(rows, at=AT + timedelta(minutes=next(_MINUTES)))
 
 
-def write(destination: Destination, *tables: pa.Table) -> None:
+def write(destination: Destination, *tables: pa.Table) -> pa.Table:
+    """The next export, of these rows; what is to be read back."""
+    run = next_run(sum(table.num_rows for table in tables))
+    stamped = [_stamp(table, run) for table in tables]
     writer = open_writer(destination)
     writer.start()
-    for table in tables:
+    for table in stamped:
         writer.add(table)
-    writer.publish(nextrun_sql(sum(table.num_rows for table in tables)))
+    writer.publish(run)
     writer.discard()
+    return pa.concat_tables([SCHEMA.empty_table(), *stamped])
+
+
+def _stamp(table: pa.Table, run: Run) -> pa.Table:
+    times = pa.array([run.exported_at] * table.num_rows, SCHEMA.field(EXPORTED_AT).type)
+    return table.set_column(SCHEMA.get_field_index(EXPORTED_AT), EXPORTED_AT, times)
 
 
 def test_what_is_read_back_is_what_was_written(destination: Destination) -> None:
-    write(destination, MIXED, table_of(FULL))
+    written = write(destination, MIXED, table_of(FULL))
 
-    assert read_back(destination).equals(pa.concat_tables([MIXED, table_of(FULL)]))
+    assert read_back(destination).equals(written)
 
 
 def test_no_rows_are_an_export_too(destination: Destination) -> None:
@@ -77,9 +87,9 @@ def test_another_export_replaces_the_one_before(destination: Destination) -> Non
     assert not open_writer(destination).has_target
     write(destination, MIXED)
     assert open_writer(destination).has_target
-    write(destination, table_of(BARE))
+    written = write(destination, table_of(BARE))
 
-    assert read_back(destination).equals(table_of(BARE))
+    assert read_back(destination).equals(written)
 
 
 def test_starting_again_forgets_what_was_staged(destination: Destination) -> None:
@@ -88,15 +98,14 @@ def test_starting_again_forgets_what_was_staged(destination: Destination) -> Non
     writer.add(MIXED)
     writer.start()
     writer.add(table_of(BARE))
-    writer.publish(nextrun_sql(1))
+    writer.publish(run_of(1))
 
     assert read_back(destination).equals(table_of(BARE))
 
 
 @pytest.mark.parametrize("is_there", [False, True])
 def test_what_is_discarded_leaves_the_target_as_it_was_and_no_file(destination: Destination, is_there: bool) -> None:
-    if is_there:
-        write(destination, MIXED)
+    written = write(destination, MIXED) if is_there else None
     before = sorted(each.name for each in destination.path.parent.iterdir())
     writer = open_writer(destination)
     writer.start()
@@ -106,22 +115,22 @@ def test_what_is_discarded_leaves_the_target_as_it_was_and_no_file(destination: 
     writer.discard()
 
     assert sorted(each.name for each in destination.path.parent.iterdir()) == before
-    if is_there:
-        assert read_back(destination).equals(MIXED)
+    if written is not None:
+        assert read_back(destination).equals(written)
 
 
 def test_a_publish_that_fails_leaves_the_target_as_it_was_and_no_file(destination: Destination) -> None:
-    write(destination, MIXED)
+    written = write(destination, MIXED)
     before = sorted(each.name for each in destination.path.parent.iterdir())
     writer = open_writer(destination)
     writer.start()
     writer.add(table_of(BARE))
     with _broken(destination), pytest.raises(RunAborted, match="as it was"):
-        writer.publish(nextrun_sql(1))
+        writer.publish(next_run(1))
     writer.discard()
 
     assert sorted(each.name for each in destination.path.parent.iterdir()) == before
-    assert read_back(destination).equals(MIXED)
+    assert read_back(destination).equals(written)
 
 
 class _broken:  # noqa: N801 - reads as a state of the destination
@@ -160,11 +169,11 @@ def test_a_link_stays_a_link_and_what_it_points_to_is_replaced(file: Destination
     real = tmp_path / "real"
     real.mkdir()
     file.path.symlink_to(real / file.path.name)
-    write(file, MIXED)
+    written = write(file, MIXED)
 
     assert file.path.is_symlink()
     assert [each.name for each in real.iterdir()] == [file.path.name]
-    assert read_back(file).equals(MIXED)
+    assert read_back(file).equals(written)
 
 
 def test_a_directory_that_vanished_is_told_before_anything_is_read(tmp_path: Path) -> None:
@@ -224,7 +233,7 @@ def test_a_reader_of_sqlite_sees_the_old_rows_until_the_new_ones_are_whole(tmp_p
     writer.add(table_of(BARE))
 
     assert run_sql(destination, "select count(*) from subscribers") == [(3,)], "staging takes no lock and shows nothing"
-    writer.publish(nextrun_sql(1))
+    writer.publish(next_run(1))
     assert run_sql(destination, "select count(*) from subscribers") == [(1,)]
 
 
@@ -244,6 +253,6 @@ def test_any_text_comes_back_as_it_was(
         {"Id": number, "FirstName": first, "LastName": last, "Tags": tags}
         for number, (first, last, tags) in enumerate(texts)
     ]
-    write(destination, table_of(*wires))
+    written = write(destination, table_of(*wires))
 
-    assert read_back(destination).equals(table_of(*wires))
+    assert read_back(destination).equals(written)

@@ -27,7 +27,7 @@ from connector.export.writers.staged import Rows
 from connector.export.writers.staging import open_room_beside
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
-    "memory_limit": "128MB", "threads": 1, "autoinstall_known_extensions": False,
+    "memory_limit": "128MB", "threads": 2, "preserve_insertion_order": False, "autoinstall_known_extensions": False,
 }  # fmt: skip
 """DuckDB takes 80 % of the machine's memory otherwise; a load by Arrow comes from one thread and gains nothing. And it
 gets code from the network for whatever it takes a file to be."""

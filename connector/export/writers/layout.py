@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from connector.export.names import EXPORTED_AT, RUN_ID
+from connector.export.names import OF_RUN, RUN_ID
 from connector.export.writers.dialect import Dialect
 from connector.export.writers.kinds import (
     DELETED_AT,
@@ -78,7 +78,7 @@ class TableName:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The tables of one export; `kinds` are those of the columns that come from the list, by name.
+    """The tables of one export; `kinds` are those of the columns of its rows, by name. The stages lack the run's own.
 
     `tags` and `tag_stage` are None where no table of tags was asked for.
     """
@@ -94,13 +94,13 @@ class Layout:
 
     @property
     def names(self) -> list[str]:
-        """The columns that come from the list."""
+        """The columns of its rows."""
         return list(self.kinds)
 
     @property
     def compared(self) -> list[str]:
         """The columns that make a version of a row: all but the run's own."""
-        return [name for name in self.kinds if name not in (ID, RUN_ID, EXPORTED_AT)]
+        return [name for name in self.kinds if name not in (ID, *OF_RUN)]
 
     @property
     def filled(self) -> list[sa.Table]:
@@ -130,10 +130,10 @@ def build_layout(
         dialect,
         kinds,
         build_table(name, {**kinds, **_OF_MODE.get(mode, {})}, dialect),
-        build_stage(STAGE, kinds, dialect),
+        _build_stage(STAGE, kinds, dialect),
         build_table(TableName(RUNS, name.schema), RUN_COLUMNS, dialect),
         build_table(TableName(tags_table or "", name.schema), TAG_COLUMNS, dialect) if has_tags else None,
-        build_stage(TAG_STAGE, TAG_COLUMNS, dialect) if has_tags else None,
+        _build_stage(TAG_STAGE, TAG_COLUMNS, dialect) if has_tags else None,
     )
 
 
@@ -142,10 +142,11 @@ def build_table(name: TableName, kinds: Mapping[str, ColumnKind], dialect: Diale
     return _build(name, kinds, dialect)
 
 
-def build_stage(name: str, kinds: Mapping[str, ColumnKind], dialect: Dialect) -> sa.Table:
+def _build_stage(name: str, kinds: Mapping[str, ColumnKind], dialect: Dialect) -> sa.Table:
     """A table that ends with the connection, at the latest; in PostgreSQL with the transaction, since behind a pooler
-    the connection goes on."""
-    return _build(TableName(name), kinds, dialect, prefixes=["TEMPORARY"], postgresql_on_commit="DROP")
+    the connection goes on. What has one value in all rows is not staged, but put in by the statements that read it."""
+    staged = {column: kind for column, kind in kinds.items() if column not in OF_RUN}
+    return _build(TableName(name), staged, dialect, prefixes=["TEMPORARY"], postgresql_on_commit="DROP")
 
 
 def _build(name: TableName, kinds: Mapping[str, ColumnKind], dialect: Dialect, **more: Any) -> sa.Table:

@@ -1,12 +1,11 @@
 """The statements of each mode, once for all databases: from the stage into the target. Pure.
 
 Each statement names the stage once, since MySQL reads a temporary table only once in a statement, and DuckDB reads a
-stream. Texts are compared by the dialect, to the byte.
+stream. Texts are compared by the dialect, to the byte. The run's own columns, which no stage has, are values here.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -21,6 +20,7 @@ from connector.export.writers.kinds import (
 )
 from connector.export.writers.layout import Layout
 from connector.export.writers.mode import Mode
+from connector.export.writers.run import Run
 
 Counted = Literal["inserted", "updated", "closed", "none"]
 
@@ -33,13 +33,12 @@ class Step:
     statement: sa.Executable
 
 
-def build_steps(layout: Layout, at: datetime, *, is_whole: bool) -> list[Step]:
+def build_steps(layout: Layout, run: Run) -> list[Step]:
     """What brings the staged rows into the target and the table of tags, in this order.
 
-    `at` is the run's time, which its rows carry as `_exported_at`. `is_whole`: the stage holds everyone, so that who
-    is not in it has gone; without, nothing is closed or marked as deleted.
+    Who is not in the stage of a run that is whole has gone; of another, nobody is closed or marked as deleted.
     """
-    return _build_row_steps(layout, at, is_whole=is_whole) + _build_tag_steps(layout)
+    return _build_row_steps(layout, run) + _build_tag_steps(layout, run)
 
 
 def build_adoption(layout: Layout) -> Step:
@@ -75,53 +74,55 @@ def build_rehearsal(layout: Layout, names: Sequence[str]) -> list[sa.Executable]
     return [insert, *also.get(layout.mode, [])]
 
 
-def _build_row_steps(layout: Layout, at: datetime, *, is_whole: bool) -> list[Step]:
+def _build_row_steps(layout: Layout, run: Run) -> list[Step]:
     match layout.mode:
         case Mode.REPLACE:
-            return [Step("closed", sa.delete(layout.target)), *_append(layout)]
+            return [Step("closed", sa.delete(layout.target)), *_append(layout, run)]
         case Mode.APPEND:
-            return _append(layout)
+            return _append(layout, run)
         case Mode.UPSERT:
-            return _upsert(layout, at, is_whole=is_whole)
+            return _upsert(layout, run)
         case Mode.HISTORY:
-            return _keep_history(layout, at, is_whole=is_whole)
+            return _keep_history(layout, run)
 
 
-def _append(layout: Layout) -> list[Step]:
-    return [Step("inserted", _insert(layout, sa.select(*_take(layout))))]
+def _append(layout: Layout, run: Run) -> list[Step]:
+    return [Step("inserted", _insert(layout, _take(layout, run)))]
 
 
-def _upsert(layout: Layout, at: datetime, *, is_whole: bool) -> list[Step]:
-    target, stage = layout.target, layout.stage
-    staged = {name: stage.c[name] for name in layout.names if name != ID}
+def _upsert(layout: Layout, run: Run) -> list[Step]:
+    target, taken = layout.target, _take(layout, run)
+    staged = {name: value for name, value in taken.items() if name != ID}
     steps = [
         Step("updated", _update(layout, staged | {DELETED_AT: sa.null()}, sa.true())),
-        Step("inserted", _insert(layout, sa.select(*_take(layout)).where(~_is_there(layout)))),
+        Step("inserted", _insert(layout, taken, ~_is_there(layout))),
     ]
-    if is_whole:
+    if run.is_whole:
         gone = (target.c[DELETED_AT].is_(None), target.c[ID].is_not(None), ~_is_staged(layout))
-        steps.append(Step("closed", sa.update(target).where(*gone).values({DELETED_AT: _write(layout, at)})))
+        steps.append(Step("closed", sa.update(target).where(*gone).values({DELETED_AT: taken[EXPORTED_AT]})))
     return steps
 
 
-def _keep_history(layout: Layout, at: datetime, *, is_whole: bool) -> list[Step]:
+def _keep_history(layout: Layout, run: Run) -> list[Step]:
     target, stage, dialect = layout.target, layout.stage, layout.dialect
-    closed = {VALID_TO: _write(layout, at), IS_CURRENT: sa.false()}
+    taken = _take(layout, run)
+    at = taken[EXPORTED_AT]
+    closed = {VALID_TO: at, IS_CURRENT: sa.false()}
     differs = sa.or_(*(dialect.differs(stage.c[name], target.c[name], layout.kinds[name]) for name in layout.compared))
     steps = [build_adoption(layout), Step("closed", _update(layout, closed, _is_current(layout) & differs))]
-    if is_whole:
+    if run.is_whole:
         gone = (_is_current(layout), target.c[ID].is_not(None), ~_is_staged(layout))
         steps.append(Step("closed", sa.update(target).where(*gone).values(closed)))
-    new = sa.select(*_take(layout), stage.c[EXPORTED_AT], sa.true()).where(~_is_there(layout, _is_current(layout)))
-    insert = sa.insert(target).from_select([*layout.names, VALID_FROM, IS_CURRENT], new)
-    return [*steps, Step("inserted", insert)]
+    version = taken | {VALID_FROM: at, IS_CURRENT: sa.true()}
+    return [*steps, Step("inserted", _insert(layout, version, ~_is_there(layout, _is_current(layout))))]
 
 
-def _build_tag_steps(layout: Layout) -> list[Step]:
+def _build_tag_steps(layout: Layout, run: Run) -> list[Step]:
     tags, staged = layout.tags, layout.tag_stage
     if tags is None or staged is None:
         return []
-    copy = sa.insert(tags).from_select(list(tags.c.keys()), sa.select(*staged.c))
+    of_run = _write_of_run(layout, run)[RUN_ID]
+    copy = sa.insert(tags).from_select([*staged.c.keys(), RUN_ID], sa.select(*staged.c, of_run))
     if layout.mode is Mode.APPEND:
         return [Step("none", copy)]
     if layout.mode is Mode.HISTORY:
@@ -146,12 +147,21 @@ def _copy_version_tags(layout: Layout, tags: sa.Table, staged: sa.Table) -> sa.I
     return sa.insert(tags).from_select(list(tags.c.keys()), rows)
 
 
-def _take(layout: Layout) -> list[sa.Column[Any]]:
-    return [layout.stage.c[name] for name in layout.names]
+def _take(layout: Layout, run: Run) -> dict[str, sa.ColumnElement[Any]]:
+    """What each column of the rows is given."""
+    of_run = _write_of_run(layout, run)
+    return {name: of_run[name] if name in of_run else layout.stage.c[name] for name in layout.names}
 
 
-def _insert(layout: Layout, rows: sa.Select[Any]) -> sa.Insert:
-    return sa.insert(layout.target).from_select(layout.names, rows)
+def _write_of_run(layout: Layout, run: Run) -> dict[str, sa.ColumnElement[Any]]:
+    """The run's own columns, as values of a statement."""
+    values = {RUN_ID: run.run_id, EXPORTED_AT: layout.dialect.write_time(run.exported_at)}
+    return {name: sa.bindparam(None, value, layout.target.c[name].type) for name, value in values.items()}
+
+
+def _insert(layout: Layout, values: dict[str, sa.ColumnElement[Any]], *conditions: sa.ColumnElement[bool]) -> sa.Insert:
+    rows = sa.select(*values.values()).select_from(layout.stage).where(*conditions)
+    return sa.insert(layout.target).from_select(list(values), rows)
 
 
 def _update(layout: Layout, values: dict[str, Any], condition: sa.ColumnElement[bool]) -> sa.Update:
@@ -186,7 +196,3 @@ def _is_there(layout: Layout, condition: sa.ColumnElement[bool] | None = None) -
 
 def _is_current(layout: Layout) -> sa.ColumnElement[bool]:
     return layout.target.c[IS_CURRENT] == sa.true()
-
-
-def _write(layout: Layout, at: datetime) -> sa.ColumnElement[Any]:
-    return sa.bindparam(None, layout.dialect.write_time(at), layout.target.c[EXPORTED_AT].type)

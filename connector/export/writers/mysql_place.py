@@ -1,6 +1,6 @@
 """A MySQL or MariaDB database, by PyMySQL: texts as utf8mb4, tags as JSON, times as DATETIME in UTC."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -142,15 +142,16 @@ class MysqlPlace:
         return build_engine(self._url, hide_parameters=True, connect_args=given)
 
 
-def insert_rows(connection: sa.Connection, table: sa.Table, rows: Rows) -> None:
-    """Put the rows into the table, whose columns may be more than theirs."""
+def insert_rows(connection: sa.Connection, table: sa.Table, rows: Rows, shared: Mapping[str, object] = {}) -> None:
+    """Put the rows into the table, whose columns may be more than theirs; `shared` are values that all of them have."""
     preparer = mysql.dialect(paramstyle="named").identifier_preparer  # without a % doubled
-    names = ", ".join(preparer.quote_identifier(name) for name in rows.schema.names)
+    names = ", ".join(preparer.quote_identifier(name) for name in (*rows.schema.names, *shared))
     head = f"INSERT INTO {preparer.format_table(table)} ({names}) VALUES"
     largest = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar()
+    most = min(_STATEMENT, int(largest or _STATEMENT) // 2)
     with open_driver(connection) as driver, driver.cursor() as cursor:
         for batch in rows.read():
-            for statement in write_inserts(head, batch, min(_STATEMENT, int(largest or _STATEMENT) // 2)):
+            for statement in write_inserts(head, batch, most, [str(value) for value in shared.values()]):
                 cursor.execute(statement)
 
 

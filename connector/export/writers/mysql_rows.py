@@ -4,7 +4,7 @@ Nothing but an apostrophe means anything within a text, since the session runs u
 LOAD DATA LOCAL here: it would let a server name the file that it wants to read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,18 +16,23 @@ _APOSTROPHE, _COMMA = build_text("'"), build_text(",")
 _TIME = "%Y-%m-%d %H:%M:%S"  # Arrow's %S has the fraction of the unit: microseconds here
 
 
-def write_inserts(head: str, batch: pa.RecordBatch, most: int) -> Iterator[str]:
-    """Statements that begin with `head` (INSERT … VALUES) and have up to `most` bytes, or one row that is longer."""
+def write_inserts(head: str, batch: pa.RecordBatch, most: int, shared: Sequence[str] = ()) -> Iterator[str]:
+    """Statements that begin with `head` (INSERT … VALUES) and have up to `most` bytes, or one row that is longer.
+
+    `shared` are texts that each row has after its own values, in ASCII.
+    """
+    tail = "".join(f",'{each.replace(chr(39), chr(39) * 2)}'" for each in shared)
     columns = [_write_literals(column) for column in pa.Table.from_batches([batch]).columns]
     joined = pc.binary_join_element_wise(*columns, _COMMA, null_handling="replace", null_replacement="NULL")
     rows: list[str] = []
     size = len(head)
     for row, length in zip(joined.to_pylist(), pc.binary_length(joined).to_pylist(), strict=True):
-        if rows and size + length + 3 > most:
+        length += len(tail) + 3
+        if rows and size + length > most:
             yield f"{head} {','.join(rows)}"
             rows, size = [], len(head)
-        rows.append(f"({row})")
-        size += length + 3
+        rows.append(f"({row}{tail})")
+        size += length
     if rows:
         yield f"{head} {','.join(rows)}"
 

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 
 from connector.errors import ConfigurationError
-from connector.export.names import EXPORTED_AT, RUN_ID
+from connector.export.names import OF_RUN
 from connector.export.writers.fitting import FoundKey, FoundTable
 from connector.export.writers.kinds import VALID_FROM, VALID_TO
 from connector.export.writers.layout import Layout, TableName
 from connector.export.writers.mode import Mode
 from connector.export.writers.runs import name_of
 
-_OF_RUN = (RUN_ID, EXPORTED_AT, VALID_FROM, VALID_TO)
+_VARYING = (*OF_RUN, VALID_FROM, VALID_TO)
 """Columns that another run gives another value; without one of them a key allows a subscriber once."""
 
 _SHOWN = 3
@@ -101,5 +101,5 @@ def describe_clash(layout: Layout, table: str, tags_table: str | None) -> str:
 
 
 def _is_of_one(key: FoundKey, table: sa.Table, layout: Layout) -> bool:
-    ours = [column.name for column in table.columns if column.name not in _OF_RUN]
+    ours = [column.name for column in table.columns if column.name not in _VARYING]
     return all(any(layout.dialect.is_same_name(each, name) for name in ours) for each in key.columns)

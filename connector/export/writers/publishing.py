@@ -78,7 +78,7 @@ def fill_stages(session: Session, layout: Layout, published: Published) -> None:
 def take_steps(session: Session, layout: Layout, run: Run) -> Changes:
     """Carry out the mode's statements, and count."""
     counts: Counter[str] = Counter()
-    for step in build_steps(layout, run.exported_at, is_whole=run.is_whole):
+    for step in build_steps(layout, run):
         counts[step.counted] += session.execute(step.statement)
     return Changes(counts["inserted"], counts["updated"], counts["closed"])
 

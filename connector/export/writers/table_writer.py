@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
-from connector.export.names import INVALID, RUN_ID
+from connector.export.names import INVALID, OF_RUN
 from connector.export.writers import checking, publishing
 from connector.export.writers.homes import Home
 from connector.export.writers.kinds import ID, TAGS
@@ -50,7 +50,7 @@ class TableWriter:
     ) -> None:
         self._way = way
         self._home = home
-        self._schema = schema
+        self._schema = pa.schema([field for field in schema if field.name not in OF_RUN])
         self._layout = build_layout(schema, name, mode, home.place.dialect, tags_table)
         self._staged: Staged | None = None
         self._is_checked = False
@@ -87,7 +87,7 @@ class TableWriter:
         if self._staged is None:
             raise ValueError("start() comes before add()")
         with self._told():
-            self._staged.add(table)
+            self._staged.add(table.select(self._schema.names))  # what all rows share is known when they are published
 
     def count_last(self, filters: Mapping[str, object]) -> int | None:
         """The rows of the last certified export to this table; None where there was none. What is replaced counts
@@ -119,7 +119,7 @@ class TableWriter:
                 staged.discard()
 
     def _close_stage(self, staged: Staged) -> Published:
-        rows, of_tags = staged.close_rows(), staged.read_columns([ID, TAGS, RUN_ID, INVALID])
+        rows, of_tags = staged.close_rows(), staged.read_columns([ID, TAGS, INVALID])
         if not self._layout.dialect.holds_nul:  # before tags are rows: where one holds a NUL, all of its list leave
             rows, of_tags = rows.map(move_nuls), of_tags.map(move_nuls)
         return Published(rows, of_tags.map(explode_tags, TAG_SCHEMA) if self._layout.tags is not None else None)

@@ -1,9 +1,8 @@
-"""A list of texts as rows of their own: (id, position, tag, _run_id)."""
+"""A list of texts as rows of their own: (id, position, tag)."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.export.names import RUN_ID
 from connector.export.writers.kinds import ID, TAGS
 
 TAG_SCHEMA = pa.schema(
@@ -11,7 +10,6 @@ TAG_SCHEMA = pa.schema(
         pa.field(ID, pa.int64()),
         pa.field("position", pa.int64()),
         pa.field("tag", pa.string()),
-        pa.field(RUN_ID, pa.string()),
     ]
 )
 
@@ -24,5 +22,4 @@ def explode_tags(batch: pa.RecordBatch) -> pa.RecordBatch:
     begins = pc.subtract(pc.cumulative_sum(lengths), lengths).cast(pa.int64())
     numbers = pa.array(range(len(parents)), pa.int64())
     positions = pc.add(pc.subtract(numbers, begins.take(parents)), 1)
-    columns = [batch.column(ID).take(parents), positions, pc.list_flatten(tags), batch.column(RUN_ID).take(parents)]
-    return pa.record_batch(columns, schema=TAG_SCHEMA)
+    return pa.record_batch([batch.column(ID).take(parents), positions, pc.list_flatten(tags)], schema=TAG_SCHEMA)
