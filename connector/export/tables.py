@@ -30,8 +30,18 @@ def open_table_writer(destination: Destination) -> TableWriter:
     else:
         home = ServerHome(_SERVERS[destination.format](destination.url))
     name = TableName(destination.table, destination.schema)
-    way = Way(publish_to_mysql, settle_in_mysql) if destination.format is Format.MYSQL else ONE_TRANSACTION
+    way = _choose_way(destination.format)
     return TableWriter(name, home, SCHEMA, destination.mode, destination.tags_table, way)
+
+
+def _choose_way(form: Format) -> Way:
+    if form is Format.MYSQL:
+        return Way(publish_to_mysql, settle_in_mysql)
+    if form is Format.DUCKDB:
+        from connector.export.writers.duckdb_publishing import publish_to_duckdb  # as the place
+
+        return Way(publish_to_duckdb)
+    return ONE_TRANSACTION
 
 
 def _choose_file(form: Format) -> Callable[[Path], Place]:

@@ -14,6 +14,7 @@ from connector.export import Destination, Format, parse_destination
 from connector.export.columns import build_table
 from connector.export.exporter import open_writer
 from connector.export.writers import Changes, Mode
+from connector.export.writers.duckdb_place import DUCKDB, DuckdbPlace
 from connector.pages import Verdict
 from tests.export.people import AT, run_of
 from tests.export.warehouses import DATABASES, SERVERS, open_destination, run_sql
@@ -50,10 +51,12 @@ def publish(
         writer.discard()
 
 
-@pytest.fixture(params=DATABASES)
-def form(request: pytest.FixtureRequest) -> Format:
-    chosen: Format = request.param
-    return chosen
+@pytest.fixture(params=[*DATABASES, "duckdb, row by row"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Format:
+    if isinstance(request.param, Format):
+        return request.param
+    monkeypatch.setattr(DuckdbPlace, "dialect", replace(DUCKDB, most_joined=1))
+    return Format.DUCKDB
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from connector.export.names import RUN_ID
 from connector.export.writers.fitting import check_fit, check_mode, find_missing
 from connector.export.writers.layout import Layout, TableName
 from connector.export.writers.making import make_tables
-from connector.export.writers.merging import build_lost, build_rehearsal
+from connector.export.writers.merging import build_lost, build_rehearsal, count_parts
 from connector.export.writers.mode import Mode
 from connector.export.writers.obstacles import (
     check_engines,
@@ -94,7 +94,7 @@ def refuse_rows(session: Session, layout: Layout, run: Run) -> None:
     """Raise RunAborted if an incomplete run would take the place of rows. A table of its own may hold some, where one
     is there for everybody as soon as it is made."""
     for table in layout.filled if is_place_needed(layout, run) else ():
-        if _count(session, table):
+        if count_rows(session, table):
             raise _is_taken(table)
 
 
@@ -121,9 +121,10 @@ def refuse_lost(session: Session, layout: Layout, run: Run, changes: Changes, sh
         return
     if layout.mode is Mode.APPEND:
         of_run = layout.target.c[RUN_ID] == run.run_id
-        lost = run.rows - _count(session, layout.target, of_run)
+        lost = run.rows - count_rows(session, layout.target, of_run)
     else:
-        lost = session.fetch(build_lost(layout, run.run_id))[0][0]
+        counts = build_lost(layout, run, count_parts(layout, run.rows))
+        lost = sum(session.fetch(each)[0][0] for each in counts)
     if lost:
         raise ConfigurationError(
             f"{lost:,} of {run.rows:,} rows did not get into the table {name_of(layout.target)} in {shown}: {_WHO_ELSE}"
@@ -132,7 +133,7 @@ def refuse_lost(session: Session, layout: Layout, run: Run, changes: Changes, sh
 
 def refuse_other_count(session: Session, layout: Layout, filled: sa.Table, rows: int, shown: str) -> None:
     """Raise ConfigurationError if `filled`, the target or what is to take its place, holds more or fewer rows."""
-    found = _count(session, filled)
+    found = count_rows(session, filled)
     if found != rows:
         raise ConfigurationError(
             f"The table {name_of(layout.target)} in {shown} would hold {found:,} rows, and the export has {rows:,}: "
@@ -151,7 +152,8 @@ _WHO_ELSE = (
 )
 
 
-def _count(session: Session, table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
+def count_rows(session: Session, table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
+    """Those of a table that meet the conditions."""
     return int(session.fetch(sa.select(sa.func.count()).select_from(table).where(*conditions))[0][0])
 
 

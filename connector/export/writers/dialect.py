@@ -57,14 +57,15 @@ class Dialect:
     """One kind of database.
 
     `types`: what a new column is declared as. `also`: other families of types that hold a kind's values as they are.
-    `mend`: the statement that makes a column fit, with {table}, {column}, {old} (a free name) and {type}.
-    `write_time`: a time as a value of a statement. `differs`: whether two values differ, to the byte.
-    `can_update_from`: it knows UPDATE with a second table. `wants_index`: joins by id need one. `folds_case`: columns
-    whose names differ in case are the same column; `is_table`: whether a column, of names, has that of a table.
-    `holds_nul`: texts may hold U+0000. `undoes_tables`: a rolled back transaction takes back tables and columns too.
-    `replaces_to_update`: an UPDATE may delete a row and insert it anew. `longest_name`: how long the name of a table or
-    a schema may be, in characters or, where it `counts_bytes`, in bytes of UTF-8. `table_options`: what else
-    SQLAlchemy's Table is given.
+    `mend`: the statement that makes a column fit, with {table}, {column}, {old} (a free name) and {type}. `write_time`:
+    a time as a value of a statement. `differs`: whether two values differ, to the byte. `can_update_from`: it knows
+    UPDATE with a second table. `wants_index`: joins by id need one. `folds_case`: columns whose names differ in case
+    are the same column; `is_table`: whether a column, of names, has that of a table. `holds_nul`: texts may hold
+    U+0000. `undoes_tables`: a rolled back transaction takes back tables and columns too. `replaces_to_update`: an
+    UPDATE may delete a row and insert it anew. `most_joined`: the rows for which a statement that lays the stage beside
+    the target has room, where that is the process's own memory. `longest_name`: how long the name of a table or a
+    schema may be, in characters or, where it `counts_bytes`, in bytes of UTF-8. `table_options`: what else SQLAlchemy's
+    Table is given.
     """
 
     types: Mapping[ColumnKind, sa.types.TypeEngine[Any]]
@@ -79,6 +80,7 @@ class Dialect:
     holds_nul: bool = True
     undoes_tables: bool = True
     replaces_to_update: bool = False
+    most_joined: int | None = None
     longest_name: int | None = None
     counts_bytes: bool = False
     table_options: Mapping[str, str] = field(default_factory=dict)

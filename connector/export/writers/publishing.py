@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from connector.export.writers.checking import (
+    count_rows,
     refuse_earlier,
     refuse_incomplete,
     refuse_lost,
@@ -13,7 +14,7 @@ from connector.export.writers.checking import (
 )
 from connector.export.writers.layout import STAGE, Layout
 from connector.export.writers.making import build_index, make_tables
-from connector.export.writers.merging import build_steps
+from connector.export.writers.merging import build_steps, count_parts
 from connector.export.writers.run import Changes, Run
 from connector.export.writers.runs import build_found, build_record, name_of
 from connector.export.writers.session import Place, Session
@@ -78,7 +79,10 @@ def fill_stages(session: Session, layout: Layout, published: Published) -> None:
 def take_steps(session: Session, layout: Layout, run: Run) -> Changes:
     """Carry out the mode's statements, and count."""
     counts: Counter[str] = Counter()
-    for step in build_steps(layout, run):
+    parts = 1
+    if layout.mode.is_by_id and layout.dialect.most_joined:  # and beside few rows many find room
+        parts = count_parts(layout, min(run.rows, count_rows(session, layout.target)))
+    for step in build_steps(layout, run, parts):
         counts[step.counted] += session.execute(step.statement)
     return Changes(counts["inserted"], counts["updated"], counts["closed"])
 

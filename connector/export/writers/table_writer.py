@@ -106,6 +106,7 @@ class TableWriter:
             raise ValueError("start() comes before publish()")
         with self._told():
             published = self._close_stage(self._staged)
+            pa.default_memory_pool().release_unused()  # the list is read; what its pages took, the database may take
             with self._home.make() as place:
                 changes = self._publish(place, published, run)
         self.discard()
