@@ -39,7 +39,7 @@ def _write_shape(number: int) -> tuple[bytes, bytes, bytes, bytes]:
     (first, plain), last = _FIRST[number % len(_FIRST)], _LAST[number % len(_LAST)]
     country, city, state = _PLACES[number % len(_PLACES)]
     parts = (
-        f',"IsActive":{"true" if number % 10 else "false"},"Email":"{f"{plain}.{last}".lower()}.',
+        f',"IsActive":{"true" if _is_active(number) else "false"},"Email":"{f"{plain}.{last}".lower()}.',
         f'@example.net","FirstName":"{first}","LastName":"{last}","Gender":"{_GENDERS[number % 3]}","Phone":"+31',
         f'","Tags":{_TAGS[number % 5]},"ClientUserId":"seed-',
         (
@@ -50,6 +50,10 @@ def _write_shape(number: int) -> tuple[bytes, bytes, bytes, bytes]:
     )
     active, names, tags, rest = (part.encode() for part in parts)
     return active, names, tags, rest
+
+
+def _is_active(number: int) -> bool:
+    return number % 10 > 0
 
 
 @lru_cache(maxsize=64)  # one base a crowd, and a million people in it
@@ -77,6 +81,10 @@ class Crowd:
         place = self._place(subscriber_id)
         first, last = _FIRST[place % len(_FIRST)][1], _LAST[place % len(_LAST)]
         return f"{first}.{last}.{subscriber_id}@example.net".lower()
+
+    def is_active(self, subscriber_id: int) -> bool:
+        """Whether one of them is: nine of ten are."""
+        return _is_active(self._place(subscriber_id))
 
     def find_email(self, email: str) -> int | None:
         """The id whose email is `email` (trimmed, lower case), if one of them has it."""

@@ -100,8 +100,7 @@ class Listing:
         settings, store = state.settings, state.store
         key = (filters, settings.filters, settings.combine, settings.order, store.version, state.epoch)
         if key not in self._results:
-            passes = build_test(filters, settings.filters, settings.combine)
-            found = [each for each in _narrow(state, filters) if passes(store.read_subscriber(each))]
+            found = _filter(state, filters, _narrow(state, filters))
             found.sort(key=store.sort_key if settings.order == "email" else None, reverse=settings.order == "id_desc")
             while len(self._results) >= _KEPT_RESULTS:
                 del self._results[next(iter(self._results))]
@@ -118,6 +117,14 @@ def _read_shelf(shelf: Shelf, order: str, state: State) -> Callable[[int, int], 
             shelf.read_id(place) for place in state.random.sample(range(total), max(0, min(stop, total) - start))
         ]
     return shelf.read_ids
+
+
+def _filter(state: State, filters: tuple[Filter, ...], ids: list[int]) -> list[int]:
+    store, settings = state.store, state.settings
+    if len(filters) == 1 and filters[0].name == "IsActive":
+        return [each for each in ids if store.is_active(each) is filters[0].value]
+    passes = build_test(filters, settings.filters, settings.combine)
+    return [each for each in ids if passes(store.read_subscriber(each))]
 
 
 def _narrow(state: State, filters: tuple[Filter, ...]) -> list[int]:

@@ -17,7 +17,7 @@ from connector.sandbox.shelf import Key, Shelf
 
 FIRST_ID = 100_001  # not 1: churn at the head of a list in id order needs ids below all others
 
-_BASE_MARK = b'"Base":{"Id":'
+_BASE_MARK, _ACTIVE_MARK = b'"Base":{"Id":', b'"IsActive":'
 
 
 def email_key(email: str) -> str:
@@ -43,6 +43,12 @@ def identity_of(subscriber: dict[str, Any], by: str) -> tuple[str, str] | None:
 def _base_of(wire: bytes) -> int:
     start = wire.index(_BASE_MARK) + len(_BASE_MARK)  # Id and Base come first, so no value can hold the mark before it
     return int(wire[start : wire.index(b",", start)])
+
+
+def _is_active(wire: bytes) -> bool:
+    return wire.startswith(
+        b"true", wire.index(_ACTIVE_MARK) + len(_ACTIVE_MARK)
+    )  # in a text each quote has a \ before it
 
 
 class Store:
@@ -96,6 +102,11 @@ class Store:
         """The Id of the subscriber's base."""
         row = self._rows[subscriber_id]
         return row.base_id if isinstance(row, Crowd) else _base_of(row)
+
+    def is_active(self, subscriber_id: int) -> bool:
+        """Whether the subscriber is: told without reading all of it, for whoever asks it of everybody."""
+        row = self._rows[subscriber_id]
+        return row.is_active(subscriber_id) if isinstance(row, Crowd) else _is_active(row)
 
     def add(
         self,

@@ -29,6 +29,7 @@ def test_all_kinds_of_people_are_there() -> None:
     people = [orjson.loads(CROWD.write(each)) for each in CROWD.ids]
     assert {each["Gender"] for each in people} == {"male", "female", ""}
     assert {each["IsActive"] for each in people} == {True, False}
+    assert [each["IsActive"] for each in people] == [CROWD.is_active(each) for each in CROWD.ids]
     assert any(not each["FirstName"].isascii() for each in people)
 
 

@@ -49,6 +49,18 @@ def test_a_list_request_has_no_body(calls: Calls) -> None:
     assert calls.ask("GET", LIST, b"{}").status == 400
 
 
+def test_who_is_active_is_told_whatever_texts_say(calls: Calls) -> None:
+    lie = '","IsActive":true,"'
+    calls.create("ann@example.com", base={"Name": lie}, FirstName=lie)
+    calls.create("bob@example.com", base={"Name": lie.replace("true", "false")}, LastName=lie, IsActive=True)
+    calls.sandbox.seed(20)
+
+    for is_active in (True, False):
+        page = calls.page(IsActive=int(is_active))
+        assert page["TotalCount"] == (19 if is_active else 3)
+        assert {each["IsActive"] for each in page["Subscribers"]} == {is_active}
+
+
 @pytest.mark.parametrize(
     ("query", "found"),
     [
