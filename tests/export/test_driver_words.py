@@ -1,7 +1,7 @@
 """What databases say of a row that they refuse holds none of its values; what they say of names is shown whole."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -301,7 +301,7 @@ def test_a_copy_that_is_broken_off_logs_no_value(
     write = postgres_place._write_csv
     ended: list[object] = []
 
-    def end_the_server_and_write(batch: pa.RecordBatch) -> bytes:
+    def end_the_server_and_write(batch: pa.RecordBatch, shared: Mapping[str, str]) -> bytes:
         if not ended:
             ended.append(
                 run_sql(
@@ -309,7 +309,7 @@ def test_a_copy_that_is_broken_off_logs_no_value(
                     "select pg_terminate_backend(pid) from pg_stat_activity where starts_with(query, 'COPY')",
                 )
             )
-        return write(batch)
+        return write(batch, shared)
 
     monkeypatch.setattr(postgres_place, "_write_csv", end_the_server_and_write)
     with pytest.raises(RunAborted, match="as it was") as told:

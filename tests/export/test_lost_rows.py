@@ -121,3 +121,38 @@ def test_an_id_that_the_table_has_twice_is_no_lost_row(
     run_sql(table, "insert into {}subscribers select * from {}subscribers")
 
     assert publish(table, [person(1, "Bo"), person(2)], 2) in (Changes(1, 2, 0), Changes(2, 0, 2))
+
+
+AUDIT = (
+    "create table {}audit (id bigint, statement text)",
+    (
+        "create function {}note() returns trigger language plpgsql as $$ "
+        "begin insert into {}audit values (new.id, left(current_query(), 4)); return new; end $$"
+    ),
+    "create trigger n after insert on {}subscribers for each row execute function {}note()",
+)
+
+
+@pytest.mark.parametrize("mode", ["replace", "append"])
+@pytest.mark.parametrize(
+    ("hangs", "by"),
+    [
+        ([], "COPY"),
+        (["create rule r as on insert to {}subscribers do also insert into {}audit values (new.id, 'rule')"], "INSE"),
+        (["alter table {}subscribers enable row level security"], "INSE"),
+    ],
+    ids=["plain", "rule", "policies"],
+)
+def test_rows_are_copied_only_where_that_passes_nothing_by(
+    mode: str, hangs: list[str], by: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """COPY knows no rules, and is forbidden under row-level security."""
+    table = open_destination(request, tmp_path, Format.POSTGRESQL, mode=mode, tags_table="labels")
+    publish(table, [person(1), person(2)], 1)
+    run_sql(table, *AUDIT, *hangs)
+    assert publish(table, [person(3, "Bo")], 2) == Changes(1, 0, 2 if mode == "replace" else 0)
+
+    noted = set(run_sql(table, "select id, statement from {}audit"))
+    assert noted == ({(3, by), (3, "rule")} if "rule" in str(hangs) else {(3, by)})
+    assert (3, "Bo", 2) in read(table)
+    assert run_sql(table, "select count(*) from {}labels where id = 3") == [(2,)]

@@ -85,6 +85,10 @@ class Dialect:
     counts_bytes: bool = False
     table_options: Mapping[str, str] = field(default_factory=dict)
 
+    def write(self, value: object) -> object:
+        """A value as a statement takes it."""
+        return self.write_time(value) if isinstance(value, datetime) else value
+
     def can_hold(self, kind: ColumnKind, family: str) -> bool:
         """Whether a column of this family takes every value of the kind."""
         return family in (kind, ANY) or family in self.also.get(kind, frozenset())

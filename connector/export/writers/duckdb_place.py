@@ -141,6 +141,9 @@ class DuckdbSession:
         """Keep the rows for the statements that read the stage."""
         self._stages[stage.name] = rows
 
+    def find_loader(self, layout: Layout) -> None:
+        """Nothing does: the stage is no table, and so no detour."""
+
     def prepare_turns(self, layout: Layout) -> None:
         """Nobody else has the file open."""
 

@@ -188,7 +188,7 @@ def _take(layout: Layout, run: Run) -> dict[str, sa.ColumnElement[Any]]:
 
 def _write_of_run(layout: Layout, run: Run) -> dict[str, sa.ColumnElement[Any]]:
     """The run's own columns, as values of a statement."""
-    values = {RUN_ID: run.run_id, EXPORTED_AT: layout.dialect.write_time(run.exported_at)}
+    values = {name: layout.dialect.write(value) for name, value in run.columns.items()}
     return {name: sa.bindparam(None, value, layout.target.c[name].type) for name, value in values.items()}
 
 

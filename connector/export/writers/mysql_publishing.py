@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import DropTable, ExecutableDDLElement
 
-from connector.export.names import EXPORTED_AT, RUN_ID
+from connector.export.names import RUN_ID
 from connector.export.writers import publishing
 from connector.export.writers.checking import (
     is_place_needed,
@@ -144,8 +144,8 @@ def _fill_new(session: SqlSession, layout: Layout, published: Published, run: Ru
             session.execute(_Like(new, table))
         make_table(session, layout, new, run.run_id, shown)
         if rows is not None:
-            shared = {RUN_ID: run.run_id, EXPORTED_AT: layout.dialect.write_time(run.exported_at)}
-            insert_rows(session.connection, new, rows, {name: shared[name] for name in shared if name in new.c})
+            shared = {name: layout.dialect.write(value) for name, value in run.columns.items() if name in new.c}
+            insert_rows(session.connection, new, rows, shared)
     refuse_other_count(session, layout, _rename(layout.target, "new"), run.rows, shown)
     if layout.mode is Mode.HISTORY:
         session.execute(build_adoption(replace(layout, target=_rename(layout.target, "new"))).statement)

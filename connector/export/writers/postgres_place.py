@@ -1,8 +1,9 @@
 """A PostgreSQL database, by psycopg 3: rows by COPY of Arrow's CSV, tags as text[]."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from hashlib import blake2b
 from io import BytesIO
 from typing import Any
@@ -10,16 +11,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable, ExecutableDDLElement
 
 from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
+from connector.export.arrow_values import build_text
 from connector.export.writers.dialect import Dialect, differ_in_bytes, is_table_to_the_letter
 from connector.export.writers.kinds import ColumnKind
 from connector.export.writers.layout import Layout
 from connector.export.writers.lists import quote_lists
 from connector.export.writers.referring import find_referrers_in_postgresql
-from connector.export.writers.session import Session
+from connector.export.writers.run import Run
+from connector.export.writers.session import Load, Session
 from connector.export.writers.sql_session import SqlSession, open_driver
 from connector.export.writers.staged import Rows
 
@@ -88,6 +92,7 @@ class PostgresPlace:
                 _hold,
                 starts=None if is_reading else _STARTS,
                 refer=find_referrers_in_postgresql,
+                find_loader=_find_copy,
             )
 
     def explain(self, error: Exception) -> str:
@@ -142,26 +147,52 @@ _CSV = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")  # a
 
 def _fill(connection: sa.Connection, stage: sa.Table, rows: Rows) -> None:
     connection.execute(CreateTable(stage))
-    statement = f'COPY pg_temp."{stage.name}" FROM STDIN (FORMAT csv)'
-    with open_driver(connection) as driver, driver.cursor() as cursor, cursor.copy(statement) as copy:
-        for text in _write_ahead(rows):
-            copy.write(text)
+    _send(connection, f'COPY pg_temp."{stage.name}" FROM STDIN (FORMAT csv)', rows, {})
 
 
-def _write_ahead(rows: Rows) -> Iterator[bytes]:
+_NAMES = postgresql.dialect(paramstyle="named").identifier_preparer  # type: ignore[no-untyped-call] # no % doubled
+_IS_PLAIN = sa.text(
+    "SELECT relkind IN ('r', 'p') AND NOT relhasrules AND NOT relrowsecurity "
+    "FROM pg_class WHERE oid = to_regclass(:name)"
+)
+
+
+def _find_copy(connection: sa.Connection, layout: Layout) -> Load | None:
+    """COPY passes by rules, and is forbidden under row-level security; a table that is yet to be made has neither."""
+    found = (connection.scalar(_IS_PLAIN, {"name": _NAMES.format_table(table)}) for table in layout.filled)
+    return partial(_copy, connection) if all(each is None or each for each in found) else None
+
+
+def _copy(connection: sa.Connection, table: sa.Table, rows: Rows, run: Run) -> int:
+    shared = {name: str(value) for name, value in run.columns.items() if name in table.c}
+    names = ", ".join(map(_NAMES.quote_identifier, (*rows.schema.names, *shared)))
+    return _send(connection, f"COPY {_NAMES.format_table(table)} ({names}) FROM STDIN (FORMAT csv)", rows, shared)
+
+
+def _send(connection: sa.Connection, statement: str, rows: Rows, shared: Mapping[str, str]) -> int:
+    """Carry out the COPY; how many rows it took. `shared` are texts that each row has after its own values."""
+    with open_driver(connection) as driver, driver.cursor() as cursor:
+        with cursor.copy(statement) as copy:
+            for text in _write_ahead(rows, shared):
+                copy.write(text)
+        return int(cursor.rowcount)
+
+
+def _write_ahead(rows: Rows, shared: Mapping[str, str]) -> Iterator[bytes]:
     """Each batch as CSV, the next of which a thread writes while the server takes the one before."""
     with ThreadPoolExecutor(1, thread_name_prefix="connector writes") as thread:
         begun: Future[bytes] | None = None
         for batch in rows.read():
-            before, begun = begun, thread.submit(_write_csv, batch)
+            before, begun = begun, thread.submit(_write_csv, batch, shared)
             if before is not None:
                 yield before.result()
         if begun is not None:
             yield begun.result()
 
 
-def _write_csv(batch: pa.RecordBatch) -> bytes:
+def _write_csv(batch: pa.RecordBatch, shared: Mapping[str, str]) -> bytes:
     columns = [quote_lists(each, "{", "}") if pa.types.is_list(each.type) else each for each in batch.columns]
+    columns += [pa.repeat(build_text(each), batch.num_rows) for each in shared.values()]
     written = BytesIO()
-    arrow_csv.write_csv(pa.record_batch(columns, names=batch.schema.names), written, _CSV)
+    arrow_csv.write_csv(pa.record_batch(columns, names=[*batch.schema.names, *shared]), written, _CSV)
     return written.getvalue()

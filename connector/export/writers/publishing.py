@@ -3,6 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass
 
+import sqlalchemy as sa
+
 from connector.export.writers.checking import (
     count_rows,
     refuse_earlier,
@@ -15,9 +17,10 @@ from connector.export.writers.checking import (
 from connector.export.writers.layout import STAGE, Layout
 from connector.export.writers.making import build_index, make_tables
 from connector.export.writers.merging import build_steps, count_parts
+from connector.export.writers.mode import Mode
 from connector.export.writers.run import Changes, Run
 from connector.export.writers.runs import build_found, build_record, name_of
-from connector.export.writers.session import Place, Session
+from connector.export.writers.session import Load, Place, Session
 from connector.export.writers.staged import Rows
 
 
@@ -48,7 +51,8 @@ def publish(session: Session, layout: Layout, published: Published, run: Run, pl
     session.take_turn(layout)
     refuse_shared(session, layout, str(place))
     refuse_incomplete(session, layout, run)
-    fill_stages(session, layout, published)
+    if _find_loader(session, layout) is None:
+        fill_stages(session, layout, published)
     make_tables(session, layout, run.run_id, str(place))
     if not layout.dialect.undoes_tables:  # a table that was made may have ended the transaction, and with it the turn
         session.take_turn(layout)
@@ -57,7 +61,8 @@ def publish(session: Session, layout: Layout, published: Published, run: Run, pl
     refuse_referrers(session, layout, str(place))
     refuse_rows(session, layout, run)
     refuse_earlier(session, layout, run)
-    changes = take_steps(session, layout, run)
+    load = _find_loader(session, layout)  # the same as before, unless somebody changed the table meanwhile
+    changes = take_steps(session, layout, run) if load is None else _fill(session, layout, published, run, load)
     refuse_lost(session, layout, run, changes, str(place))
     session.execute(build_record(layout, run, changes))
     try:
@@ -74,6 +79,21 @@ def fill_stages(session: Session, layout: Layout, published: Published) -> None:
         session.fill(layout.tag_stage, published.tags)
     if layout.dialect.wants_index and layout.mode.is_by_id:
         session.execute(build_index(layout.stage, f"{STAGE}_by_id"))
+
+
+def _find_loader(session: Session, layout: Layout) -> Load | None:
+    """Whose rows need not be laid beside those that are there may do without a stage."""
+    return None if layout.mode.is_by_id else session.find_loader(layout)
+
+
+def _fill(session: Session, layout: Layout, published: Published, run: Run, load: Load) -> Changes:
+    closed = 0
+    if layout.mode is Mode.REPLACE:
+        closed, *_ = [session.execute(sa.delete(table)) for table in layout.filled]
+    inserted = load(layout.target, published.rows, run)
+    if layout.tags is not None and published.tags is not None:
+        load(layout.tags, published.tags, run)
+    return Changes(inserted, 0, closed)
 
 
 def take_steps(session: Session, layout: Layout, run: Run) -> Changes:

@@ -1,8 +1,10 @@
 """The export whose rows are to be published, and what that changed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from connector.export.names import EXPORTED_AT, RUN_ID
 from connector.pages import Certificate, TotalCount
 
 
@@ -16,6 +18,11 @@ class Run:
     rows: int
     exported_at: datetime
     finished_at: datetime
+
+    @property
+    def columns(self) -> Mapping[str, str | datetime]:
+        """The values that all its rows share, by column."""
+        return {RUN_ID: self.run_id, EXPORTED_AT: self.exported_at}
 
     @property
     def is_whole(self) -> bool:

@@ -1,6 +1,6 @@
 """One connection to a database, as an export sees it: statements in, rows and counts out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -9,7 +9,11 @@ import sqlalchemy as sa
 from connector.export.writers.dialect import Dialect
 from connector.export.writers.fitting import FoundTable
 from connector.export.writers.layout import Layout, TableName
+from connector.export.writers.run import Run
 from connector.export.writers.staged import Rows
+
+Load = Callable[[sa.Table, Rows, Run], int]
+"""Puts a run's rows into a table; how many came to be there."""
 
 
 class Session(Protocol):
@@ -48,6 +52,9 @@ class Session(Protocol):
 
     def fill(self, stage: sa.Table, rows: Rows) -> None:
         """Make the stage and put the rows into it."""
+
+    def find_loader(self, layout: Layout) -> Load | None:
+        """What puts rows into the tables that an export fills, if that is the same as inserting them from a stage."""
 
     def prepare_turns(self, layout: Layout) -> None:
         """Make what exports to one table take turns by, should the database need anything and lack it; lasts."""

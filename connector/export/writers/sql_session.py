@@ -11,12 +11,14 @@ from connector.export.writers.fitting import FoundTable
 from connector.export.writers.layout import Layout, TableName
 from connector.export.writers.referring import inspect_referrers
 from connector.export.writers.reflecting import describe_table
+from connector.export.writers.session import Load
 from connector.export.writers.staged import Rows
 
 Fill = Callable[[sa.Connection, sa.Table, Rows], None]
 Wait = Callable[[sa.Connection, Layout], None]
 Look = Callable[[sa.Connection, TableName], FoundTable | None]
 Refer = Callable[[sa.Connection, TableName], Sequence[str]]
+FindLoader = Callable[[sa.Connection, Layout], Load | None]
 
 
 @contextmanager
@@ -49,6 +51,7 @@ class SqlSession:
         look: Look = describe_table,
         refer: Refer = inspect_referrers,
         ready: Wait | None = None,
+        find_loader: FindLoader | None = None,
     ) -> None:
         self.connection = connection
         self._dialect = dialect
@@ -59,6 +62,7 @@ class SqlSession:
         self._look = look
         self._refer = refer
         self._ready = ready
+        self._find_loader = find_loader
 
     @property
     def dialect(self) -> Dialect:
@@ -108,6 +112,10 @@ class SqlSession:
     def fill(self, stage: sa.Table, rows: Rows) -> None:
         """Make the stage and put the rows into it."""
         self._fill(self.connection, stage, rows)
+
+    def find_loader(self, layout: Layout) -> Load | None:
+        """What puts rows into the tables that an export fills, if that is the same as inserting them from a stage."""
+        return None if self._find_loader is None else self._find_loader(self.connection, layout)
 
     def prepare_turns(self, layout: Layout) -> None:
         """Make what exports to one table take turns by, should the database need anything and lack it; lasts."""
