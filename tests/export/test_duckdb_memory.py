@@ -18,13 +18,13 @@ from tests.export.warehouses import run_sql
 _TABLES = ("subscribers", "labels")
 
 
-def draw_lists(seed: int) -> list[list[Person]]:
-    """What the service lists on six days, with ids of every kind."""
-    drawn = random.Random(seed)
+def draw_lists() -> list[list[Person]]:
+    """What the service lists on four days, with ids of every kind."""
+    drawn = random.Random(7)
     ids = [*range(-7, 8), 2**62, -(2**63) + 1, 2**63 - 1]
     return [
         [person(each, drawn.choice("abc"), Tags=drawn.sample("xyz", 2)) for each in ids if drawn.random() < 0.7]
-        for _ in range(6)
+        for _ in range(4)
     ]
 
 
@@ -35,15 +35,12 @@ def export_all(table: Destination, lists: list[list[Person]]) -> list[Any]:
 
 
 @pytest.mark.parametrize("mode", ["upsert", "history"])
-@pytest.mark.parametrize("seed", range(3))
-def test_in_parts_comes_out_what_comes_out_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, seed: int
-) -> None:
+def test_in_parts_comes_out_what_comes_out_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     came = []
     for most in (None, 1, 5):
         monkeypatch.setattr(DuckdbPlace, "dialect", replace(DUCKDB, most_joined=most))
         table = parse_destination(f"duckdb:///{tmp_path}/{most}.duckdb", mode=mode, tags_table="labels")
-        came.append(export_all(table, draw_lists(seed)))
+        came.append(export_all(table, draw_lists()))
 
     assert came[1] == came[0]
     assert came[2] == came[0]

