@@ -51,15 +51,16 @@ def test_who_needs_more_memory_gets_it_and_has_written_everything_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     table = parse_destination(f"duckdb:///{tmp_path}/w.duckdb", mode=mode, tags_table="labels")
-    monkeypatch.setitem(duckdb_place._SETTINGS, "memory_limit", "20MB")
+    monkeypatch.setattr(duckdb_publishing, "MORE_MEMORY_MB", (21, 320))
+    monkeypatch.setattr(duckdb_place.DuckdbPlace.__init__, "__defaults__", (20,))
     monkeypatch.setattr(DuckdbPlace, "dialect", replace(DUCKDB, most_joined=None))
     allowed: list[int] = []
-    monkeypatch.setattr(DuckdbSession, "allow_memory", _noting(allowed, DuckdbSession.allow_memory))
+    monkeypatch.setattr(DuckdbPlace, "allow", _noting(allowed, DuckdbPlace.allow))
     rows = 60_000
     publish(table, [person(number, f"Ann {number}" * 9) for number in range(rows)], 1)
     publish(table, [person(number, f"Bo {number}" * 9) for number in range(1, rows + 1)], 2)
 
-    assert allowed[:1] == [320], "it ran out of memory"
+    assert allowed[:2] == [21, 320], "it ran out of memory, and again"
     is_current = "is_current" if mode == "history" else "deleted_at is null"
     found = run_sql(table, f"select count(*), count(distinct id), min(id) from subscribers where {is_current}")
     assert found == [(rows, rows, 1)]
@@ -74,7 +75,7 @@ def test_who_needs_more_memory_gets_it_and_has_written_everything_once(
 def test_who_needs_more_than_there_is_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with duckdb.connect(str(tmp_path / "w.duckdb")) as made:
         made.execute("create table kept as select 1 as a")
-    monkeypatch.setitem(duckdb_place._SETTINGS, "memory_limit", "5MB")
+    monkeypatch.setattr(duckdb_place.DuckdbPlace.__init__, "__defaults__", (5,))
     monkeypatch.setattr(duckdb_publishing, "MORE_MEMORY_MB", (6, 7))
     table = parse_destination(f"duckdb:///{tmp_path}/w.duckdb")
     with pytest.raises(RunAborted, match="Out of Memory"):
@@ -82,9 +83,32 @@ def test_who_needs_more_than_there_is_is_told(tmp_path: Path, monkeypatch: pytes
     assert run_sql(table, "select * from kept") == [(1,)]
 
 
+def test_a_commit_that_ran_out_of_memory_is_done_again_unless_it_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = DuckdbSession.commit
+    for number, is_done in ((1, False), (2, True)):
+        table = parse_destination(f"duckdb:///{tmp_path}/w.duckdb", mode="append")
+        failures = iter([duckdb.OutOfMemoryException("Out of Memory Error")])
+
+        def fail(session: DuckdbSession, is_done: bool = is_done, failures: Any = failures) -> None:
+            failure = next(failures, None)
+            if failure is None or is_done:
+                commit(session)
+            if failure is not None:
+                raise failure
+
+        monkeypatch.setattr(DuckdbSession, "commit", fail)
+        assert publish(table, [person(number)], number).inserted == 1
+        assert next(failures, None) is None
+        monkeypatch.setattr(DuckdbSession, "commit", commit)
+        assert run_sql(table, "select count(*) from subscribers") == [(number,)]
+
+
 def _noting(allowed: list[int], allow: Any) -> Any:
-    def note(session: DuckdbSession, memory_mb: int) -> None:
+    def note(place: DuckdbPlace, memory_mb: int) -> DuckdbPlace:
         allowed.append(memory_mb)
-        allow(session, memory_mb)
+        more: DuckdbPlace = allow(place, memory_mb)
+        return more
 
     return note

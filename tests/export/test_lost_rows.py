@@ -156,3 +156,28 @@ def test_rows_are_copied_only_where_that_passes_nothing_by(
     assert noted == ({(3, by), (3, "rule")} if "rule" in str(hangs) else {(3, by)})
     assert (3, "Bo", 2) in read(table)
     assert run_sql(table, "select count(*) from {}labels where id = 3") == [(2,)]
+
+
+@pytest.mark.parametrize("mode", ["replace", "append"])
+def test_a_table_that_gets_policies_as_it_is_made_is_filled_by_a_stage(
+    mode: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """As an event trigger does where everything new is to have them."""
+    table = open_destination(request, tmp_path, Format.POSTGRESQL, mode=mode)
+    secures = (
+        "declare made record; begin for made in select * from pg_event_trigger_ddl_commands() "
+        f"where object_type = 'table' and object_identity = '{table.schema}.subscribers' "
+        "loop execute 'alter table ' || made.object_identity || ' enable row level security'; end loop; end"
+    )
+    run_sql(
+        table,
+        f"create function {{}}secure() returns event_trigger language plpgsql as $${secures}$$",
+        f"create event trigger secure_{table.schema} on ddl_command_end when tag in ('CREATE TABLE') "
+        "execute function {}secure()",
+    )
+    try:
+        assert publish(table, [person(1), person(2)], 1) == Changes(2, 0, 0)
+    finally:
+        run_sql(table, f"drop event trigger secure_{table.schema}")
+    assert run_sql(table, "select relrowsecurity from pg_class where oid = '{}subscribers'::regclass") == [(True,)]
+    assert read(table) == [(1, "Ann", 1), (2, "Ann", 1)]

@@ -27,10 +27,13 @@ from connector.export.writers.staged import Rows
 from connector.export.writers.staging import open_room_beside
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
-    "memory_limit": "80MB", "threads": 2, "preserve_insertion_order": False, "autoinstall_known_extensions": False,
+    "threads": 2, "preserve_insertion_order": False, "autoinstall_known_extensions": False,
 }  # fmt: skip
-"""DuckDB takes 80 % of the machine's memory otherwise. Two threads compress twice as fast, where rows need not stand in
-the order in which they came. And it gets code from the network for whatever it takes a file to be."""
+"""Two threads compress twice as fast, where rows need not stand in the order in which they came. And DuckDB would get
+code from the network for whatever it takes a file to be."""
+
+_MEMORY_MB = 80
+"""It takes 80 % of the machine's otherwise."""
 
 _MOST_JOINED = 250_000
 """Rows of which it joins the columns within that memory."""
@@ -59,17 +62,22 @@ class DuckdbPlace:
     errors: tuple[type[Exception], ...] = (duckdb.Error,)
     can_rehearse = False  # to open it for writing would fail for the sake of somebody who reads it for a moment
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, memory_mb: int = _MEMORY_MB) -> None:
         self._path = path
+        self._memory_mb = memory_mb
 
     def __str__(self) -> str:
         return str(self._path)
+
+    def allow(self, memory_mb: int) -> "DuckdbPlace":
+        """The same file, where DuckDB may take so much memory."""
+        return DuckdbPlace(self._path, memory_mb)
 
     @contextmanager
     def connect(self, *, is_reading: bool = False) -> Iterator[Session]:
         """A connection; what does not fit into its memory goes to a room beside the file, the owner's only."""
         with ExitStack() as stack:
-            settings = _SETTINGS
+            settings = _SETTINGS | {"memory_limit": f"{self._memory_mb}MB"}
             if not is_reading:
                 settings = settings | {"temp_directory": str(stack.enter_context(open_room_beside(self._path)))}
             connection = stack.enter_context(duckdb.connect(str(self._path), read_only=is_reading, config=settings))
@@ -95,10 +103,6 @@ class DuckdbSession:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         self._stages: dict[str, Rows] = {}
-
-    def allow_memory(self, memory_mb: int) -> None:
-        """Let DuckDB take so much from now on."""
-        self._connection.execute(f"set memory_limit = '{memory_mb}MB'")
 
     def begin(self) -> None:
         """Begin the transaction."""

@@ -2,7 +2,8 @@
 
 Each statement names the stage once, since MySQL reads a temporary table only once in a statement, and DuckDB reads a
 stream. Texts are compared by the dialect, to the byte. The run's own columns, which no stage has, are values here.
-Where a database has room for some rows only, stage and target are laid beside each other part by part, by their ids.
+Where a database has room for some rows only, stage and target are laid beside each other part by part, by their ids;
+so two people who swap what a unique index of the target's allows once are then a clash.
 """
 
 from collections.abc import Iterator, Sequence

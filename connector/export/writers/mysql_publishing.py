@@ -37,8 +37,13 @@ from connector.export.writers.session import Place, Session
 from connector.export.writers.sql_session import SqlSession
 
 
-def publish_to_mysql(session: Session, layout: Layout, published: Published, run: Run, place: Place) -> Changes:
-    """As `publishing.publish`, by a RENAME where that loses nothing."""
+def publish_to_mysql(place: Place, layout: Layout, published: Published, run: Run) -> Changes:
+    """As `publishing.publish_at`, by a RENAME where that loses nothing."""
+    with place.connect() as session:
+        return _publish(session, layout, published, run, place)
+
+
+def _publish(session: Session, layout: Layout, published: Published, run: Run, place: Place) -> Changes:
     session.take_turn(layout)
     refuse_shared(session, layout, str(place))
     refuse_incomplete(session, layout, run)

@@ -158,13 +158,14 @@ _IS_PLAIN = sa.text(
 
 
 def _find_copy(connection: sa.Connection, layout: Layout) -> Load | None:
-    """COPY passes by rules, and is forbidden under row-level security; a table that is yet to be made has neither."""
+    """COPY passes by rules, and is forbidden under row-level security; a table that is yet to be made has neither, as a
+    rule: once it is made, this is asked again."""
     found = (connection.scalar(_IS_PLAIN, {"name": _NAMES.format_table(table)}) for table in layout.filled)
     return partial(_copy, connection) if all(each is None or each for each in found) else None
 
 
 def _copy(connection: sa.Connection, table: sa.Table, rows: Rows, run: Run) -> int:
-    shared = {name: str(value) for name, value in run.columns.items() if name in table.c}
+    shared = {name: str(POSTGRESQL.write(value)) for name, value in run.columns.items() if name in table.c}
     names = ", ".join(map(_NAMES.quote_identifier, (*rows.schema.names, *shared)))
     return _send(connection, f"COPY {_NAMES.format_table(table)} ({names}) FROM STDIN (FORMAT csv)", rows, shared)
 

@@ -1,4 +1,7 @@
-"""Brings staged rows into a table, in one transaction, and tells afterwards whether that was done."""
+"""Brings rows into a table, in one transaction, and tells afterwards whether that was done.
+
+They go by a stage of the database's own, or straight into the table where a database knows how and nothing forbids it.
+"""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -45,13 +48,20 @@ class Published:
     tags: Rows | None = None
 
 
+def publish_at(place: Place, layout: Layout, published: Published, run: Run) -> Changes:
+    """As `publish`, by a connection of its own."""
+    with place.connect() as session:
+        return publish(session, layout, published, run, place)
+
+
 def publish(session: Session, layout: Layout, published: Published, run: Run, place: Place) -> Changes:
     """All of it in one transaction; what raises leaves the target as it was, but for Uncertain."""
     session.begin()
     session.take_turn(layout)
     refuse_shared(session, layout, str(place))
     refuse_incomplete(session, layout, run)
-    if _find_loader(session, layout) is None:
+    is_staged = _find_loader(session, layout) is None
+    if is_staged:
         fill_stages(session, layout, published)
     make_tables(session, layout, run.run_id, str(place))
     if not layout.dialect.undoes_tables:  # a table that was made may have ended the transaction, and with it the turn
@@ -61,7 +71,9 @@ def publish(session: Session, layout: Layout, published: Published, run: Run, pl
     refuse_referrers(session, layout, str(place))
     refuse_rows(session, layout, run)
     refuse_earlier(session, layout, run)
-    load = _find_loader(session, layout)  # the same as before, unless somebody changed the table meanwhile
+    load = _find_loader(session, layout)
+    if load is None and not is_staged:  # it was changed meanwhile, or by others as it was made
+        fill_stages(session, layout, published)
     changes = take_steps(session, layout, run) if load is None else _fill(session, layout, published, run, load)
     refuse_lost(session, layout, run, changes, str(place))
     session.execute(build_record(layout, run, changes))

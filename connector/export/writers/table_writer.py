@@ -1,4 +1,4 @@
-"""An export to a table: rows are staged as Arrow while the list is read, then written in one short transaction.
+"""An export to a table: rows are staged as Arrow while the list is read, then written in one transaction.
 
 So nothing is locked while the list is read, and a reading that fails never touched the database.
 """
@@ -29,7 +29,7 @@ from connector.export.writers.without_nul import move_nuls
 class Way:
     """How rows are brought into a kind of database: `publish` does it, `settle` says whether it was done after all."""
 
-    publish: Callable[[Session, Layout, Published, Run, Place], Changes] = publishing.publish
+    publish: Callable[[Place, Layout, Published, Run], Changes] = publishing.publish_at
     settle: Callable[[Session, Layout, Run, Uncertain], bool] = publishing.is_published
 
 
@@ -127,8 +127,7 @@ class TableWriter:
 
     def _publish(self, place: Place, published: Published, run: Run) -> Changes:
         try:
-            with place.connect() as session:
-                return self._way.publish(session, self._layout, published, run, place)
+            return self._way.publish(place, self._layout, published, run)
         except Uncertain as lost:
             return self._settle(place, run, lost)
 
