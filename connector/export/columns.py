@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -54,10 +55,15 @@ def build_table(wire_objects: Sequence[dict[str, Any]], *, run_id: str, exported
 
 def stamp_columns(columns: pa.RecordBatch, *, run_id: str, exported_at: datetime) -> pa.Table:
     """Columns of `PAGE_SCHEMA` as a table of `SCHEMA`, with the run and its time (aware) in every row."""
-    own = {RUN_ID: build_text(run_id), EXPORTED_AT: build_time(exported_at)}
-    stamps = {name: pa.repeat(value, len(columns)) for name, value in own.items()}
+    stamps = _write_stamps(run_id, exported_at, len(columns))
     given = dict(zip(PAGE_SCHEMA.names, columns.columns, strict=True)) | stamps
     return pa.Table.from_arrays([given[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+@lru_cache(maxsize=4)  # nearly all pages are of one length
+def _write_stamps(run_id: str, exported_at: datetime, rows: int) -> dict[str, pa.Array]:
+    values = {RUN_ID: build_text(run_id), EXPORTED_AT: build_time(exported_at)}
+    return {name: pa.repeat(value, rows) for name, value in values.items()}
 
 
 def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
