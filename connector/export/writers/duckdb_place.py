@@ -166,9 +166,8 @@ class DuckdbSession:
         for name, rows in read.items():
             self._connection.register(name, pa.RecordBatchReader.from_batches(rows.schema, rows.read()))
         result = self._connection.execute(text, values).fetchall()
-        for (
-            name
-        ) in read:  # not after a failure: an aborted transaction does nothing more, and this would be all it says
+        # Not after a failure: in an aborted transaction this fails as well, and would be all that is heard.
+        for name in read:
             self._connection.unregister(name)
         return result
 
