@@ -1,5 +1,6 @@
 """Rows that a database keeps out, or keeps against our word, without saying so: nothing is written, and why is told."""
 
+from datetime import timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -181,3 +182,19 @@ def test_a_table_that_gets_policies_as_it_is_made_is_filled_by_a_stage(
         run_sql(table, f"drop event trigger secure_{table.schema}")
     assert run_sql(table, "select relrowsecurity from pg_class where oid = '{}subscribers'::regclass") == [(True,)]
     assert read(table) == [(1, "Ann", 1), (2, "Ann", 1)]
+
+
+@pytest.mark.parametrize("mode", ["replace", "upsert"])
+def test_a_column_without_a_zone_has_the_time_in_utc_whatever_the_way(
+    mode: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    table = open_destination(request, tmp_path, Format.POSTGRESQL, mode=mode)
+    run_sql(table, "create table {}subscribers (id bigint, _exported_at timestamp)")
+    at = day(1).astimezone(timezone(timedelta(hours=5, minutes=30)))
+    writer = open_writer(table)
+    writer.start()
+    writer.add(build_table([person(1)], run_id="run-1", exported_at=at))
+    writer.publish(run_of(1, run_id="run-1", at=at))
+    writer.discard()
+
+    assert run_sql(table, "select _exported_at from {}subscribers") == [(day(1).replace(tzinfo=None),)]
