@@ -46,9 +46,8 @@ def _base_of(wire: bytes) -> int:
 
 
 def _is_active(wire: bytes) -> bool:
-    return wire.startswith(
-        b"true", wire.index(_ACTIVE_MARK) + len(_ACTIVE_MARK)
-    )  # in a text each quote has a \ before it
+    start = wire.index(_ACTIVE_MARK) + len(_ACTIVE_MARK)  # no text can hold the mark: its quotes have a \ before them
+    return wire.startswith(b"true", start)
 
 
 class Store:

@@ -13,7 +13,6 @@ from connector.export.arrow_values import EMPTY, build_text
 from connector.export.writers.lists import write_lists_as_json
 
 _APOSTROPHE, _COMMA = build_text("'"), build_text(",")
-_TIME = "%Y-%m-%d %H:%M:%S"  # Arrow's %S has the fraction of the unit: microseconds here
 
 
 def write_inserts(head: str, batch: pa.RecordBatch, most: int, shared: Sequence[str] = ()) -> Iterator[str]:
@@ -43,7 +42,5 @@ def _write_literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return whole.cast(pa.string())
     if pa.types.is_list(column.type):
         column = write_lists_as_json(column)
-    elif pa.types.is_timestamp(column.type):
-        column = pc.strftime(column, _TIME)
     texts = pc.replace_substring(column.cast(pa.string()), "'", "''")
     return pc.binary_join_element_wise(_APOSTROPHE, texts, _APOSTROPHE, EMPTY)
