@@ -34,6 +34,13 @@ class Answer:
     wait_until: float | None = None
 
 
+def quote_ids(wire: bytes) -> bytes:
+    """A subscriber, JSON, with its Id and that of its base as texts."""
+    subscriber = orjson.loads(wire)
+    subscriber["Id"], subscriber["Base"]["Id"] = str(subscriber["Id"]), str(subscriber["Base"]["Id"])
+    return orjson.dumps(subscriber)
+
+
 NO_ANSWER = Answer(0, b"")
 """For the endings that send nothing."""
 

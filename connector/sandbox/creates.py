@@ -4,13 +4,15 @@ from typing import Any
 
 import orjson
 
-from connector.sandbox.answers import Answer
+from connector.sandbox.answers import Answer, quote_ids
+from connector.sandbox.bases import fold_name
 from connector.sandbox.faults import Fate
 from connector.sandbox.rejection import RejectedError, check_known, check_object
 from connector.sandbox.state import State
 from connector.sandbox.subscriber import (
     alter_fields,
     check_required,
+    drop_tag,
     fill_defaults,
     normalise_subscriber,
     parse_base,
@@ -25,6 +27,8 @@ def create_subscriber(state: State, body: bytes, fate: Fate) -> Answer:
     email = values.get("Email")
     if state.settings.alter_fields:
         alter_fields(values, state.settings.alter_fields)
+    if state.settings.alter_identity and email:
+        values["Email"] = drop_tag(email)
     if state.settings.duplicates != "accept":
         same = state.store.find_same(values, base_id, state.settings.identity)
         if same:
@@ -42,7 +46,14 @@ def create_subscriber(state: State, body: bytes, fate: Fate) -> Answer:
         wire,
         state.clock() + lag_s if lag_s else None,
     )
-    return Answer(state.settings.created_status, _PREFIX + wire + b"}")
+    if state.settings.replica_lags_ms:
+        state.store.note_fresh(subscriber_id, state.clock() + lag_s)
+    return _answer_created(state, wire)
+
+
+def _answer_created(state: State, wire: bytes) -> Answer:
+    shown = quote_ids(wire) if "ids" in state.settings.numbers_as_text else wire
+    return Answer(state.settings.created_status, _PREFIX + shown + b"}")
 
 
 def _parse_create(state: State, body: bytes) -> tuple[dict[str, Any], int, str, dict[str, Any]]:
@@ -56,7 +67,19 @@ def _parse_create(state: State, body: bytes) -> tuple[dict[str, Any], int, str, 
     values = normalise_subscriber(given, is_strict=is_strict)
     if state.settings.required:
         check_required(values, state.settings.required)
-    return given, *state.store.bases.find_or_make(*wanted_base), values
+    return given, *_find_base(state, *wanted_base), values
+
+
+def _find_base(state: State, base_id: int | None, name: str | None) -> tuple[int, str]:
+    """(Id, Name) of the base that a create goes to: the one named, or the other one that `base_alias` has for it."""
+    settings = state.settings
+    is_folded = settings.base_names == "folded"
+    for left, right in settings.base_alias:
+        is_meant = left == str(base_id) if name is None else left == name
+        if is_meant or (is_folded and name is not None and fold_name(left) == fold_name(name)):
+            base_id, name = (int(right), None) if right.isascii() and right.isdigit() else (None, right)
+            break
+    return state.store.bases.find_or_make(base_id, name, is_folded=is_folded)
 
 
 def parse_json_object(body: bytes) -> dict[str, Any]:
@@ -83,7 +106,7 @@ def _meet_duplicate(state: State, existing: int, values: dict[str, Any], email: 
     )
     state.truth.note_stored("updated", existing, base_id, email, fate, wire)
     state.store.replace(existing, wire)
-    return Answer(state.settings.created_status, _PREFIX + wire + b"}")
+    return _answer_created(state, wire)
 
 
 def _only_fields(values: dict[str, Any]) -> dict[str, Any]:

@@ -33,21 +33,27 @@ class Entry:
     refusal: Answer | None
 
 
-def admit(state: State, request: Request, operation: str | None, now: float) -> Entry:
-    """Decides at the moment `now` of arrival; `operation` None is a path that the API does not have."""
+def admit(state: State, request: Request, operation: str | None, now: float, under_way: int = 0) -> Entry:
+    """Decides at the moment `now` of arrival, when `under_way` others that were let in are not answered yet.
+
+    `operation` None is a path that the API does not have.
+    """
     refusal = _refuse_stranger(state, request, operation)
     if refusal is not None or operation is None:
         return Entry(None, refusal)
+    settings = state.settings
+    if settings.max_in_flight and under_way >= settings.max_in_flight:
+        return Entry(None, refuse_for(state, settings.limit_status, settings.retry_after_s or 1, "Too many at once"))
     wait_s = state.limiter.admit(now)
     if wait_s > 0:
-        return Entry(None, refuse_for(state, wait_s, "Too many requests"))
+        wait_s = max(wait_s, settings.retry_after_s)
+        return Entry(None, refuse_for(state, settings.limit_status, wait_s, "Too many requests"))
     fault = state.draw.draw(operation, state.random)
     if fault is not None:
         state.stats.faults[fault.value] += 1
     if fault is Fault.REFUSE:
-        return Entry(
-            fault, refuse_for(state, state.settings.refuse_retry_after_s, "Too many requests, come back later")
-        )
+        wait_s = settings.refuse_retry_after_s
+        return Entry(fault, refuse_for(state, settings.limit_status, wait_s, "Too many requests, come back later"))
     return Entry(fault, _refuse_form(state, request, operation))
 
 
@@ -81,14 +87,15 @@ def _refuse_form(state: State, request: Request, operation: str) -> Answer | Non
     return None
 
 
-def refuse_for(state: State, wait_s: float, message: str) -> Answer:
-    """A 429 that says in whole seconds, rounded up, how long to stay away (or does not say, by the switches)."""
+def refuse_for(state: State, status: int, wait_s: float, message: str) -> Answer:
+    """A refusal that says in whole seconds, rounded up, how long to stay away (or does not say, by the switches)."""
     shape, wanted = state.settings.error_shape, state.settings.retry_after
+    state.stats.limited += 1
     if wanted == "none":
-        return build_error(shape, 429, message)
+        return build_error(shape, status, message)
     if wanted == "seconds":
         seconds = math.ceil(wait_s)
-        return replace(build_error(shape, 429, message, (("Retry-After", str(seconds)),)), wait_s=float(seconds))
+        return replace(build_error(shape, status, message, (("Retry-After", str(seconds)),)), wait_s=float(seconds))
     until = math.ceil(state.wall() + wait_s)  # a date has no fractions: never earlier than the wait asks for
     header = format_datetime(datetime.fromtimestamp(until, UTC), usegmt=True)
-    return replace(build_error(shape, 429, message, (("Retry-After", header),)), wait_until=float(until))
+    return replace(build_error(shape, status, message, (("Retry-After", header),)), wait_until=float(until))

@@ -23,6 +23,7 @@ class Fault(StrEnum):
     GARBAGE_AFTER = "garbage_after"
     CREATED_422 = "created_422"
     CREATED_429 = "created_429"
+    EXECUTED_STATUS = "executed_status"
     WRONG_ANSWER = "wrong_answer"
 
 
@@ -37,6 +38,7 @@ class Fate(StrEnum):
     SERVER_ERROR = "server_error"
     AS_422 = "answered_422"
     AS_429 = "answered_429"
+    AS_REFUSED = "answered_as_refused"  # with one of executed_statuses
     WRONG = "wrong_answer"
     LATE = "late"  # executed after the connection had been cut
     GONE = "gone"  # the client had closed before it was executed
@@ -52,6 +54,7 @@ FATES: dict[Fault | None, Fate] = {
     Fault.GARBAGE_AFTER: Fate.GARBAGE,
     Fault.CREATED_422: Fate.AS_422,
     Fault.CREATED_429: Fate.AS_429,
+    Fault.EXECUTED_STATUS: Fate.AS_REFUSED,
     Fault.WRONG_ANSWER: Fate.WRONG,
 }
 

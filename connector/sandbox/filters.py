@@ -7,6 +7,7 @@ from typing import Any
 from connector.sandbox.rejection import RejectedError
 
 TEXT_FILTERS = ("ClientUserId", "Email", "FirstName", "LastName")
+CHARACTER_CLASSES = ("capitals", "plus", "non_ascii")
 FILTERS = ("Id", "BaseId", *TEXT_FILTERS, "IsActive", "Gender")
 
 
@@ -54,6 +55,15 @@ def matches(each: Filter, mode: str, subscriber: dict[str, Any]) -> bool:
     if each.name in TEXT_FILTERS:
         return _match_text(mode, subscriber.get(each.name) or "", str(each.value))
     return bool(subscriber[each.name] == each.value)
+
+
+def is_blind(each: Filter, classes: tuple[str, ...]) -> bool:
+    """Whether a text filter's value has characters of one of the classes, so that it finds nothing."""
+    if each.name not in TEXT_FILTERS:
+        return False
+    text = str(each.value)
+    found = {"capitals": text != text.lower(), "plus": "+" in text, "non_ascii": not text.isascii()}
+    return any(found[name] for name in classes)
 
 
 def build_test(filters: tuple[Filter, ...], mode: str, combine: str) -> Callable[[dict[str, Any]], bool]:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
-from connector.sandbox.answers import Answer
-from connector.sandbox.filters import FILTERS, Filter, build_test, parse_filter, parse_int
+from connector.sandbox.answers import Answer, quote_ids
+from connector.sandbox.filters import FILTERS, Filter, build_test, is_blind, parse_filter, parse_int
 from connector.sandbox.rejection import RejectedError
 from connector.sandbox.shelf import Shelf
 from connector.sandbox.state import State
@@ -68,25 +68,40 @@ class Listing:
         self._results: dict[tuple[object, ...], list[int]] = {}
 
     def read_page(self, state: State, query: Query) -> Answer:
-        """The page that the query names, as the switches would have it."""
+        """The page that the query names, as the switches would have it; raises RejectedError past the end, if so."""
         state.store.show(state.clock())
-        total, read_ids = self._arrange(state, query)
         settings = state.settings
+        total, read_ids = self._arrange(state, query)
+        if settings.result_window:
+            total = min(total, settings.result_window)
         start = query.offset
         if settings.align_offset and query.limit:
             start -= start % query.limit
         if settings.past_end == "repeat" and start >= total > 0 and query.limit:
             start = (total - 1) // query.limit * query.limit
-        wires = state.store.read_wires(read_ids(start, start + query.limit))
+        if settings.past_end in ("400", "404") and start >= total and start:
+            raise RejectedError("There is no such page", int(settings.past_end))
+        wires = state.store.read_wires(read_ids(start, min(start + query.limit, total)))
         shown_total = max(0, total + settings.total_off)
         if settings.max_total:
             shown_total = min(shown_total, settings.max_total)
-        body = b'{"success":true,"SubscribersList":{"TotalCount":%d,"Offset":%d,"Limit":%d,"Subscribers":[%s]}}'
-        return Answer(200, body % (shown_total, query.offset, query.limit, b",".join(wires)))
+        if "ids" in settings.numbers_as_text:
+            wires = [quote_ids(wire) for wire in wires]
+        shape = b'"%d"' if "counts" in settings.numbers_as_text else b"%d"
+        rows = b"null" if settings.past_end == "null" and not wires else b"[%s]" % b",".join(wires)
+        counts = (shape % number for number in (shown_total, query.offset, query.limit))
+        body = b'{"success":true,"SubscribersList":{"TotalCount":%s,"Offset":%s,"Limit":%s,"Subscribers":%s}}'
+        return Answer(200, body % (*counts, rows))
 
     def _arrange(self, state: State, query: Query) -> tuple[int, Callable[[int, int], list[int]]]:
         """(how many there are, the ids from one place to before another) in the order of the switches."""
         order = state.settings.order
+        late = _draw_late(state)
+        if late:
+            ids = [each for each in self._arrange_all(state, query) if each not in late]
+            if order == "shuffled":
+                state.random.shuffle(ids)
+            return len(ids), lambda start, stop: ids[start:stop]
         if not query.filters or query.base_id is not None:
             shelf = state.store.shelf(by_email=order == "email", base_id=query.base_id)
             return len(shelf), _read_shelf(shelf, order, state)
@@ -95,17 +110,36 @@ class Listing:
             return len(found), lambda start, stop: state.random.sample(found, len(found[start:stop]))
         return len(found), lambda start, stop: found[start:stop]
 
+    def _arrange_all(self, state: State, query: Query) -> list[int]:
+        """The ids of the whole result, in order (shuffled ones in id order)."""
+        if query.filters and query.base_id is None:
+            return self._find(state, query.filters)
+        order = state.settings.order
+        shelf = state.store.shelf(by_email=order == "email", base_id=query.base_id)
+        ids = shelf.read_ids(0, len(shelf))
+        return ids[::-1] if order == "id_desc" else ids
+
     def _find(self, state: State, filters: tuple[Filter, ...]) -> list[int]:
         """All that match, in order (shuffled ones in id order); remembered until the store's next change."""
         settings, store = state.settings, state.store
-        key = (filters, settings.filters, settings.combine, settings.order, store.version, state.epoch)
+        switched = (settings.filters, settings.blind_filters, settings.combine, settings.order)
+        key = (filters, *switched, store.version, state.epoch)
         if key not in self._results:
-            found = _filter(state, filters, _narrow(state, filters))
+            is_any_blind = any(is_blind(each, settings.blind_filters) for each in filters)
+            found = [] if is_any_blind else _filter(state, filters, _narrow(state, filters))
             found.sort(key=store.sort_key if settings.order == "email" else None, reverse=settings.order == "id_desc")
             while len(self._results) >= _KEPT_RESULTS:
                 del self._results[next(iter(self._results))]
             self._results[key] = found
         return self._results[key]
+
+
+def _draw_late(state: State) -> set[int]:
+    """The subscribers that are on the list, but not yet on the replica that this request is read from."""
+    lags_ms = state.settings.replica_lags_ms
+    if not lags_ms:
+        return set()
+    return state.store.find_late(state.clock(), state.random.choice(lags_ms) / 1000, max(lags_ms) / 1000)
 
 
 def _read_shelf(shelf: Shelf, order: str, state: State) -> Callable[[int, int], list[int]]:

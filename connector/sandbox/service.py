@@ -55,7 +55,7 @@ class Service:
         operation = OPERATIONS[request.head.path][0] if request.head.path in OPERATIONS else None
         label = operation or "other"
         state.stats.note_received(label, now, peer.told_until)
-        entry = admit(state, request, operation, now)
+        entry = admit(state, request, operation, now, self._served + len(self._line))
         if operation is None or entry.refusal is not None:
             refusal = entry.refusal or build_error(state.settings.error_shape, 404, "There is nothing at this address")
             self._after(self._latency_s(), lambda: self._finish(label, peer, refusal, Ending.WHOLE))
@@ -176,7 +176,10 @@ class Service:
             case Fault.CREATED_422 if is_done and operation != "list":
                 return build_error(state.settings.error_shape, 422, "The request cannot be processed"), Ending.WHOLE
             case Fault.CREATED_429 if is_done and operation != "list":
-                return refuse_for(state, _AS_IF_REFUSED, "Too many requests, come back later"), Ending.WHOLE
+                return refuse_for(state, 429, _AS_IF_REFUSED, "Too many requests, come back later"), Ending.WHOLE
+            case Fault.EXECUTED_STATUS if is_done and operation != "list":
+                status = int(state.random.choice(state.settings.executed_statuses))
+                return build_error(state.settings.error_shape, status, "This is not possible"), Ending.WHOLE
             case Fault.WRONG_ANSWER if is_done and operation == "create":
                 return _somebody_else(answer), Ending.WHOLE
             case _:

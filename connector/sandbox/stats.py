@@ -11,6 +11,7 @@ class Stats:
         self.received: Counter[str] = Counter()
         self.answered: Counter[tuple[str, str]] = Counter()
         self.faults: Counter[str] = Counter()
+        self.limited = 0
         self.in_flight = 0
         self.peak_in_flight = 0
         self._window_until = 0.0
@@ -31,14 +32,14 @@ class Stats:
         self.in_flight -= 1
 
     def note_retry_after(self, until: float) -> None:
-        """A 429 told a client to stay away until then."""
+        """A refusal told a client to stay away until then."""
         self._window_until = max(self._window_until, until)
 
     def read(self) -> dict[str, Any]:
         """All counts: `requests {operation: {received, answers {answer: n}}}` where an answer is a status or the name
-        of a fault, `limited` (429s), `inside_retry_after` (`all` that arrived while a Retry-After ran; `told`: those
-        by a connection that had brought it, so that they left after it), `in_flight`, `peak_in_flight`,
-        `faults {name: n}`."""
+        of a fault, `limited` (how many were refused as beyond a limit), `inside_retry_after` (`all` that arrived while
+        a Retry-After ran; `told`: those by a connection that had brought it, so that they left after it), `in_flight`,
+        `peak_in_flight`, `faults {name: n}`."""
         requests = {
             operation: {
                 "received": count,
@@ -48,7 +49,7 @@ class Stats:
         }
         return {
             "requests": requests,
-            "limited": sum(n for (_, answer), n in self.answered.items() if answer == "429"),
+            "limited": self.limited,
             "inside_retry_after": {"all": self._inside_window, "told": self._told},
             "in_flight": self.in_flight,
             "peak_in_flight": self.peak_in_flight,

@@ -63,6 +63,7 @@ class Store:
         self._shelves: dict[tuple[bool, int | None], Shelf] = {}
         self._hidden: set[int] = set()
         self._to_show: list[tuple[float, int]] = []
+        self._fresh: dict[int, float] = {}
         self._next_id = FIRST_ID
 
     def __len__(self) -> int:
@@ -162,6 +163,16 @@ class Store:
                 self._hidden.discard(subscriber_id)
                 email = self.read_subscriber(subscriber_id).get("Email") or ""
                 self._put_on_shelves(subscriber_id, self.base_of(subscriber_id), email_key(email))
+
+    def note_fresh(self, subscriber_id: int, shown_at: float) -> None:
+        """The list shows the subscriber from then on; a replica that lags shows it later."""
+        self._fresh[subscriber_id] = shown_at
+
+    def find_late(self, now: float, lag_s: float, longest_lag_s: float) -> set[int]:
+        """Those that a replica with this lag does not show yet; what every replica shows by now is forgotten."""
+        for each in [each for each, shown_at in self._fresh.items() if shown_at + longest_lag_s <= now]:
+            del self._fresh[each]
+        return {each for each, shown_at in self._fresh.items() if shown_at + lag_s > now}
 
     # finding
 

@@ -168,6 +168,12 @@ def alter_fields(values: dict[str, Any], names: tuple[str, ...]) -> None:
             holder[key] = holder[key].upper()
 
 
+def drop_tag(email: str) -> str:
+    """The address without the `+tag` of its local part, as of a service that stores another address than was sent."""
+    local, at, domain = email.rpartition("@")
+    return (local.partition("+")[0] or local) + at + domain
+
+
 def fill_defaults(values: dict[str, Any], absent: str) -> dict[str, Any]:
     """All that the service shows of a subscriber: IsActive and Gender have defaults of their own (api.md 2.1), the
     other fields that were not given are left out, null or empty as `absent` says."""

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Kind(Protocol):
@@ -22,10 +22,11 @@ class Choice:
     words: tuple[str, ...]
 
     def parse(self, given: object) -> object:
-        """The word itself."""
-        if given not in self.words:
+        """The word itself; a whole number stands for its digits."""
+        word = str(given) if type(given) is int else given
+        if word not in self.words:
             raise ValueError(f"it takes {self.describe()}")
-        return given
+        return word
 
     def describe(self) -> str:
         """`a | b | c`."""
@@ -60,6 +61,50 @@ class Number:
         """`a number, 0 to 1`, or `a whole number from 0`."""
         noun = "a whole number" if self.is_whole else "a number"
         return f"{noun} from {self.low:g}" if math.isinf(self.high) else f"{noun}, {self.low:g} to {self.high:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Numbers from `low` on, with commas between them, or a JSON array of numbers."""
+
+    low: float
+
+    def parse(self, given: object) -> object:
+        """A tuple of floats."""
+        each = Number(self.low)
+        parts = [part for part in given.split(",") if part.strip()] if isinstance(given, str) else given
+        try:
+            return tuple(each.parse(part) for part in parts)  # type: ignore[attr-defined]  # else a TypeError
+        except (TypeError, ValueError):
+            raise ValueError(f"it takes {self.describe()}") from None
+
+    def describe(self) -> str:
+        """`numbers from 0 with commas between`."""
+        return f"numbers from {self.low:g} with commas between"
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Texts `left=right` with commas between them, or a JSON object of texts, or an array of pairs."""
+
+    def parse(self, given: object) -> object:
+        """A tuple of pairs of texts, trimmed."""
+        parts: Any = given
+        if isinstance(given, str):
+            parts = [part.split("=", 1) for part in given.split(",") if part.strip()]
+        elif isinstance(given, dict):
+            parts = given.items()
+        try:
+            pairs = tuple((left.strip(), right.strip()) for left, right in parts)
+        except (TypeError, ValueError, AttributeError):
+            pairs = (("", ""),)
+        if not all(left and right for left, right in pairs):
+            raise ValueError(f"it takes {self.describe()}")
+        return pairs
+
+    def describe(self) -> str:
+        """`left=right, with commas between`."""
+        return "left=right, with commas between"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any
 
+from connector.sandbox.filters import CHARACTER_CLASSES
 from connector.sandbox.subscriber import FIELD_NAMES, TEXT_FIELDS
-from connector.sandbox.switch_kinds import Choice, Flag, Kind, Number, Text, Words
+from connector.sandbox.switch_kinds import Choice, Flag, Kind, Number, Numbers, Pairs, Text, Words
 
 OPERATIONS = ("create", "list", "send")
+EXECUTED_STATUSES = ("200", "400", "401", "403", "404", "405", "408", "409", "410", "422")
 
 _AMOUNT = Number(0)
 _COUNT = Number(0, is_whole=True)
@@ -50,6 +52,20 @@ class Settings:
     alter_fields: tuple[str, ...] = _switch(
         (), Words(TEXT_FIELDS), "Text fields that the service stores in capitals, whatever was sent."
     )
+    alter_identity: bool = _switch(
+        False, Flag(), "Store and answer an email without the `+tag` of its local part, whatever was sent."
+    )
+    base_names: str = _switch(
+        "exact",
+        Choice(("exact", "folded")),
+        "How a base is found by its name: `exact` makes a new base for an unknown spelling; `folded` ignores capitals "
+        "and surrounding blanks, and answers with the base's own spelling.",
+    )
+    base_alias: tuple[tuple[str, str], ...] = _switch(
+        (),
+        Pairs(),
+        "A create in the base on the left (a name, or an Id in digits) is stored in and answered as the other.",
+    )
     created_status: int = _switch(200, Number(200, 299, is_whole=True), "The HTTP status of a create that succeeded.")
     id_step: int = _switch(
         1, Number(1, 1000, is_whole=True), "The distance between one new Subscriber.Id and the next."
@@ -61,7 +77,9 @@ class Settings:
         "The body of an error: a flat JSON message, a nested one, a web page, or nothing.",
     )
     error_status: int = _switch(
-        400, Number(200, 499, is_whole=True), "The HTTP status of a request whose content breaks a rule."
+        400,
+        Number(200, 499, is_whole=True),
+        "The HTTP status of a request whose content breaks a rule; 200: only the body says so.",
     )
     authorization: str = _switch(
         "{token}", Text("{token}"), "What the Authorization header must equal, `{token}` being the token."
@@ -77,6 +95,9 @@ class Settings:
         Choice(("exact", "partial", "icase", "ignored")),
         "How the text filters match; `ignored` ignores every filter.",
     )
+    blind_filters: tuple[str, ...] = _switch(
+        (), Words(CHARACTER_CLASSES), "Text filters find nothing for a value with such characters in it."
+    )
     combine: str = _switch(
         "all",
         Choice(("all", "any", "last")),
@@ -88,12 +109,24 @@ class Settings:
         "The order of the list; `shuffled` is another one at each request.",
     )
     list_lag_ms: float = _switch(0.0, _AMOUNT, "How long until a create shows in the list.")
+    replica_lags_ms: tuple[float, ...] = _switch(
+        (), Numbers(0), "Each list request is read from one of so many replicas, which shows a create so much later."
+    )
     min_limit: int = _switch(1, Number(0, 1000, is_whole=True), "A smaller limit is raised to this.")
     max_limit: int = _switch(1000, Number(1, 1000, is_whole=True), "A larger limit is reduced to this.")
     max_offset: int = _switch(0, _COUNT, "A larger offset is reduced to this; 0: no bound.")
     align_offset: bool = _switch(False, Flag(), "Reduce the offset to a multiple of the limit, without echoing it.")
     past_end: str = _switch(
-        "empty", Choice(("empty", "repeat")), "A page past the end is empty, or the last page once more."
+        "empty",
+        Choice(("empty", "repeat", "null", "400", "404")),
+        "A page past the end: empty, the last page once more, or an error with this status (never at offset 0); `null` "
+        "has `Subscribers: null` in every page without rows.",
+    )
+    result_window: int = _switch(
+        0, _COUNT, "How many subscribers of a result the list counts and shows, as if there were no more; 0: all."
+    )
+    numbers_as_text: tuple[str, ...] = _switch(
+        (), Words(("counts", "ids")), "Numbers that answers have in quotes: counts are TotalCount, Offset and Limit."
     )
     max_total: int = _switch(0, _COUNT, "The cap of TotalCount; 0: none.")
     total_off: int = _switch(0, Number(-(10**9), 10**9, is_whole=True), "Added to TotalCount: a count that is wrong.")
@@ -109,19 +142,26 @@ class Settings:
     latency_ms: float = _switch(0.0, _AMOUNT, "How long each API request takes.")
     jitter_ms: float = _switch(0.0, _AMOUNT, "Up to so much more latency, at random.")
     capacity: int = _switch(0, _COUNT, "Requests served at once, the others wait in line; 0: no bound.")
-    rate: float = _switch(0.0, _AMOUNT, "Requests per second that are let in, the others get 429; 0: no limit.")
-    burst: int = _switch(0, _COUNT, "Requests that the bucket lets in at once; 0: one second's worth.")
+    rate: float = _switch(0.0, _AMOUNT, "Requests per second that are let in, the others are refused; 0: no limit.")
+    burst: int = _switch(
+        0, _COUNT, "The depth of the bucket, in requests that it lets in at once; 0: one second's worth."
+    )
     limiter: str = _switch("bucket", Choice(("bucket", "fixed_window", "sliding_window")), "How the rate limit counts.")
     window_ms: float = _switch(1000.0, Number(1), "The length of a window of the window limiters.")
+    max_in_flight: int = _switch(0, _COUNT, "Requests under way at once, the others are refused; 0: no limit.")
+    limit_status: int = _switch(429, Number(400, 599, is_whole=True), "The HTTP status of a request that is refused.")
     retry_after: str = _switch(
-        "seconds", Choice(("seconds", "date", "none")), "How a 429 says in its Retry-After header how long to wait."
+        "seconds", Choice(("seconds", "date", "none")), "How a refusal says in its Retry-After header how long to wait."
+    )
+    retry_after_s: int = _switch(
+        0, Number(0, 86400, is_whole=True), "The least Retry-After of a limit; 0: as long as the limit asks for."
     )
     # faults
     fault_operations: tuple[str, ...] = _switch(
         ("create", "send"), Words(OPERATIONS), "The operations that the faults below befall."
     )
-    refuse: float = _switch(0.0, _PROBABILITY, "Answer 429 without doing anything.")
-    refuse_retry_after_s: int = _switch(1, Number(0, 86400, is_whole=True), "The Retry-After of a 429 by a fault.")
+    refuse: float = _switch(0.0, _PROBABILITY, "Refuse as beyond the rate, without doing anything.")
+    refuse_retry_after_s: int = _switch(1, Number(0, 86400, is_whole=True), "The Retry-After of a refusal by a fault.")
     drop_before: float = _switch(0.0, _PROBABILITY, "Cut the connection before storing.")
     late_ms: float = _switch(0.0, _AMOUNT, "With drop_before: execute so long after the cut all the same; 0: never.")
     error_before: float = _switch(0.0, _PROBABILITY, "Answer with a server error before storing.")
@@ -132,6 +172,12 @@ class Settings:
     garbage_after: float = _switch(0.0, _PROBABILITY, "Store, then answer what cannot be read as a success.")
     created_422: float = _switch(0.0, _PROBABILITY, "Store, then answer 422 as if it had been rejected.")
     created_429: float = _switch(0.0, _PROBABILITY, "Store, then answer 429 as if it had been refused.")
+    executed_status: float = _switch(
+        0.0, _PROBABILITY, "Store, then answer with one of executed_statuses as if it had been refused."
+    )
+    executed_statuses: tuple[str, ...] = _switch(
+        ("401", "403", "404", "405"), Words(EXECUTED_STATUSES), "The HTTP statuses that executed_status draws from."
+    )
     wrong_answer: float = _switch(0.0, _PROBABILITY, "Store, then answer with somebody else's subscriber.")
     server_error: int = _switch(500, Number(500, 599, is_whole=True), "The HTTP status of a server error.")
     cut_by: str = _switch("close", Choice(("close", "reset")), "A connection is cut by an orderly close or by a reset.")
@@ -164,7 +210,7 @@ class Switch:
 
 def _write_value(value: object) -> str:
     if isinstance(value, tuple):
-        return ",".join(value)
+        return ",".join(map(str, value))  # those that are not of texts are empty by default
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -206,6 +252,8 @@ def change_settings(settings: Settings, given: Mapping[str, object]) -> Settings
         except ValueError as error:
             raise ValueError(f"switch {name!r} cannot be {value!r}: {error}") from None
     made = replace(settings, **changed)
+    if made.executed_status and not made.executed_statuses:
+        raise ValueError("switch 'executed_statuses' cannot be empty while executed_status is above 0")
     if made.min_limit > made.max_limit:
         raise ValueError(f"switch 'min_limit' cannot be {made.min_limit}: it takes at most max_limit, {made.max_limit}")
     return made

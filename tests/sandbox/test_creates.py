@@ -136,3 +136,50 @@ def test_upsert_updates_the_one_that_exists_and_keeps_what_was_not_sent(calls: C
     }  # fmt: skip
     assert calls.page()["Subscribers"] == [new]
     assert [event["subscriber"] for event in calls.events("updated")] == [new]
+
+
+# what a service stores and answers other than it was sent
+
+
+def test_bases_can_be_found_by_folded_names_and_keep_their_own_spelling(calls: Calls) -> None:
+    named = [{"Name": name} for name in ("News", " NEWS ", "news")]
+    exact = [calls.create(base=base).json["Subscriber"]["Base"]["Id"] for base in named]
+    assert exact == [1, 2, 3]
+    calls.sandbox.reset()
+    calls.sandbox.switch(base_names="folded")
+    assert [calls.create(base=base).json["Subscriber"]["Base"] for base in named] == [{"Id": 1, "Name": "News"}] * 3
+
+
+def test_a_base_can_be_another_ones_alias_by_name_or_by_id(calls: Calls) -> None:
+    calls.sandbox.switch(base_alias={"Old": "New", "7": "9"})
+    sent = ({"Name": "Old"}, {"Id": 7}, {"Name": "New"}, {"Name": "OLD"})
+    answered = [calls.create(f"{n}@example.com", base=base).json["Subscriber"]["Base"] for n, base in enumerate(sent)]
+    new, nine = {"Id": 1, "Name": "New"}, {"Id": 9, "Name": "Base 9"}
+    assert answered == [new, nine, new, {"Id": 10, "Name": "OLD"}]
+    assert [each["Base"] for each in calls.page()["Subscribers"]] == answered  # stored there, too
+    calls.sandbox.switch(base_names="folded")
+    assert calls.create(base={"Name": "OLD"}).json["Subscriber"]["Base"] == new
+
+
+def test_the_tag_of_an_address_can_be_dropped(calls: Calls) -> None:
+    calls.sandbox.switch(alter_identity=True, duplicates="reject_409")
+    assert calls.create("ann+news@example.com").json["Subscriber"]["Email"] == "ann@example.com"
+    assert calls.create("+@example.com").json["Subscriber"]["Email"] == "+@example.com"
+    assert calls.create("ann+shop@example.com").status == 409
+    assert calls.emails() == ["ann@example.com", "+@example.com"]
+    assert [event["email"] for event in calls.events()] == ["ann+news@example.com", "+@example.com"]
+
+
+def test_ids_can_be_texts_in_answers_while_the_truth_keeps_numbers(calls: Calls) -> None:
+    calls.sandbox.switch(numbers_as_text=["ids"])
+    answered = calls.create("ann@example.com").json["Subscriber"]
+    assert (answered["Base"]["Id"], answered["Id"].isdigit()) == ("1", True)
+    assert [(each["Id"], each["Base"]["Id"]) for each in calls.page()["Subscribers"]] == [(answered["Id"], "1")]
+    assert [event["id"] for event in calls.events()] == [int(answered["Id"])]
+
+
+def test_a_refusal_can_be_stated_with_status_200(calls: Calls) -> None:
+    calls.sandbox.switch(error_status=200, required=["FirstName"])
+    reply = calls.create("ann@example.com")
+    assert (reply.status, reply.json["success"]) == (200, False)
+    assert calls.events() == []

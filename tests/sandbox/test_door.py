@@ -5,7 +5,7 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 
-from tests.sandbox.calls import CREATE, LIST, SEND, Calls
+from tests.sandbox.calls import CREATE, LIST, SEND, Calls, read_answers, wait_until
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", CREATE), ("GET", LIST), ("POST", SEND)])
@@ -98,3 +98,34 @@ def create(connection: http.client.HTTPConnection, token: str) -> int:
     answer = connection.getresponse()
     answer.read()
     return answer.status
+
+
+@pytest.mark.parametrize("status", [503, 403])
+@pytest.mark.parametrize("asked", [{"rate": 0.001, "burst": 1}, {"refuse": 1}])
+def test_a_limit_can_be_said_by_another_status(calls: Calls, status: int, asked: dict[str, float]) -> None:
+    calls.sandbox.switch(limit_status=status)
+    calls.create("a@example.com")
+    calls.sandbox.switch(**asked)
+    replies = [calls.create("b@example.com") for _ in range(2)]
+    assert replies[-1].status == status
+    assert int(replies[-1].headers["retry-after"]) > 0
+    assert calls.sandbox.stats()["limited"] == len([each for each in replies if each.status == status])
+
+
+def test_the_retry_after_of_a_limit_has_a_least_length(calls: Calls) -> None:
+    calls.sandbox.switch(rate=0.05, burst=1, retry_after_s=30)
+    assert [calls.create("a@example.com").headers.get("retry-after") for _ in range(2)] == [None, "30"]
+    calls.sandbox.switch(rate=0.001)
+    assert calls.create("a@example.com").status == 200
+    assert int(calls.create("a@example.com").headers["retry-after"]) > 900
+
+
+def test_more_at_once_than_allowed_are_refused(calls: Calls) -> None:
+    calls.sandbox.switch(max_in_flight=2, latency_ms=300)
+    with closing(calls.connect()) as first, closing(calls.connect()) as second:
+        for sock, name in ((first, "a"), (second, "b")):
+            sock.sendall(calls.raw_create(f"{name}@example.com"))
+        wait_until(lambda: calls.sandbox.stats()["in_flight"] == 2)
+        assert calls.ask_list().status == 429
+        assert [read_answers(sock, 1)[0][0] for sock in (first, second)] == [200, 200]
+    assert calls.create("d@example.com").status == 200

@@ -94,6 +94,16 @@ def test_a_create_that_took_place_can_look_refused(calls: Calls, status: int) ->
     assert stored(calls) == [("a@example.com", f"answered_{status}")]
 
 
+def test_a_create_that_took_place_can_be_answered_with_a_status_that_denies_it(calls: Calls) -> None:
+    calls.sandbox.switch(executed_status=1)
+    statuses = [calls.create(f"{n}@example.com").status for n in range(40)]
+    assert set(statuses) == {401, 403, 404, 405}
+    assert [fate for _, fate in stored(calls)] == ["answered_as_refused"] * 40
+    calls.sandbox.switch(executed_statuses=["200"])
+    reply = calls.create("said@example.com")
+    assert (reply.status, reply.json["success"], len(stored(calls))) == (200, False, 41)
+
+
 def test_a_wrong_answer_shows_somebody_else(calls: Calls) -> None:
     calls.sandbox.switch(wrong_answer=1)
     assert calls.create("a@example.com").json["Subscriber"]["Email"] == "somebody.else@example.net"

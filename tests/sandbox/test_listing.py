@@ -203,3 +203,77 @@ def test_a_list_request_can_fail(calls: Calls) -> None:
     calls.sandbox.switch(list_error=1, server_error=503)
     assert calls.ask_list().status == 503
     assert calls.create("a@example.com").status == 200
+
+
+# what a service may do with a list
+
+
+@pytest.mark.parametrize("order", ["id", "id_desc", "shuffled"])
+def test_a_result_window_caps_the_count_and_the_pages_alike(calls: Calls, order: str) -> None:
+    calls.sandbox.seed(30)
+    calls.sandbox.switch(result_window=25, order=order)
+    page = calls.page(limit=20)
+    assert (page["TotalCount"], len(page["Subscribers"])) == (25, 20)
+    assert [len(calls.ids(offset=offset, limit=20)) for offset in (20, 25, 29)] == [5, 0, 0]
+    assert calls.page(IsActive=1)["TotalCount"] == 25  # of 27: each result has a window of its own
+    assert calls.page(IsActive=0)["TotalCount"] == 3
+    assert len(calls.ids(Id=100_030)) == 1  # beyond the window of the whole list
+
+
+@pytest.mark.parametrize(("past_end", "status"), [("400", 400), ("404", 404)])
+def test_a_page_past_the_end_can_be_an_error(calls: Calls, past_end: str, status: int) -> None:
+    calls.sandbox.switch(past_end=past_end)
+    assert calls.page()["Subscribers"] == []  # the first page of an empty list
+    calls.sandbox.seed(30)
+    reply = calls.ask_list(offset=30)
+    assert (reply.status, reply.json["success"]) == (status, False)
+    assert len(calls.ids(offset=29)) == 1
+    calls.sandbox.switch(result_window=20)
+    assert calls.ask_list(offset=20).status == status
+
+
+def test_a_page_without_rows_can_be_null(calls: Calls) -> None:
+    calls.sandbox.switch(past_end="null")
+    assert calls.page() == {"TotalCount": 0, "Offset": 0, "Limit": 50, "Subscribers": None}
+    calls.sandbox.seed(3)
+    assert calls.page(offset=3)["Subscribers"] is None
+    assert len(calls.page(offset=2)["Subscribers"]) == 1
+
+
+def test_counts_can_be_texts(calls: Calls) -> None:
+    calls.sandbox.seed(3)
+    calls.sandbox.switch(numbers_as_text="counts")
+    page = calls.page(offset=1, limit=1)
+    assert [page[name] for name in ("TotalCount", "Offset", "Limit")] == ["3", "1", "1"]
+    assert type(page["Subscribers"][0]["Id"]) is int
+
+
+@pytest.mark.parametrize(
+    ("blind", "email"),
+    [("capitals", "Cleo@example.com"), ("plus", "bob+x@example.com"), ("non_ascii", "zoë@example.com")],
+)
+def test_filters_can_be_blind_for_a_class_of_characters(people: Calls, blind: str, email: str) -> None:
+    people.create("zoë@example.com")
+    assert people.emails(Email=email) == [email]
+    people.sandbox.switch(blind_filters=blind)
+    assert people.emails(Email=email) == []
+    assert people.emails(Email="ana@example.com") == ["ana@example.com"]
+    assert len(people.emails()) == 5
+
+
+@pytest.mark.parametrize("order", ["id", "id_desc", "email", "shuffled"])
+def test_replicas_show_a_create_each_in_its_own_time(calls: Calls, order: str) -> None:
+    calls.sandbox.seed(5)
+    calls.sandbox.switch(replica_lags_ms=[0, 60_000], order=order)
+    calls.create("late@example.com")
+    seen = [calls.page() for _ in range(40)]
+    assert {page["TotalCount"] for page in seen} == {len(page["Subscribers"]) for page in seen} == {5, 6}
+    assert {calls.page(Email="late@example.com")["TotalCount"] for _ in range(40)} == {0, 1}
+    calls.sandbox.switch(replica_lags_ms=[0])
+    assert {calls.page()["TotalCount"] for _ in range(20)} == {6}
+
+
+def test_the_lag_of_a_replica_ends(calls: Calls) -> None:
+    calls.sandbox.switch(replica_lags_ms="1")
+    calls.create("soon@example.com")
+    wait_until(calls.emails)

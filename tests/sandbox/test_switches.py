@@ -8,6 +8,8 @@ DESIGN = """
 duplicates error_shape filters order latency_ms rate burst limiter capacity retry_after drop_before drop_after
 error_before error_after cut_answer hang_after garbage_after refuse created_422 late_ms list_lag_ms churn_insert
 churn_delete churn_where list_error max_total redirect_to verified_domains protected_headers authorization seed
+result_window base_names base_alias alter_identity executed_status error_status past_end numbers_as_text limit_status
+burst window_ms retry_after_s max_in_flight replica_lags_ms blind_filters
 """
 
 
@@ -39,6 +41,8 @@ def test_every_switch_explains_itself_in_a_sentence() -> None:
         ("verified_domains=a.org, b.org", "verified_domains", ("a.org", "b.org")),
         ("required=", "required", ()),
         ("authorization=Bearer {token}", "authorization", "Bearer {token}"),
+        ("replica_lags_ms=0, 1.5", "replica_lags_ms", (0.0, 1.5)),
+        ("base_alias=Old = New,7=9", "base_alias", (("Old", "New"), ("7", "9"))),
         ("redirect_to=http://x/?a=b", "redirect_to", "http://x/?a=b"),
     ],
 )
@@ -59,6 +63,9 @@ def test_a_setting_is_read(setting: str, name: str, value: object) -> None:
         ("required=Shoe", ["'required'", "Email"]),
         ("authorization=Bearer", ["'authorization'", "{token}"]),
         ("redirect_to=a\nb", ["'redirect_to'"]),
+        ("replica_lags_ms=1,soon", ["'replica_lags_ms'", "numbers from 0"]),
+        ("base_alias=Old", ["'base_alias'", "left=right"]),
+        ("base_alias=Old=", ["'base_alias'"]),
         ("drop_afterr=1", ["'drop_afterr'", "did you mean 'drop_after'"]),
         ("xyzzy=1", ["'xyzzy'", "there are: "]),
         ("duplicates", ["name=value"]),
@@ -83,7 +90,23 @@ def test_json_values_are_taken_as_texts_are() -> None:
     )
 
 
-@pytest.mark.parametrize("given", [{"rate": True}, {"duplicates": 1}, {"required": [1]}, {"align_offset": 1}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"rate": True},
+        {"duplicates": 1},
+        {"required": [1]},
+        {"align_offset": 1},
+        {"replica_lags_ms": 1},
+        {"base_alias": 1},
+    ],
+)
 def test_a_json_value_of_the_wrong_type_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="cannot be"):
         change_settings(Settings(), given)
+
+
+def test_settings_that_were_read_back_can_be_set_again() -> None:
+    settings = parse_settings(["base_alias=Old=New", "replica_lags_ms=0,500", "required=Email", "limit_status=503"])
+    given = {each.name: getattr(settings, each.name) for each in fields(Settings)}
+    assert change_settings(Settings(), given) == settings
