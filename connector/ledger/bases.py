@@ -6,6 +6,7 @@ from sqlalchemy import Connection, text
 
 from connector.errors import ConfigurationError
 from connector.fields import LARGEST_ID
+from connector.ledger.schema import UNFINISHED
 from connector.ledger.texts import keep_optional, keep_text
 from connector.states import State
 
@@ -83,7 +84,7 @@ _BY_NAME = text(
 )
 _DOUBTS = (
     "SELECT count(*) FROM entry JOIN base USING (base_key) "
-    "WHERE account = :account AND base_key <> :key AND state IN (:unknown, :held) AND "
+    f"WHERE account = :account AND base_key <> :key AND state IN (:unknown, :held) AND {UNFINISHED} AND "
 )
 _DOUBTS_BY_NAME = text(_DOUBTS + "service_id IS NULL")
 _DOUBTS_BY_ID = text(_DOUBTS + "name IS NULL")

@@ -41,7 +41,7 @@ def _open_place(place: Path | URL, wait_s: float, is_stopped: Callable[[], bool]
 def wrap_connection(connection: Connection, name: str, *, may_make: bool = True) -> Ledger:
     """A ledger over a connection of the caller's own, say to `sqlite://` in memory: it takes no lock.
 
-    The connection must be in no transaction, and alone. Tables are made or migrated as `prepare_schema` does it.
+    The connection must be in no transaction, and alone. Tables are made as `prepare_schema` does it.
     """
     prepare_schema(connection, name, may_make=may_make)
     return Ledger(connection, name)

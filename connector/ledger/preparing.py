@@ -1,4 +1,4 @@
-"""Makes a database a ledger of this version: new tables where there are none, migrations where they are old.
+"""Makes a database a ledger of this version: new tables where there are none; another version is refused.
 
 All in one transaction, which writes in any case: what cannot be written says so here, before anything is sent.
 """
@@ -9,15 +9,13 @@ from connector.errors import LedgerError
 from connector.fields import IDENTITY_RULE
 from connector.ledger import schema
 from connector.ledger.faults import build_missing, translated
-from connector.ledger.migrations import migrate
 
 
 def prepare_schema(connection: Connection, name: str, *, may_make: bool) -> None:
-    """Make the tables, if it `may_make` them, or bring them up to this version; the connection must be in no
-    transaction, and alone.
+    """Make the tables, if it `may_make` them and there are none; the connection must be in no transaction, and alone.
 
-    Raises LedgerError, and leaves all as it was: the ledger is of a newer version or another identity rule, the
-    database is another application's, it cannot be written, there is no ledger and none may be made.
+    Raises LedgerError, and leaves all as it was: the ledger is of another version or identity rule, the database is
+    another application's, it cannot be written, there is no ledger and none may be made.
     """
     with translated(name), connection.begin():
         if not inspect(connection).has_table("meta"):
@@ -25,25 +23,25 @@ def prepare_schema(connection: Connection, name: str, *, may_make: bool) -> None
                 raise build_missing(name)
             create_tables(connection, name, schema.metadata, schema.meta, schema.SCHEMA_VERSION)
             return
-        migrate(connection, read_version(connection, name))
+        check_version(connection, name)
         written = update(schema.meta).where(schema.meta.c.name == "schema_version")
         connection.execute(written.values(value=str(schema.SCHEMA_VERSION)))
 
 
-def read_version(
-    connection: Connection, name: str, meta: Table = schema.meta, newest: int = schema.SCHEMA_VERSION
-) -> int:
-    """The schema's version of the ledger that is there, as its table `meta` tells it; call it inside a transaction.
+def check_version(
+    connection: Connection, name: str, meta: Table = schema.meta, version: int = schema.SCHEMA_VERSION
+) -> None:
+    """See that the ledger which is there has this `version` and identity rule; call it inside a transaction.
 
-    Raises LedgerError when it is none that can be read here: newer than `newest`, or of another identity rule.
+    Raises LedgerError when its table `meta` says otherwise.
     """
     stored: dict[str, str] = dict(connection.execute(select(meta.c.name, meta.c.value)).all())
-    if stored.get("identity_rule") != str(IDENTITY_RULE):
-        raise _build_stranger(name, "identity_rule", stored.get("identity_rule"), IDENTITY_RULE)
-    version = stored.get("schema_version", "")
-    if not version.isascii() or not version.isdigit() or not 1 <= int(version) <= newest:
-        raise _build_stranger(name, "schema_version", version, newest)
-    return int(version)
+    for key, ours in _describe_version(version).items():
+        if stored.get(key) != ours:
+            raise LedgerError(
+                f"the ledger {name} has {key} {stored.get(key) or 'none'}, and this version of the connector reads "
+                f"{key} {ours} alone. Nothing was changed: use the version of the connector that wrote the ledger"
+            )
 
 
 def create_tables(connection: Connection, name: str, metadata: MetaData, meta: Table, version: int) -> None:
@@ -60,12 +58,11 @@ def create_tables(connection: Connection, name: str, metadata: MetaData, meta: T
             "give the ledger a file, a database or a schema of its own"
         )
     metadata.create_all(connection, checkfirst=False)
-    values = {"schema_version": version, "identity_rule": IDENTITY_RULE}
-    connection.execute(insert(meta), [{"name": key, "value": str(value)} for key, value in values.items()])
-
-
-def _build_stranger(name: str, what: str, theirs: str | None, ours: int) -> LedgerError:
-    return LedgerError(
-        f"{name}: this ledger has {what} {theirs or 'none'}, and this version of the connector knows {ours}: "
-        "use the version that wrote it, or a newer one"
+    connection.execute(
+        insert(meta), [{"name": key, "value": value} for key, value in _describe_version(version).items()]
     )
+
+
+def _describe_version(version: int) -> dict[str, str]:
+    """What `meta` says of the tables beside it."""
+    return {"schema_version": str(version), "identity_rule": str(IDENTITY_RULE)}

@@ -21,7 +21,7 @@ from connector.ledger.backup import BUSY_S
 from connector.ledger.opening import wrap_connection
 from connector.ledger.place import parse_place, show_place
 from connector.ledger.postgres_store import read_server
-from connector.ledger.preparing import read_version
+from connector.ledger.preparing import check_version
 from connector.ledger.store import Ledger
 from connector.ledger.texts import keep_text
 
@@ -97,13 +97,12 @@ def _copy_pages(path: Path, how: str, copy: sqlite3.Connection) -> None:
 
 
 def _copy_server(url: URL, name: str, account: str, ledger: Ledger, is_stopped: Callable[[], bool]) -> None:
-    """The account's lines, and all runs, mappings and cursors, into tables of this version: what a step to it adds is
-    empty, as the step would leave it."""
+    """Copy the account's lines, and all runs, mappings and cursors."""
     of_account = select(schema.base.c.base_key).where(schema.base.c.account == keep_text(account))
     with read_server(url) as server:
         if not inspect(server).has_table("meta"):
             return
-        read_version(server, name)
+        check_version(server, name)
         with ledger.transaction() as copy:
             for table in _COPIED:
                 for rows in _read_table(server, table, of_account):
@@ -113,11 +112,8 @@ def _copy_server(url: URL, name: str, account: str, ledger: Ledger, is_stopped: 
 
 
 def _read_table(server: Connection, table: Table, of_account: Select[tuple[int]]) -> Iterator[list[dict[str, object]]]:
-    """The lines of a table, some at a time; none of one that came with a later version than the server's."""
-    if not inspect(server).has_table(table.name):
-        return
-    there = {column["name"] for column in inspect(server).get_columns(table.name)}
-    statement = select(*(column for column in table.c if column.name in there))
+    """Read the lines of a table, some at a time."""
+    statement = select(table)
     if "base_key" in table.c:
         statement = statement.where(table.c.base_key.in_(of_account))
     result = server.execute(statement, execution_options={"yield_per": _ROWS_AT_ONCE})

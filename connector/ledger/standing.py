@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
+from connector.ledger.schema import UNFINISHED
 from connector.ledger.texts import keep_text
 from connector.states import State
 
@@ -40,6 +41,6 @@ _RUN = "SELECT run_id, job, command, started_at, status FROM run "
 _FIND = text(_RUN + "WHERE run_id = :run_id")
 _LATEST = text(_RUN + "ORDER BY run_key DESC LIMIT :number")
 _DOUBTS = text(
-    "SELECT account, count(*) FROM entry JOIN base USING (base_key) "
-    "WHERE state IN (:sending, :unknown, :held) GROUP BY account ORDER BY account"
+    "SELECT account, count(*) FROM entry JOIN base USING (base_key) "  # noqa: S608 - constants
+    f"WHERE state IN (:sending, :unknown, :held) AND {UNFINISHED} GROUP BY account ORDER BY account"
 )

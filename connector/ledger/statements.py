@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import text
 
+from connector.ledger.schema import UNFINISHED
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -81,11 +83,11 @@ DELETE = Batch(
     2,
 )
 
-SET_ALL = text("UPDATE entry SET state = :to WHERE state = :left")
+SET_ALL = text(f"UPDATE entry SET state = :to WHERE state = :left AND {UNFINISHED}")
 FIND_UNFINISHED = text(
     "SELECT identity, identity_field, fingerprint, body, attempts, run_id, suppressed_by, entry.status, message, "
     "is_holding, mapping_key, field_digests FROM entry JOIN run USING (run_key) "
-    "WHERE base_key = :base AND state = :state AND body IS NOT NULL ORDER BY identity"
+    f"WHERE base_key = :base AND state = :state AND {UNFINISHED} AND body IS NOT NULL ORDER BY identity"
 )
 FIND_CONFIRMED = text(
     "SELECT identity, subscriber_id, coalesce(run.finished_at, "

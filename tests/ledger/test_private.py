@@ -2,8 +2,6 @@
 
 import multiprocessing
 import os
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -148,17 +146,6 @@ def test_a_copy_has_no_name_in_any_folder(tmp_path: Path, monkeypatch: pytest.Mo
         many = [(number.to_bytes(16, "big"), number) for number in range(1, 200_000)]  # more than its cache holds
         copy.record_listed(news, "email", many)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.db", "ledger.db.lock"]
-
-
-def test_an_older_ledger_is_copied_and_brought_forward_in_the_copy_alone(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    sample = Path(__file__).parent / "samples" / "version_2.sql"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(sample.read_text())
-    before = path.read_bytes()
-    with open_private_copy(f"sqlite:///{path}", ACCOUNT) as copy, copy.transaction() as connection:
-        assert read_cursor(connection, "crm", SOURCE) is None
-    assert path.read_bytes() == before
 
 
 def test_what_is_no_ledger_is_not_planned_by(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, inspect, text
 from connector.ledger.emails import schema
 from connector.ledger.faults import translated
 from connector.ledger.postgres_store import compute_key
-from connector.ledger.preparing import create_tables, read_version
+from connector.ledger.preparing import check_version, create_tables
 
 _ALONE = text("SELECT pg_advisory_xact_lock(:key)")
 _KEY = compute_key("", b"connector emails")  # the whole database's, for a moment
@@ -17,7 +17,7 @@ _KEY = compute_key("", b"connector emails")  # the whole database's, for a momen
 def prepare_emails(connection: Connection, name: str) -> None:
     """Make the tables if there are none; the connection must be in no transaction.
 
-    Raises LedgerError, and leaves all as it was: the ledger is of a newer version or another identity rule, or the
+    Raises LedgerError, and leaves all as it was: the ledger is of another version or identity rule, or the
     database is another application's.
     """
     with translated(name), connection.begin():
@@ -36,5 +36,5 @@ def has_emails(connection: Connection, name: str) -> bool:
 def _has_emails(connection: Connection, name: str) -> bool:
     if not inspect(connection).has_table(schema.meta.name):
         return False
-    read_version(connection, name, schema.meta, schema.EMAILS_VERSION)
+    check_version(connection, name, schema.meta, schema.EMAILS_VERSION)
     return True

@@ -82,7 +82,10 @@ def write_meta(url: str, name: str, value: str) -> None:
 def test_emails_of_another_version_are_refused_and_left_alone(ledger_url: str, value: str) -> None:
     write_meta(ledger_url, "schema_version", value)
     for opening in (open_emails, open_existing_emails):
-        with pytest.raises(LedgerError, match=r"schema_version .*use the version that wrote it"), opening(ledger_url):
+        with (
+            pytest.raises(LedgerError, match=r"schema_version .*use the version of the connector"),
+            opening(ledger_url),
+        ):
             pass
     with open_ledger(ledger_url):
         pass

@@ -1,0 +1,69 @@
+"""A ledger of this version is read, one of any other is refused and left as it was; what runs ask of it is cheap."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import event, text
+
+from connector.errors import LedgerError
+from connector.ledger import Ledger, open_ledger, open_private_copy
+from connector.ledger.standing import count_doubts
+from connector.states import State
+from tests.ledger.moves import IDENTITY, add_base, bring_to
+
+MANY = 20_000
+
+
+def write_meta(url: str, name: str, value: str) -> None:
+    with open_ledger(url) as ledger, ledger.transaction() as connection:
+        statement = text("UPDATE meta SET value = :value WHERE name = :name")
+        connection.execute(statement, {"name": name, "value": value})
+
+
+@pytest.mark.parametrize(("name", "value"), [("schema_version", "2"), ("schema_version", ""), ("identity_rule", "0")])
+def test_a_ledger_of_another_version_is_refused_and_left_as_it_was(ledger_url: str, name: str, value: str) -> None:
+    write_meta(ledger_url, name, value)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=rf"{name} {value or 'none'},.*use the version"), open_ledger(ledger_url):
+            pass
+    with pytest.raises(LedgerError, match=name), open_private_copy(ledger_url, "account"):
+        pass
+
+
+@contextmanager
+def heard(ledger: Ledger) -> Iterator[list[tuple[str, Any]]]:
+    """Every statement that is carried out meanwhile, with its values."""
+    statements: list[tuple[str, Any]] = []
+
+    def hear(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        statements.append((statement, values))
+
+    engine = ledger.connection.engine
+    event.listen(engine, "before_cursor_execute", hear)
+    try:
+        yield statements
+    finally:
+        event.remove(engine, "before_cursor_execute", hear)
+
+
+def test_what_every_run_asks_of_unfinished_entries_reads_no_confirmed_ones(ledger: Ledger) -> None:
+    base = add_base(ledger)
+    with ledger.transaction() as connection:
+        ledger.record_listed(base, "email", [(number.to_bytes(16, "big"), number) for number in range(1, MANY)])
+    bring_to(ledger, base, State.UNKNOWN)
+    is_sqlite = ledger.is_file
+    with ledger.transaction() as connection:
+        connection.exec_driver_sql("ANALYZE")
+        with heard(ledger) as statements:
+            ledger.mark_died()
+            assert [entry.identity for entry in ledger.find_unfinished(base, State.UNKNOWN)] == [IDENTITY]
+            assert count_doubts(connection) == {"account": 1}
+        assert len(statements) == 3
+        explain = "EXPLAIN QUERY PLAN " if is_sqlite else "EXPLAIN "
+        for statement, values in statements:
+            plan = "\n".join(str(row) for row in connection.exec_driver_sql(explain + statement, values))
+            assert "unfinished_entries" in plan, plan
+            assert "SCAN entry" not in plan, plan
+            assert "Seq Scan on entry" not in plan, plan
