@@ -27,7 +27,8 @@ MAY_START_THE_SANDBOX = ("pipelines",)
 HOMES = {  # each third-party library has its one home (house style, layout)
     "chardet": ("connector.extract.csv.encoding",),
     "tenacity": ("connector.api.retries",),
-    "aiohttp": ("connector.api", "connector.sandbox"),
+    "aiohttp": ("connector.api",),
+    "httptools": ("connector.sandbox",),
     "click": ("pipelines",),
     "rich": ("pipelines",),
     "pydantic": ("pipelines.jobs",),

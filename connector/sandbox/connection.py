@@ -11,7 +11,7 @@ from math import inf
 from typing import cast
 
 from connector.sandbox.answers import Answer, Ending, build_error, encode_answer
-from connector.sandbox.http_reader import BadRequestError, Request, RequestReader
+from connector.sandbox.request import BadRequestError, Request, RequestReader
 
 _MAX_WAITING = 262_144  # bytes read ahead of the request being served; beyond it the socket is left to fill up
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER on, for 0 s: closing sends a reset
@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
             transport.write(encoded[: len(encoded) - len(answer.body) // 2 - 1])
             transport.close()  # what was written still leaves; a reset could overtake it
         else:
-            transport.write(encode_answer(answer, keep_alive=request.head.keep_alive))
+            transport.write(encode_answer(answer, keep_alive=request.keep_alive))
             self._continue(transport, request)
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _continue(self, transport: asyncio.Transport, request: Request) -> None:
-        if not request.head.keep_alive:
+        if not request.keep_alive:
             transport.close()
             return
         if self._is_held:
@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
             self._is_advancing = False
 
     def _invite_body(self) -> None:
-        if self._reader.wants_continue and self._transport is not None:
+        if self._transport is not None and self._reader.take_expectation():
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _refuse(self, error: BadRequestError) -> None:

@@ -14,7 +14,7 @@ import orjson
 from connector.sandbox.answers import Answer
 from connector.sandbox.crowd import Crowd
 from connector.sandbox.door import is_authorised
-from connector.sandbox.http_reader import Request
+from connector.sandbox.request import Request
 from connector.sandbox.state import State
 
 PREFIX = "/_sandbox/"
@@ -25,13 +25,13 @@ _LARGEST_CROWD = 20_000_000  # some 2.5 GB; a mistyped count should not take the
 def answer_control(state: State, request: Request) -> Answer:
     """The answer to a request under /_sandbox/, always JSON; one that cannot be obeyed is answered 400 and changes
     nothing, one without the token 401."""
-    if not is_authorised(request.head, state.token.encode()):
+    if not is_authorised(request, state.token.encode()):
         return _json({"error": "the sandbox's token is missing or wrong: send it as Authorization"}, 401)
-    action = (request.head.method, request.head.path.removeprefix(PREFIX))
+    action = (request.method, request.path.removeprefix(PREFIX))
     try:
         match action:
             case ("GET", "truth"):
-                return _read_truth(state, request.head.query)
+                return _read_truth(state, request.query)
             case ("GET", "stats"):
                 return _json(state.stats.read() | {"subscribers": len(state.store), "emails": len(state.outbox)})
             case ("GET", "outbox"):

@@ -10,7 +10,7 @@ import orjson
 
 from connector.sandbox.answers import Answer, build_error
 from connector.sandbox.faults import Fault
-from connector.sandbox.http_reader import Head, Request
+from connector.sandbox.request import Request
 from connector.sandbox.state import State
 
 OPERATIONS = {
@@ -58,30 +58,30 @@ def admit(state: State, request: Request, operation: str | None, now: float, und
 
 
 def _refuse_stranger(state: State, request: Request, operation: str | None) -> Answer | None:
-    settings, head = state.settings, request.head
+    settings = state.settings
     if settings.redirect_to:
-        target = settings.redirect_to.rstrip("/") + head.path + (f"?{head.query}" if head.query else "")
+        target = settings.redirect_to.rstrip("/") + request.path + (f"?{request.query}" if request.query else "")
         return build_error(settings.error_shape, 307, "Moved", (("Location", target),))
     if operation is None:
         return build_error(settings.error_shape, 404, "There is nothing at this address")
-    method = OPERATIONS[head.path][1]
-    if head.method != method:
+    method = OPERATIONS[request.path][1]
+    if request.method != method:
         return build_error(settings.error_shape, 405, f"Only {method} is possible here", (("Allow", method),))
-    if not is_authorised(head, state.authorization):
+    if not is_authorised(request, state.authorization):
         return build_error(settings.error_shape, 401, "The API token is missing or wrong")
     return None
 
 
-def is_authorised(head: Head, authorization: bytes) -> bool:
+def is_authorised(request: Request, authorization: bytes) -> bool:
     """Whether the Authorization header is exactly this."""
-    return hmac.compare_digest(head.headers.get("authorization", "").encode("latin-1"), authorization)
+    return hmac.compare_digest(request.headers.get("authorization", "").encode("latin-1"), authorization)
 
 
 def _refuse_form(state: State, request: Request, operation: str) -> Answer | None:
     shape = state.settings.error_shape
     if operation == "list":
         return build_error(shape, 400, "A list request has no body") if request.body else None
-    content_type = request.head.headers.get("content-type", "").partition(";")[0].strip().lower()
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         return build_error(shape, 415, "Content-Type must be application/json")
     return None

@@ -12,8 +12,8 @@ from pathlib import Path
 from connector.sandbox.connection import Connection
 from connector.sandbox.control import PREFIX, answer_control
 from connector.sandbox.door import FOREIGN_HOST
-from connector.sandbox.http_reader import Request
 from connector.sandbox.loopback import is_loopback, is_loopback_header
+from connector.sandbox.request import Request
 from connector.sandbox.service import Service
 from connector.sandbox.state import State, open_state
 from connector.sandbox.switches import Settings, parse_settings
@@ -86,9 +86,9 @@ async def _serve(
 
 def _build_acceptor(state: State, service: Service, connections: set[Connection]) -> Callable[[], Connection]:
     def receive(request: Request, connection: Connection) -> None:
-        if not is_loopback_header(request.head.headers.get("host", "")):
+        if not is_loopback_header(request.headers.get("host", "")):
             connection.finish(FOREIGN_HOST)
-        elif request.head.path.startswith(PREFIX):
+        elif request.path.startswith(PREFIX):
             connection.finish(answer_control(state, request))
         else:
             service.receive(request, connection)

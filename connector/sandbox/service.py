@@ -15,9 +15,9 @@ from connector.sandbox.churn import churn
 from connector.sandbox.creates import create_subscriber
 from connector.sandbox.door import OPERATIONS, admit, refuse_for
 from connector.sandbox.faults import FATES, Fate, Fault, pick_garbage
-from connector.sandbox.http_reader import Request
 from connector.sandbox.listing import Listing, parse_query
 from connector.sandbox.rejection import RejectedError
+from connector.sandbox.request import Request
 from connector.sandbox.sends import send_email
 from connector.sandbox.state import State
 
@@ -52,7 +52,7 @@ class Service:
         """Takes a request of the API, whose `peer.finish` will be called once."""
         state = self._state
         now = state.clock()
-        operation = OPERATIONS[request.head.path][0] if request.head.path in OPERATIONS else None
+        operation = OPERATIONS[request.path][0] if request.path in OPERATIONS else None
         label = operation or "other"
         state.stats.note_received(label, now, peer.told_until)
         entry = admit(state, request, operation, now, self._served + len(self._line))
@@ -140,7 +140,7 @@ class Service:
                 return create_subscriber(state, request.body, fate), True
             if operation == "send":
                 return send_email(state, request.body, fate), True
-            query = parse_query(request.head.query, state.settings)
+            query = parse_query(request.query, state.settings)
             page = self._listing.read_page(state, query)
             churn(state, query.base_id)
         except RejectedError as error:

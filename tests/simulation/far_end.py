@@ -8,8 +8,8 @@ import orjson
 
 from connector.sandbox.creates import create_subscriber
 from connector.sandbox.faults import Fate
-from connector.sandbox.http_reader import Request
 from connector.sandbox.rejection import RejectedError
+from connector.sandbox.request import Request
 from connector.sandbox.service import Peer, Service
 from connector.sandbox.state import open_state
 from connector.sandbox.switches import Settings, change_settings

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 from connector.api.transport import RawAnswer
 from connector.protocol import Ambiguous, NotSent, Request
-from connector.sandbox import http_reader
+from connector.sandbox import request as sandbox_request
 from connector.sandbox.answers import Answer, Ending
 from tests.simulation.calls import Call
 from tests.simulation.far_end import TOKEN, FarEnd
@@ -150,12 +150,10 @@ class Network:
             way.close("cancelled")
 
 
-def _encode(request: Request) -> http_reader.Request:
+def _encode(request: Request) -> sandbox_request.Request:
     body = request.body or b""
     headers = {"host": "localhost", "authorization": TOKEN}
     if request.body is not None:
         headers["content-type"] = "application/json"
     query = urlencode(request.query, quote_via=quote)
-    return http_reader.Request(
-        http_reader.Head(request.method, request.path, query, headers, len(body), keep_alive=True), body
-    )
+    return sandbox_request.Request(request.method, request.path, query, headers, body)

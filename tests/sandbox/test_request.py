@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.sandbox.http_reader import BadRequestError, RequestReader
+from connector.sandbox.request import BadRequestError, RequestReader
 
 POST = b"POST /p?q=1 HTTP/1.1\r\nHost: x\r\n"
 
@@ -12,7 +12,7 @@ def read_all(data: bytes, max_body: int = 1000) -> list[tuple[str, str, str, byt
     reader.feed(data)
     found = []
     while request := reader.read_request():
-        found.append((request.head.method, request.head.path, request.head.query, request.body))
+        found.append((request.method, request.path, request.query, request.body))
     return found
 
 
@@ -36,7 +36,7 @@ def test_requests_come_out_the_same_however_the_bytes_are_cut(cuts: list[int]) -
         reader.feed(whole[start : start + cut])
         start += cut
         while request := reader.read_request():
-            found.append((request.head.method, request.body))
+            found.append((request.method, request.body))
     assert found == [("POST", b"hi"), ("POST", b"yo"), ("GET", b"")]
 
 
@@ -56,7 +56,7 @@ def test_requests_come_out_the_same_however_the_bytes_are_cut(cuts: list[int]) -
         (POST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
         (POST + b"Transfer-Encoding: gzip\r\n\r\n", 400),
         (POST + b"Content-Length: 1001\r\n\r\n", 413),
-        (POST + b"Transfer-Encoding: chunked\r\n\r\n3E9\r\n", 413),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n3E9\r\n" + b"x" * 1001, 413),
         (POST + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
         (POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\nabcd\r\n", 400),
         (POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1" * 300, 400),
@@ -69,6 +69,14 @@ def test_what_is_no_request_is_refused(data: bytes, status: int) -> None:
     assert caught.value.status == status
 
 
+def test_a_wish_to_upgrade_is_not_granted_and_ends_the_connection() -> None:
+    reader = RequestReader(0)
+    reader.feed(b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nPRI")
+    request = reader.read_request()
+    assert request is not None
+    assert (request.path, request.keep_alive) == ("/", False)
+
+
 @pytest.mark.parametrize(
     ("version", "connection", "keeps"),
     [("1.1", "", True), ("1.1", "close", False), ("1.0", "", False), ("1.0", "keep-alive", True)],
@@ -78,4 +86,4 @@ def test_whether_the_connection_stays(version: str, connection: str, keeps: bool
     reader.feed(f"GET / HTTP/{version}\r\nConnection: {connection}\r\n\r\n".encode())
     request = reader.read_request()
     assert request is not None
-    assert request.head.keep_alive is keeps
+    assert request.keep_alive is keeps
