@@ -12,9 +12,7 @@ from connector.api.listing import read_list
 from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, ConnectorError, LockedError, RunAborted
-from connector.ledger import Ledger, open_ledger, open_private_copy
-from connector.ledger.confirmed import find_last_confirming
-from connector.ledger.standing import list_runs
+from connector.ledger import Ledger, find_last_confirming, list_runs, open_ledger, open_private_copy
 from connector.pages import Certificate, TotalCount
 from connector.plan.suppression import Suppression
 from connector.protocol import ListQuery

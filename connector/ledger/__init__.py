@@ -1,20 +1,42 @@
 """What is known of every identity in every base: the memory that survives the process (design, section 4)."""
 
-from connector.ledger.backup import Backup, back_up_ledger
-from connector.ledger.bases import Base, count_doubts_elsewhere, find_or_add_base, learn_base, list_bases
-from connector.ledger.cursors import KeptCursor, move_cursor, read_cursor
-from connector.ledger.mappings import KeptMapping, keep_mapping
+from connector.ledger.admin import Backup, back_up_ledger, open_private_copy
+from connector.ledger.entries import (
+    Entry,
+    Intent,
+    Known,
+    Ledger,
+    SentFields,
+    Unfinished,
+    count_doubts,
+    find_last_confirming,
+    list_confirmed,
+)
 from connector.ledger.opening import open_ledger, wrap_connection
-from connector.ledger.private import open_private_copy
-from connector.ledger.refusals import (
+from connector.ledger.records import (
+    Base,
+    KeptCursor,
+    KeptMapping,
     RefusalKind,
+    RunRecord,
+    count_doubts_elsewhere,
+    find_or_add_base,
+    find_rows_read,
+    find_run,
+    finish_run,
+    keep_mapping,
+    learn_base,
+    list_bases,
+    list_runs,
     mark_refusal_checked,
     mark_refusal_created,
+    move_cursor,
+    read_cursor,
     read_refusal_kinds,
     record_refusal,
+    start_run,
 )
-from connector.ledger.runs import find_rows_read, finish_run, start_run
-from connector.ledger.store import Entry, Intent, Known, Ledger, SentFields, StaleMoveError, Unfinished
+from connector.ledger.store import StaleMoveError, Store
 
 __all__ = [
     "Backup",
@@ -26,17 +48,24 @@ __all__ = [
     "Known",
     "Ledger",
     "RefusalKind",
+    "RunRecord",
     "SentFields",
     "StaleMoveError",
+    "Store",
     "Unfinished",
     "back_up_ledger",
+    "count_doubts",
     "count_doubts_elsewhere",
+    "find_last_confirming",
     "find_or_add_base",
     "find_rows_read",
+    "find_run",
     "finish_run",
     "keep_mapping",
     "learn_base",
     "list_bases",
+    "list_confirmed",
+    "list_runs",
     "mark_refusal_checked",
     "mark_refusal_created",
     "move_cursor",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from connector.ledger.store import Ledger
+from connector.ledger.entries import Ledger
 
 T = TypeVar("T")
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from sqlalchemy import URL, Connection
 
-from connector.ledger.faults import build_missing
+from connector.ledger.entries import Ledger
 from connector.ledger.place import parse_place, show_place
-from connector.ledger.postgres_store import open_server
-from connector.ledger.preparing import prepare_schema
-from connector.ledger.sqlite_store import open_file
-from connector.ledger.store import Ledger
+from connector.ledger.postgres import open_server
+from connector.ledger.schema import create_or_check
+from connector.ledger.sqlite import open_file
+from connector.ledger.store import Store, build_missing
 
 
 @contextmanager
@@ -41,7 +41,11 @@ def _open_place(place: Path | URL, wait_s: float, is_stopped: Callable[[], bool]
 def wrap_connection(connection: Connection, name: str, *, may_make: bool = True) -> Ledger:
     """A ledger over a connection of the caller's own, say to `sqlite://` in memory: it takes no lock.
 
-    The connection must be in no transaction, and alone. Tables are made as `prepare_schema` does it.
+    The connection must be in no transaction, and alone. Tables are made where there are none, if it `may_make` them.
+    Raises LedgerError, and leaves all as it was, when it cannot be used.
     """
-    prepare_schema(connection, name, may_make=may_make)
-    return Ledger(connection, name)
+    store = Store(connection, name)
+    with store.transaction():
+        if not create_or_check(connection, name, may_make=may_make):
+            raise build_missing(name)
+    return Ledger(store)

@@ -1,10 +1,14 @@
-"""The ledger's tables. What must always be true of an entry is a CHECK here, whoever writes it."""
+"""The ledger's tables, made where there are none. What must always be true of an entry is a CHECK here.
+
+There is one version until the first release: a ledger of another one is refused.
+"""
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
+    Connection,
     Float,
     ForeignKey,
     Index,
@@ -16,9 +20,15 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    insert,
+    inspect,
+    select,
     text,
+    update,
 )
 
+from connector.errors import LedgerError
+from connector.fields import IDENTITY_RULE
 from connector.plan.digests import FINGERPRINT_BYTES, IDENTITY_BYTES
 from connector.states import State
 
@@ -135,3 +145,58 @@ IDENTITY_FIELDS = {"email": 1, "client_user_id": 2}
 
 HOW = {"created": 1, "settled": 2, "found": 3}
 """How an entry came to be confirmed: answered at once, found by settling an unknown, found where we had not sent."""
+
+
+def create_or_check(connection: Connection, name: str, *, may_make: bool) -> bool:
+    """Make the tables, if it `may_make` them and there are none, else see that they are of this version; call it inside
+    a transaction. Returns whether there is a ledger now.
+
+    It writes in any case: what cannot be written says so here, before anything is sent. Raises LedgerError: the ledger
+    is of another version or identity rule, or the database is another application's.
+    """
+    if not inspect(connection).has_table(meta.name):
+        if may_make:
+            create_tables(connection, name, metadata, meta, SCHEMA_VERSION)
+        return may_make
+    check_version(connection, name)
+    written = update(meta).where(meta.c.name == "schema_version")
+    connection.execute(written.values(value=str(SCHEMA_VERSION)))
+    return True
+
+
+def check_version(connection: Connection, name: str, meta: Table = meta, version: int = SCHEMA_VERSION) -> None:
+    """See that the ledger which is there has this `version` and identity rule; call it inside a transaction.
+
+    Raises LedgerError when its table `meta` says otherwise.
+    """
+    stored: dict[str, str] = dict(connection.execute(select(meta.c.name, meta.c.value)).all())
+    for key, ours in _describe_version(version).items():
+        if stored.get(key) != ours:
+            raise LedgerError(
+                f"the ledger {name} has {key} {stored.get(key) or 'none'}, and this version of the connector reads "
+                f"{key} {ours} alone. Nothing was changed: use the version of the connector that wrote the ledger"
+            )
+
+
+def create_tables(connection: Connection, name: str, metadata: MetaData, meta: Table, version: int) -> None:
+    """Make all tables, and write the version into `meta`, one of them; call it inside a transaction.
+
+    Raises LedgerError where there are tables of something else: in a file any, in a server's schema any of that name.
+    """
+    tables = set(inspect(connection).get_table_names())
+    if connection.dialect.name != "sqlite":
+        tables &= set(metadata.tables)  # a server's database may be shared; a file may not
+    if tables:
+        raise LedgerError(
+            f"{name}: there is no ledger, but tables of something else ({', '.join(sorted(tables)[:3])}): "
+            "give the ledger a file, a database or a schema of its own"
+        )
+    metadata.create_all(connection, checkfirst=False)
+    connection.execute(
+        insert(meta), [{"name": key, "value": value} for key, value in _describe_version(version).items()]
+    )
+
+
+def _describe_version(version: int) -> dict[str, str]:
+    """What `meta` says of the tables beside it."""
+    return {"schema_version": str(version), "identity_rule": str(IDENTITY_RULE)}

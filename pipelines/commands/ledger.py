@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from connector.errors import ConfigurationError, LedgerError
-from connector.ledger.backup import back_up_ledger
+from connector.ledger import back_up_ledger
 from connector.ledger.emails.place import find_emails
 from pipelines.commands.options import Output, end, output_options
 from pipelines.runs.report import EXIT_CODES

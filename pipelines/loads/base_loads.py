@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from connector.errors import ConnectorError, RunAborted
-from connector.ledger import Base, Ledger, count_doubts_elsewhere, find_or_add_base, list_bases
-from connector.ledger.standing import find_run
+from connector.ledger import Base, Ledger, count_doubts_elsewhere, find_or_add_base, find_run, list_bases
 from connector.load import SENDING, Conduct, Loader, Planned
 from connector.load.knowing import Knowledge
 from connector.load.session import Session

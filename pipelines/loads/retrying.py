@@ -8,8 +8,17 @@ from datetime import UTC, datetime
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError
 from connector.fields import NAMES
-from connector.ledger import Base, Ledger, Unfinished, find_or_add_base, list_bases
-from connector.ledger.standing import RunRecord, count_doubts, find_run, list_runs
+from connector.ledger import (
+    Base,
+    Ledger,
+    RunRecord,
+    Unfinished,
+    count_doubts,
+    find_or_add_base,
+    find_run,
+    list_bases,
+    list_runs,
+)
 from connector.load import Loader, LoadPolicy
 from connector.load.retrying import RetryPlan
 from connector.states import State

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from connector.ledger import Base, Entry, Ledger
-from connector.ledger.confirmed import list_confirmed
+from connector.ledger import Base, Entry, Ledger, list_confirmed
 from connector.load import Planned
 from connector.load.cells import write_cell
 from connector.pages.id_set import contained

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from connector.ledger import Base, Intent, Ledger, find_or_add_base, start_run
-from connector.ledger.store import Entry
+from connector.ledger import Base, Entry, Intent, Ledger, find_or_add_base, start_run
 from connector.states import TRANSITIONS, Event, State
 
 RUN = 1

@@ -12,7 +12,7 @@ import pytest
 
 from connector.errors import ConfigurationError, LedgerError
 from connector.ledger import Backup, back_up_ledger, find_or_add_base, finish_run, open_ledger
-from connector.ledger.lock import hold_lock
+from connector.ledger.sqlite import hold_lock
 from connector.states import State
 from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run, bring_to, read_state
 

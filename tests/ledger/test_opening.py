@@ -12,7 +12,7 @@ from sqlalchemy import create_engine
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger import Intent, StaleMoveError, find_or_add_base, open_ledger, wrap_connection
-from connector.ledger.lock import hold_lock
+from connector.ledger.sqlite import hold_lock
 from connector.states import State
 from tests.ledger.moves import IDENTITY, INTENT, RUN, add_base, begin_run, bring_to, read_state
 

@@ -4,8 +4,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.ledger import Base, Intent, Ledger, find_or_add_base, finish_run, open_ledger, start_run
-from connector.ledger.standing import RunRecord, count_doubts, find_run, list_runs
+from connector.ledger import (
+    Base,
+    Intent,
+    Ledger,
+    RunRecord,
+    count_doubts,
+    find_or_add_base,
+    find_run,
+    finish_run,
+    list_runs,
+    open_ledger,
+    start_run,
+)
 from connector.states import State
 
 

@@ -8,8 +8,7 @@ import pytest
 from sqlalchemy import event, text
 
 from connector.errors import LedgerError
-from connector.ledger import Ledger, open_ledger, open_private_copy
-from connector.ledger.standing import count_doubts
+from connector.ledger import Ledger, count_doubts, open_ledger, open_private_copy
 from connector.states import State
 from tests.ledger.moves import IDENTITY, add_base, bring_to
 

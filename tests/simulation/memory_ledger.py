@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool
 
 from connector.ledger import Ledger, wrap_connection
+from connector.ledger import Store as LedgerStore
 from connector.states import State
 from tests.simulation.process import DiedError, Life
 
@@ -130,7 +131,7 @@ class Ledgers:
         """The ledger as one process has it, until that ends; what it leaves unfinished is rolled back."""
         try:
             with self._connect(store, life) as connection:
-                yield Ledger(connection, "memory")
+                yield Ledger(LedgerStore(connection, "memory"))
         finally:
             life.is_over = True
             store.database.rollback()

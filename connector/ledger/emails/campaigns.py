@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from connector.ledger.emails import statements as sql
-from connector.ledger.texts import keep_text
+from connector.ledger.store import keep_text
 
 
 @dataclass(frozen=True, slots=True)

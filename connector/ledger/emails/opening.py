@@ -13,9 +13,10 @@ from connector.ledger.emails.preparing import has_emails, prepare_emails
 from connector.ledger.emails.sqlite_emails import hold_in_file, open_emails_file
 from connector.ledger.emails.store import EmailLog
 from connector.ledger.place import parse_place, show_place
-from connector.ledger.postgres_store import open_session
+from connector.ledger.postgres import open_session
 from connector.ledger.schema import meta as ledger_meta
-from connector.ledger.sqlite_store import refuse_old_sqlite, resolve_file
+from connector.ledger.sqlite import refuse_old_sqlite, resolve_file
+from connector.ledger.store import Store
 
 _TABLES = (schema.meta.name, ledger_meta.name)  # where the emails are, else where the ledger is that they belong to
 
@@ -59,11 +60,11 @@ def _open_place(place: Path | URL) -> AbstractContextManager[EmailLog]:
 def _open_file(path: Path) -> Iterator[EmailLog]:
     refuse_old_sqlite()
     with open_emails_file(path) as connection:
-        yield EmailLog(connection, str(path), hold_in_file(connection, path))
+        yield EmailLog(Store(connection, str(path)), hold_in_file(connection, path))
 
 
 @contextmanager
 def _open_server(url: URL) -> Iterator[EmailLog]:
     name = show_place(url)
     with open_session(url, _TABLES) as (connection, place):
-        yield EmailLog(connection, name, hold_in_session(connection, place, name))
+        yield EmailLog(Store(connection, name), hold_in_session(connection, place, name))

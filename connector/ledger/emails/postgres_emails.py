@@ -9,8 +9,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from connector.errors import LockedError
 from connector.ledger.emails.place import digest_campaign
 from connector.ledger.emails.store import Hold
-from connector.ledger.faults import translated
-from connector.ledger.postgres_store import compute_key, release_lock, take_lock
+from connector.ledger.postgres import compute_key, release_lock, take_lock
+from connector.ledger.store import translated
 
 
 def hold_in_session(connection: Connection, schema: str, ledger: str) -> Hold:

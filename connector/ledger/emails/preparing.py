@@ -6,9 +6,9 @@ All in one transaction, in which the others wait: whoever comes second finds wha
 from sqlalchemy import Connection, inspect, text
 
 from connector.ledger.emails import schema
-from connector.ledger.faults import translated
-from connector.ledger.postgres_store import compute_key
-from connector.ledger.preparing import check_version, create_tables
+from connector.ledger.postgres import compute_key
+from connector.ledger.schema import check_version, create_tables
+from connector.ledger.store import translated
 
 _ALONE = text("SELECT pg_advisory_xact_lock(:key)")
 _KEY = compute_key("", b"connector emails")  # the whole database's, for a moment

@@ -8,8 +8,8 @@ from sqlalchemy import Connection, TextClause
 
 from connector.email_states import EmailEvent, EmailState, decide_email_state
 from connector.ledger.emails import statements as sql
-from connector.ledger.emails.store import OpenEmail, read_open, refuse_stale
-from connector.ledger.texts import keep_text
+from connector.ledger.emails.store import OpenEmail, read_open
+from connector.ledger.store import keep_text, refuse_stale
 
 
 def mark_single_intended(connection: Connection, account: str, run_id: str, addresses: str, *, at: float) -> int:

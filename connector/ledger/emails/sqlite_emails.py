@@ -13,9 +13,8 @@ from sqlalchemy import Connection
 from connector.errors import LedgerError
 from connector.ledger.emails.place import find_campaign_lock
 from connector.ledger.emails.store import Hold
-from connector.ledger.faults import translated
-from connector.ledger.lock import hold_lock
-from connector.ledger.sqlite_store import build_engine, check_pages, make_file
+from connector.ledger.sqlite import build_engine, check_pages, hold_lock, make_file
+from connector.ledger.store import translated
 
 BUSY_S = 30.0  # a backup of millions of emails keeps writers out for as long as it copies: seconds
 

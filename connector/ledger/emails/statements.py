@@ -1,11 +1,11 @@
 """The SQL of the emails' moves, put together from constants; every UPDATE and DELETE names the state it leaves.
 
-Of a `Batch` and of `{told}` speaks `connector.ledger.statements`.
+`connector.ledger.store` says what a `Batch` and `{told}` are.
 """
 
 from sqlalchemy import text
 
-from connector.ledger.statements import Batch
+from connector.ledger.store import Batch
 
 _EMAIL = "email.campaign_key = told.column1 AND email.recipient = told.column2"
 _AT = f"FROM {{told}} WHERE {_EMAIL} AND state = :left"

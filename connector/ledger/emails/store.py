@@ -13,13 +13,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from connector.email_states import EmailEvent, EmailState, decide_email_state
-from connector.ledger.batches import Rows, change, select
 from connector.ledger.emails import statements as sql
 from connector.ledger.emails.campaigns import Campaign, find_campaign_or_add
-from connector.ledger.faults import build_error, translated
-from connector.ledger.statements import Batch
-from connector.ledger.store import StaleMoveError
-from connector.ledger.texts import keep_text
+from connector.ledger.store import Batch, Rows, Store, keep_text
 
 Hold = Callable[[str, str, float, Callable[[], bool]], AbstractContextManager[None]]
 """Holds the campaign of an account and a name, waiting for it so many seconds or until it is to stop."""
@@ -58,27 +54,25 @@ class OpenEmail:
 
 
 class EmailLog:
-    """The store, over one connection; use it from one thread at a time, inside `transaction`.
+    """The emails of a ledger, over its store; `hold` holds a campaign of it."""
 
-    `name` says in messages which ledger it is; it holds no password.
-    """
-
-    def __init__(self, connection: Connection, name: str, hold: Hold) -> None:
-        self.connection = connection
-        self.name = name
+    def __init__(self, store: Store, hold: Hold) -> None:
+        self.store = store
         self._hold = hold
 
-    @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """One durable unit: all that is done inside is on the disk when it ends, or none of it.
+    @property
+    def connection(self) -> Connection:
+        """The store's."""
+        return self.store.connection
 
-        Raises LedgerError when the database fails, and from then on if the connection is lost: it is never made anew,
-        since the lock of a campaign went with it.
-        """
-        if self.connection.invalidated:
-            raise build_error(self.name, "the connection to it was lost")
-        with translated(self.name), self.connection.begin():
-            yield self.connection
+    @property
+    def name(self) -> str:
+        """Which ledger it is, for messages."""
+        return self.store.name
+
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """One durable unit, as `Store.transaction` is."""
+        return self.store.transaction()
 
     @contextmanager
     def hold_campaign(
@@ -99,7 +93,7 @@ class EmailLog:
 
     def find(self, campaign: Campaign, recipients: Sequence[bytes]) -> dict[bytes, EmailEntry]:
         """The emails to these recipients (digests of `connector.plan.digests`); those that have none are left out."""
-        rows = select(self.connection, sql.FIND, {}, _each(campaign, recipients))
+        rows = self.store.select(sql.FIND, {}, _each(campaign, recipients))
         return {row[0]: EmailEntry(EmailState(row[1]), *row[2:]) for row in rows}
 
     def count_by_state(self, campaign: Campaign) -> dict[EmailState, int]:
@@ -167,21 +161,12 @@ class EmailLog:
     def _move(self, batch: Batch, rows: Rows, left: EmailState, event: EmailEvent, **shared: object) -> None:
         """Carry out for each of `rows`; anything but one email changed by each is an error, and undoes all."""
         values: Mapping[str, Any] = {"left": left, "to": decide_email_state(left, event), **shared}
-        refuse_stale(change(self.connection, batch, values, rows), len(rows))
+        self.store.change(batch, values, rows)
 
 
 def read_open(rows: Iterable[Sequence[Any]]) -> list[OpenEmail]:
     """Lines of the statements that read them, as values."""
     return [OpenEmail(EmailState(state), *rest) for state, *rest in rows]
-
-
-def refuse_stale(changed: int, number: int) -> None:
-    """Raises StaleMoveError unless as many emails were changed as were to be."""
-    if changed != number:
-        raise StaleMoveError(
-            f"the ledger of emails has changed under this run: {number - changed} of {number} emails were not in the "
-            "state they were left in. Nothing of this step was recorded; run again, and report it if it recurs"
-        )
 
 
 def _each(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[int, bytes]]:

@@ -203,7 +203,7 @@ def test_of_a_run_that_was_killed_between_intent_and_answer_all_are_unknown_and_
         assert (counts[EmailState.SENT], counts[EmailState.UNKNOWN]) == (1, 299)
         assert [each.address for each in unsettled] == [f"p{number}@example.com" for number in range(1, 300)]
         for who in (people[0], people[1]):
-            with pytest.raises(LedgerError, match="1 of 1 emails"), log.transaction():
+            with pytest.raises(LedgerError, match="1 of 1 entries"), log.transaction():
                 log.mark_intended(campaign, "run-2", [(who, "p@example.com")], at=3.0)
 
 

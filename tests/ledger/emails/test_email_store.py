@@ -90,7 +90,7 @@ def test_of_a_transaction_with_a_move_that_must_not_be_nothing_is_done(
 ) -> None:
     bring_to(log, campaign, move[0])
     before = read_entry(log, campaign)
-    with pytest.raises(StaleMoveError, match="1 of 1 emails"):
+    with pytest.raises(StaleMoveError, match="1 of 1 entries"):
         make_twice(log, campaign, move)
     assert read_entry(log, campaign) == before
 

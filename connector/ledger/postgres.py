@@ -15,9 +15,8 @@ from sqlalchemy.pool import NullPool
 
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, LedgerError
-from connector.ledger.faults import build_error, translated
-from connector.ledger.lock import describe_holder, wait_for_lock
 from connector.ledger.place import mask_secrets, show_place
+from connector.ledger.store import build_error, describe_holder, translated, wait_for_lock
 
 _CONNECT_TIMEOUT_S = 10  # libpq's own is the kernel's, two minutes and more
 _PREPARE_THRESHOLD = None  # never: a plan made when the tables were empty would be kept when they are large

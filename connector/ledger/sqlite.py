@@ -4,9 +4,11 @@ One connection writes, the lock's holder's. SQLite up to 3.51.2 can corrupt a WA
 checkpoint at the same instant; a backup's connection, which only reads, does neither (see backup.py).
 """
 
+import fcntl
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -18,9 +20,7 @@ from sqlalchemy.pool import StaticPool
 
 from connector.driver_words import say_safely
 from connector.errors import LedgerError
-from connector.ledger.faults import build_error, translated
-from connector.ledger.lock import hold_lock
-from connector.ledger.texts import keep_text
+from connector.ledger.store import build_error, describe_holder, keep_text, translated, wait_for_lock
 
 _OLDEST = (3, 35, 0)  # RETURNING, and UPDATE … FROM two versions before
 
@@ -178,3 +178,72 @@ def _has_open_run(connection: Connection) -> bool:
         return False
     last = "SELECT finished_at FROM run ORDER BY run_key DESC LIMIT 1"
     return connection.exec_driver_sql(last).all() == [(None,)]
+
+
+# The lock on a file beside the ledger, which also names its holder; the kernel drops it with the process that holds it
+
+
+@contextmanager
+def hold_lock(
+    path: Path,
+    wait_s: float = 0.0,
+    *,
+    name: str | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> Iterator[None]:
+    """Hold the lock at `path`, waiting for it up to `wait_s` seconds, or until `is_stopped`.
+
+    Raises LockedError, naming what is held (`name`; the path when there is none) and its holder, and LedgerError when
+    there can be no lock.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise LedgerError(f"the ledger's lock {path} cannot be opened: {error.strerror}") from None
+    try:
+        wait_for_lock(
+            name or str(path),
+            lambda: _try_lock(path, descriptor),
+            lambda: _read_holder(descriptor),
+            wait_s,
+            monotonic=monotonic,
+            sleep=sleep,
+            is_stopped=is_stopped,
+        )
+        _tell_holder(path, descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(path: Path, descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise LedgerError(f"the ledger's lock {path} cannot be taken: {error.strerror}") from None
+    if not _is_still_there(path, descriptor):  # its holder took it away, or somebody did: another may hold the new one
+        raise LedgerError(f"the ledger's lock {path} was removed or replaced meanwhile: leave it alone, and run again")
+    return True
+
+
+def _is_still_there(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+def _tell_holder(path: Path, descriptor: int) -> None:
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, describe_holder().encode(), 0)
+    except OSError as error:
+        raise LedgerError(f"the ledger's lock {path} cannot be written: {error.strerror}") from None
+
+
+def _read_holder(descriptor: int) -> str:
+    return os.pread(descriptor, 200, 0).decode(errors="replace") or "another run"

@@ -1,0 +1,336 @@
+"""Copies of a ledger: in a file (`back_up_ledger`, with the emails beside it), or a private one for a plan. Each is
+whole, of one moment, and made while a run goes on.
+
+Why that is safe while another process holds the ledger's lock: the fault of SQLite up to 3.51.2 takes two connections
+that write or checkpoint at the same instant, and a connection opened with `mode=ro` does neither. Its file is open for
+reading alone, so that it can commit nothing; SQLite makes checkpoints at a commit, which it has none of, and at the
+closing of the last connection, for which it would have to lock that file exclusively, and the kernel grants no such
+lock on a file open for reading. That holds when the writer dies meanwhile, and when the next one opens the ledger. All
+it leaves to the writer is a longer WAL: no page that the copy still needs is overwritten before it is done.
+
+Where the lock is free, a backup takes it, and its connection is the only one. The emails have no WAL, and their writers
+wait until they are copied. A private copy takes no lock: of a file that no process has open nothing but the file itself
+is there, and it is read as one that no process changes, since SQLite would make files of its own beside it otherwise;
+whether a process did change it meanwhile, shows.
+"""
+
+import glob
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, Select, Table, create_engine, event, insert, inspect, select
+from sqlalchemy.pool import StaticPool
+
+from connector.driver_words import say_safely
+from connector.errors import ConfigurationError, LedgerError, LockedError, RunAborted
+from connector.ledger import schema
+from connector.ledger.emails.place import find_emails
+from connector.ledger.entries import Ledger
+from connector.ledger.opening import wrap_connection
+from connector.ledger.place import parse_place, show_place
+from connector.ledger.postgres import read_server
+from connector.ledger.sqlite import find_lock, hold_lock
+from connector.ledger.store import build_missing, keep_text
+
+BUSY_S = 10.0  # a writer that opens or closes the ledger keeps others out for as long as a checkpoint takes
+BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file
+_TRIES = 5  # of a file that changes while it is read: whoever opens it leaves a journal beside it, and is met there
+_ROWS_AT_ONCE = 10_000
+_COPIED = (schema.run, schema.base, schema.mapping, schema.entry, schema.refusal, schema.source_cursor)
+_CACHE = "PRAGMA cache_size = -16000"  # 16 MB, as of a ledger's own; what is beyond it goes to the disk
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """How many entries of the ledger, and how many emails, are in the copies; None: there was nothing to copy."""
+
+    entries: int | None
+    emails: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _FileCopy:
+    """One file to be copied: from where, to where, how its source is opened for reading, and the tables that must be
+    in it, of which the last is counted."""
+
+    source: Path
+    target: Path
+    open_source: Callable[[Path], AbstractContextManager[sqlite3.Connection]]
+    tables: tuple[str, str]
+
+    @property
+    def partial(self) -> Path:
+        """Where the copy is until it is whole."""
+        return self.target.with_name(f".{self.target.name}.{os.getpid()}.partial")
+
+
+def back_up_ledger(url: str, target: Path, *, is_replacing: bool = False) -> Backup:
+    """Copy the ledger at `url` to the file `target`, and its emails to `find_emails(target)`, where that ledger looks
+    for them; both readable by their owner alone. Of the two there may be one.
+
+    The copy can be opened as a ledger: what was being sent at its moment is unknown in it. Raises ConfigurationError
+    when `url` is no file's, or a target cannot be written, or is there already and not `is_replacing`, or there is
+    nothing to take its place; LedgerError when the ledger cannot be read; nothing is at a target then that was not
+    there before, unless the disk failed between the one's publishing and the other's.
+    """
+    place = parse_place(url)
+    if not isinstance(place, Path):
+        raise ConfigurationError(f"the ledger {show_place(place)} is in PostgreSQL: back it up with pg_dump")
+    ledger = place.resolve()
+    target = target.absolute()
+    files = (
+        _FileCopy(ledger, target, _open_ledger_file, ("meta", "entry")),
+        _FileCopy(find_emails(ledger).resolve(), find_emails(target), _open_emails_file, ("email_meta", "email")),
+    )
+    copies = [each for each in files if each.source.is_file()]
+    if not copies:
+        raise build_missing(str(place))
+    _check_targets(files, is_replacing)
+    try:
+        numbers = {each.tables[-1]: make_copy(each) for each in copies}
+        _take_in_journal(ledger)
+        _check_targets(files, is_replacing)
+        for each in reversed(copies):  # the emails first: who looks for them finds them beside a ledger
+            publish_copy(each)
+    finally:
+        for each in copies:
+            drop_copy(each)
+    return Backup(numbers.get("entry"), numbers.get("email"))
+
+
+def _check_targets(files: tuple[_FileCopy, ...], is_replacing: bool) -> None:
+    for each in files:
+        try:
+            _check_target([file.source for file in files], each, is_replacing)
+        except OSError as error:
+            raise ConfigurationError(f"{each.target} cannot be written: {error.strerror}") from None
+
+
+def _check_target(sources: list[Path], copy: _FileCopy, is_replacing: bool) -> None:
+    target = copy.target
+    for source in sources:
+        is_source = target.exists() and source.exists() and target.samefile(source)  # also under another name
+        if is_source or _belongs_to(source, target.resolve()):
+            raise ConfigurationError(f"{target} is of the ledger itself: name another file")
+    if target.is_dir():
+        raise ConfigurationError(f"{target} is a folder: name a file in it")
+    if os.path.lexists(target) and not copy.source.is_file():  # it would be taken for part of the copy
+        raise ConfigurationError(
+            f"{target} is there, and {copy.source}, whose copy it would seem, is not: take it away"
+        )
+    if os.path.lexists(target) and not is_replacing:
+        raise ConfigurationError(f"{target} is there already: name another file, or say that it is to be replaced")
+    for suffix in BESIDE:  # SQLite would take it for part of the copy
+        if Path(f"{target}{suffix}").exists():
+            raise ConfigurationError(f"{target} is in use as a database, as {target}{suffix} shows: name another file")
+
+
+def _belongs_to(source: Path, target: Path) -> bool:
+    """Whether it is the source, or a journal or a lock of it, there or not."""
+    is_lock = target.parent == source.parent and target.name.startswith(f"{source.name}.") and target.suffix == ".lock"
+    return is_lock or target in {source.with_name(source.name + suffix) for suffix in ("", *BESIDE)}
+
+
+def _take_in_journal(source: Path) -> None:
+    """If the ledger's writer ended while it was copied, its journal stayed, since it was not the last to close."""
+    if source.is_file():
+        with suppress(LockedError), hold_lock(find_lock(source)), closing(sqlite3.connect(source)) as ledger:
+            ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+@contextmanager
+def _open_ledger_file(path: Path) -> Iterator[sqlite3.Connection]:
+    """Alone and under the lock where that is free, else as one who only reads beside the lock's holder."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(hold_lock(find_lock(path)))
+            mode = "rw"
+        except LockedError:
+            mode = "ro"
+        opened = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=BUSY_S)
+        yield stack.enter_context(closing(opened))
+
+
+@contextmanager
+def _open_emails_file(path: Path) -> Iterator[sqlite3.Connection]:
+    """Beside others; for writing, since what a killed process left half written is undone at once."""
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_S)) as opened:
+        yield opened
+
+
+def make_copy(copy: _FileCopy) -> int:
+    """Make the copy at `copy.partial`, of its owner alone; returns how many lines its last table has.
+
+    Raises ConfigurationError when nothing can be written there, LedgerError when the source cannot be read or is
+    damaged.
+    """
+    _sweep(copy.target)
+    _make_file(copy.partial)
+    return _copy_pages(copy)
+
+
+def publish_copy(copy: _FileCopy) -> None:
+    """On the disk before it has its name, and the name too before this returns."""
+    try:
+        _sync(copy.partial)
+        copy.partial.replace(copy.target)
+        _sync(copy.target.parent)
+    except OSError as error:
+        raise ConfigurationError(f"{copy.target} cannot be written: {error.strerror}") from None
+
+
+def drop_copy(copy: _FileCopy) -> None:
+    """Take away what is left under the copy's own name; nothing is when it was published."""
+    for suffix in ("", *BESIDE):
+        with suppress(OSError):
+            Path(f"{copy.partial}{suffix}").unlink()
+
+
+def _sweep(target: Path) -> None:
+    """Take away what a copy that was killed left beside this target."""
+    for path in target.parent.glob(f".{glob.escape(target.name)}.*.partial*"):
+        pid = path.name.removeprefix(f".{target.name}.").partition(".")[0]
+        if pid.isdigit() and (int(pid) == os.getpid() or not _is_alive(int(pid))):
+            with suppress(OSError):
+                path.unlink()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
+
+
+def _make_file(partial: Path) -> None:
+    try:
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise ConfigurationError(f"nothing can be written beside {partial.parent}: {error.strerror}") from None
+
+
+def _copy_pages(file: _FileCopy) -> int:
+    """Copy in one step, so in one read transaction; what comes out is checked, and needs no WAL to be read."""
+    try:
+        with (
+            file.open_source(file.source) as source,
+            closing(sqlite3.connect(file.partial, isolation_level=None)) as copy,
+        ):
+            source.backup(copy, pages=-1)
+            copy.execute("PRAGMA journal_mode = DELETE")
+            verdict = copy.execute("PRAGMA quick_check(1)").fetchone()[0].splitlines()[-1]
+            if verdict != "ok":
+                raise LedgerError(f"the ledger {file.source} is damaged ({verdict}): the copy was thrown away")
+            numbers = [copy.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in file.tables]  # noqa: S608 - constants only
+            return int(numbers[-1])
+    except sqlite3.Error as error:
+        said = say_safely(error)
+        raise LedgerError(f"the ledger {file.source} cannot be copied to {file.target.parent}: {said}") from None
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# A private copy, for a plan: a temporary database of SQLite's own, without a name; it goes with its process
+
+
+@contextmanager
+def open_private_copy(url: str, account: str, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Ledger]:
+    """A ledger that holds what the one at `url` knows of `account` at this moment; an empty one if there is none.
+
+    It may be written like any other: all that is written is lost when the context ends. The file or server at `url` is
+    only read. Raises LedgerError when that cannot be read, ConfigurationError when the URL is none or its driver is
+    missing, RunAborted when `is_stopped` meanwhile.
+    """
+    place = parse_place(url)
+    name = show_place(place)
+    with closing(sqlite3.connect("", check_same_thread=False, isolation_level=None)) as nameless:
+        nameless.execute(_CACHE)
+        if isinstance(place, Path):
+            _copy_file(place, nameless)
+        with closing(_connect(nameless)) as connection:
+            ledger = wrap_connection(connection, f"a copy of {name}")
+            if isinstance(place, URL):
+                _copy_server(place, name, account, ledger, is_stopped)
+            yield ledger
+
+
+def _connect(nameless: sqlite3.Connection) -> Connection:
+    engine = create_engine("sqlite://", creator=lambda: nameless, poolclass=StaticPool, hide_parameters=True)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    return engine.connect()
+
+
+def _copy_file(path: Path, copy: sqlite3.Connection) -> None:
+    if not path.exists():
+        return
+    try:
+        for _ in range(_TRIES):
+            if _has_files_beside(path):
+                _copy_into(path, "mode=ro", copy)
+                return
+            before = _describe_file(path)
+            _copy_into(path, "mode=ro&immutable=1", copy)
+            if _describe_file(path) == before:
+                return
+    except (sqlite3.Error, OSError) as error:
+        raise LedgerError(f"the ledger {path} cannot be read: {error}") from None
+    raise LedgerError(f"the ledger {path} changes each time that it is read: see who writes it, and try again")
+
+
+def _has_files_beside(path: Path) -> bool:
+    """Whether somebody has it open, or had when he was killed."""
+    resolved = path.resolve()
+    return any(resolved.with_name(resolved.name + suffix).exists() for suffix in ("-wal", "-shm"))
+
+
+def _describe_file(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _copy_into(path: Path, how: str, copy: sqlite3.Connection) -> None:
+    """All in one step, so in one read transaction."""
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, timeout=BUSY_S)) as ledger:
+        ledger.backup(copy, pages=-1)
+
+
+def _copy_server(url: URL, name: str, account: str, ledger: Ledger, is_stopped: Callable[[], bool]) -> None:
+    """Copy the account's lines, and all runs, mappings and cursors."""
+    of_account = select(schema.base.c.base_key).where(schema.base.c.account == keep_text(account))
+    with read_server(url) as server:
+        if not inspect(server).has_table("meta"):
+            return
+        schema.check_version(server, name)
+        with ledger.transaction() as copy:
+            for table in _COPIED:
+                for rows in _read_table(server, table, of_account):
+                    if is_stopped():
+                        raise RunAborted("the run was stopped while the ledger was being read")
+                    copy.execute(insert(table), rows)
+
+
+def _read_table(server: Connection, table: Table, of_account: Select[tuple[int]]) -> Iterator[list[dict[str, object]]]:
+    """Read the lines of a table, some at a time."""
+    statement = select(table)
+    if "base_key" in table.c:
+        statement = statement.where(table.c.base_key.in_(of_account))
+    result = server.execute(statement, execution_options={"yield_per": _ROWS_AT_ONCE})
+    for rows in result.mappings().partitions():
+        yield [{str(name): value for name, value in row.items()} for row in rows]

@@ -1,0 +1,303 @@
+"""What a ledger knows besides its entries: bases, runs, cursors of incremental sources, kinds of refusal.
+
+Every function runs inside a transaction that its caller opened by `Ledger.transaction`; nothing here commits.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from connector.errors import ConfigurationError
+from connector.fields import LARGEST_ID
+from connector.ledger.schema import HOW, UNFINISHED
+from connector.ledger.store import keep_optional, keep_text
+from connector.plan.field_digests import MappedFields
+from connector.states import State
+
+# Bases: one that was given by name is one with its Id as soon as that is known
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A base of an account: `key` is the ledger's own, `service_id` the service's, None until it is known."""
+
+    key: int
+    account: str
+    service_id: int | None
+    name: str | None
+
+    @property
+    def is_known_whole(self) -> bool:
+        """Whether Id and name are known: then no other line can turn out to be this base."""
+        return self.service_id is not None and self.name is not None
+
+
+def find_or_add_base(connection: Connection, account: str, service_id: int | None, name: str | None) -> Base:
+    """The base with this Id, else the one with this name (with an Id if it has one), else a new line.
+
+    Raises ConfigurationError when several bases are known by the name, or the Id is one that no base can have.
+    """
+    if service_id is not None and service_id > LARGEST_ID:
+        raise ConfigurationError(f"no base has the id {service_id}: it is beyond 64 bits")
+    values = {"account": keep_text(account), "id": service_id, "name": keep_optional(name)}
+    rows = connection.execute(_BY_NAME if service_id is None else _BY_ID, values).all()
+    ids = sorted({row.service_id for row in rows if row.service_id is not None})
+    if len(ids) > 1:
+        listed = ", ".join(map(str, ids))
+        raise ConfigurationError(f"several bases are known by the name {name} (ids {listed}): give the base by its id")
+    return Base(*(rows[0] if rows else connection.execute(_ADD, values).one()))
+
+
+def list_bases(connection: Connection, account: str) -> list[Base]:
+    """Every base of the account that the ledger knows, in the order in which it came to know them."""
+    return [Base(*row) for row in connection.execute(_ALL, {"account": keep_text(account)})]
+
+
+def count_doubts_elsewhere(connection: Connection, base: Base) -> int:
+    """Unsettled entries of lines that may turn out to be this very base: one known by Id alone, the other by name."""
+    if base.is_known_whole:
+        return 0
+    values = {"account": base.account, "key": base.key, "unknown": State.UNKNOWN, "held": State.HELD}
+    half = _DOUBTS_BY_NAME if base.service_id is not None else _DOUBTS_BY_ID
+    return int(connection.execute(half, values).scalar_one())
+
+
+def learn_base(connection: Connection, base: Base, service_id: int, name: str) -> Base:
+    """Now that the service has told both: one line for Id and name, with the entries of every line that was it."""
+    whole = find_or_add_base(connection, base.account, service_id, name)
+    kept = keep_text(name)
+    connection.execute(_RENAME, {"key": whole.key, "name": kept})
+    values = {"account": whole.account, "name": kept}
+    for (key,) in connection.execute(_NAME_ONLY, values).all():
+        _merge(connection, key, whole.key)
+    return Base(whole.key, whole.account, service_id, kept)
+
+
+def _merge(connection: Connection, old: int, new: int) -> None:
+    """Move the entries of line `old` to `new`; where both have one, a confirmed one stays, then one that may be there
+    (unknown), then one that is held."""
+    values = {"old": old, "new": new, "confirmed": State.CONFIRMED, "rejected": State.REJECTED}
+    values |= {"held": State.HELD, "unknown": State.UNKNOWN, "sending": State.SENDING}
+    for statement in (_DROP_OLD, _DROP_REFUSED, _DROP_HELD, _DROP_NEW, _TAKE_OVER, _REFUSALS, _DROP_LINE):
+        connection.execute(statement, values)
+
+
+# Runs: which of them sent what, and how it ended
+
+
+def start_run(
+    connection: Connection,
+    run_id: str,
+    job: str,
+    command: str,
+    at: float,
+    suppressed_by: str | None = None,
+    *,
+    is_holding: bool = False,
+    account: str | None = None,
+) -> int:
+    """Record that a run begins (`at`: Unix seconds); returns its key.
+
+    `suppressed_by` is the job, if that has a suppression list: it must be read anew before anything that this run
+    leaves is sent again. `is_holding`: what it leaves is not sent again unless a person says so (on_unknown: hold).
+    `account` is the one that it is for.
+    """
+    texts = {"run_id": run_id, "job": job, "command": command}
+    optional = {"suppressed_by": suppressed_by, "account": account}
+    kept = {name: keep_text(each) for name, each in texts.items()}
+    values = kept | {name: keep_optional(each) for name, each in optional.items()}
+    return int(connection.execute(_START_RUN, values | {"at": at, "is_holding": is_holding}).scalar_one())
+
+
+def finish_run(connection: Connection, run_key: int, status: str, at: float, rows_read: int | None = None) -> None:
+    """Record how it ended; `rows_read` are its source's, if it came to its end and read all of it."""
+    connection.execute(_FINISH_RUN, {"run": run_key, "status": status, "at": at, "rows_read": rows_read})
+
+
+def find_rows_read(connection: Connection, account: str, job: str, command: str) -> int | None:
+    """How many rows the last run of this job and command for this account read that read all of its source; None: there
+    is none."""
+    values = {"account": keep_text(account), "job": keep_text(job), "command": command}
+    read: int | None = connection.execute(_LAST_READ, values).scalar_one_or_none()
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run as the ledger has it: `started_at` in Unix seconds; `status` None: it goes on, or died."""
+
+    run_id: str
+    job: str
+    command: str
+    started_at: float
+    status: str | None
+
+
+def find_run(connection: Connection, run_id: str) -> RunRecord | None:
+    """The run with this id, or None."""
+    row = connection.execute(_FIND_RUN, {"run_id": keep_text(run_id)}).one_or_none()
+    return None if row is None else RunRecord(*row)
+
+
+def list_runs(connection: Connection, number: int) -> list[RunRecord]:
+    """The latest runs, at most `number`, the last one first."""
+    return [RunRecord(*row) for row in connection.execute(_LATEST_RUNS, {"number": number})]
+
+
+# Cursors: how far incremental sources have been read (design 4.11); which value comes after which, the source knows
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCursor:
+    """The largest value that was read, and which run read it."""
+
+    value: str
+    run_id: str
+
+
+def read_cursor(connection: Connection, job: str, source: bytes) -> KeptCursor | None:
+    """Where the cursor of this job and source (a digest) stands; None if it was never moved."""
+    row = connection.execute(_READ_CURSOR, {"job": keep_text(job), "source": source}).first()
+    return None if row is None else KeptCursor(*row)
+
+
+def move_cursor(connection: Connection, job: str, source: bytes, value: str, run_key: int) -> None:
+    """The run has read the source up to this value, to its end, and left no row of it unsent."""
+    values = {"job": keep_text(job), "source": source, "value": keep_text(value), "run": run_key}
+    connection.execute(_MOVE_CURSOR, values)
+
+
+# Kinds of refusal that an account's service has given (design 4.8)
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalKind:
+    """One kind: `identity` (a digest, of `base_key`) was the first that the last run met it with.
+
+    `has_created`: somebody so refused was found in the service; `is_checked`: a later run has looked for `identity`,
+    late enough. `is_found`: a listing has shown `identity` since, so its entry is CONFIRMED. `ended_at` is when the run
+    that sent it last had ended, at the latest (Unix seconds; None: not told).
+    """
+
+    kind: str
+    base_key: int
+    identity: bytes
+    has_created: bool
+    is_checked: bool
+    is_found: bool = False
+    ended_at: float | None = None
+
+
+def read_refusal_kinds(connection: Connection, account: str) -> list[RefusalKind]:
+    """All kinds that the account is known by, in the order of their code points."""
+    rows = connection.execute(_READ_KINDS, {"account": keep_text(account), "found": HOW["found"]})
+    kinds = [
+        RefusalKind(kind, key, identity, bool(has_created), bool(is_checked), bool(is_found), ended_at)
+        for kind, key, identity, has_created, is_checked, is_found, ended_at in rows
+    ]
+    return sorted(kinds, key=lambda each: each.kind)  # here: PostgreSQL's order is that of its locale
+
+
+def record_refusal(connection: Connection, base: Base, kind: str, identity: bytes) -> None:
+    """This run has met the kind, with this identity first: the next run is to look for it once more."""
+    values = {"account": base.account, "kind": keep_text(kind), "base": base.key, "identity": identity, "no": False}
+    connection.execute(_RECORD_REFUSAL, values)
+
+
+def mark_refusal_checked(connection: Connection, account: str, kind: str) -> None:
+    """A later run has looked for its identity, late enough for it to show."""
+    connection.execute(_MARK_CHECKED, {"account": keep_text(account), "kind": keep_text(kind), "yes": True})
+
+
+def mark_refusal_created(connection: Connection, account: str, kind: str) -> None:
+    """Somebody so refused was created: what is refused like that is unknown from now on."""
+    connection.execute(_MARK_CREATED, {"account": keep_text(account), "kind": keep_text(kind), "yes": True})
+
+
+# Mappings by which rows were read
+
+
+@dataclass(frozen=True, slots=True)
+class KeptMapping:
+    """A mapping with the key (from 1 on) under which entries refer to it."""
+
+    key: int
+    fields: MappedFields
+
+
+def keep_mapping(connection: Connection, fields: MappedFields) -> KeptMapping:
+    """The mapping as the ledger has it, with a new line if it is new."""
+    values = {"fields": fields.write()}
+    connection.execute(_ADD_MAPPING, values)
+    return KeptMapping(int(connection.execute(_FIND_MAPPING, values).scalar_one()), fields)
+
+
+_COLUMNS = "base_key, account, service_id, name"
+_ALL = text(f"SELECT {_COLUMNS} FROM base WHERE account = :account ORDER BY base_key")
+_BY_ID = text(f"SELECT {_COLUMNS} FROM base WHERE account = :account AND service_id = :id")
+_BY_NAME = text(
+    f"SELECT {_COLUMNS} FROM base WHERE account = :account AND name = :name ORDER BY service_id IS NULL, base_key"
+)
+_DOUBTS = (
+    "SELECT count(*) FROM entry JOIN base USING (base_key) "
+    f"WHERE account = :account AND base_key <> :key AND state IN (:unknown, :held) AND {UNFINISHED} AND "
+)
+_DOUBTS_BY_NAME = text(_DOUBTS + "service_id IS NULL")
+_DOUBTS_BY_ID = text(_DOUBTS + "name IS NULL")
+_ADD = text(f"INSERT INTO base (account, service_id, name) VALUES (:account, :id, :name) RETURNING {_COLUMNS}")
+_RENAME = text("UPDATE base SET name = :name WHERE base_key = :key")
+_NAME_ONLY = text("SELECT base_key FROM base WHERE account = :account AND name = :name AND service_id IS NULL")
+_DROP_OLD = text(
+    "DELETE FROM entry WHERE base_key = :old AND identity IN "
+    "(SELECT identity FROM entry WHERE base_key = :new AND state = :confirmed)"
+)
+_DROP_REFUSED = text(
+    "DELETE FROM entry WHERE base_key = :old AND state = :rejected AND identity IN "
+    "(SELECT identity FROM entry WHERE base_key = :new)"
+)
+_DROP_HELD = text(
+    "DELETE FROM entry WHERE base_key = :old AND state = :held AND identity IN "
+    "(SELECT identity FROM entry WHERE base_key = :new AND state IN (:unknown, :sending))"
+)
+_DROP_NEW = text(
+    "DELETE FROM entry WHERE base_key = :new AND identity IN (SELECT identity FROM entry WHERE base_key = :old)"
+)
+_TAKE_OVER = text("UPDATE entry SET base_key = :new WHERE base_key = :old")
+_REFUSALS = text("UPDATE refusal SET base_key = :new WHERE base_key = :old")
+_DROP_LINE = text("DELETE FROM base WHERE base_key = :old")
+_START_RUN = text(
+    "INSERT INTO run (run_id, job, command, started_at, suppressed_by, is_holding, for_account) "
+    "VALUES (:run_id, :job, :command, :at, :suppressed_by, :is_holding, :account) RETURNING run_key"
+)
+_FINISH_RUN = text("UPDATE run SET finished_at = :at, status = :status, rows_read = :rows_read WHERE run_key = :run")
+_LAST_READ = text(
+    "SELECT rows_read FROM run "
+    "WHERE for_account = :account AND job = :job AND command = :command AND rows_read IS NOT NULL "
+    "ORDER BY run_key DESC LIMIT 1"
+)
+_RUN = "SELECT run_id, job, command, started_at, status FROM run "
+_FIND_RUN = text(_RUN + "WHERE run_id = :run_id")
+_LATEST_RUNS = text(_RUN + "ORDER BY run_key DESC LIMIT :number")
+_READ_CURSOR = text(
+    "SELECT value, run_id FROM source_cursor AS kept JOIN run USING (run_key) "
+    "WHERE kept.job = :job AND kept.source = :source"
+)
+_MOVE_CURSOR = text(
+    "INSERT INTO source_cursor (job, source, value, run_key) VALUES (:job, :source, :value, :run) "
+    "ON CONFLICT (job, source) DO UPDATE SET value = :value, run_key = :run"
+)
+_READ_KINDS = text(
+    "SELECT kind, refusal.base_key, refusal.identity, has_created, is_checked, how = :found, coalesce(run.finished_at, "
+    "(SELECT min(later.started_at) FROM run AS later WHERE later.run_key > run.run_key)) "
+    "FROM refusal LEFT JOIN entry ON entry.base_key = refusal.base_key AND entry.identity = refusal.identity "
+    "LEFT JOIN run ON run.run_key = entry.run_key WHERE account = :account"
+)
+_RECORD_REFUSAL = text(
+    "INSERT INTO refusal (account, kind, base_key, identity, has_created, is_checked) "
+    "VALUES (:account, :kind, :base, :identity, :no, :no) ON CONFLICT (account, kind) DO UPDATE "
+    "SET base_key = :base, identity = :identity, is_checked = :no"
+)
+_MARK_CHECKED = text("UPDATE refusal SET is_checked = :yes WHERE account = :account AND kind = :kind")
+_MARK_CREATED = text("UPDATE refusal SET has_created = :yes WHERE account = :account AND kind = :kind")
+_ADD_MAPPING = text("INSERT INTO mapping (fields) VALUES (:fields) ON CONFLICT DO NOTHING")
+_FIND_MAPPING = text("SELECT mapping_key FROM mapping WHERE fields = :fields")
