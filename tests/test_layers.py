@@ -13,6 +13,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.fields", "connector.outcomes", "connector.errors", "connector.clock", "connector.values",
      "connector.driver_words",
      "connector.formulas", "connector.export.names", "connector.export.arrow_values"),
+    ("connector.templates",),
     (
         "connector.mapping", "connector.validation", "connector.plan", "connector.states", "connector.email_states",
         "connector.protocol", "connector.pace", "connector.pages", "connector.databases",
@@ -35,8 +36,7 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "yaml": ("pipelines.jobs",),
     "sqlalchemy": ("connector.databases", "connector.ledger", "connector.extract", "connector.export.writers"),
     "pandera": ("connector.validation",),
-    "inscriptis": ("connector.mail.plain_text",),
-    "jinja2": ("connector.mapping.templates", "connector.mail.templates"),
+    "jinja2": ("connector.templates",),
     "phonenumbers": ("connector.validation.phones",),
     "pycountry": ("connector.validation.countries",),
     "python_calamine": ("connector.extract.files",),

@@ -1,108 +1,132 @@
-"""The plain text of an HTML body, for whoever reads no HTML: inscriptis lays it out, this file tells links and tidies.
+"""The plain text of an HTML body, for readers without HTML: its words in their order, links with their addresses.
 
-What inscriptis cannot lay out, as when elements are nested deeper than libxml2 goes, is told as its bare words.
+It keeps lines, lists and cells apart and draws no layout: most tables of emails are layout themselves.
 """
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from html.parser import HTMLParser
 
-from connector.errors import ConfigurationError
-from connector.mail.bare_words import extract_words, is_nested_deeply
-
-if TYPE_CHECKING:
-    from inscriptis.model.config import ParserConfig
-    from inscriptis.model.html_document_state import HtmlDocumentState
-    from inscriptis.model.html_element import HtmlElement
-
-# Around a link's text and its address, until both are known: characters that Unicode keeps out of texts.
-_START, _MIDDLE, _END = "\ufdd0", "\ufdd1", "\ufdd2"
-_LINK = re.compile(f"{_START}([^{_START}{_MIDDLE}{_END}]*){_MIDDLE}([^{_START}{_MIDDLE}{_END}]*){_END}")
-_REST_OF_LINK = re.compile(f"{_MIDDLE}([^{_MIDDLE}{_END}]*){_END}")
-_MARKS = re.compile(f"[{_START}{_MIDDLE}{_END}]")
-_UNTOLD = re.compile(r"\s*(#|cid:|javascript:|data:)|\s*$", re.IGNORECASE)
-_SCHEME = re.compile(r"(?:mailto:|tel:|https?://)", re.IGNORECASE)
-_NO_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+_BLOCKS = frozenset(
+    {"address", "article", "aside", "body", "center", "dd", "div", "dt", "fieldset", "figure", "footer", "form",
+     "header", "hr", "html", "li", "main", "nav", "option", "section", "tbody", "tr"}
+)  # fmt: skip
+_APART = frozenset(
+    {"blockquote", "dl", "h1", "h2", "h3", "h4", "h5", "h6", "ol", "p", "pre", "table", "ul"}
+)  # with an empty line around
+_HIDDEN = frozenset({"head", "noframes", "script", "style", "template", "title"})
+_VOID = frozenset(
+    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+)
+_ENDED_BY_THEIR_LIKE = frozenset({"dd", "dt", "li", "option", "p", "td", "th", "tr"})
 _HIDES = re.compile(r"display\s*:\s*none", re.IGNORECASE)
+_NO_TEXT = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f\ud800-\udfff]")
+_BLANKS = re.compile(r"[ \t\n\r\f]+")
+_NO_ADDRESS = re.compile(r"\s*(#|cid:|javascript:|data:)|\s*$", re.IGNORECASE)
+_SCHEME = re.compile(r"(?:mailto:|tel:|https?://)", re.IGNORECASE)
+_LINE, _GAP = "\x1e", "\x1f"  # a new line, and an empty one before it, unless there is one already
+_DEEPEST_LIST = 8  # further ones are not indented further
 
 
-def make_plain_text(html: str) -> str:
-    """The text, links as `text [address]` and pictures by their alt; "" if there is none.
+def html_to_text(html: str) -> str:
+    """Return the text of any HTML: links as `text [address]`, pictures by their alt; "" if there is none.
 
-    No line ends in blanks, and no two lines in a row are empty. Raises ConfigurationError if inscriptis is missing.
+    No line ends in blanks, and no two lines in a row are empty.
     """
-    clean = _MARKS.sub("", _NO_TEXT.sub(" ", html))
-    config = _build_config()
-    text = None if is_nested_deeply(clean) else _lay_out(clean, config)
-    return _tidy(_tell_links(extract_words(clean) if text is None else text))
+    reader = _Reader()
+    reader.feed(_NO_TEXT.sub(" ", html))
+    reader.close()
+    reader.end_link()
+    text = re.sub(" +", " ", "".join(reader.pieces))
+    text = re.sub(rf"[ \t{_LINE}]*{_GAP}[ \t{_LINE}{_GAP}]*", "\n\n", text)
+    text = re.sub(rf"[ \t]*\n?[ \t]*{_LINE}[ \t{_LINE}]*|[ \t]*\n[ \t]*", "\n", text)
+    text = re.sub(r" ?\t[ \t]*", "  ", text).replace("\xa0", " ")
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r" +$", "", text, flags=re.MULTILINE)).strip("\n")
 
 
-def _lay_out(html: str, config: "ParserConfig") -> str | None:
-    """The text as inscriptis has it; None if it fails."""
-    from inscriptis import get_text
+class _Reader(HTMLParser):
+    """Collects pieces of text. A tab parts cells, and a no-break space is a blank that stays."""
 
-    try:
-        return str(get_text(html, config))
-    except Exception:  # noqa: BLE001 - no HTML is an error (its words are told all the same), and parsers fail in many ways
-        return None
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.pieces: list[str] = []
+        self._hidden, self._depth = "", 0  # the hidden element that is open, and how many of its like
+        self._link, self._link_start = "", 0
+        self._lists: list[int | None] = []  # of each list that is open the last number, None if it has none
+        self._preformatted = 0
 
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self._hidden and tag == self._hidden in _ENDED_BY_THEIR_LIKE:
+            self._hidden = ""
+        if self._hidden:
+            self._depth += tag == self._hidden
+            return
+        values = dict(attrs)
+        if tag in _HIDDEN or (tag not in _VOID and _HIDES.search(values.get("style") or "")):
+            self._hidden, self._depth = tag, 1
+        self._break_line(tag)
+        if tag == "br":
+            self.pieces.append("\n")
+        elif tag in ("td", "th"):
+            self.pieces.append("\t")
+        elif tag == "img":
+            self.pieces.append(_BLANKS.sub(" ", values.get("alt") or ""))
+        elif tag == "a":
+            self.end_link()
+            href = values.get("href") or ""
+            self._link = "" if _NO_ADDRESS.match(href) else _BLANKS.sub("", href)
+            self._link_start = len(self.pieces)
+        elif tag in ("ul", "ol"):
+            self._lists.append(0 if tag == "ol" else None)
+        elif tag == "li":
+            self.pieces.append(self._mark_item())
+        elif tag == "pre":
+            self._preformatted += 1
 
-def _build_config() -> "ParserConfig":
-    try:
-        from inscriptis.css_profiles import CSS_PROFILES
-        from inscriptis.model.config import ParserConfig
-        from inscriptis.model.tag import CustomHtmlTagHandlerMapping
-    except ImportError:
-        raise ConfigurationError(
-            "making plain text of HTML needs inscriptis, which is not installed: "
-            "pip install 'subscriber-connector[mail]'; or write the plain text yourself"
-        ) from None
-    handlers = CustomHtmlTagHandlerMapping(
-        start_tag_mapping={"a": _start_link, "img": _tell_picture}, end_tag_mapping={"a": _end_link}
-    )
-    config = ParserConfig(css=CSS_PROFILES["strict"], custom_html_tag_handler_mapping=handlers)
-    # Of styles only what hides: widths in pixels would become blanks, by the hundred thousand if a page says so.
-    config.attribute_handler.attribute_mapping = {"style": _hide}
-    return config
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)  # in HTML, <div/> begins an element
 
+    def handle_endtag(self, tag: str) -> None:
+        if self._hidden:
+            self._depth -= tag == self._hidden
+            self._hidden = self._hidden if self._depth else ""
+            return
+        self._break_line(tag)
+        if tag == "a":
+            self.end_link()
+        elif tag in ("ul", "ol") and self._lists:
+            self._lists.pop()
+        elif tag == "pre":
+            self._preformatted = max(self._preformatted - 1, 0)
 
-def _hide(style: str, element: "HtmlElement") -> None:
-    from inscriptis.html_properties import Display
+    def handle_data(self, data: str) -> None:
+        if self._hidden:
+            return
+        if self._preformatted:
+            self.pieces.append(data.replace(" ", "\xa0").replace("\t", "\xa0" * 4).replace("\r", "").replace("\f", ""))
+        else:
+            self.pieces.append(_BLANKS.sub(" ", data))
 
-    if _HIDES.search(style):
-        element.display = Display.none
+    def parse_marked_section(self, i: int, report: int = 1) -> int:
+        """Skip `<![…]>` as a browser does: Python raises AssertionError for most of them."""
+        return self.rawdata.find(">", i) + 1 or -1
 
+    def end_link(self) -> None:
+        """Write the address of the link that is open, unless the text says it."""
+        text = "".join(self.pieces[self._link_start :]).strip() if self._link else ""
+        if text and _SCHEME.sub("", text).rstrip("/") != _SCHEME.sub("", self._link).rstrip("/"):
+            self.pieces.append(f" [{self._link}]")
+        self._link = ""
 
-def _start_link(state: "HtmlDocumentState", attributes: Mapping[str, Any]) -> None:
-    address = attributes.get("href", "")
-    state.link_target = "" if _UNTOLD.match(address) else address.strip()
-    if state.link_target:
-        state.tags[-1].write(_START)
+    def _break_line(self, tag: str) -> None:
+        if tag in _APART:
+            is_inner_list = tag in ("ul", "ol") and len(self._lists) > 0
+            self.pieces.append(_LINE if is_inner_list else _GAP)
+        elif tag in _BLOCKS:
+            self.pieces.append(_LINE)
 
-
-def _end_link(state: "HtmlDocumentState") -> None:
-    if state.link_target:
-        state.tags[-1].write(f"{_MIDDLE}{state.link_target}{_END}")
-
-
-def _tell_picture(state: "HtmlDocumentState", attributes: Mapping[str, Any]) -> None:
-    state.tags[-1].write(attributes.get("alt", ""))
-
-
-def _tell_links(text: str) -> str:
-    """Links in words; one without a text is left out, and one whose text is its address is told once."""
-    told = _LINK.sub(lambda found: _tell_link(found[1], found[2].strip()), text)
-    return _MARKS.sub("", _REST_OF_LINK.sub(r" [\1]", told))  # the rest of those that a table's columns broke up
-
-
-def _tell_link(text: str, address: str) -> str:
-    plain = text.strip()
-    if not plain or _SCHEME.sub("", plain).rstrip("/") == _SCHEME.sub("", address).rstrip("/"):
-        return text
-    return f"{text.rstrip()} [{address}]"
-
-
-def _tidy(text: str) -> str:
-    lines = [line.rstrip() for line in text.replace("\xa0", " ").replace("\r", "\n").split("\n")]
-    kept = [line for place, line in enumerate(lines) if line or (place and lines[place - 1])]
-    return "\n".join(kept).strip("\n")
+    def _mark_item(self) -> str:
+        indent = "\xa0\xa0" * min(max(len(self._lists) - 1, 0), _DEEPEST_LIST)
+        if self._lists and (number := self._lists[-1]) is not None:
+            self._lists[-1] = number + 1
+            return f"{indent}{number + 1}. "
+        return f"{indent}* "

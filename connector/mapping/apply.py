@@ -25,7 +25,6 @@ from connector.mapping.steps import (
     take_part,
 )
 from connector.mapping.tags import DEFAULT_SPLIT, build_tags
-from connector.mapping.templates import TemplateError, compile_template
 from connector.outcomes import Fault
 
 _TEXT = pd.StringDtype(na_value=np.nan)
@@ -101,7 +100,9 @@ def _read_source(frame: pd.DataFrame, rule: ColumnRule) -> tuple[pa.Array, dict[
 
 
 def _fill_template(frame: pd.DataFrame, text: str, *, is_trimmed: bool) -> tuple[pa.Array, dict[int, str]]:
-    """The one rule that goes row by row."""
+    """The one rule that goes row by row; Jinja is imported only for it."""
+    from connector.templates import TemplateError, compile_template
+
     template = compile_template(text)
     columns = [read_column(frame, name, is_trimmed=is_trimmed) for name in template.columns]
     rows = zip(*(pc.fill_null(column, "").to_pylist() for column in columns), strict=True)
@@ -112,5 +113,5 @@ def _fill_template(frame: pd.DataFrame, text: str, *, is_trimmed: bool) -> tuple
             texts.append(template.render(dict(zip(template.columns, cells, strict=True))))
         except TemplateError as error:
             texts.append(None)
-            failed[position] = str(error)
+            failed[position] = error.problem
     return pa.array(texts, pa.large_string()), failed

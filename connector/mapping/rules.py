@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, SENT, Kind
-from connector.mapping.templates import find_columns
+
+if TYPE_CHECKING:
+    from connector.templates import Template
 
 MAPPABLE: tuple[str, ...] = tuple(field.name for field in SENT)
 """The fields that a column may become: all that describe the person. The base is the job's to say."""
@@ -77,7 +79,7 @@ class ColumnRule:
     def columns(self) -> tuple[str, ...]:
         """The source's columns that are read, each once. Raises ConfigurationError for a template that is none."""
         if self.template is not None:
-            return find_columns(self.template)
+            return _compile(self.template).columns
         if self.join is not None:
             return tuple(dict.fromkeys(self.join.columns))
         return () if self.column is None else (self.column,)
@@ -142,7 +144,14 @@ def _find_faults(rule: ColumnRule) -> Iterator[str]:
     if not all(_is_text(word) for word in _list_words(rule)):
         yield "what a rule puts into a field must be text that can be sent: one text holds half a character"
     if rule.template is not None:
-        find_columns(rule.template)
+        _compile(rule.template)
+
+
+def _compile(template: str) -> "Template":
+    """Jinja is imported only for a mapping that has a template. Raises ConfigurationError."""
+    from connector.templates import compile_template
+
+    return compile_template(template)
 
 
 def _find_vain_values(rule: ColumnRule) -> Iterator[str]:

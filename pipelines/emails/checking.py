@@ -10,11 +10,11 @@ from connector.extract import Source
 from connector.load import Problem, Row
 from connector.load.candidates import take_rows
 from connector.mail.draft import Composed
-from connector.mail.templates import RowTemplateError
 from connector.mapping import ColumnRule, FieldMapping
 from connector.outcomes import MailOutcome, Outcome
 from connector.plan.suppression import Suppression
 from connector.protocol.email_rules import MessageError
+from connector.templates import TemplateError
 from connector.validation import Rules
 from pipelines.emails.spool import Spool, digest_files
 from pipelines.emails.templates import MailTexts
@@ -81,7 +81,7 @@ class Checker:
                 composed = self.compose(row)
             except MessageError as error:
                 self._refuse(row, error.field, "email", error.problem, checked)
-            except RowTemplateError as error:
+            except TemplateError as error:
                 self._refuse(row, "", "template", str(error), checked)
             else:
                 checked.warnings.update(composed.warnings)
@@ -91,7 +91,7 @@ class Checker:
         yield from take_rows(prepared.chunk, prepared.planned.subscribers.index.tolist())
 
     def compose(self, row: Row) -> Composed:
-        """The email of a row. Raises MessageError and RowTemplateError."""
+        """The email of a row. Raises MessageError and TemplateError."""
         return self.texts.compose(read_cells(row), self.now)
 
     def _refuse(self, row: Row, field: str, code: str, message: str, checked: Checked) -> None:
@@ -99,6 +99,6 @@ class Checker:
         self.hear(Problem(row, Outcome.INVALID, field, code, message), None)
 
 
-def read_cells(row: Row) -> dict[str, str | None]:
-    """A row's cells by column."""
-    return dict(zip(row.columns, row.cells, strict=True))
+def read_cells(row: Row) -> dict[str, str]:
+    """A row's cells by column, "" for an empty one."""
+    return {column: cell or "" for column, cell in zip(row.columns, row.cells, strict=True)}

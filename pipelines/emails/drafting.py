@@ -11,7 +11,7 @@ from connector.mail.draft import Composed, Draft, compose
 from connector.mail.eml import read_eml
 from connector.mail.files import read_attachment
 from connector.mail.images import inline_images
-from connector.mail.plain_text import make_plain_text
+from connector.mail.plain_text import html_to_text
 from connector.mail.send_times import parse_send_at
 from connector.protocol.email import Attachment, Header
 from pipelines.jobs.emails import AttachedFile, EmailText, MessageFile, read_stated
@@ -76,7 +76,7 @@ def compose_draft(draft: Draft, now: datetime) -> Composed:
     Raises MessageError, which names the field.
     """
     if draft.plain_text is None and draft.html:
-        draft = replace(draft, plain_text=make_plain_text(draft.html) or None)
+        draft = replace(draft, plain_text=html_to_text(draft.html) or None)
     return compose(draft, {}, now)
 
 

@@ -14,13 +14,13 @@ from connector.extract import Source
 from connector.ledger.emails import Campaign, EmailLog, open_emails
 from connector.load import Problem, Row
 from connector.mail.mailer import Addressee, Letter, Mailer, MailPolicy, Told
-from connector.mail.templates import RowTemplateError
 from connector.outcomes import MailOutcome, Outcome
 from connector.pace import Pace
 from connector.plan.digests import digest_identity
 from connector.plan.suppression import Suppression
 from connector.protocol.email import Message
 from connector.protocol.email_rules import MessageError
+from connector.templates import TemplateError
 from pipelines.emails.checking import Checked, Checker, read_cells
 from pipelines.emails.spool import Kept, Spool, digest_files
 from pipelines.emails.templates import MailTexts
@@ -223,7 +223,7 @@ def _write_letters(run: _Run, mailer: Mailer, addressees: Sequence[Addressee]) -
                 letters.append(Letter(each.recipient, each.address, _compose_again(run, run.rows[each.recipient])))
             else:
                 run.hear_of(each, Told(MailOutcome.UNSENT))
-        except (MessageError, RowTemplateError) as error:  # a file that was there when it was checked is not any more
+        except (MessageError, TemplateError) as error:  # a file that was there when it was checked is not any more
             run.hear_of(each, Told(MailOutcome.INVALID, None, str(error)))
     return letters
 

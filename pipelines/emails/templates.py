@@ -11,16 +11,18 @@ from connector.mail.files import read_attachment
 from connector.mail.images import inline_images
 from connector.mail.recipients import build_recipient
 from connector.mail.send_times import parse_send_at
-from connector.mail.templates import MailTemplate, compile_text
 from connector.protocol.email import Attachment, Header
 from connector.protocol.email_rules import MessageError
+from connector.templates import Template, compile_template
 from pipelines.emails.drafting import attach, compose_draft, read_text
 from pipelines.jobs.emails import AttachedFile, EmailText, read_stated
 from pipelines.jobs.mail import Mail
 
 _MARKS = ("{{", "{%", "{#")
 
-Cells = Mapping[str, str | None]
+_LONGEST = 1_000_000  # characters; mail programs cut an HTML body off long before (Gmail: after 102 kB)
+
+Cells = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class _RowFile:
     """A file to attach whose path a row says, within `folder`."""
 
     folder: Path
-    template: MailTemplate
+    template: Template
     mime_type: str | None
 
 
@@ -39,10 +41,10 @@ class MailTexts:
     shared: Draft
     address_column: str
     name_column: str | None
-    subject: MailTemplate
-    html: MailTemplate | None
-    text: MailTemplate | None
-    headers: tuple[tuple[str, MailTemplate], ...]
+    subject: Template
+    html: Template | None
+    text: Template | None
+    headers: tuple[tuple[str, Template], ...]
     row_files: tuple[_RowFile, ...]
     most_attached: int = field(repr=False)
 
@@ -51,22 +53,22 @@ class MailTexts:
         """Every column that is asked for."""
         asked = [self.address_column, *([self.name_column] if self.name_column else [])]
         for each in self._templates():
-            asked += each.variables
+            asked += each.columns
         return tuple(dict.fromkeys(asked))
 
     def name_place(self, column: str) -> str:
         """Which of the job's texts asks for a column."""
         if column in (self.address_column, self.name_column):
             return "mail.to"
-        return next(each.name for each in self._templates() if column in each.variables)
+        return next(each.name for each in self._templates() if column in each.columns)
 
     def read_address(self, cells: Cells) -> str:
         """The address that a row's email goes to, as it is sent."""
-        return (cells.get(self.address_column) or "").strip()
+        return cells.get(self.address_column, "").strip()
 
     def compose(self, cells: Cells, now: datetime) -> Composed:
-        """The email of a row with these cells by column; `now` is aware. Raises MessageError and RowTemplateError."""
-        name = (cells.get(self.name_column) or "").strip() if self.name_column else ""
+        """The email of a row with these cells by column; `now` is aware. Raises MessageError and TemplateError."""
+        name = cells.get(self.name_column, "").strip() if self.name_column else ""
         recipient = build_recipient(self.read_address(cells), name or None, "Email.To[0]")
         headers = [Header(header, template.render(cells)) for header, template in self.headers]
         draft = Draft(
@@ -89,7 +91,7 @@ class MailTexts:
             raise MessageError("Email.Attachments", "the row names a file outside of the folder that the job names")
         return read_attachment(path, most_bytes=self.most_attached, mime_type=file.mime_type)
 
-    def _templates(self) -> list[MailTemplate]:
+    def _templates(self) -> list[Template]:
         found = [self.subject, self.html, self.text, *(each for _, each in self.headers)]
         return [each for each in found if each is not None] + [each.template for each in self.row_files]
 
@@ -113,16 +115,17 @@ def build_texts(mail: Mail) -> MailTexts:
         ),
         address_column=mail.to.email,
         name_column=mail.to.name,
-        subject=compile_text(mail.subject, is_html=False, name="mail.subject"),
-        html=compile_text(html, is_html=True, name=_name("mail.html", mail.html)) if html is not None else None,
-        text=compile_text(text, is_html=False, name=_name("mail.text", mail.text)) if text is not None else None,
-        headers=tuple(
-            (name, compile_text(value, is_html=False, name=f"mail.headers.{name}"))
-            for name, value in mail.headers.items()
-        ),
+        subject=_compile(mail.subject, name="mail.subject"),
+        html=_compile(html, is_html=True, name=_name("mail.html", mail.html)) if html is not None else None,
+        text=_compile(text, name=_name("mail.text", mail.text)) if text is not None else None,
+        headers=tuple((name, _compile(value, name=f"mail.headers.{name}")) for name, value in mail.headers.items()),
         row_files=tuple(_build_row_file(each) for each in mail.attach if _is_template(each)),
         most_attached=mail.max_attached,
     )
+
+
+def _compile(source: str, *, name: str, is_html: bool = False) -> Template:
+    return compile_template(source, name=name, longest=_LONGEST, is_html=is_html)
 
 
 def _read_html(mail: Mail) -> tuple[str | None, tuple[Attachment, ...]]:
@@ -149,5 +152,5 @@ def _build_row_file(file: AttachedFile) -> _RowFile:
     """A row may choose among the files of a folder, the last one that the job itself names."""
     parts = file.path.parts
     fixed = next(place for place, part in enumerate(parts) if any(mark in part for mark in _MARKS))
-    template = compile_text(str(file.path), is_html=False, name="mail.attach")
+    template = _compile(str(file.path), name="mail.attach")
     return _RowFile(Path(*parts[:fixed]), template, file.type)

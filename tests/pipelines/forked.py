@@ -20,7 +20,7 @@ _COMMANDS = sorted({place.partition(":")[0] for place in COMMANDS.values()})
 
 _LATER = (
     "connector.export.tables", "connector.export.writers.duckdb_place", "connector.mail.eml",
-    "connector.mail.plain_text", "connector.mail.templates.template", "inscriptis", "jinja2", "pandas", "pandera",
+    "connector.mail.plain_text", "connector.templates", "jinja2", "pandas", "pandera",
     "pipelines.commands.notified", "pipelines.jobs", "psycopg", "pymysql", "sqlalchemy.dialects.mysql.pymysql",
     "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite.pysqlite",
 )  # fmt: skip

@@ -1,0 +1,249 @@
+"""Templates: what they make of a row, what is refused, bounds that no row can pass, errors without its data."""
+
+import traceback
+from html import unescape
+from time import monotonic
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connector.errors import ConfigurationError
+from connector.templates import TemplateError, compile_template
+
+LONGEST = 1_000_000
+ROW = {"first": "Ann", "markup": "<b> & 'x'", "count": "3", "empty": "", "tags": "a,b,c", "First Name": "Zoë"}
+
+
+def fill(source: str, *, is_html: bool = False, **row: str) -> str:
+    return compile_template(source, name="body", longest=LONGEST, is_html=is_html).render(row or ROW)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("Hello {{ first }}\r\n", "Hello Ann\n"),
+        ("{{ markup }}", "<b> & 'x'"),
+        ("{{ empty }}|{{ none }}|{{ empty ~ none }}|{{ empty or 'friend' }}", "|||friend"),
+        ("{{ row['First Name'] }} {{ row['first'] }} {{ row.first }}", "Zoë Ann Ann"),
+        ("{{ count|int * 2 + 1 }} {{ count|int / 2 }} {{ 2 ** 10 }} {{ 7 % 4 }}", "7 1.5 1024 3"),
+        ("{{ '%.2f'|format(2.345) }} {{ 2.345|round(1) }} {{ '{:>5}'.format(first) }}", "2.35 2.3   Ann"),
+        ("{{ 20231122001|string }} {{ '%09d'|format(20231122001) }}", "20231122001 20231122001"),
+        ("{% for tag in tags.split(',') %}{{ loop.index }}{{ tag }}{{ loop.cycle(1, 2) }}{% endfor %}", "1a12b23c1"),
+        ("{% for x in [] %}{% else %}none{% endfor %}{% for n in range(3) if n %}{{ n }}{% endfor %}", "none12"),
+        ("{{ tags.split(',')|map('upper')|reject('equalto', 'B')|join('/') }}", "A/C"),
+        ("{{ {'Ann': 'Dear'}[first] }} {{ first.replace('n', 'm') }} {{ first|center(5) }}|", "Dear Amm  Ann |"),
+        ("{% macro greet(who) %}Hi {{ who }}{% endmacro %}{{ greet(first) }}", "Hi Ann"),
+        ("{% set x %}{{ first }}!{% endset %}{% filter upper %}{{ x }}{% endfilter %}", "ANN!"),
+        ("{% set ns = namespace(n=0) %}{% for x in tags %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}", "5"),
+        ("{% block b %}x{% endblock %}{{ self.b() }}", "xx"),
+        ("{% if count in ['1', '3'] and first is defined %}x{% endif %}{{ 'a' if nosuch is defined else 'b' }}", "xb"),
+        ("{# a remark #}{% raw %}{{ first }}{% endraw %}", "{{ first }}"),
+    ],
+)  # fmt: skip
+def test_a_template_is_filled_in_with_a_row(source: str, text: str) -> None:
+    assert fill(source) == text
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("<p>{{ markup }}</p>{{ none }}", "<p>&lt;b&gt; &amp; &#39;x&#39;</p>"),
+        ("{{ markup ~ '<i>' }}", "&lt;b&gt; &amp; &#39;x&#39;&lt;i&gt;"),
+        ("{{ markup|safe }}", "<b> & 'x'"),
+        ("{{ markup|upper|replace('B', '<') }}", "&lt;&lt;&gt; &amp; &#39;X&#39;"),
+        ("{{ [1, 2]|join('<br>') }}", "1&lt;br&gt;2"),
+        ("{% for x in [markup] %}{{ x }}{% endfor %}", "&lt;b&gt; &amp; &#39;x&#39;"),
+        ("{% macro m(x) %}<i>{{ x }}</i>{% endmacro %}{{ m(markup) }}", "<i>&lt;b&gt; &amp; &#39;x&#39;</i>"),
+        ("{% set x %}<i>{{ markup }}</i>{% endset %}{{ x }}", "<i>&lt;b&gt; &amp; &#39;x&#39;</i>"),
+    ],
+)
+def test_what_a_row_holds_is_text_in_html(source: str, text: str) -> None:
+    assert fill(source, is_html=True) == text
+
+
+@given(st.text(), st.text())
+def test_any_text_is_written_as_it_is_and_escaped_in_html(first: str, second: str) -> None:
+    assert fill("{{ a }}|{{ a ~ b }}", a=first, b=second) == f"{first}|{first}{second}"
+    made = fill("{{ a }}|{{ a ~ b }}", is_html=True, a=first, b=second)
+    assert not set("<>\"'") & set(made)
+    escaped = fill("{{ a }}", is_html=True, a=first)
+    assert escaped.count("&") == sum(first.count(sign) for sign in "&<>\"'")
+    assert len(unescape(escaped)) <= len(escaped)
+
+
+def test_the_columns_are_those_that_are_named() -> None:
+    source = (
+        "{{ b }}{{ row['First Name'] }}{% for x in a %}{{ x }}{{ loop.index }}{% endfor %}{% set y = c %}{{ y }}{{ b }}"
+        "{{ row.d }}{{ range(2)|join }}{% macro m(e) %}{{ e }}{% endmacro %}"
+    )
+    assert compile_template(source).columns == ("First Name", "a", "b", "c", "d")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("a\n\n{{ b", "line 3, cannot be read"),
+        ("{% if %}", "line 1, cannot be read"),
+        ("{{ first|nosuch }}", "line 1, cannot be read: No filter named 'nosuch'"),
+        ("{{ [1, 2]|random }}", "No filter named 'random'"),
+        ("\n{% include 'x' %}", "line 2, asks for another template"),
+        ("{% import 'x' as y %}", "line 1, asks for another template"),
+        ("{% from 'x' import y %}", "line 1, asks for another template"),
+        ("{% extends 'x' %}", "line 1, asks for another template"),
+        ("{{ row }}", "line 1, must name the column"),
+        ("{{ row[first] }}", "line 1, must name the column"),
+        ("{% for x in row %}{% endfor %}", "line 1, must name the column"),
+        ("{{ " + "9" * 5000 + " }}", "a number that is too long"),
+        ("{{ " + "(" * 500 + "a" + ")" * 500 + " }}", "nested too deeply"),
+        ("{{ " + "not " * 900 + "a }}", "nested too deeply"),
+        ("{{ " + "-" * 900 + "1 }}", "nested too deeply"),
+        ("{{ a" + "|upper" * 300 + " }}", "nested too deeply"),
+        ("{{ a" + "[0]" * 400 + " }}", "nested too deeply"),
+        ("{% for x in a %}" * 25 + "{% endfor %}" * 25, "nested too deeply"),
+        ("x" * (LONGEST + 1), "has 1,000,001 characters"),
+        ("{{ '\ud800' }}", "half a character"),
+    ],
+    ids=lambda text: str(text)[:30],
+)  # fmt: skip
+def test_what_is_no_template_is_refused_by_name_and_line(source: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        compile_template(source, name="the body", longest=LONGEST)
+    assert str(caught.value).startswith("the body")
+
+
+@pytest.mark.parametrize("times", [20, 36, 37, 38, 39, 56, 57, 58, 59, 60])
+@pytest.mark.parametrize(
+    ("before", "core", "after"),
+    [("not ", "a", ""), ("-", "1", ""), ("", "a", "|upper"), ("", "a", "[:1]"), ("(a~", "a", ")"), ("a > ", "a", ""),
+     ("a if a else ", "a", "")],
+)  # fmt: skip
+def test_a_deep_template_is_either_refused_or_can_be_filled_in(before: str, core: str, after: str, times: int) -> None:
+    text = "{{ " + before * times + core + after * times + " }}"
+    try:
+        compile_template(text)
+    except ConfigurationError as error:
+        assert "nested too deeply" in str(error)  # noqa: PT017 - either will do
+        return
+    fill(text, a="x")
+
+
+SECRET = "ann@example.com"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("\n{{ nosuch }}", "asks in line 2 for something that this row does not have"),
+        ("{{ nosuch.x }}", "asks in line 1"),
+        ("{% for x in nosuch %}{% endfor %}", "asks in line 1"),
+        ("{% if nosuch %}{% endif %}", "asks in line 1"),
+        ("{{ 'x' ~ nosuch }}", "asks in line 1"),
+        ("{{ row['No Such'] }}", "asks in line 1"),
+        ("{{ {}[secret] }}", "asks in line 1"),
+        ("{{ empty[0] }}", "asks in line 1"),
+        ("{{ empty|first }}", "asks in line 1"),
+        ("{{ secret + 2 }}", "fails in line 1 for this row (TypeError)"),
+        ("{{ [secret] }}", "fails in line 1 for this row (TypeError)"),
+        ("{{ secret.upper }}", "fails in line 1 for this row (TypeError)"),
+        ("{{ secret['__class__'] }}", "fails in line 1 for this row (SecurityError)"),
+        ("{{ secret.__class__.__mro__ }}", "fails in line 1 for this row (SecurityError)"),
+        ("{{ '{0.__class__.__mro__}'.format(secret) }}", "fails in line 1 for this row (SecurityError)"),
+        ("{{ range.__init__.__globals__ }}", "fails in line 1 for this row (SecurityError)"),
+        ("{{ [secret].append(secret) }}", "fails in line 1 for this row (SecurityError)"),
+    ],
+)
+def test_a_row_that_fails_is_reported_without_its_data(source: str, words: str) -> None:
+    template = compile_template(source, name="body", is_html=True)
+    with pytest.raises(TemplateError) as caught:
+        template.render({"secret": SECRET, "empty": ""})
+    assert words in caught.value.problem
+    assert str(caught.value) == f"body {caught.value.problem}"
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+TOO_MUCH, TOO_LONG, TOO_WIDE, TOO_LARGE = "would do too much", "1,000,000 characters", "three digits", "30 digits"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("{{ 'a' * 10**9 }}", TOO_MUCH),
+        ("{{ 'a' * many|int }}", TOO_MUCH),
+        ("{{ 'x'|center(10**9) }}", TOO_MUCH),
+        ("{{ 'x'|center(many|int) }}", TOO_MUCH),
+        ("{{ 'x'.zfill(many|int) }}", TOO_MUCH),
+        ("{{ [1]|batch(many|int, 'x')|length }}", TOO_MUCH),
+        ("{{ 'x'|indent(many|int) }}", TOO_MUCH),
+        ("{{ 1|round(99999999) }}", TOO_MUCH),
+        ("{{ big }}{{ big }}", TOO_LONG),
+        ("{% for x in 'ab' %}{{ big }}{% endfor %}", TOO_LONG),
+        ("{% set a = big + big %}", TOO_LONG),
+        ("{% set a = big ~ big %}{{ a }}", TOO_LONG),
+        ("{% set a = percent|urlencode %}", TOO_LONG),
+        ("{% set a = big|replace('', big) %}", TOO_MUCH),
+        ("{% set a = big.replace('y', big) %}", TOO_MUCH),
+        ("{% set a = big|join(big) %}", TOO_MUCH),
+        ("{% set a = few|map('replace', '', big)|join %}", TOO_MUCH),
+        ("{{ '%999999999d'|format(1) }}", TOO_WIDE),
+        ("{{ '%999999999d' % 1 }}", TOO_WIDE),
+        ("{{ '%*d'|format(many|int, 1) }}", TOO_WIDE),
+        ("{{ '{:999999999}'.format(1) }}", TOO_WIDE),
+        ("{{ '{:{}}'.format('a', many) }}", TOO_WIDE),
+        ("{{ many|int ** (many|int) }}", TOO_LARGE),
+        ("{{ 10000000000000000 * 10000000000000000 * 10 }}", TOO_LARGE),
+        ("{% for i in range(many|int) %}x{% endfor %}", "OverflowError"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", TOO_MUCH),
+        ("{% for x in few %}{% for y in few %}{% for z in few %}{% endfor %}{% endfor %}{% endfor %}", TOO_MUCH),
+        ("{% set x %}{% for i in range(99999) %}" + "text" * 1000 + "{% endfor %}{% endset %}", TOO_MUCH),
+        ("{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(40) }}", TOO_MUCH),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
+        ("{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}", TOO_MUCH),
+        ("{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}", TOO_LONG),
+        (
+            "{% set s = namespace(x=few) %}{% for i in few %}{% set s.x %}{{ s.x ~ s.x }}{% endset %}{% endfor %}",
+            TOO_MUCH,
+        ),
+        ("{{ larger|length }}", TOO_LONG),
+    ],
+    ids=lambda text: str(text)[:40],
+)
+def test_what_would_grow_or_last_without_end_is_given_up_at_once(source: str, words: str) -> None:
+    row = {"big": "y" * LONGEST, "many": "999999999", "percent": "&" * LONGEST, "few": "x" * 100}
+    template = compile_template(source, name="body", longest=LONGEST)
+    begun = monotonic()
+    with pytest.raises(TemplateError, match=words):
+        template.render(row | ({"larger": "y" * LONGEST + "y"} if "larger" in source else {}))
+    assert monotonic() - begun < 20  # each would take hours, or all memory
+
+
+def test_the_bounds_themselves_are_allowed() -> None:
+    big = "y" * LONGEST
+    assert fill("{{ big }}", big=big) == big
+    assert fill("{{ big|upper|length }} {{ big|truncate(5) }}", big=big) == "1000000 yy..."
+    template = compile_template("{% for x in a %}{% endfor %}ok", name="body", longest=LONGEST)
+    assert [template.render({"a": "x" * 50_000}) for _ in range(3)] == ["ok"] * 3  # each row has its own
+
+
+def test_rows_leave_nothing_behind() -> None:
+    template = compile_template("{% set seen = a %}{{ seen }}{{ b|default('-') }}")
+    assert [template.render(row) for row in ({"a": "1", "b": "x"}, {"a": "2"})] == ["1x", "2-"]
+
+
+SOURCES = st.lists(
+    st.sampled_from(
+        ["{{", "}}", "{%", "%}", "a", "row['b']", "|upper", "|join", "~", "+", "*", "if ", "endif", "for x in ",
+         "endfor", "else", "set x =", "endset", "'t'", "1", "[", "]", "(", ")", "{", ":", ".x", " is ", "defined",
+         "not ", " ", "\n", "{#", "#}", "loop", "macro a()", "endmacro", "block a", "filter upper", "range", "include"]
+    ),
+    max_size=14,
+).map("".join)  # fmt: skip
+
+
+@given(SOURCES, st.booleans())
+def test_whatever_is_written_is_a_template_or_an_error_that_can_be_shown(source: str, is_html: bool) -> None:
+    try:
+        template = compile_template(source, name="body", is_html=is_html)
+        assert isinstance(template.render(dict.fromkeys(template.columns, "v")), str)
+    except (ConfigurationError, TemplateError) as error:
+        assert str(error).startswith("body")  # noqa: PT017 - either will do
