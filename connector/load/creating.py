@@ -44,6 +44,7 @@ class Creator:
         self._is_proved = False
         self._own = Canaries()
         self._gate = Gate(session)
+        self._limited: dict[bytes, Verdict] = {}  # refused with 429 last, and to be sent again, by identity
 
     async def create(self, take: Take) -> None:
         """Send all that `take(n)` gives, n at a time at most, until it gives nothing or the run is to stop.
@@ -78,7 +79,6 @@ class Creator:
         if verdict.event is Event.ANSWERED and isinstance(answer, Created):
             self._is_proved = self._session.canaries.is_answered = True
         elif verdict.status in ENDS_A_RUN and verdict.event is Event.REFUSED:
-            verdict = Verdict(Event.NOT_SENT, message=verdict.message, status=verdict.status)
             self._session.end(
                 f"the service refused the first create with status {verdict.status}: {verdict.message or 'no words'}. "
                 "Look at the token, its prefix (service.authorization) and the base URL, then run again"
@@ -209,10 +209,12 @@ class Creator:
             verdict = judge_answer(answer, candidate, self._session.journal.base, self._session.asked_name)
             if isinstance(answer, Refused):
                 self._gate.tell_room()  # to look it up takes time, and may wait for others to be created
-                verdict = await self._judge_refusal(candidate, verdict)
+                verdict = replace(verdict, event=await self._refusals.judge(candidate, verdict))
         except asyncio.CancelledError:  # what is cut off while it is under way may have been executed
             self._tell(candidate, _CUT_OFF)
             raise
+        if _is_limited(verdict):
+            self._limited[candidate.intent.identity] = verdict
         if verdict.event is Event.NOT_SENT or _is_limited(verdict):
             return None if self._is_going_on else (answer, _STOPPED)
         self._watch(verdict)
@@ -221,12 +223,6 @@ class Creator:
     @property
     def _is_going_on(self) -> bool:
         return not self._session.stopping.is_set()
-
-    async def _judge_refusal(self, candidate: Candidate, verdict: Verdict) -> Verdict:
-        """A refusal is believed once the first of its kind has been looked up (design 4.8)."""
-        if not self._is_proved and verdict.status in ENDS_A_RUN:
-            return verdict  # it says nothing of a row: the run ends, and the next one looks for everybody anew
-        return replace(verdict, event=await self._refusals.judge(candidate, verdict))
 
     def _watch(self, verdict: Verdict) -> None:
         """End the run when no answer can be understood any more, or when the service sends us elsewhere."""
@@ -245,12 +241,21 @@ class Creator:
             )
 
     def _tell(self, candidate: Candidate, verdict: Verdict) -> None:
+        verdict = self._keep_refusal(candidate, verdict)
         if verdict.event is Event.ANSWERED and verdict.subscriber_id is not None:
             field = candidate.intent.field
             now, value = self._session.clock.monotonic(), str(candidate.sent[field])
             self._session.witnesses.append(Witness(now, verdict.subscriber_id, field, value))
         self._session.journal.note(candidate, _keep_entry(candidate, verdict))
         self._on_verdict(candidate, verdict)
+
+    def _keep_refusal(self, candidate: Candidate, verdict: Verdict) -> Verdict:
+        """A create that was refused with 429 and is not sent again is a refusal, or unknown where it must be sent again
+        by this run: never "not sent" (design 4.8)."""
+        refusal = self._limited.pop(candidate.intent.identity, None)
+        if refusal is None or verdict.event is not Event.NOT_SENT:
+            return verdict
+        return replace(refusal, event=Event.LOST) if verdict.is_stale else refusal
 
 
 def _is_limited(verdict: Verdict) -> bool:

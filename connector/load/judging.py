@@ -3,6 +3,7 @@
 from connector.fields import normalise_identity
 from connector.ledger import Base
 from connector.load.candidates import Candidate
+from connector.protocol import TOO_MANY_REQUESTS
 from connector.protocol.answers import Ambiguous, Created, NotSent, Refused
 from connector.protocol.wire import altered_fields, echoes
 from connector.states import Event
@@ -10,6 +11,10 @@ from connector.values import hot_value
 
 ENDS_A_RUN = frozenset({401, 403, 404, 405})
 """Refusals that say something of the token or the address rather than of a row, when the first create meets them."""
+
+NOT_FINAL = ENDS_A_RUN | {TOO_MANY_REQUESTS}
+"""Refusals that speak of the token, the address or the pace: the next run looks the entry up, and sends it again once it
+is proved absent (design 4.8)."""
 
 
 @hot_value

@@ -12,6 +12,7 @@ from connector.load.creating import Take
 from connector.load.deciding import Decision, decide_row
 from connector.load.drift import Told, tell_rows
 from connector.load.finishing import Finisher
+from connector.load.judging import NOT_FINAL
 from connector.load.knowing import Knowledge
 from connector.load.retrying import RetryPlan, retry_entries
 from connector.load.session import Session
@@ -129,7 +130,13 @@ class Loader:
         for place, identity, fingerprint in rest:
             entry = entries.get(identity)
             decision = decide_row(entry, fingerprint)
-            if entry is not None and decision is Decision.AGAIN and self._finisher.is_unproved(entry):
+            is_final = decision is Decision.REJECTED and entry is not None and entry.status not in NOT_FINAL
+            if (
+                entry is not None
+                and entry.state is State.REJECTED
+                and not is_final
+                and self._finisher.is_unproved(entry)
+            ):
                 doubted[place] = entry
             elif entry is None or decision is Decision.AGAIN:
                 to_create[place] = State.NONE if entry is None else State.REJECTED
@@ -197,7 +204,8 @@ class Loader:
             if self._finisher.follows(row, told):
                 continue
             doubt = self._finisher.doubts.setdefault(
-                told.identity, Doubt(session.clock.monotonic(), attempts=entry.attempts)
+                told.identity,
+                Doubt(session.clock.monotonic(), attempts=entry.attempts, is_refused=entry.status in NOT_FINAL),
             )
             doubt.row, doubt.told = row, told
             if entry.fingerprint != told.fingerprint:

@@ -22,7 +22,7 @@ from connector.ledger import (
     record_refusal,
 )
 from connector.load.candidates import Candidate
-from connector.load.judging import ENDS_A_RUN, Verdict
+from connector.load.judging import ENDS_A_RUN, NOT_FINAL, Verdict
 from connector.load.looks.looking import look_for
 from connector.load.looks.sighting import Wanted
 from connector.load.sampling import Sample
@@ -59,14 +59,14 @@ class Refusals:
             await self._check_earlier(to_check)
 
     def is_unproved(self, entry: Entry | Unfinished) -> bool:
-        """Whether somebody whom an earlier run saw refused may have been created all the same, and not show yet."""
-        return refusal_kind(entry.status or 0, entry.message or "") in self._unproved
+        """Whether a refusal by an earlier run is not final, or may have created a subscriber who does not show yet."""
+        return entry.status in NOT_FINAL or refusal_kind(entry.status or 0, entry.message or "") in self._unproved
 
     async def judge(self, candidate: Candidate, verdict: Verdict) -> Event:
-        """What a refusal is to the ledger: REFUSED, LOST if its kind is known to create, NOT_SENT if it ended the run.
+        """What a refusal is to the ledger: REFUSED, or LOST if its kind is known to create.
 
         Waits until the first of its kind has been looked up. A 429 that could not be is LOST, too: it would be sent
-        again, or forgotten.
+        again. No refusal is taken for "not sent" (design 4.8).
         """
         kind = refusal_kind(verdict.status or 0, verdict.message)
         if not self._session.policy.is_looking and kind not in self._creating:
@@ -76,8 +76,7 @@ class Refusals:
             return Event.LOST
         if verdict.status in ENDS_A_RUN and is_checked:
             await self._probe_list()
-        is_of_the_token = self._session.ending is not None and verdict.status in ENDS_A_RUN
-        return Event.NOT_SENT if is_of_the_token else Event.REFUSED
+        return Event.REFUSED
 
     async def check_again(self) -> None:
         """Look once more for the first of each kind that this run has met, and for some of the others.
@@ -213,7 +212,7 @@ class Refusals:
         await self._session.journal.ask(write)
         for kind in sorted(kinds):
             self._session.tally.say(
-                f"the service creates people although it refuses them ({kind}): what it refuses like that is looked for"
+                f"subscribers that the service refused ({kind}) are there: what it refuses like that is looked up"
             )
 
 

@@ -41,6 +41,7 @@ class Doubt:
     message: str = ""
     is_of_this_run: bool = False  # sent by this run, and known absent before
     known_until: float = float("-inf")  # until when it may be relied on (monotonic) that they were absent
+    is_refused: bool = False  # an earlier run's refusal that is not final: absent, it is sent again under any policy
     is_misdirected: bool = False  # the answer spoke of another subscriber: perhaps that is what was made of this one
     missed_at: float | None = None  # when the first look that told it was not there began
     uncounted: int = 0  # attempts that the ledger counts, and that were never made or are an earlier run's
@@ -228,6 +229,8 @@ class Settler:
 
     def _is_to_be_held(self, entry: Unfinished) -> bool:
         """By this run's policy, or by that of the run that left it: only a person may say otherwise."""
+        if self.doubts[entry.identity].is_refused:
+            return False
         return self._session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self.is_resending_held)
 
     def _words(self, entry: Unfinished) -> tuple[bytes, int, str]:

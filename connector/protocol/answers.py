@@ -90,7 +90,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """429 or a definite 4xx: taken to have had no effect (design, section 2)."""
+    """429, a definite 4xx, or `success: false` below 500: taken to have had no effect (design, section 2)."""
 
     status: int
     message: str = field(repr=False)
@@ -128,49 +128,54 @@ def parse_created(
     Created needs a 2xx status, `success` true and a whole positive Subscriber.Id; whether base and identity are those
     sent is for the caller to compare. `now` is aware, for a Retry-After that is a date.
     """
-    answer = _successful_object(body)
-    subscriber = answer.get("Subscriber") if answer else None
+    answer = _read_object(body)
+    subscriber = answer.get("Subscriber") if _is_success(answer) else None
     if isinstance(subscriber, dict) and _is_2xx(status):
         subscriber_id = read_whole_number(subscriber.get("Id"))
         if subscriber_id is not None and subscriber_id > 0:
             return Created(subscriber_id, subscriber, status)
-    return _unsuccessful(status, headers, body, now, mask, claims_success=answer is not None)
+    return _unsuccessful(status, headers, body, now, mask, answer.get("success"))
 
 
 def parse_listed(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
 ) -> Listed | Refused | Ambiguous:
     """Read a page of the list; obeys api.md 4.3. A page with an element that is no object is Ambiguous as a whole."""
-    answer = _successful_object(body)
-    page = answer.get("SubscribersList") if answer else None
+    answer = _read_object(body)
+    page = answer.get("SubscribersList") if _is_success(answer) else None
     if isinstance(page, dict) and _is_2xx(status):
         subscribers = page.get("Subscribers")
         if isinstance(subscribers, list) and all(type(each) is dict for each in subscribers):
             echoes = (read_whole_number(page.get(name)) for name in ECHOES)
             return Listed(subscribers, *echoes)
-    return _unsuccessful(status, headers, body, now, mask, claims_success=answer is not None)
+    return _unsuccessful(status, headers, body, now, mask, answer.get("success"))
 
 
 def parse_sent(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
 ) -> Accepted | Refused | Ambiguous:
     """Tell what became of an email; obeys api.md 2.3 and 4.1. Accepted needs a whole SendMessageRequestId."""
-    answer = _successful_object(body)
-    result = answer.get("SendEmail") if answer else None
+    answer = _read_object(body)
+    result = answer.get("SendEmail") if _is_success(answer) else None
     if isinstance(result, dict) and _is_2xx(status):
         request_id = read_whole_number(result.get("SendMessageRequestId"))
         if request_id is not None:
             message_id = result.get("MessageId")
             return Accepted(request_id, message_id if isinstance(message_id, str) else "")
-    return _unsuccessful(status, headers, body, now, mask, claims_success=answer is not None)
+    return _unsuccessful(status, headers, body, now, mask, answer.get("success"))
 
 
-def _successful_object(body: bytes) -> dict[str, Any] | None:
+def _read_object(body: bytes) -> dict[str, Any]:
+    """The JSON object of an answer; empty where there is none."""
     try:
         answer = orjson.loads(body.removeprefix(_BOM))
     except orjson.JSONDecodeError:
         answer = _read_leniently(body)
-    return answer if isinstance(answer, dict) and answer.get("success") is True else None
+    return answer if isinstance(answer, dict) else {}
+
+
+def _is_success(answer: Mapping[str, Any]) -> bool:
+    return answer.get("success") is True
 
 
 def _read_leniently(body: bytes) -> object:
@@ -197,12 +202,14 @@ def read_whole_number(value: object) -> int | None:
 
 
 def _unsuccessful(
-    status: int, headers: Mapping[str, str], body: bytes, now: datetime, mask: Mask, *, claims_success: bool
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, mask: Mask, success: object
 ) -> Refused | Ambiguous:
     message = mask(extract_words(status, headers, body))[:MESSAGE_LENGTH]
     retry_after_s = parse_retry_after(headers, now)
-    # A 4xx whose body says `success: true` contradicts itself, so it is no definite refusal.
-    is_definite = status == TOO_MANY_REQUESTS or (400 <= status < 500 and status not in _UNCERTAIN_4XX)
-    if is_definite and not claims_success:
-        return Refused(status, message, retry_after_s)
-    return Ambiguous(status, message, retry_after_s)
+    is_refused = _is_definite(status) and success is not True  # a 4xx that says `success: true` contradicts itself
+    is_stated = success is False and status < 500 and not 300 <= status < 400  # a redirect says nothing of the row
+    return (Refused if is_refused or is_stated else Ambiguous)(status, message, retry_after_s)
+
+
+def _is_definite(status: int) -> bool:
+    return status == TOO_MANY_REQUESTS or (400 <= status < 500 and status not in _UNCERTAIN_4XX)

@@ -116,7 +116,7 @@ def test_any_text_of_a_query_arrives_as_it_was_asked() -> None:
         (LIMITED, Refused(429, "slow down", 2.0)),
         (TAKEN, Refused(422, "taken", None)),
         (BROKEN, Ambiguous(500, "oops", None)),
-        (response(b'{"success": false}'), Ambiguous(200, "", None)),
+        (response(b'{"success": false}'), Refused(200, "", None)),
         (response(b"", "302 Found", Location="/login"), Ambiguous(302, "redirect to /login", None)),
     ],
     ids=["limited", "taken", "broken", "no-success", "redirect"],

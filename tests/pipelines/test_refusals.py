@@ -13,7 +13,7 @@ def test_a_422_that_created_is_found_out_at_once(connector: Connector, tmp_path:
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", 400))
     assert (ended.code, ended.rows) == (0, {"read": 400, "created": 400}), ended.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
-    assert "creates people although it refuses them (422" in ended.stderr
+    assert "subscribers that the service refused (422" in ended.stderr
 
 
 def test_a_429_that_created_is_found_out_before_it_is_sent_again(connector: Connector, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_422_that_creates_now_and_then_is_found_out_among_others_that_do_not(
         wait_for(lambda: sandbox.stats()["subscribers"] >= 2)
         sandbox.switch(created_422=0.2)
         stdout, stderr = process.communicate(timeout=120)
-    assert "creates people although it refuses them (422" in stderr
+    assert "subscribers that the service refused (422" in stderr
     ended = Ended(process.returncode, stdout, stderr)
     stored = count_stored(sandbox)
     assert set(stored.values()) == {1}

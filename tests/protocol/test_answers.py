@@ -85,7 +85,6 @@ def test_a_whole_number_may_be_written_as_a_decimal_and_a_body_may_begin_with_a_
         b'{"success": true, "Subscriber": {"Id": 9223372036854775808}}',
         b'{"success": 1, "Subscriber": {"Id": 12}}',
         b'{"success": "true", "Subscriber": {"Id": 12}}',
-        b'{"success": false, "Subscriber": {"Id": 12}}',
         b'{"Success": true, "Subscriber": {"Id": 12}}',
         b'{"success": true, "subscriber": {"Id": 12}}',
         b'{"success": true, "Subscriber": {"Id": 12}',
@@ -121,8 +120,23 @@ def test_429_and_a_definite_4xx_are_refusals(status: int) -> None:
 )
 def test_every_other_status_is_ambiguous(status: int) -> None:
     for parse in PARSERS:
-        answer = parse(status, {"Retry-After": "3"}, b'{"success": false, "message": "no"}', NOW)
+        answer = parse(status, {"Retry-After": "3"}, b'{"message": "no"}', NOW)
         assert answer == Ambiguous(status, "no", 3.0)
+
+
+@pytest.mark.parametrize("status", [200, 201, 299, 400, 408, 409])
+@pytest.mark.parametrize("rest", [b'"message": "no"', b'"message": "no", "Subscriber": {"Id": 12}'])
+def test_what_says_that_it_is_no_success_is_a_refusal_below_500(status: int, rest: bytes) -> None:
+    for parse in PARSERS:
+        answer = parse(status, {}, b'{"success": false, ' + rest + b"}", NOW)
+        assert isinstance(answer, Refused)
+        assert answer.status == status
+
+
+@pytest.mark.parametrize("status", [307, 500, 503])
+def test_a_redirect_or_a_server_error_is_no_refusal_whatever_it_says(status: int) -> None:
+    for parse in PARSERS:
+        assert isinstance(parse(status, {}, b'{"success": false, "message": "no"}', NOW), Ambiguous)
 
 
 @pytest.mark.parametrize("status", [302, 400, 409, 422, 429, 500])
