@@ -12,9 +12,9 @@ from connector.values import hot_value
 ENDS_A_RUN = frozenset({401, 403, 404, 405})
 """Refusals that say something of the token or the address rather than of a row, when the first create meets them."""
 
-NOT_FINAL = ENDS_A_RUN | {TOO_MANY_REQUESTS}
-"""Refusals that speak of the token, the address or the pace: the next run looks the entry up, and sends it again once it
-is proved absent (design 4.8)."""
+NOT_FINAL = ENDS_A_RUN | {408, 409, TOO_MANY_REQUESTS}
+"""Refusals that speak of the token, the address or the pace, or follow creates that took effect: the next run looks the
+entry up, and sends it again once it is proved absent (design 4.8)."""
 
 
 @hot_value

@@ -132,7 +132,7 @@ def test_the_same_row_again_is_rejected_without_a_request_and_a_corrected_one_is
     assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 1, "rejected": 1}
 
 
-def test_a_token_that_is_revoked_in_the_middle_ends_the_run_and_burns_no_row(
+def test_no_row_stays_rejected_for_a_token_that_was_revoked_in_the_middle_and_mended(
     connector: Connector, tmp_path: Path
 ) -> None:
     connector.sandbox.switch(latency_ms=20)
@@ -149,3 +149,46 @@ def test_a_token_that_is_revoked_in_the_middle_ends_the_run_and_burns_no_row(
     assert ended.rows.get("rejected", 0) == 0
     assert set(count_stored(connector.sandbox).values()) == {1}
     assert len(count_stored(connector.sandbox)) == 400
+
+
+def test_a_create_that_took_effect_and_was_answered_as_refused_is_not_sent_again(
+    connector: Connector, tmp_path: Path
+) -> None:
+    """401, 403, 404 and 405 say something of the token or the address, and nothing of what was stored."""
+    path, sandbox = write_addresses(tmp_path / "people.csv", 60), connector.sandbox
+    for statuses in ("401", "403", "404,405"):
+        sandbox.switch(executed_status=0.2, executed_statuses=statuses)
+        ended = connector.import_file(path)
+        assert ended.report["rows"]["unsent"] == 0 or ended.code == 3, ended.stderr
+    sandbox.switch(executed_status=0)
+    last = connector.import_file(path)
+    assert (last.code, last.rows) == (0, {"read": 60, "exists": 60}), last.stderr
+    assert set(count_stored(sandbox).values()) == {1}
+
+
+def test_a_first_create_that_took_effect_and_was_answered_401_is_not_sent_again(
+    connector: Connector, tmp_path: Path
+) -> None:
+    path, sandbox = write_addresses(tmp_path / "people.csv", 5), connector.sandbox
+    sandbox.switch(executed_status=1, executed_statuses="401", list_lag_ms=1500)
+    first = connector.import_file(path)
+    assert (first.code, first.rows) == (3, {"read": 5, "rejected": 1, "unsent": 4}), first.stderr
+    sandbox.switch(executed_status=0)
+    wait_for(lambda: count_listed(connector) == 1)
+    second = connector.import_file(path)
+    assert (second.code, second.rows) == (0, {"read": 5, "exists": 1, "created": 4}), second.stderr
+    assert set(count_stored(sandbox).values()) == {1}
+
+
+def test_rows_that_the_service_refuses_by_its_words_alone_are_rejected_and_end_no_run(
+    connector: Connector, tmp_path: Path
+) -> None:
+    """`success: false` with status 200, at the head of the file."""
+    connector.sandbox.switch(required="FirstName", error_status=200)
+    rows = [f"a{each}@x.org,{'' if each < 7 else 'Ann'},true" for each in range(20)]
+    path = write_csv(tmp_path / "people.csv", "email,first_name,is_active", *rows)
+    ended = connector.import_file(path)
+    assert (ended.code, ended.rows) == (1, {"read": 20, "created": 13, "rejected": 7}), ended.stderr
+    again = connector.import_file(path)
+    assert again.rows == {"read": 20, "exists": 13, "rejected": 7}
+    assert again.report["requests"]["create"]["sent"] == 0

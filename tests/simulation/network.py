@@ -11,6 +11,8 @@ from math import inf
 from random import Random
 from urllib.parse import quote, urlencode
 
+import orjson
+
 from connector.api.transport import RawAnswer
 from connector.protocol import Ambiguous, NotSent, Request
 from connector.sandbox import request as sandbox_request
@@ -26,6 +28,7 @@ _CUT = {
 }
 _SERVER_ERRORS = range(500, 600)
 _CREATED = (200, 201)
+_UNCERTAIN_4XX = (408, 409)
 
 MIXED_UP = "the answer to another"
 """What a process has seen of such a request."""
@@ -83,6 +86,7 @@ class Way:
         if raw is None:
             headers = {"Content-Type": answer.content_type.decode(), **dict(answer.headers)}
             raw = self._distort(RawAnswer(answer.status, headers, answer.body))
+        self._call.is_refusal = isinstance(raw, RawAnswer) and _is_refusal(raw)
         self.close("cut" if isinstance(raw, Ambiguous) else str(raw.status))
         if not self._answered.done():
             self._answered.set_result(raw)
@@ -148,6 +152,17 @@ class Network:
         finally:
             timer.cancel()
             way.close("cancelled")
+
+
+def _is_refusal(raw: RawAnswer) -> bool:
+    """A 429, a definite 4xx, or a JSON object whose `success` is false, below 500 and no redirect."""
+    try:
+        answer = orjson.loads(raw.body)
+    except orjson.JSONDecodeError:
+        answer = None
+    is_stated = isinstance(answer, dict) and answer.get("success") is False and raw.status < 500
+    is_definite = 400 <= raw.status < 500 and raw.status not in _UNCERTAIN_4XX
+    return (is_definite or is_stated) and not 300 <= raw.status < 400
 
 
 def _encode(request: Request) -> sandbox_request.Request:

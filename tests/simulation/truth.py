@@ -6,8 +6,6 @@ from tests.simulation.calls import Call, Stored
 from tests.simulation.network import MIXED_UP
 from tests.simulation.world import World
 
-_UNCERTAIN_4XX = frozenset({"408", "409"})
-
 
 @dataclass(slots=True)
 class Truth:
@@ -46,8 +44,7 @@ class Truth:
     def is_in_doubt(self, call: Call) -> bool:
         """Whether the process could not know that this create had no effect (design, section 2); a success is no doubt
         either, but may not be sent again just the same."""
-        is_refused = call.seen.startswith("4") and call.seen not in _UNCERTAIN_4XX
-        return not is_refused or bool(call.stored)
+        return not call.is_refusal or bool(call.stored)
 
     def is_forgotten(self, first: Call, second: Call) -> bool:
         """Whether the ledger was lost or put back between two creates."""
@@ -79,8 +76,9 @@ class Truth:
     def has_unclear_refusals(self) -> bool:
         """Whether what the service says of a row that it refuses counts as no refusal: its status is none of one, or it
         is of a kind that is held to have created somebody (design 4.8)."""
-        status = self.world.scenario.settings.get("error_status")
-        is_unclear = status == 200 or self.world.played[-1].has_creating_kinds
+        settings = self.world.scenario.settings
+        is_wordless = settings.get("error_status") == 200 and settings.get("error_shape") in ("html", "empty")
+        is_unclear = is_wordless or self.world.played[-1].has_creating_kinds
         return is_unclear and not all(map(self.is_acceptable, self.persons))
 
     def when_known_to_end(self, call: Call) -> float:
