@@ -74,12 +74,9 @@ def learn_base(connection: Connection, base: Base, service_id: int, name: str) -
 
 
 def _merge(connection: Connection, old: int, new: int) -> None:
-    """Move the entries of line `old` to `new`; where both have one, a confirmed one stays, then one that may be there
-    (unknown), then one that is held."""
-    values = {"old": old, "new": new, "confirmed": State.CONFIRMED, "rejected": State.REJECTED}
-    values |= {"held": State.HELD, "unknown": State.UNKNOWN, "sending": State.SENDING}
-    for statement in (_DROP_OLD, _DROP_REFUSED, _DROP_HELD, _DROP_NEW, _TAKE_OVER, _REFUSALS, _DROP_LINE):
-        connection.execute(statement, values)
+    """Move the entries of line `old` to `new`; where both have one, the one stays that says more."""
+    for statement in (_DROP_OLD, _DROP_NEW, _TAKE_OVER, _REFUSALS, _DROP_LINE):
+        connection.execute(statement, {"old": old, "new": new})
 
 
 # Runs: which of them sent what, and how it ended
@@ -247,17 +244,11 @@ _DOUBTS_BY_ID = text(_DOUBTS + "name IS NULL")
 _ADD = text(f"INSERT INTO base (account, service_id, name) VALUES (:account, :id, :name) RETURNING {_COLUMNS}")
 _RENAME = text("UPDATE base SET name = :name WHERE base_key = :key")
 _NAME_ONLY = text("SELECT base_key FROM base WHERE account = :account AND name = :name AND service_id IS NULL")
+# Confirmed says most, then what may be there (sending, unknown: 1, 2), held (3), and rejected (5) least.
+_RANK = f"CASE {{0}}.state WHEN {State.CONFIRMED} THEN 0 ELSE {{0}}.state END"
 _DROP_OLD = text(
-    "DELETE FROM entry WHERE base_key = :old AND identity IN "
-    "(SELECT identity FROM entry WHERE base_key = :new AND state = :confirmed)"
-)
-_DROP_REFUSED = text(
-    "DELETE FROM entry WHERE base_key = :old AND state = :rejected AND identity IN "
-    "(SELECT identity FROM entry WHERE base_key = :new)"
-)
-_DROP_HELD = text(
-    "DELETE FROM entry WHERE base_key = :old AND state = :held AND identity IN "
-    "(SELECT identity FROM entry WHERE base_key = :new AND state IN (:unknown, :sending))"
+    "DELETE FROM entry WHERE base_key = :old AND EXISTS (SELECT 1 FROM entry AS other WHERE other.base_key = :new "
+    f"AND other.identity = entry.identity AND {_RANK.format('other')} <= {_RANK.format('entry')})"
 )
 _DROP_NEW = text(
     "DELETE FROM entry WHERE base_key = :new AND identity IN (SELECT identity FROM entry WHERE base_key = :old)"

@@ -4,7 +4,6 @@ The rows of a source and the entries that earlier runs left end here alike.
 """
 
 from dataclasses import replace
-from functools import partial
 
 from connector.errors import LedgerError
 from connector.ledger import Entry, Unfinished
@@ -14,7 +13,6 @@ from connector.load.conduct import Conduct
 from connector.load.creating import Take
 from connector.load.deciding import decide_found
 from connector.load.drift import Told, tell_candidate
-from connector.load.following import Followers
 from connector.load.judging import Verdict
 from connector.load.keeping import ROWS_KEPT, KeptRow
 from connector.load.refusing import Refusals
@@ -34,7 +32,6 @@ class Finisher:
         self._creator = conduct.build_creator(session, self._refusals, self._on_verdict)
         self.settler = Settler(session, self._creator.create, self._on_settled)
         self.changes = Changes(session)
-        self._followers = Followers(session.tally, partial(self._report_found, is_of_this_run=False))
         self._kept: list[KeptRow] = []
         self._stale: set[bytes] = set()
         self.open = 0  # rows taken that have neither an outcome nor a doubt yet
@@ -98,7 +95,6 @@ class Finisher:
             attempts = entries[identity].attempts if identity in entries else 1
             self.report_doubt(doubt, Outcome.UNKNOWN, "unknown", self._explain(identity, doubt), doubt.status, attempts)
         self.doubts.clear()
-        self._followers.end_untold()
         if failure is not None:
             raise failure
         await self._session.journal.flush()
@@ -106,23 +102,12 @@ class Finisher:
     async def _learn_last_words(self) -> LedgerError | None:
         """Take from the ledger what it has learned of rows without an outcome; a failure is for the caller to raise."""
         failure: LedgerError | None = None
-        for step in (self._reconsider, self._end_doubts, self._end_followers, self.changes.flush):
+        for step in (self._reconsider, self._end_doubts, self.changes.flush):
             try:
                 await step()
             except LedgerError as error:
                 failure = failure or error
         return failure
-
-    def follows(self, row: Row, told: Told) -> bool:
-        """Whether an earlier row of this run tells of the same person, who is in doubt: then it ends as they do."""
-        doubt = self.doubts.get(told.identity)
-        if doubt is None or doubt.row is None:
-            return False
-        self._followers.rows.append((row, told))
-        return True
-
-    async def _end_followers(self) -> None:
-        self._followers.end(await self._find_entries(self._followers.identities))
 
     def report(self, row: Row, outcome: Outcome, code: str, message: str, status: int | None, attempts: int) -> None:
         """One row ended so, and a person must see it."""
@@ -227,8 +212,6 @@ class Finisher:
             entry, problem = entries.get(each.told.identity), each.problem
             if each.is_of_this_run and entry is not None and entry.state is not State.REJECTED:
                 self._session.limits.take_back()
-            if entry is not None and entry.state is State.UNKNOWN and self.follows(problem.row, each.told):
-                continue
             if entry is not None and entry.state is State.UNKNOWN:  # its kind of refusal is in doubt now
                 doubt = Doubt(self._session.clock.monotonic(), problem.row, problem.http_status, problem.message)
                 doubt.is_of_this_run, doubt.told = each.is_of_this_run, each.told

@@ -40,7 +40,6 @@ class Loader:
         self._finisher = Finisher(session, conduct)
         self.knowledge = knowledge or Knowledge(session)
         self._is_clear = False  # whether nothing is in doubt that a new row might be (`_clear_doubts`)
-        self._has_others = False  # whether the run has loads of what may be this base, too
 
     async def begin(self) -> None:
         """See that the account is the one that the ledger speaks of, and look for those refused by earlier runs.
@@ -92,11 +91,6 @@ class Loader:
     async def retry(self, plan: RetryPlan) -> None:
         """Take up and settle what earlier runs left in the base, in place of a source's rows. Raises as `take` does."""
         await retry_entries(self._session, self._finisher, plan)
-
-    def look_anew(self) -> None:
-        """Another load may have worked in this base, under another line of the ledger: rely on nothing known by now."""
-        self._is_clear, self._has_others = False, True
-        self.knowledge.forget()
 
     async def settle_at_once(self) -> bool:
         """Settle what is unknown in the base without waiting; whether anything is left. Raises as `take` does."""
@@ -201,8 +195,6 @@ class Loader:
         newer: dict[int, Doubt] = {}
         for (place, entry), (row, told) in zip(pending.items(), self._tell(planned, list(pending)), strict=True):
             self._finisher.open -= 1
-            if self._finisher.follows(row, told):
-                continue
             doubt = self._finisher.doubts.setdefault(
                 told.identity,
                 Doubt(session.clock.monotonic(), attempts=entry.attempts, is_refused=entry.status in NOT_FINAL),
@@ -271,16 +263,11 @@ class Loader:
         )
 
     def _refuse_doubts_elsewhere(self, number: int) -> None:
-        """A plan has settled nobody in the bases whose loads come before this one, as a load does."""
-        if self._conduct.is_sending or not self._has_others:
-            raise RunAborted(
-                f"{number} creates are unknown or held in a base that may be this one: one was given by its id, the "
-                "other by its name, and the service has not told yet that they are one. Run again by the one that came "
-                "first, or settle them by connector retry (with --resend-held or --drop-held what is held)"
-            )
-        self._session.tally.foretell(
-            f"{number} creates are unknown or held in a base that may be one with another, one given by its id and the "
-            "other by its name: a load settles them first, and ends if it cannot"
+        """An earlier run named what may be this base the other way, and what it left cannot be told from new rows."""
+        raise RunAborted(
+            f"{number} creates are unknown or held in a base that may be this one: one was given by its id, the other "
+            "by its name, and the service has not told yet that they are one. Run again by the one that came first, or "
+            "settle them by connector retry (with --resend-held or --drop-held what is held)"
         )
 
     async def _has_doubts_of_another_kind(self) -> bool:

@@ -1,7 +1,7 @@
 """From a source's columns to the fields of a subscriber: guesses, overrides, and the mapping itself. Pure."""
 
 from connector.mapping.apply import Mapped, apply_mapping
-from connector.mapping.bases import AskedBase, BaseColumn, RowBases, list_columns, parse_base, read_bases
+from connector.mapping.bases import AskedBase, BaseColumn, RowBases, list_columns, parse_base, read_bases, refuse_mixed
 from connector.mapping.guess import Guess, guess_mapping
 from connector.mapping.override import override_mapping, require_columns
 from connector.mapping.rules import MAPPABLE, Case, ColumnRule, FieldMapping, Join, Part, find_misfits
@@ -25,5 +25,6 @@ __all__ = [
     "override_mapping",
     "parse_base",
     "read_bases",
+    "refuse_mixed",
     "require_columns",
 ]

@@ -1,6 +1,6 @@
 """Which base each row is for, where a column of the source says it; whether there is such a base it does not know."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -31,7 +31,8 @@ class AskedBase:
 class BaseColumn:
     """The column that says each row's base; `values` is the base by cell, and None: the cell is the base itself.
 
-    Cells and the keys of `values` are trimmed. Raises ConfigurationError for what makes no sense.
+    Cells and the keys of `values` are trimmed. Raises ConfigurationError for what makes no sense, and where some values
+    are ids and others are names (design 4.14).
     """
 
     column: str
@@ -48,6 +49,7 @@ class BaseColumn:
         if len(trimmed) < len(self.values):
             raise ConfigurationError("values names a cell twice; white space around it does not count")
         object.__setattr__(self, "values", MappingProxyType(trimmed))
+        refuse_mixed(self.column, trimmed.values())
 
     @property
     def field(self) -> str:
@@ -92,6 +94,20 @@ def parse_base(text: str) -> AskedBase:
     if not word or not word.isprintable():
         raise ValueError("must be an id, or a name in printable characters")
     return AskedBase(name=word)
+
+
+def refuse_mixed(column: str, asked: Iterable[AskedBase]) -> None:
+    """Raise ConfigurationError if some of these bases are named by id and others by name: one base might be named both
+    ways, and only the service could tell (design 4.14)."""
+    bases = list(asked)
+    by_id = next((base.service_id for base in bases if base.service_id is not None), None)
+    by_name = next((base.name for base in bases if base.name is not None), None)
+    if by_id is not None and by_name is not None:
+        raise ConfigurationError(
+            f"the column {column} names one base by its id ({by_id}) and another by its name ({by_name}): within a run "
+            "all bases are named by ids or all by names. Correct the cells, or list under subscriber.base.values what "
+            "they mean"
+        )
 
 
 def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[Fault, ...]]:

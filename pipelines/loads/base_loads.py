@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from connector.errors import ConnectorError, RunAborted
-from connector.ledger import Base, Ledger, count_doubts_elsewhere, find_or_add_base, find_run, list_bases
+from connector.ledger import Base, Ledger, find_or_add_base, find_run, list_bases
 from connector.load import SENDING, Conduct, Loader, Planned
 from connector.load.knowing import Knowledge
 from connector.load.session import Session
@@ -35,9 +35,6 @@ class Load(Protocol):
     async def take(self, planned: Planned) -> None:
         """Give each row of a chunk's part its outcome, or leave it to `settle`."""
 
-    def look_anew(self) -> None:
-        """Rely on nothing that is known of who is in the base: another load may have worked in it."""
-
     async def settle_at_once(self) -> bool:
         """Settle what can be settled without waiting; whether anything is left."""
 
@@ -50,12 +47,11 @@ class Load(Protocol):
 
 @dataclass(slots=True)
 class _BaseLoad:
-    """One base's load; `created` is how many rows it has created, `has_had_turn` whether it took any yet."""
+    """One base's load; `created` is how many rows it has created."""
 
     session: Session
     load: Load
     created: int = 0
-    has_had_turn: bool = False
 
     @property
     def base(self) -> Base:
@@ -79,7 +75,7 @@ class BaseLoads:
     ) -> None:
         self._run, self._base, self._conduct, self._survey, self._make = run, base, conduct, survey, make
         self._begun: list[_BaseLoad] = []
-        self._loads: dict[AskedBase, _BaseLoad] = {}  # one that is known both ways has one load, and is here twice
+        self._loads: dict[AskedBase, _BaseLoad] = {}
         self._waiting = 0  # rows that were taken, and have not had their base's turn yet
 
     async def begin(self) -> None:
@@ -99,10 +95,8 @@ class BaseLoads:
             if asked not in self._loads and self._run.stop.event.is_set():
                 continue
             each = self._loads.get(asked) or await self._open(asked)
-            await self._clear_way(each)
             with self._turn(each):
                 self._waiting -= len(part.identities)
-                each.has_had_turn = True
                 await each.load.take(part)
 
     async def settle(self) -> None:
@@ -198,21 +192,16 @@ class BaseLoads:
                 return
 
     async def _settle_at_once(self, each: _BaseLoad) -> bool:
-        await self._renew(each)
         with self._turn(each):
             return await each.load.settle_at_once()
 
     async def _settle(self, each: _BaseLoad) -> None:
-        await self._renew(each)
         with self._turn(each):
             await each.load.settle()
 
     async def _close(self, each: _BaseLoad) -> None:
-        try:
-            await self._renew(each)
-        finally:
-            with self._turn(each):
-                await each.load.close()
+        with self._turn(each):
+            await each.load.close()
 
     async def _open_left(self) -> None:
         for asked in await self._run.commits.ask(self._find_left):
@@ -233,39 +222,3 @@ class BaseLoads:
         runs = {entry.run_id for entry in ledger.find_unfinished(base, State.UNKNOWN)}
         records = [find_run(ledger.connection, run_id) for run_id in runs]
         return any(record is not None and record.job == self._run.frame.job for record in records)
-
-    # A base that some rows give by its id and others by its name: two loads, until the service tells that it is one
-
-    async def _renew(self, each: _BaseLoad) -> None:
-        """Take up what another load has learned: that this one's base is its own, and one line of the ledger now."""
-        base = each.base
-        if len(self._begun) > 1 and not each.base.is_known_whole:
-            each.session.journal.base = await self._run.commits.ask(
-                lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
-            )
-
-    async def _clear_way(self, each: _BaseLoad) -> None:
-        """Whoever is in the base of the name may be in that of the id: unknowns are settled first, and who is there is
-        looked up anew, until an answer has told whether they are one."""
-        await self._renew(each)
-        others, base = self._find_others(each), each.base
-        if isinstance(self._base, AskedBase) or (not others and each.has_had_turn):
-            return
-        if await self._run.commits.ask(lambda ledger: count_doubts_elsewhere(ledger.connection, base)):
-            await self._open_left()
-            others = self._find_others(each)
-            for other in others:
-                await self._settle(other)
-            await self._renew(each)
-        if others:
-            each.load.look_anew()
-
-    def _find_others(self, each: _BaseLoad) -> list[_BaseLoad]:
-        return [other for other in self._begun if _may_be_one(each, other)]
-
-
-def _may_be_one(one: _BaseLoad, other: _BaseLoad) -> bool:
-    """Whether one base is known by its id alone and the other by its name alone."""
-    if one.base.is_known_whole or other.base.is_known_whole:
-        return False
-    return (one.base.service_id is None) != (other.base.service_id is None)

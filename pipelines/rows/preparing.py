@@ -10,7 +10,7 @@ import pandas as pd
 
 from connector.extract import Chunk, Source
 from connector.load import Planned
-from connector.mapping import BaseColumn, FieldMapping, RowBases, apply_mapping, read_bases
+from connector.mapping import AskedBase, BaseColumn, FieldMapping, RowBases, apply_mapping, read_bases, refuse_mixed
 from connector.outcomes import Fault
 from connector.plan import SeenIdentities, compute_fingerprints, compute_identities
 from connector.plan.digests import IDENTITY_BYTES, Digests, digest_text, join_digests, separate_digests
@@ -58,11 +58,16 @@ def prepare_chunks(
     suppression: Suppression | None = None,
 ) -> Iterator[Prepared]:
     """Read the source to its end, or to `limit` records, chunk by chunk; `base` is the column that says each row's
-    base, None where all are for one. Raises SourceError."""
+    base, None where all are for one. Raises SourceError, and ConfigurationError where that column names some bases by
+    id and others by name."""
     seen = SeenIdentities()
+    asked: dict[AskedBase, None] = {}
     for chunk in _read_at_most(source, limit):
         mapped = apply_mapping(chunk.frame, mapping)
         bases, unplaced = (None, ()) if base is None else read_bases(chunk.frame, base)
+        if base is not None and bases is not None:
+            asked.update(dict.fromkeys(bases.asked))
+            refuse_mixed(base.column, asked)
         validated = validate_rows(mapped.frame, rules, today=today, known=[*mapped.faults, *unplaced])
         valid = validated.subscribers
         bases = None if bases is None else bases.select(valid.index.to_numpy())

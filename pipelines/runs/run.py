@@ -83,6 +83,7 @@ class Run:
     limits: Limits = field(default_factory=Limits)
     mapping: KeptMapping | None = None  # by which its rows are read
     reason: str | None = None  # why it had to end early
+    refusal: ConfigurationError | None = None  # that reason, where settings are at fault
     suppression: Suppression | None = None
     session: Session | None = None  # the one that it works in now
     at_end: Callable[[], Iterable[str]] = tuple  # done in the transaction that records the end; gives messages
@@ -124,6 +125,8 @@ class Run:
         self.stop.is_recording = False
         try:
             await work
+        except ConfigurationError as error:
+            self.reason, self.refusal = str(error), error
         except ConnectorError as error:
             self.reason = str(error)
         except Exception as error:  # noqa: BLE001 - a fault of ours: the run ends in a report all the same

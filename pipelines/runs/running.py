@@ -79,6 +79,8 @@ async def _work_in(
         finish_run(connection, key, report.status, clock.now().timestamp(), rows_read)
         messages = list(run.at_end())
     report.messages += messages
+    if run.refusal is not None and not client.counts["create"].sent:
+        raise run.refusal  # settings are at fault, and nothing was sent: as if it had been found before the run began
 
 
 def _build_listener(frame: Frame, report: Report, clock: Clock) -> RowListener:

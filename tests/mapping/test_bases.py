@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from connector.errors import ConfigurationError
 from connector.mapping import AskedBase, BaseColumn, RowBases, parse_base, read_bases
 
 NEWS, SHOP = AskedBase(service_id=7), AskedBase(service_id=9)
@@ -53,3 +54,8 @@ def test_rows_are_split_in_the_order_in_which_their_bases_first_appear() -> None
     assert split == [(SHOP, [0, 3]), (NEWS, [2, 5]), (AskedBase(name="Shop"), [4])]
     assert [asked for asked, _ in bases.select(slice(2, 4)).split()] == [NEWS, SHOP]
     assert list(RowBases(bases.places[:0], bases.asked).split()) == []
+
+
+def test_a_map_that_names_one_base_by_its_id_and_another_by_its_name_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"column list .* by its id \(7\) and another by its name \(Shop\)"):
+        BaseColumn("list", {"news": NEWS, "shop": AskedBase(name="Shop")})

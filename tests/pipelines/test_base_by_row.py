@@ -12,7 +12,7 @@ import pytest
 
 from tests.pipelines.conftest import Connector, Ended, wait_for, write_csv
 from tests.pipelines.leftovers import read_rejects
-from tests.pipelines.lists import count_by_base, write_lists
+from tests.pipelines.lists import count_by_base, write_lists, write_parts
 
 TOO_LARGE = 2**53  # the sandbox knows no such id
 
@@ -43,11 +43,39 @@ def test_rows_go_to_the_bases_that_their_cells_name(connector: Connector, tmp_pa
 def test_cells_are_ids_and_names_themselves_where_nothing_says_what_they_mean(
     connector: Connector, tmp_path: Path
 ) -> None:
-    job = write_lists(tmp_path, "ann@x.org,7", "ann@x.org,Shop", "bob@x.org,Shop", base="{column: list}")
-    assert connector.run_json("sync", job).rows == {"read": 3, "created": 3}
+    for one, other in (("7", "9"), ("News", "Shop")):
+        job = write_lists(
+            tmp_path, f"ann@x.org,{one}", f"ann@x.org,{other}", f"bob@x.org,{other}", base="{column: list}"
+        )
+        assert connector.run_json("sync", job).rows == {"read": 3, "created": 3}
+        assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}
     names = {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]}
-    assert names == {"Base 7", "Shop"}
-    assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}
+    assert names == {"Base 7", "Base 9", "News", "Shop"}
+
+
+MIXED = "names one base by its id (7) and another by its name (Shop)"
+
+
+@pytest.mark.parametrize("more", ["", "guard: {max_creates: 10}\n"])
+def test_a_column_that_names_one_base_by_id_and_another_by_name_is_refused_before_anything_is_sent(
+    connector: Connector, tmp_path: Path, more: str
+) -> None:
+    rows = ("ann@x.org,7", "bob@x.org,Shop")
+    job = write_lists(tmp_path, *rows, base="{column: list}", more=more)
+    ended = connector.run("sync", job)
+    assert (ended.code, connector.sandbox.truth()["events"]) == (2, [])
+    assert f"the column list {MIXED}" in ended.stderr
+    job = write_lists(tmp_path, *rows, base="{column: list, values: {news: 7, shop: Shop}}")
+    ended = connector.run("sync", job)
+    assert (ended.code, MIXED in ended.stderr) == (2, True), ended.stderr
+
+
+def test_a_mix_that_shows_after_rows_were_sent_ends_the_run(connector: Connector, tmp_path: Path) -> None:
+    ended = connector.run_json("sync", write_parts(tmp_path, ("ann@x.org,7",), ("bob@x.org,7",), ("cem@x.org,Shop",)))
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert ended.rows["created"] in (1, 2)
+    assert any(MIXED in message for message in ended.report["messages"])
+    assert count_by_base(connector.sandbox).keys() <= {(7, "ann@x.org"), (7, "bob@x.org")}
 
 
 def test_two_cells_may_mean_one_base(connector: Connector, tmp_path: Path) -> None:

@@ -47,14 +47,6 @@ def test_a_base_that_no_row_names_is_compared_if_the_job_does(connector: Connect
     assert find_differences(reconcile(connector, by_itself)) == {}
 
 
-def test_a_base_that_is_given_both_ways_is_one(connector: Connector, tmp_path: Path) -> None:
-    plant(connector.sandbox, "ann@x.org", {"Id": 7}, IsActive=False)
-    (named,) = find_bases(connector)
-    rows = ("ann@x.org,7", f"ann@x.org,{named}", "bob@x.org,7", f"bob@x.org,{named}", f"cem@x.org,{named}")
-    ended = reconcile(connector, write_lists(tmp_path, *rows, base="{column: list}"))
-    assert find_differences(ended) == {"missing": 2, "drifted": 1}
-
-
 def find_bases(connector: Connector) -> dict[str, int]:
     """The id of each base that somebody is in, by its name."""
     bases = [each["Base"] for each in Calls(connector.sandbox).page()["Subscribers"]]

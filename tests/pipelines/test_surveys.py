@@ -5,11 +5,8 @@ import shutil
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_csv
-from tests.pipelines.lists import write_lists
-from tests.pipelines.planned import count_creates, count_requests, plan, write_job
+from tests.pipelines.planned import count_creates, count_requests, write_job
 
 JOB = """
 job: crm
@@ -58,25 +55,6 @@ def test_a_signal_in_the_survey_ends_the_run_with_nobody_sent(connector: Connect
     sandbox.switch(latency_ms=0)
     assert connector.run_json("sync", job).rows == {"read": 3, "created": 3}
     assert set(count_stored(sandbox).values()) == {1}
-
-
-@pytest.mark.parametrize("guard", ["", "guard: {max_creates: 2}"])
-def test_doubts_that_a_load_settles_before_its_other_bases_do_not_end_its_survey(
-    connector: Connector, tmp_path: Path, guard: str
-) -> None:
-    """Base 9, which has only been given by its id, may be the one that has only been given as Shop."""
-    connector.sandbox.switch(drop_before=1)
-    job = write_lists(tmp_path, *(f"{each}@x.org,Shop" for each in "abc"), base="{column: list}")
-    assert connector.run_json("sync", job).rows == {"read": 3, "unknown": 3}
-    connector.sandbox.switch(drop_before=0)
-    job = write_lists(tmp_path, "new@x.org,Shop", "new@x.org,9", base="{column: list}", more=guard)
-    planned = plan(connector, job)
-    assert planned.rows == {"read": 2, "created": 2}
-    assert any("a load settles them first" in message for message in planned.report["messages"])
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (0, {"read": 2, "created": 2}), ended.stderr
-    assert not any("a load settles them first" in message for message in ended.report["messages"])
-    assert count_stored(connector.sandbox) == {"a@x.org": 1, "b@x.org": 1, "c@x.org": 1, "new@x.org": 2}
 
 
 def test_a_source_is_measured_by_what_was_read_for_the_same_account(connector: Connector, tmp_path: Path) -> None:

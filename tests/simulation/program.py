@@ -37,7 +37,6 @@ from tests.simulation.timeline import Timeline
 
 JOB = "job"
 _ACCOUNT = "simulated"
-_WAYS = (AskedBase(service_id=BASE_ID), AskedBase(name=BASE_NAME))
 
 
 @dataclass(slots=True)
@@ -139,11 +138,9 @@ class Program:
         await loads.settle()
 
     def _choose_bases(self, portion: Portion) -> RowBases:
-        if bases := self.night.bases:
-            places = [told.person % len(bases) for told in portion.told]
-            asked = tuple(AskedBase(service_id=each) for each in bases)
-        else:
-            places, asked = [self.random.randrange(len(_WAYS)) for _ in portion.told], _WAYS
+        bases = self.night.bases
+        places = [told.person % len(bases) for told in portion.told]
+        asked = tuple(AskedBase(service_id=each) for each in bases)
         return RowBases(np.array(places, dtype=np.int64), asked)
 
     def _open_by_row(self, session: Session) -> BaseLoads:

@@ -60,7 +60,7 @@ class Night:
     suppression: Suppression | None = None
     retry: RetryPlan | None = None
     ledger: Literal["kept", "lost", "restored"] = "kept"  # restored: as it was when the night before began
-    is_by_row: bool = False  # each row says the base: by its id or its name, or
+    is_by_row: bool = False  # each row says the base:
     bases: tuple[int, ...] = ()  # which of these (ids) is the person's
 
 
