@@ -17,7 +17,7 @@ class SourceError(ConnectorError):
 
 
 class LockedError(ConnectorError):
-    """Another run holds the ledger: wait for it."""
+    """Another run holds the ledger, or writes the same file: wait for it."""
 
 
 class LedgerError(ConnectorError):

@@ -4,12 +4,15 @@ import gc
 import os
 import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
+from typing import NoReturn
 
 import click
 
 import connector
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
+from pipelines.commands.stdout import is_json_wanted, write_json, write_stdout
 from pipelines.runs.faults import describe_fault
 
 COMMANDS = {
@@ -40,6 +43,8 @@ _EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
 )
 
 
+_STATUSES = {2: "usage", 3: "aborted", 4: "locked"}
+_LAST_STANDARD_STREAM = 2
 _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
@@ -74,6 +79,7 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point: foreseen errors become one line on stderr and an exit code, never a traceback."""
+    _occupy_closed_streams()
     try:
         cli.main(prog_name="connector", standalone_mode=False)
     except SystemExit as end:
@@ -84,12 +90,28 @@ def main() -> None:
         raise
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        _end(error.exit_code, error.format_message())
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(128 + signal.SIGINT)  # before anything had begun
+        _end(128 + signal.SIGINT, "stopped by a signal before anything had begun")
     except ConnectorError as error:
         click.echo(f"connector: {error}", err=True)
-        sys.exit(next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 3))
+        _end(next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 3), str(error))
     except Exception as error:  # noqa: BLE001 - the last resort: no fault of ours may pass for a partial run (1)
-        click.echo(f"connector: {describe_fault(error)}", err=True)
-        sys.exit(3)
+        described = describe_fault(error)
+        click.echo(f"connector: {described}", err=True)
+        _end(3, described)
+
+
+def _occupy_closed_streams() -> None:
+    """Give the numbers of standard streams that are closed to /dev/null, or else files and sockets would get them."""
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
+        pass
+    os.close(handle)
+
+
+def _end(exit_code: int, message: str) -> NoReturn:
+    """End the process without a report; with `--output json` an object says so."""
+    if is_json_wanted(sys.argv[1:]):
+        with suppress(ConnectorError):  # standard output is closed or full, and that is what the exit code says
+            write_stdout(write_json({"status": _STATUSES.get(exit_code, "stopped"), "message": message}) + "\n")
+    sys.exit(exit_code)

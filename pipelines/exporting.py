@@ -9,7 +9,7 @@ from connector.api.client import Client, open_client
 from connector.api.handing import Progress as Reading
 from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock
-from connector.errors import ConfigurationError, ConnectorError
+from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.export import MAX_SHRINK, Destination, export_subscribers, parse_destination
 from connector.protocol.requests import ListQuery
 from pipelines.runs.progress import Progress
@@ -51,6 +51,8 @@ class TableOptions:
     mode: str = "replace"
     tags_table: str | None = None
     guard_formulas: bool = False
+    columns: tuple[str, ...] | None = None
+    group_readable: bool = False
 
     @property
     def is_given(self) -> bool:
@@ -59,7 +61,13 @@ class TableOptions:
 
 
 def plan_export(
-    to: str, query: ListQuery, settings: Settings, options: TableOptions, tolerance: Tolerance
+    to: str,
+    query: ListQuery,
+    settings: Settings,
+    options: TableOptions,
+    tolerance: Tolerance,
+    *,
+    is_adopting: bool = False,
 ) -> ExportPlan:
     """The export to a destination given on the command line. Raises ConfigurationError."""
     destination = parse_destination(
@@ -69,6 +77,9 @@ def plan_export(
         mode=options.mode,
         tags_table=options.tags_table,
         guard_formulas=options.guard_formulas,
+        columns=options.columns,
+        overwrite=is_adopting,
+        group_readable=options.group_readable,
     )
     if (options.table or options.schema) and not destination.is_database:
         raise ConfigurationError(f"{destination} is a file: --table and --schema are for databases")
@@ -82,6 +93,7 @@ def plan_export_job(
     is_incomplete_allowed: bool = False,
     is_total_count_ignored: bool = False,
     max_shrink: float | None = None,
+    is_adopting: bool = False,
 ) -> ExportPlan:
     """The export of a job; what is given here has priority. Raises ConfigurationError."""
     from pipelines.jobs.conversion import build_query  # who has no job need not wait for pydantic
@@ -96,6 +108,9 @@ def plan_export_job(
         mode=export.mode,
         tags_table=export.tags_table,
         guard_formulas=export.guard_formulas,
+        columns=export.columns,
+        overwrite=export.overwrite or is_adopting,
+        group_readable=export.group_readable,
     )
     tolerance = Tolerance(
         is_incomplete_allowed or export.allow_incomplete,
@@ -148,6 +163,8 @@ def _end(report: Report, ending: BaseException | bool, stop: Stop, clock: Clock)
     if isinstance(ending, asyncio.CancelledError):
         report.signal = stop.signal
         return end_report(report, "stopped", clock.now())
+    if isinstance(ending, LockedError):
+        return end_report(report, "locked", clock.now(), str(ending))
     if isinstance(ending, ConnectorError) and not isinstance(ending, ConfigurationError):
         return end_report(report, "aborted", clock.now(), str(ending))
     if isinstance(ending, BaseException):

@@ -12,13 +12,14 @@ ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.fields", "connector.outcomes", "connector.errors", "connector.clock", "connector.values",
      "connector.driver_words",
-     "connector.formulas", "connector.export.names", "connector.export.arrow_values"),
+     "connector.export.names", "connector.export.arrow_values"),
     ("connector.templates",),
     (
         "connector.mapping", "connector.validation", "connector.plan", "connector.states", "connector.email_states",
-        "connector.protocol", "connector.pace", "connector.pages", "connector.databases",
+        "connector.protocol", "connector.pace", "connector.pages", "connector.databases", "connector.atomic_file",
     ),
     ("connector.extract", "connector.ledger", "connector.api", "connector.export.writers"),
+    ("connector.warehouse",),
     ("connector.load", "connector.export", "connector.mail", "connector.reconcile"),
     ("pipelines",),
 )  # fmt: skip

@@ -5,7 +5,7 @@ The columns derive from the field table, kind by kind; no field is known here by
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import date, datetime
 from functools import lru_cache
 from typing import Any
@@ -42,6 +42,31 @@ SCHEMA = pa.schema(
 
 PAGE_SCHEMA = pa.schema([field for field in SCHEMA if field.name not in OF_RUN])
 """The columns of a page: those of an export without the run's."""
+
+
+def select_columns(names: Collection[str] | None) -> pa.Schema:
+    """The schema of an export that has of the fields only these (None: all)."""
+    if names is None:
+        return SCHEMA
+    return pa.schema([field for field in SCHEMA if field.name in names or field.name in (*OF_RUN, INVALID)])
+
+
+def narrow_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A table of `SCHEMA` with the columns of `schema` alone, which speaks of no value of another."""
+    if schema is SCHEMA:
+        return table
+    narrowed = table.select(schema.names)
+    if narrowed[INVALID].null_count == len(narrowed):
+        return narrowed
+    kept = {*schema.names, *(field.path[0] for field in FIELDS if field.name in schema.names)}
+    texts = [None if text is None else _drop_others(text, kept) for text in narrowed[INVALID].to_pylist()]
+    place = schema.get_field_index(INVALID)
+    return narrowed.set_column(place, schema.field(place), pa.array(texts, pa.string()))
+
+
+def _drop_others(text: str, kept: Collection[str]) -> str | None:
+    values = {name: value for name, value in json.loads(text).items() if name in kept}
+    return json.dumps(values) if values else None
 
 
 def build_table(wire_objects: Sequence[dict[str, Any]], *, run_id: str, exported_at: datetime) -> pa.Table:

@@ -1,6 +1,7 @@
 """Where an export goes and how, told from a file's suffix or a URL; it refuses to open anything."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -9,6 +10,7 @@ from urllib.parse import unquote
 
 from connector.errors import ConfigurationError
 from connector.export.writers import Mode
+from connector.fields import NAMES
 
 if TYPE_CHECKING:
     from connector.databases import DatabaseUrl
@@ -28,6 +30,8 @@ class Format(StrEnum):
 
 
 _BY_SUFFIX = {".parquet": Format.PARQUET, ".csv": Format.CSV, ".jsonl": Format.JSON_LINES}
+_PACKED = ".gz"
+_STANDARD_OUTPUT = "-"
 _BY_SCHEME = {"duckdb": Format.DUCKDB, "sqlite": Format.SQLITE}
 _BY_DRIVER = {
     "postgresql+psycopg": Format.POSTGRESQL,
@@ -36,7 +40,8 @@ _BY_DRIVER = {
 }
 _BY_PYMYSQL = ("mysql", "mariadb")
 _SUPPORTED = (
-    "a file ending in .parquet, .csv or .jsonl, or a database as postgresql://user@host/database, "
+    "a file ending in .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, - (CSV to standard output), "
+    "or a database as postgresql://user@host/database, "
     "mysql://user@host/database, duckdb:///warehouse.duckdb or sqlite:///warehouse.db (four slashes for an absolute "
     "path), or the URL of another one whose SQLAlchemy dialect is installed"
 )
@@ -51,7 +56,9 @@ class Destination:
 
     `path` is the file's, or the database's own; of a server it is the database's name, and `url` says where that is.
     `table`, `schema`, `mode` and `tags_table` (a table for the tags, one row each) mean nothing to a file;
-    `guard_formulas` (cells that a spreadsheet would run are made texts) means nothing to all but CSV.
+    `guard_formulas` (cells that a spreadsheet would run are made texts) means nothing to all but CSV. `columns` are
+    the fields that are written beside the id and the run's columns (None: all); `is_adopting` takes over a table or a
+    file that no export made; `is_group_readable` gives a file to its group too.
     """
 
     format: Format
@@ -62,15 +69,23 @@ class Destination:
     tags_table: str | None = None
     guard_formulas: bool = False
     url: "DatabaseUrl | None" = field(default=None, repr=False)
+    columns: tuple[str, ...] | None = None
+    is_adopting: bool = False
+    is_group_readable: bool = False
 
     @property
     def is_database(self) -> bool:
         """Whether the export is one table among others."""
         return self.format not in _BY_SUFFIX.values()
 
+    @property
+    def is_standard_output(self) -> bool:
+        """Whether the export is written to this process's output."""
+        return str(self.path) == _STANDARD_OUTPUT
+
     def __str__(self) -> str:
         if not self.is_database:
-            return str(self.path)
+            return "standard output" if self.is_standard_output else str(self.path)
         place = f"{self.format}:///{_escape(self.path)}"
         if self.url is not None:
             from connector.databases import show_url  # who has no URL need not wait for SQLAlchemy
@@ -87,15 +102,18 @@ def parse_destination(
     mode: str = "replace",
     tags_table: str | None = None,
     guard_formulas: bool = False,
+    columns: Sequence[str] | None = None,
+    overwrite: bool = False,
+    group_readable: bool = False,
 ) -> Destination:
     """Where `text` points; the rest is as of Destination.
 
     Raises ConfigurationError, without any password of a URL, for what cannot be written: an unknown suffix or scheme,
     a driver that is not installed, a database without a path, an empty name, a schema in SQLite, a place that is a
-    directory or in none, a mode that a file cannot have.
+    directory or in none, a mode that a file cannot have, a column that no subscriber has.
     """
     found = _URL.fullmatch(text)
-    form = _BY_SCHEME.get(found[1].lower()) if found else _BY_SUFFIX.get(Path(text).suffix.lower())
+    form = _BY_SCHEME.get(found[1].lower()) if found else _find_file_format(text)
     if form is None and found is None:
         raise ConfigurationError(f"Cannot export to {_show_odd(text)}. Give {_SUPPORTED}.")
     url = None
@@ -104,13 +122,35 @@ def parse_destination(
         form, path = _BY_DRIVER.get(url.drivername, Format.SQL), Path(url.database or url.host or "database")
     else:
         path = Path(_read_database_path(text, found[2]) if found else text)
-    destination = Destination(form, path, table, schema, Mode(mode), tags_table, guard_formulas, url)
+    destination = Destination(
+        form, path, table, schema, Mode(mode), tags_table, guard_formulas, url, _check_columns(columns), overwrite,
+        group_readable,
+    )  # fmt: skip
     if destination.is_database:
         _check_names(form, table, schema, tags_table)
-    if url is None:
+    if url is None and not destination.is_standard_output:
         _check_place(path)
     _check_means_something(destination)
     return destination
+
+
+def _find_file_format(text: str) -> Format | None:
+    """What a file of this name holds; CSV to standard output. Parquet packs itself."""
+    name = Path(text)
+    is_packed = name.suffix.lower() == _PACKED
+    form = _BY_SUFFIX.get((Path(name.stem) if is_packed else name).suffix.lower())
+    if text == _STANDARD_OUTPUT:
+        return Format.CSV
+    return None if is_packed and form is Format.PARQUET else form
+
+
+def _check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    unknown = [name for name in names or () if name not in NAMES]
+    if unknown or names == []:
+        raise ConfigurationError(
+            f"No subscriber has a column {', '.join(map(repr, unknown)) or 'at all'}: choose from {', '.join(NAMES)}."
+        )
+    return None if names is None else tuple(name for name in NAMES if name in {"id", *names})
 
 
 def _show_odd(text: str) -> str:
@@ -177,7 +217,11 @@ def _check_means_something(destination: Destination) -> None:
     if destination.guard_formulas and destination.format is not Format.CSV:
         raise ConfigurationError(f"{destination} is no CSV: formulas are guarded against in CSV alone")
     if destination.is_database:
+        if destination.is_group_readable:
+            raise ConfigurationError(f"{destination} is a database, which says itself who may read it")
         return
+    if destination.is_standard_output and (destination.is_group_readable or destination.is_adopting):
+        raise ConfigurationError("Standard output has no owner and no earlier export: leave those options out.")
     if destination.mode is not Mode.REPLACE:
         raise ConfigurationError(
             f"{destination} is a file, which can only be replaced: {destination.mode} needs a database"

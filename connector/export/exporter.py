@@ -11,36 +11,23 @@ from connector.api.client import Client
 from connector.api.handing import Progress
 from connector.api.listing import read_list
 from connector.api.retries import Retrier
-from connector.export.columns import SCHEMA, stamp_columns
+from connector.export.columns import narrow_table, select_columns, stamp_columns
 from connector.export.destination import Destination, Format
 from connector.export.form import open_columns
-from connector.export.writers import (
-    CountRows,
-    FileWriter,
-    Mode,
-    OpenRows,
-    Run,
-    Writer,
-    count_csv_rows,
-    count_json_rows,
-    count_parquet_rows,
-    open_csv_rows,
-    open_guarded_csv_rows,
-    open_json_rows,
-    open_parquet_rows,
-)
+from connector.export.writers import Mode, Run, Writer
 from connector.pages import Certificate
 from connector.protocol import ListQuery
+from connector.warehouse.files import CsvFormat, FileFormat, FileWriter, JsonLinesFormat, ParquetFormat
 
 MAX_SHRINK = 0.5
 """A list that is smaller by half than the last one is more often a token's or a filter's fault than the people's."""
 
 _HAIR = 1e-9  # 70 % of 10 is a little less than 7 in binary
 
-_FILES: dict[Format, tuple[OpenRows, CountRows]] = {
-    Format.PARQUET: (open_parquet_rows, count_parquet_rows),
-    Format.CSV: (open_csv_rows, count_csv_rows),
-    Format.JSON_LINES: (open_json_rows, count_json_rows),
+_FILES: dict[Format, type[FileFormat]] = {
+    Format.PARQUET: ParquetFormat,
+    Format.CSV: CsvFormat,
+    Format.JSON_LINES: JsonLinesFormat,
 }
 
 
@@ -79,7 +66,7 @@ async def export_subscribers(
     other file.
     """
     writer = open_writer(destination)
-    staging = _Staging(writer, run_id, now())
+    staging = _Staging(writer, select_columns(destination.columns), run_id, now())
     try:
         staging.start_sweep(0)  # finds out before the first request whether the destination can be had
         had_target = writer.has_target
@@ -113,10 +100,14 @@ async def export_subscribers(
 def open_writer(destination: Destination) -> Writer:
     """The writer of a destination; it touches nothing yet. Raises ConfigurationError for a driver that is missing."""
     if not destination.is_database:
-        open_rows, count_rows = _FILES[destination.format]
-        if destination.guard_formulas:
-            open_rows = open_guarded_csv_rows
-        return FileWriter(destination.path, open_rows, count_rows, SCHEMA)
+        return FileWriter(
+            destination.path,
+            _FILES[destination.format],
+            select_columns(destination.columns),
+            is_adopting=destination.is_adopting,
+            is_group_readable=destination.is_group_readable,
+            is_guarded=destination.guard_formulas,
+        )
     from connector.export.tables import open_table_writer  # whoever writes a file need not wait for SQLAlchemy
 
     return open_table_writer(destination)
@@ -159,6 +150,7 @@ class _Staging:
     """Takes the list's pages as typed tables to the writer, which keeps those of the current sweep."""
 
     writer: Writer
+    schema: pa.Schema
     run_id: str
     exported_at: datetime
     rows: int = 0
@@ -169,5 +161,6 @@ class _Staging:
         self.rows = 0
 
     def take(self, rows: pa.RecordBatch) -> None:
-        self.writer.add(stamp_columns(rows, run_id=self.run_id, exported_at=self.exported_at))
+        table = stamp_columns(rows, run_id=self.run_id, exported_at=self.exported_at)
+        self.writer.add(narrow_table(table, self.schema))
         self.rows += len(rows)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from connector.databases import DatabaseUrl
-from connector.export.columns import SCHEMA
+from connector.export.columns import select_columns
 from connector.export.destination import Destination, Format
 from connector.export.writers.generic_place import GenericPlace
 from connector.export.writers.homes import FileHome, ServerHome
@@ -31,7 +31,7 @@ def open_table_writer(destination: Destination) -> TableWriter:
         home = ServerHome(_SERVERS[destination.format](destination.url))
     name = TableName(destination.table, destination.schema)
     way = _choose_way(destination.format)
-    return TableWriter(name, home, SCHEMA, destination.mode, destination.tags_table, way)
+    return TableWriter(name, home, select_columns(destination.columns), destination.mode, destination.tags_table, way)
 
 
 def _choose_way(form: Format) -> Way:

@@ -1,6 +1,7 @@
 """`connector export DEST|JOB`: the list of subscribers into a file or a warehouse."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -9,9 +10,14 @@ from connector.errors import ConfigurationError
 from connector.export import MAX_SHRINK
 from connector.protocol.requests import ListQuery
 from pipelines.commands.options import Output, Share, finish, output_options, refuse_empty, run_flow
-from pipelines.exporting import TableOptions, Tolerance, plan_export, plan_export_job, run_export
+from pipelines.exporting import ExportPlan, TableOptions, Tolerance, plan_export, plan_export_job, run_export
 from pipelines.runs.report import Report
 from pipelines.settings import SettingOptions, read_settings
+
+
+def _split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    named = refuse_empty(context, parameter, value)
+    return None if named is None else tuple(name.strip() for name in named.split(","))
 
 
 @click.command("export")
@@ -38,6 +44,14 @@ from pipelines.settings import SettingOptions, read_settings
     default=False,
     help="In CSV, put an apostrophe before what a spreadsheet runs.",
 )
+@click.option(
+    "--columns",
+    metavar="NAME,…",
+    callback=_split_names,
+    help="Only these fields, beside the id and the run's columns.",
+)
+@click.option("--overwrite", is_flag=True, help="Take over a table or a file that no export made.")
+@click.option("--group-readable", is_flag=True, help="Let the group of a file read it, too.")
 @click.option("--id", "subscriber_id", type=click.IntRange(min=1), help="Only the subscriber with this id.")
 @click.option("--base-id", type=click.IntRange(min=1), help="Only subscribers of this base.")
 @click.option("--client-user-id", callback=refuse_empty, help="Only with this key of your own system.")
@@ -57,26 +71,39 @@ def export_command(
     allow_incomplete: bool,
     ignore_total_count: bool,
     guard_formulas: bool,
+    columns: tuple[str, ...] | None,
+    overwrite: bool,
+    group_readable: bool,
     subscriber_id: int | None,
     gender: str | None,
     output: Output,
     **filters: str | int | None,
 ) -> None:
-    """Copy the list to DEST (.parquet, .csv, .jsonl, or a database URL), or as the job file JOB says."""
-    options = TableOptions(table, schema, mode, tags_table, guard_formulas)
+    """Copy the list to DEST, or as the job file JOB says.
+
+    DEST is a file (.parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), - for CSV on standard output, or a database URL.
+    """
+    options = TableOptions(table, schema, mode, tags_table, guard_formulas, columns, group_readable)
     if Path(target).suffix in (".yaml", ".yml"):
         if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
-        finish(_export_job(Path(target), allow_incomplete, ignore_total_count, max_shrink, output), output)
+        finish(_export_job(Path(target), allow_incomplete, ignore_total_count, max_shrink, overwrite, output), output)
     query = ListQuery(id=subscriber_id, gender="" if gender == "unspecified" else gender, **filters)  # type: ignore[arg-type] # click gives each its type
     settings = read_settings(os.environ, None, SettingOptions())
     tolerance = Tolerance(allow_incomplete, ignore_total_count, MAX_SHRINK if max_shrink is None else max_shrink)
-    plan = plan_export(target, query, settings, options, tolerance)
+    plan = plan_export(target, query, settings, options, tolerance, is_adopting=overwrite)
+    _refuse_clash(plan, output)
+    output = replace(output, is_data_on_stdout=plan.destination.is_standard_output)
     finish(run_flow(lambda stop, progress: run_export(plan, stop, progress), output), output)
 
 
 def _export_job(
-    path: Path, allow_incomplete: bool, ignore_total_count: bool, max_shrink: float | None, output: Output
+    path: Path,
+    allow_incomplete: bool,
+    ignore_total_count: bool,
+    max_shrink: float | None,
+    is_adopting: bool,
+    output: Output,
 ) -> Report:
     from pipelines.commands.notified import run_and_notify  # who has no job need not wait for pydantic
     from pipelines.jobs import load_job
@@ -89,5 +116,16 @@ def _export_job(
         is_incomplete_allowed=allow_incomplete,
         is_total_count_ignored=ignore_total_count,
         max_shrink=max_shrink,
+        is_adopting=is_adopting,
     )
+    _refuse_clash(plan, output)
     return run_and_notify(lambda stop, progress: run_export(plan, stop, progress), job, settings, output)
+
+
+def _refuse_clash(plan: ExportPlan, output: Output) -> None:
+    """Raise ConfigurationError if the export and its report would go to one place."""
+    output.refuse_to_overwrite(plan.destination.path, "what is exported")
+    if plan.destination.is_standard_output and output.is_json:
+        raise ConfigurationError(
+            "--output json and - both write to standard output: leave one out, or write the report by --report PATH"
+        )

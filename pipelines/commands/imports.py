@@ -47,7 +47,6 @@ def import_command(
         "max_concurrency": max_concurrency,
         "max_rate": max_rate,
     }
-    output.refuse_to_overwrite(file, "the file to be imported")
     plan = replace(plan_file(file, given, load, wait_s=wait_s, is_planned=is_dry), is_planned=is_dry)
     finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
 

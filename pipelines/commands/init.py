@@ -15,6 +15,7 @@ from connector.clock import system_clock
 from connector.errors import ConfigurationError
 from connector.extract import FORMATS, STANDARD_INPUT, Source, open_sql
 from connector.validation.rules import IDENTITIES
+from pipelines.commands.stdout import write_stdout
 from pipelines.drafts.drafting import draft_job, write_rule
 from pipelines.drafts.guessing import GuessedField, guess_fields
 from pipelines.jobs import check_format, load_job
@@ -154,7 +155,7 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
 def _hand_over(text: str, target: Path | None) -> None:
     """The job on stdout, or in its file, where it is loaded once to see that it can be."""
     if target is None:
-        click.echo(text, nl=False)
+        write_stdout(text)
         return
     with target.open("x", encoding="utf-8") as file:
         file.write(text)

@@ -1,8 +1,7 @@
 """Options that several commands take, and what becomes of the report that a command ends with."""
 
 import gc
-import json
-import os
+import io
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -14,11 +13,13 @@ import click
 import uvloop
 from rich.console import Console
 
-from connector.errors import ConfigurationError
+from connector.atomic_file import TargetKind, read_target_kind, write_whole
+from connector.errors import ConfigurationError, ConnectorError
+from pipelines.commands.stdout import write_json, write_stdout
 from pipelines.durations import parse_duration
 from pipelines.runs.progress import Progress, show_progress
 from pipelines.runs.report import Report
-from pipelines.runs.report_page import write_page
+from pipelines.runs.report_page import is_report, write_page
 from pipelines.runs.showing import show_report
 from pipelines.runs.stopping import Stop, stop_on_signals
 from pipelines.shares import parse_share
@@ -59,15 +60,25 @@ class Output:
     is_json: bool
     is_quiet: bool
     report_path: Path | None
+    is_data_on_stdout: bool = False
 
     def refuse_to_overwrite(self, file: Path, what: str) -> None:
         """Raise ConfigurationError if the report would take the place of this file; `what` it is, for people."""
         if self.report_path is not None and self.report_path.resolve() == file.resolve():
             raise ConfigurationError(f"--report {self.report_path}: that is {what}; name another file")
 
+    def show(self, draw: Callable[[Console], None]) -> bool:
+        """Show for people what `draw` draws, on stderr where data goes to stdout; whether that could be done."""
+        stream, drawn = sys.stderr if self.is_data_on_stdout else sys.stdout, io.StringIO()
+        draw(Console(file=drawn, force_terminal=(stream is not None and stream.isatty()) or None))
+        if self.is_data_on_stdout:
+            click.echo(drawn.getvalue(), err=True, nl=False)
+            return True
+        return _try(lambda: write_stdout(drawn.getvalue()))
+
     @property
     def console(self) -> Console:
-        """Where people read: stderr."""
+        """Where progress is shown: stderr."""
         return Console(stderr=True, quiet=self.is_quiet)
 
 
@@ -135,32 +146,44 @@ def _spare_collecting() -> None:
 
 def finish(report: Report, output: Output) -> NoReturn:
     """Show the report and end the process with its exit code."""
-    show(report, output)
-    end(report.as_json(), report.exit_code, output)
+    is_shown = show(report, output)
+    end(report.as_json(), report.exit_code, output, is_shown=is_shown)
 
 
-def end(report: dict[str, Any], exit_code: int, output: Output) -> NoReturn:
-    """Hand over the JSON of one run or several and end the process; what cannot be handed over is told."""
-    try:
-        if output.is_json:
-            click.echo(_write_json(report))
-        if output.report_path is not None:
-            _write_report(report, output.report_path)
-    except OSError as error:
-        click.echo(f"connector: the report could not be written: {error.strerror}", err=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python fails again when it flushes
-        exit_code = exit_code or 1
-    sys.exit(exit_code)
+def end(report: dict[str, Any], exit_code: int, output: Output, *, is_shown: bool = True) -> NoReturn:
+    """Hand over the JSON of one run or several and end the process.
+
+    A report that cannot be handed over is exit code 3, unless the run ended by something worse than its rows.
+    """
+    if output.is_json:
+        is_shown = _try(lambda: write_stdout(write_json(report) + "\n"))
+    if output.report_path is not None:
+        path = output.report_path
+        is_shown = _try(lambda: _write_report(report, path)) and is_shown
+    sys.exit(3 if exit_code in (0, 1) and not is_shown else exit_code)
 
 
-def show(report: Report, output: Output) -> None:
-    """Messages to stderr, the table to stdout unless that is for JSON; with `--quiet` only if something is wrong."""
+def show(report: Report, output: Output) -> bool:
+    """Messages to stderr, the table to stdout unless data goes there; with `--quiet` only if something is wrong.
+
+    Returns whether that could be done.
+    """
     if output.is_quiet and report.status == "ok":
-        return
+        return True
     for message in report.messages:
         click.echo(message, err=True)
-    if not output.is_json:
-        show_report(report, Console())
+    return output.is_json or output.show(lambda console: show_report(report, console))
+
+
+def _try(hand_over: Callable[[], None]) -> bool:
+    """Whether a report could be handed over; if not, stderr says why."""
+    try:
+        hand_over()
+    except (OSError, ConnectorError) as error:
+        words = error.strerror if isinstance(error, OSError) else error
+        click.echo(f"connector: the report could not be written: {words}", err=True)
+        return False
+    return True
 
 
 def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -171,32 +194,29 @@ def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str
 
 
 def _check_report_path(path: Path | None) -> None:
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise ConfigurationError(f"--report {path}: name a file in a folder that exists")
-    if path is not None and _is_database(path):
-        raise ConfigurationError(f"--report {path}: that is a database, a ledger perhaps; name another file")
-
-
-def _is_database(path: Path) -> bool:
+    """Raise ConfigurationError unless a report may be written there: a new file, an empty one, a device, or a report
+    that an earlier run wrote."""
+    if path is None:
+        return
     try:
-        with path.open("rb") as file:
-            return file.read(16) == b"SQLite format 3\0"
-    except OSError:
-        return False  # it is not there; or cannot be read, and then not be taken for a report either
+        kind = read_target_kind(path)
+        is_writable = kind in (TargetKind.FREE, TargetKind.DEVICE) or (kind is TargetKind.FILE and is_report(path))
+    except OSError as error:
+        raise ConfigurationError(f"--report {path}: {error.strerror}; name another file") from None
+    if not is_writable:
+        what = "a file that is no report of a run" if kind is TargetKind.FILE else kind.value
+        raise ConfigurationError(f"--report {path}: that is {what}, and is left as it is; name another file")
+    if not path.resolve().parent.is_dir():
+        raise ConfigurationError(f"--report {path}: name a file in a folder that exists")
 
 
 def _write_report(report: dict[str, Any], path: Path) -> None:
-    """Beside the file first, then in its place, readable by its owner alone; a page if its name ends so."""
+    """A page if its name ends so, else JSON. Raises OSError, and ConfigurationError for a path that was free before."""
+    _check_report_path(path)
     is_page = path.suffix.lower() in (".html", ".htm")
-    text = write_page(report).encode("utf-8", "backslashreplace").decode() if is_page else _write_json(report) + "\n"
-    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    beside.replace(path)
-
-
-def _write_json(report: dict[str, Any]) -> str:
-    """JSON whose every character can be written: a broken one in a file's name becomes an escape, as JSON has it."""
-    text = json.dumps(report, ensure_ascii=False, indent=2)
-    return text.encode("utf-8", "backslashreplace").decode()
+    text = write_page(report) if is_page else write_json(report) + "\n"
+    data = text.encode("utf-8", "backslashreplace")
+    if read_target_kind(path) is TargetKind.DEVICE:
+        path.write_bytes(data)
+    else:
+        write_whole(path, data)

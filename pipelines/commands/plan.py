@@ -31,7 +31,6 @@ def plan_command(
     can be made while a run goes on, of what that has done by then. Who would be created, the service may still reject.
     """
     refuse_both(is_full, since)
-    output.refuse_to_overwrite(target, "what is to be planned")
     check_rows_path(rows_path, output.report_path)
     plan = _plan_job(target, given, is_full, since) if is_job(target) else _plan_file(target, given, is_full, since)
     plan = replace(plan, command="plan", is_planned=True, rows_path=rows_path, are_rows_reported=output.is_json)

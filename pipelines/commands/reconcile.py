@@ -40,7 +40,6 @@ def reconcile_command(
     """
     if is_sure and not forget_missing:
         raise ConfigurationError("--yes is about --forget-missing: give both, or neither")
-    output.refuse_to_overwrite(path, "the job")
     check_difference_path(to, output.report_path)
     job = load_job(path, os.environ)
     settings = read_settings(os.environ, job, SettingOptions(), is_writing=forget_missing)

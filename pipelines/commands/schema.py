@@ -1,10 +1,8 @@
 """`connector schema`: the JSON Schema of a job file."""
 
-import json
-
 import click
 
-from pipelines.jobs.schema import build_schema
+from pipelines.commands.stdout import write_json, write_stdout
 
 
 @click.command("schema")
@@ -14,4 +12,6 @@ def schema_command() -> None:
     Write it beside your jobs (`connector schema > job.schema.json`) and begin them with
     `# yaml-language-server: $schema=job.schema.json`.
     """
-    click.echo(json.dumps(build_schema(), ensure_ascii=False, indent=2))
+    from pipelines.jobs.schema import build_schema
+
+    write_stdout(write_json(build_schema()) + "\n")

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import click
-from rich.console import Console
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError
@@ -50,5 +49,5 @@ def _show(composed: Composed, path: Path, output: Output) -> NoReturn:
     for warning in composed.warnings:
         click.echo(warning, err=True)
     if not output.is_json and not output.is_quiet:
-        show_email(described, Console(markup=False, highlight=False))
+        output.show(lambda console: show_email(described, console))
     end({"command": "send", "planned": True, "email": described}, 0, output)

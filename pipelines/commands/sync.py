@@ -58,14 +58,15 @@ def sync_command(
     loaded = [load_job(path, os.environ) for path in jobs]
     plans = _plan_all(loaded, plan_job)
     reports: list[Report] = []
+    is_shown = True
     for job, plan in zip(loaded, plans, strict=True):
         reports.append(_run(job, plan, output))
         if len(plans) == 1:
             finish(reports[0], output)
-        show(reports[-1], output)
+        is_shown = show(reports[-1], output) and is_shown
         if reports[-1].status == "stopped":
             break
-    _finish_all(reports, output)
+    _finish_all(reports, output, is_shown)
 
 
 def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[LoadPlan]:
@@ -83,10 +84,10 @@ def _run(job: Job, plan: LoadPlan, output: Output) -> Report:
     return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
 
 
-def _finish_all(reports: list[Report], output: Output) -> None:
+def _finish_all(reports: list[Report], output: Output, is_shown: bool) -> None:
     worst = pick_worst([report.exit_code for report in reports])
     together = {
         "status": next(report.status for report in reports if report.exit_code == worst),
         "runs": [report.as_json() for report in reports],
     }
-    end(together, worst, output)
+    end(together, worst, output, is_shown=is_shown)

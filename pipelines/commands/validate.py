@@ -3,17 +3,16 @@
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError
 from pipelines.commands.file_options import FileGiven, file_options, is_job
-from pipelines.commands.options import Output, end, output_options
+from pipelines.commands.options import Output, end, output_options, show
 from pipelines.loads.planning import plan_validation, plan_validation_by_job
 from pipelines.loads.validating import Finding, ValidationPlan, Verdict, run_validation
-from pipelines.runs.showing import show_report, show_value
+from pipelines.runs.showing import show_value
 
 _SHOWN = 60  # characters of an example in a table; the JSON has more
 
@@ -33,12 +32,11 @@ def validate_command(
 
     Nothing is sent, no token is needed, and the ledger is not asked: who is there already is not looked at.
     """
-    output.refuse_to_overwrite(target, "what is to be validated")
     _check_rejects(rejects)
     plan = _plan(target, given)
     verdict = run_validation(plan, rejects, system_clock())
-    _show(verdict, output)
-    end(verdict.as_json(), verdict.report.exit_code, output)
+    is_shown = _show(verdict, output)
+    end(verdict.as_json(), verdict.report.exit_code, output, is_shown=is_shown)
 
 
 def _plan(target: Path, given: FileGiven) -> ValidationPlan:
@@ -55,17 +53,12 @@ def _check_rejects(path: Path | None) -> None:
         raise ConfigurationError(f"--rejects {path}: name a new file, in a folder that exists")
 
 
-def _show(verdict: Verdict, output: Output) -> None:
-    """Messages to stderr, tables to stdout unless that is for JSON; with `--quiet` only if something is wrong."""
-    if output.is_quiet and verdict.report.status == "ok":
-        return
-    for message in verdict.report.messages:
-        click.echo(message, err=True)
-    if not output.is_json:
-        console = Console()
-        show_report(verdict.report, console)
-        if verdict.findings:
-            console.print(_build_table(verdict.list_findings()))
+def _show(verdict: Verdict, output: Output) -> bool:
+    """As `show`, with a table of what is wrong."""
+    is_shown = show(verdict.report, output)
+    if not verdict.findings or output.is_json:
+        return is_shown
+    return output.show(lambda console: console.print(_build_table(verdict.list_findings()))) and is_shown
 
 
 def _build_table(findings: list[Finding]) -> Table:

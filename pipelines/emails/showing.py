@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from connector.errors import ConfigurationError
 from connector.mail.draft import SETTINGS, TRACKING
@@ -31,14 +32,14 @@ def write_new(path: Path, message: Message) -> Path:
 
 
 def show_email(described: dict[str, Any], console: Console) -> None:
-    """Print what `describe_message` says; the console must not read markup."""
+    """Print what `describe_message` says."""
     console.print("send (planned: nothing was sent)", style="bold")
     table = Table(show_header=False)
     table.add_column("what")
     table.add_column("value", overflow="fold")
     for name, value in described.items():
         if value not in (None, [], ""):
-            table.add_row(name, _write(value))
+            table.add_row(name, Text(_write(value)))
     console.print(table)
 
 

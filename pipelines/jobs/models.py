@@ -193,6 +193,11 @@ class Export(BaseModel):
     guard_formulas: bool = Field(
         default=False, description="in CSV, an apostrophe before texts that a spreadsheet would run"
     )
+    columns: list[Name] | None = Field(
+        default=None, description="only these fields, beside the id and the run's columns; all when not given"
+    )
+    overwrite: bool = Field(default=False, description="take over a table or a file that no export made")
+    group_readable: bool = Field(default=False, description="let the group of a file read it, too (0640)")
     filters: Filters = Field(default_factory=Filters, description="which subscribers; all when not given")
 
 

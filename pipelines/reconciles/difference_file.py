@@ -5,17 +5,14 @@ Lines are gathered in a temporary file that has no name, and take the place of t
 
 import csv
 import io
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from connector.atomic_file import PartialFile, TargetKind, guard_formula, read_target_kind
 from connector.errors import ConfigurationError, RunAborted
-from connector.export.writers.leftovers import make_partial, remove_leftovers
-from connector.export.writers.staging import put_in_place
-from connector.formulas import guard_formula
 
 DIFFERENCE_COLUMNS = {
     "difference": "missing, extra, duplicated, drifted or vanished.",
@@ -78,22 +75,16 @@ class DifferenceFile:
             self._copy(self._path)
         except OSError as error:
             raise RunAborted(f"--to {self._path} cannot be written: {error.strerror}") from None
+        except ConfigurationError as error:
+            raise RunAborted(f"--to {self._path}: {error}") from None
         return str(self._path)
 
     def _copy(self, path: Path) -> None:
         """Beside the target first, then in its place."""
-        remove_leftovers(path)
-        beside, descriptor = make_partial(path)
-        try:
-            with os.fdopen(descriptor, "wb") as target:
-                while self._file is not None and (part := self._file.read(1 << 20)):
-                    target.write(part)
-                target.flush()
-                os.fsync(target.fileno())
-                put_in_place(beside, path)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
+        with PartialFile(path) as partial:
+            while self._file is not None and (part := self._file.read(1 << 20)):
+                partial.file.write(part)
+            partial.put_in_place()
 
     def __enter__(self) -> Self:
         return self
@@ -114,7 +105,8 @@ def check_difference_path(path: Path | None, report: Path | None) -> None:
         raise ConfigurationError(f"--to {path}: the differences are written as CSV; name a file ending in .csv")
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigurationError(f"--to {path}: name a file in a folder that exists")
-    if os.path.lexists(path) and not _is_ours(path):
+    kind = read_target_kind(path)
+    if not (kind is TargetKind.FREE or (kind is TargetKind.FILE and _is_ours(path))):
         raise ConfigurationError(f"--to {path}: that file is something else, and is not replaced; name another")
     if report is not None and report.absolute() == path.absolute():
         raise ConfigurationError(f"--to {path}: that is the report's file, too; name another")

@@ -14,6 +14,7 @@ from typing import Self
 
 import orjson
 
+from connector.atomic_file import create_private
 from connector.errors import ConfigurationError
 from connector.fields import normalise_identity
 from connector.load import Change, Problem, Tally
@@ -163,8 +164,7 @@ class PlannedRows:
 
     def _publish(self, path: Path) -> None:
         """A new file, of its owner alone."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as target:
+        with io.TextIOWrapper(create_private(path), "utf-8", newline="") as target:
             writer = csv.writer(target)
             writer.writerow(COLUMNS)
             writer.writerows(self._read_lines())

@@ -1,10 +1,12 @@
 """A CSV that a run writes line by line for a person: it comes into being with its first line, its owner's alone."""
 
 import csv
-import os
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from connector.atomic_file import create_private
 
 
 class RowFile:
@@ -38,8 +40,7 @@ class RowFile:
 
     def _open(self) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        self._file = os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="")
+        self._file = io.TextIOWrapper(create_private(self._path), "utf-8", "backslashreplace", newline="")
         self._writer = csv.writer(self._file)
         self._writer.writerow(self._header)
 

@@ -3,8 +3,10 @@
 The page needs nothing from outside and no script; its styles stand at each element, since mail programs drop others.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 _COLOURS = {"ok": "#1a7f37", "partial": "#9a6700", "aborted": "#cf222e", "stopped": "#cf222e", "locked": "#cf222e"}
@@ -19,12 +21,28 @@ _ALWAYS = ("read", "created", "written", "sent")
 _FILES = {"rejects_file": "Rows to look at", "drift_file": "Not in the service", "differences_file": "Differences"}
 _CELL = "padding:4px 12px 4px 0;vertical-align:top"
 
+_PAGE_BEGINS = (
+    '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="connector report">'
+)
+_HEAD = 4096  # bytes by which a report is known
+_WRITTEN = re.compile(
+    rb"%b|\{\n  (?:%b|%b|%b)"
+    % (
+        re.escape(_PAGE_BEGINS.encode()),
+        rb'"run_id": "[^"\n]*",\n  "job": "[^\n]*",\n  "command": "',
+        rb'"status": "(?:ok|partial|aborted|stopped|locked)",\n  "(?:runs|forgotten|target)": ',
+        rb'"command": "send",\n  "planned": true',
+    )
+)
+"""How the JSON of a run, of several, and of the commands that have no run begins, and how a page does."""
+
 Lines = Sequence[tuple[str, str]]
 
 
 def write_title(report: Mapping[str, Any]) -> str:
     """`crm-nightly: partial`, of the JSON of one run."""
-    return f"{report['job'] or report['command']}: {report['status']}"
+    name = report.get("job") or report.get("command") or "connector"
+    return f"{name}: {report.get('status', 'planned')}"
 
 
 def write_page(report: Mapping[str, Any]) -> str:
@@ -34,10 +52,16 @@ def write_page(report: Mapping[str, Any]) -> str:
     body = "".join(_write_run(each) for each in runs)
     style = "font-family:-apple-system,'Segoe UI',Roboto,sans-serif;font-size:15px;line-height:1.45;color:#1f2328"
     return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f"{_PAGE_BEGINS}<title>{escape(title)}</title>"
         '<meta name="viewport" content="width=device-width"></head>'
         f'<body style="{style};max-width:46em;margin:2em auto;padding:0 1em">{body}</body></html>\n'
     )
+
+
+def is_report(path: Path) -> bool:
+    """Whether a run wrote this file, as JSON or as a page. Raises OSError."""
+    with path.open("rb") as file:
+        return _WRITTEN.match(file.read(_HEAD)) is not None
 
 
 def write_plain(report: Mapping[str, Any]) -> str:
@@ -52,6 +76,11 @@ def write_plain(report: Mapping[str, Any]) -> str:
 
 
 def _write_run(report: Mapping[str, Any]) -> str:
+    if "rows" not in report:  # of a command that has no run, such as `forget`
+        head = f'<h1 style="font-size:22px;margin:0 0 4px">{escape(write_title(report))}</h1>'
+        return (
+            f'<section style="margin-bottom:3em">{head}{"".join(_write_messages(report.get("messages", ())))}</section>'
+        )
     colour = _COLOURS[report["status"]]
     badge = f"background:{colour};color:#fff;border-radius:1em;padding:2px 10px;font-size:13px"
     name = f"{escape(report['job'] or report['command'])} "

@@ -1,6 +1,5 @@
 """A killed export leaves at most a hidden partial, and the next one to the same target removes that, and no other."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -9,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from connector.errors import LockedError
 from connector.export import Format, parse_destination
 from connector.export.exporter import open_writer
-from connector.export.writers.leftovers import make_partial, make_room, remove_leftovers
+from connector.export.writers.leftovers import make_room, remove_leftovers
 from tests.export.people import MIXED, run_of
 from tests.export.readers import place_in, read_back
 
@@ -84,18 +84,19 @@ def test_the_next_export_removes_what_a_killed_one_left_of_a_new_database(tmp_pa
 
 
 @pytest.mark.parametrize("form", FILES)
-def test_an_export_that_still_runs_keeps_its_partial(tmp_path: Path, form: Format) -> None:
+def test_a_second_export_is_refused_while_one_still_runs(tmp_path: Path, form: Format) -> None:
     target = place_in(tmp_path, form)
     slow = open_writer(parse_destination(target))
     slow.start()
     slow.add(MIXED)
-    export(target)
-    export(target)
+    with pytest.raises(LockedError, match="another run is writing"):
+        export(target)
     slow.add(MIXED)
     slow.publish(run_of(0))
     slow.discard()
-
     assert read_back(parse_destination(target)).num_rows == 2 * MIXED.num_rows
+
+    export(target)
     assert len(names_in(tmp_path)) == 1
 
 
@@ -137,29 +138,22 @@ def test_a_directory_that_is_gone_has_no_leftovers(tmp_path: Path) -> None:
 
 
 def test_exports_that_begin_at_the_same_time_do_not_take_each_other_for_dead(tmp_path: Path) -> None:
-    """Many processes make and hold partials of one target while each removes leftovers of it all the time."""
+    """Many processes write one target all the time: each time one of them does, whole, or another was at it."""
     script = (
-        "import os, sys; from pathlib import Path\n"
-        "from connector.export.writers.leftovers import make_partial, remove_leftovers\n"
-        "target = Path(sys.argv[1])\n"
+        "import sys; from pathlib import Path\n"
+        "from connector.atomic_file import write_whole\n"
+        "from connector.errors import LockedError\n"
+        "target, whole = Path(sys.argv[1]), sys.argv[2].encode() * 9999\n"
         "for _ in range(500):\n"
-        "    remove_leftovers(target)\n"
-        "    partial, handle = make_partial(target)\n"
-        "    partial.replace(f'{partial}.done')\n"  # raises when it was removed
-        "    os.close(handle)\n"
-        "    os.unlink(f'{partial}.done')\n"
+        "    try:\n"
+        "        write_whole(target, whole)\n"
+        "    except LockedError:\n"
+        "        pass\n"
+        "    found = target.read_bytes()\n"
+        "    assert found == found[:1] * 9999, len(found)\n"
     )
-    command = [sys.executable, "-c", script, str(tmp_path / "a.csv")]
-    children = [subprocess.Popen(command, cwd=ROOT) for _ in range(3)]
-    assert [child.wait(60) for child in children] == [0, 0, 0]
-    assert names_in(tmp_path) == []
-
-
-def test_a_partial_is_held_until_it_is_closed(tmp_path: Path) -> None:
     target = tmp_path / "a.csv"
-    partial, handle = make_partial(target)
-    remove_leftovers(target)
-    assert partial.exists()
-    os.close(handle)
-    remove_leftovers(target)
-    assert not partial.exists()
+    target.write_bytes(b"x" * 9999)
+    children = [subprocess.Popen([sys.executable, "-c", script, target, each], cwd=ROOT) for each in "abc"]
+    assert [child.wait(60) for child in children] == [0, 0, 0]
+    assert names_in(tmp_path) == ["a.csv"]

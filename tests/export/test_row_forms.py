@@ -9,17 +9,16 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+from connector.atomic_file import guard_formula, unguard_formula
 from connector.export import columns
 from connector.export.writers import kinds
 from connector.export.writers.dialect import Dialect
-from connector.export.writers.formulas import guard_formulas
 from connector.export.writers.generic_place import POSTGRESQL_SOMEHOW
 from connector.export.writers.mysql_rows import write_inserts
-from connector.export.writers.parquet_rows import open_parquet_rows
 from connector.export.writers.postgres_place import POSTGRESQL
 from connector.export.writers.tag_rows import explode_tags
 from connector.export.writers.without_nul import move_nuls
-from connector.formulas import guard_formula
+from connector.warehouse.files import ParquetFormat, guard_formulas
 from tests.export.people import BARE, FULL, MIXED, table_of
 
 
@@ -32,13 +31,14 @@ def test_the_names_of_the_writers_are_those_of_the_columns() -> None:
     [
         ("=1+1", "'=1+1"), ("+31 20 123", "'+31 20 123"), ("-1", "'-1"), ("@SUM(A1)", "'@SUM(A1)"),
         ("\t=1", "'\t=1"), ("\r=1", "'\r=1"),
-        ("a=1", "a=1"), ("", ""), ("'=1", "'=1"), (" =1", " =1"), ("\n=1", "'\n=1"),
+        ("a=1", "a=1"), ("", ""), ("'=1", "''=1"), ("''-1", "'''-1"), ("'a", "'a"), (" =1", " =1"), ("\n=1", "'\n=1"),
     ],
 )  # fmt: skip
 def test_what_a_spreadsheet_would_run_is_made_a_text(text: str, guarded: str) -> None:
     table = pa.table({"a": [text, None], "n": [-1, 2]})
 
     assert guard_formula(text) == guarded
+    assert unguard_formula(guarded) == text
     assert guard_formulas(table).to_pydict() == {"a": [guarded, None], "n": [-1, 2]}
 
 
@@ -78,9 +78,9 @@ def test_a_nul_moves_its_text_to_what_is_invalid_beside_what_is_there() -> None:
 
 def test_parquet_has_dictionaries_for_what_recurs_alone() -> None:
     file = io.BytesIO()
-    rows = open_parquet_rows(file, columns.SCHEMA)
+    rows = ParquetFormat(file, columns.SCHEMA)
     rows.write(table_of(FULL, BARE))
-    rows.close()
+    rows.close(None)
     group = pq.ParquetFile(file).metadata.row_group(0)
     leaves = [group.column(number) for number in range(group.num_columns)]
     plain = {leaf.path_in_schema for leaf in leaves if not leaf.has_dictionary_page}

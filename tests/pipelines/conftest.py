@@ -34,6 +34,14 @@ class Ended:
         return value
 
     @property
+    def is_refused(self) -> bool:
+        """Whether it was a usage error, said on stderr, and as one object where JSON was asked for."""
+        if self.code != 2 or not self.stdout:
+            return self.code == 2
+        said = self.report
+        return list(said) == ["status", "message"] and said["status"] == "usage" and said["message"] in self.stderr
+
+    @property
     def rows(self) -> dict[str, int]:
         """The report's rows that are not 0."""
         return {name: number for name, number in self.report["rows"].items() if number}

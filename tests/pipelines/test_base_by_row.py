@@ -168,7 +168,7 @@ def test_a_signal_stops_all_bases_and_the_next_run_finishes_them(connector: Conn
 
 def test_a_column_that_is_not_there_is_said_before_anything_starts(connector: Connector, tmp_path: Path) -> None:
     ended = connector.run_json("sync", write_lists(tmp_path, "ann@x.org,7", base="{column: lists}"))
-    assert (ended.code, ended.stdout) == (2, "")
+    assert ended.is_refused
     assert "the base is mapped to the column lists, which is not there, did you mean list?" in ended.stderr
     assert connector.sandbox.stats()["requests"] == {}
 

@@ -103,7 +103,7 @@ def test_what_cannot_be_drafted_is_told_and_nothing_is_written(
     write_csv(tmp_path / "other.csv", "Plan", "gold")
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
     ended = connector.run("init", *arguments)
-    assert (ended.code, ended.stdout) == (2, "")
+    assert ended.is_refused
     assert words in ended.stderr
     assert "hunter2" not in ended.stderr
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before

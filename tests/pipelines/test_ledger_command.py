@@ -45,7 +45,7 @@ def test_a_file_that_is_there_is_replaced_only_by_force(connector: Connector, tm
     copy = tmp_path / "copy.db"
     copy.write_text("an older copy", encoding="utf-8")
     refused = connector.run_json("ledger", "backup", copy)
-    assert (refused.code, refused.stdout) == (2, "")
+    assert refused.is_refused
     assert "--force" in refused.stderr
     assert copy.read_text(encoding="utf-8") == "an older copy"
     assert connector.run_json("ledger", "backup", copy, "--force").report["entries"] == 3
@@ -59,14 +59,14 @@ def test_a_target_that_cannot_be_is_refused_and_the_ledger_stays(
     path = write_addresses(tmp_path / "people.csv", 3)
     connector.import_file(path)
     refused = connector.run_json("ledger", "backup", target, "--force")
-    assert (refused.code, refused.stdout) == (2, "")
+    assert refused.is_refused
     assert connector.import_file(path).rows == {"read": 3, "exists": 3}
 
 
 def test_a_report_does_not_take_the_place_of_the_copy(connector: Connector, tmp_path: Path) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     refused = connector.run_json("ledger", "backup", "copy.db", "--report", tmp_path / "." / "copy.db")
-    assert (refused.code, refused.stdout) == (2, "")
+    assert refused.is_refused
     assert "the copy itself" in refused.stderr
     assert not (tmp_path / "copy.db").exists()
 
@@ -88,7 +88,7 @@ def test_the_emails_that_were_sent_are_copied_beside_the_ledger(connector: Conne
     assert f"{emails}: 1 emails" in ended.stderr
     copy.unlink()
     refused = connector.run_json("ledger", "backup", copy)
-    assert (refused.code, refused.stdout) == (2, "")
+    assert refused.is_refused
     assert f"{emails} is there already" in refused.stderr
     assert "--force" in refused.stderr
     assert not copy.exists()

@@ -155,7 +155,7 @@ def test_a_notification_that_cannot_be_is_told_before_anything_starts(
     write_addresses(tmp_path / "people.csv", 3)
     write_job(tmp_path, notify)
     ended = connector.run_json("sync", "job.yaml")
-    assert (ended.code, ended.stdout) == (2, "")
+    assert ended.is_refused
     assert words in ended.stderr
     assert "T0PS3CRET" not in ended.stderr
 

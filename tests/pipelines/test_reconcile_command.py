@@ -460,7 +460,7 @@ def test_the_file_is_its_owners_alone_and_guards_spreadsheets(connector: Connect
 def test_a_file_that_is_something_else_is_never_replaced(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, {"ann@x.org": "Ann"})
     ended = connector.run("reconcile", write_job(tmp_path), "--to", tmp_path / "people.csv")
-    assert (ended.code, ended.stdout) == (2, "")
+    assert ended.is_refused
     assert "that file is something else" in ended.stderr
     assert connector.sandbox.stats()["requests"] == {}
 
@@ -481,4 +481,4 @@ def test_an_export_has_nothing_to_compare(connector: Connector, tmp_path: Path) 
     job = tmp_path / "export.yaml"
     job.write_text("job: warehouse\nexport: {to: people.csv}\n", encoding="utf-8")
     ended = connector.run("reconcile", job)
-    assert (ended.code, ended.stdout) == (2, "")
+    assert ended.is_refused

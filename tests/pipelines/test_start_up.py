@@ -41,7 +41,7 @@ def test_an_export_to_a_file_asks_for_its_first_page_without_any_of_them(connect
     [
         ("out.parquet", []),
         ("out.csv", []),
-        ("out.jsonl", ["pandas"]),  # pyarrow does, to give a time to Python
+        ("out.jsonl", []),
         ("sqlite:///w.db", ["sqlalchemy"]),
         ("duckdb:///w.duckdb", ["duckdb", "sqlalchemy"]),
     ],

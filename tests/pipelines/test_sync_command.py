@@ -107,7 +107,7 @@ def test_a_job_that_cannot_run_says_why_before_anything_starts(
 ) -> None:
     write_addresses(tmp_path / "q.csv", 1)
     ended = connector.run_json("sync", write_job(tmp_path, text))
-    assert (ended.code, ended.stdout) == (2, "")
+    assert ended.is_refused
     assert words in ended.stderr
     assert connector.sandbox.stats()["requests"] == {}
 

@@ -1,4 +1,4 @@
-"""Partials beside a target (files, and rooms of new databases), each held by a lock while its writer lives.
+"""Rooms of new databases beside a target, each held by a lock while its writer lives.
 
 A partial that nobody holds was left by a process that was killed, and the next export to that target removes it. Where
 locks cannot be had (Windows, some network file systems), it stays.
@@ -16,15 +16,6 @@ from pathlib import Path
 
 _SUFFIX = ".partial"
 _RANDOM = "[a-z0-9_]{8}"  # as `tempfile` names files and directories
-
-
-def make_partial(target: Path) -> tuple[Path, int]:
-    """A new empty file beside the target, for its owner only, and its descriptor; held until that is closed."""
-    while True:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=_SUFFIX, dir=target.parent)
-        if _hold(handle, Path(name)):
-            return Path(name), handle
-        os.close(handle)
 
 
 @contextmanager

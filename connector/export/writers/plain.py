@@ -15,9 +15,9 @@ def write_times_as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(pc.strftime(column, _ISO_TIME), _IN_UTC, EMPTY)
 
 
-def flatten_table(table: pa.Table) -> pa.Table:
-    """The table with lists and times as texts, all else as it was."""
-    columns = [_flatten(column) for column in table.columns]
+def flatten_table(table: pa.Table, *, is_list_kept: bool = False) -> pa.Table:
+    """The table with times, and lists unless they are kept, as texts, all else as it was."""
+    columns = [_flatten(column, is_list_kept) for column in table.columns]
     return pa.Table.from_arrays(columns, names=table.column_names)
 
 
@@ -26,7 +26,7 @@ def flatten_schema(schema: pa.Schema) -> pa.Schema:
     return flatten_table(pa.Table.from_batches([], schema)).schema
 
 
-def _flatten(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _flatten(column: pa.ChunkedArray, is_list_kept: bool) -> pa.ChunkedArray:
     if pa.types.is_list(column.type):
-        return write_lists_as_json(column)
+        return column if is_list_kept else write_lists_as_json(column)
     return write_times_as_text(column) if pa.types.is_timestamp(column.type) else column

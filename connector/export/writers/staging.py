@@ -8,21 +8,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, RunAborted
-from connector.export.writers.leftovers import make_partial, make_room, remove_leftovers
-
-
-def open_beside(target: Path) -> tuple[Path, BinaryIO]:
-    """A new empty file in the target's directory, readable by its owner only; raises ConfigurationError.
-
-    What a killed export to this target left there is removed. The new file must stay open until it is in place or
-    removed: closed before, it looks like a leftover itself.
-    """
-    remove_leftovers(target)
-    with _told_to_allow(target.parent):
-        partial, handle = make_partial(target)
-        return partial, os.fdopen(handle, "w+b")
+from connector.export.writers.leftovers import make_room, remove_leftovers
 
 
 def open_nameless_beside(target: Path) -> BinaryIO:
@@ -53,14 +40,8 @@ def _told_to_allow(directory: Path) -> Iterator[None]:
         raise ConfigurationError(f"Cannot write in {directory} ({reason}): allow it, or export elsewhere.") from error
 
 
-def put_in_place(partial: Path, target: Path) -> None:
-    """Let the finished file `partial` be the target from now on; durable when this returns."""
-    partial.replace(target)
-    _sync(target.parent)
-
-
 def put_in_free_place(partial: Path, target: Path) -> None:
-    """As `put_in_place`, but replace nothing: raises RunAborted for a target that was made meanwhile."""
+    """Let the finished file be the target from now on; raises RunAborted for one that came meanwhile."""
     try:
         os.link(partial, target)
     except FileExistsError:
@@ -96,15 +77,3 @@ def _sync(path: Path) -> None:
 def read_target(path: Path) -> Path:
     """The file that is meant: where `path` is a link, what it points to is replaced, and the link stays."""
     return path.resolve()
-
-
-@contextmanager
-def told_of(target: str, *foreign: type[Exception]) -> Iterator[None]:
-    """Turn a failure to write (OSError and `foreign`) into RunAborted, which says that the target is as it was."""
-    failures: tuple[type[Exception], ...] = (OSError, *foreign)
-    try:
-        yield
-    except failures as error:
-        raise RunAborted(
-            f"Could not write {target}: {say_safely(error)}. What was there is as it was; run it again."
-        ) from error

@@ -156,7 +156,7 @@ def test_a_job_that_cannot_mail_is_told_before_anything_starts(
 
     ended = mailer.run_json("mail", "mail.yaml")
 
-    assert (ended.code, ended.stdout) == (2, ""), ended.stderr
+    assert ended.is_refused, ended.stderr
     assert all(word in ended.stderr for word in words), ended.stderr
     assert mailer.sandbox.stats()["requests"] == {}
 

@@ -124,7 +124,7 @@ def test_a_guard_that_a_mail_run_does_not_have_is_refused(mailer: Connector, tmp
     write_job(tmp_path, guard={"max_rejected": "1%"})
     (tmp_path / "welcome.html").write_text("<p>Hello</p>", encoding="utf-8")
     ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, ended.stdout) == (2, "")
+    assert ended.is_refused
     assert "guard.max_rejected" in ended.stderr
 
 

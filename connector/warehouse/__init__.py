@@ -1,0 +1,1 @@
+"""Where an export goes; each kind of destination imports only what it needs."""

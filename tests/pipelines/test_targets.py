@@ -1,0 +1,220 @@
+"""What an export or a report may be written to: new and empty files, what earlier ones wrote, and nothing else."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.export.people import MIXED
+from tests.export.readers import read_csv
+from tests.pipelines.conftest import ROOT, Connector, write_addresses
+
+FOREIGN = {
+    "people.csv": b"email,name\nann@example.com,Ann\n",
+    "people.csv.gz": gzip.compress(b"email,name\nann@example.com,Ann\n"),
+    "people.jsonl": b'{"email": "ann@example.com"}\n',
+    "people.jsonl.gz": gzip.compress(b'{"email": "ann@example.com"}\n'),
+    "damaged.csv.gz": b"\x1f\x8b, and no gzip",
+    "text.parquet": b"PAR1, and no Parquet",
+    "text.jsonl": b"[" * 100_000,
+}
+FORMATS = ["out.parquet", "out.csv", "out.csv.gz", "out.jsonl", "out.jsonl.gz"]
+
+
+@pytest.fixture
+def filled(connector: Connector) -> Connector:
+    connector.sandbox.seed(20, base_name="News")
+    return connector
+
+
+def write_foreign_parquet(path: Path) -> bytes:
+    """A table of others that even has the columns of a run."""
+    pq.write_table(pa.Table.from_batches(MIXED.to_batches()).drop_columns(["tags"]), path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", [*FOREIGN, "people.parquet"])
+def test_a_file_that_no_export_made_is_left_as_it_is_unless_it_is_adopted(
+    filled: Connector, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(FOREIGN.get(name, b""))
+    before = FOREIGN[name] if name in FOREIGN else write_foreign_parquet(path)
+
+    refused = filled.run_json("export", name)
+    assert (refused.code, refused.report["status"]) == (2, "usage")
+    assert "--overwrite" in refused.report["message"]
+    assert path.read_bytes() == before
+    assert "list" not in filled.sandbox.stats()["requests"]
+
+    assert filled.run_json("export", name, "--overwrite").rows == {"read": 20, "written": 20}
+    assert filled.run_json("export", name).rows == {"read": 20, "written": 20}, "it is an export's by now"
+    assert sorted(each.name for each in tmp_path.iterdir() if each.is_file()) == [name]
+
+
+def test_a_job_adopts_a_file_by_a_key_of_its_own(filled: Connector, tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_bytes(FOREIGN["people.csv"])
+    job = tmp_path / "job.yaml"
+    job.write_text("job: w\nexport: {to: people.csv, columns: [email]}\n", encoding="utf-8")
+    assert filled.run_json("export", job).code == 2
+    assert (tmp_path / "people.csv").read_bytes() == FOREIGN["people.csv"]
+    assert filled.run_json("export", job, "--overwrite").code == 0
+    (tmp_path / "people.csv").write_bytes(FOREIGN["people.csv"])
+    job.write_text("job: w\nexport: {to: people.csv, overwrite: true, group_readable: true}\n", encoding="utf-8")
+    assert filled.run_json("export", job).code == 0
+    assert (tmp_path / "people.csv").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_empty_file_and_an_earlier_export_are_replaced_also_one_of_no_rows(
+    connector: Connector, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).touch()
+    assert connector.run_json("export", name).report["rows"] == {"read": 0, "written": 0}
+    connector.sandbox.seed(20, base_name="News")
+    for _ in range(2):
+        assert connector.run_json("export", name).rows == {"read": 20, "written": 20}
+    connector.sandbox.reset()
+    connector.sandbox.seed(2, base_name="News")
+    shrunk = connector.run_json("export", name)
+    assert (shrunk.code, "90% fewer than the 20" in shrunk.stderr) == (3, True), "what is there is counted, packed too"
+
+
+def test_a_link_is_followed_and_a_pipe_or_a_device_is_no_target(filled: Connector, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real" / "people.csv")
+    assert filled.run_json("export", "link.csv").code == 0
+    assert (tmp_path / "link.csv").is_symlink()
+    assert read_csv(tmp_path / "real" / "people.csv").num_rows == 20
+
+    (tmp_path / "real" / "people.csv").write_bytes(FOREIGN["people.csv"])
+    assert filled.run_json("export", "link.csv").code == 2
+    assert (tmp_path / "real" / "people.csv").read_bytes() == FOREIGN["people.csv"]
+
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "null.csv").symlink_to(os.devnull)
+    for name, words in (("pipe.csv", "a pipe"), ("null.csv", "a character device")):
+        for more in ((), ("--overwrite",)):
+            ended = filled.run_json("export", name, *more)
+            assert (ended.code, words in ended.report["message"]) == (2, True)
+    assert (tmp_path / "null.csv").resolve() == Path(os.devnull)
+
+
+def test_parquet_carries_the_run_and_the_certificate(filled: Connector, tmp_path: Path) -> None:
+    ended = filled.run_json("export", "out.parquet", "--columns", "email, tags")
+    metadata = pq.read_metadata(tmp_path / "out.parquet").metadata
+    assert json.loads(metadata[b"certificate"]) == ended.report["certificate"]
+    assert json.loads(metadata[b"connector_run"])["run_id"] == ended.report["run_id"]
+    named = ["id", "email", "tags", "_run_id", "_exported_at", "_invalid"]
+    assert pq.read_schema(tmp_path / "out.parquet").names == named
+
+
+def test_columns_that_no_subscriber_has_are_refused(connector: Connector) -> None:
+    ended = connector.run_json("export", "out.csv", "--columns", "email,surname")
+    assert (ended.code, "'surname'" in ended.report["message"]) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["out.csv.gz", "out.jsonl.gz"])
+def test_gzip_is_told_by_the_suffix(filled: Connector, tmp_path: Path, name: str) -> None:
+    assert filled.run_json("export", name).code == 0
+    assert filled.run_json("export", "plain" + Path(Path(name).stem).suffix).code == 0
+    unpacked = gzip.decompress((tmp_path / name).read_bytes())
+    plain = (tmp_path / ("plain" + Path(Path(name).stem).suffix)).read_bytes()
+    assert len(unpacked.splitlines()) == len(plain.splitlines()) >= 20
+
+
+def test_standard_output_gets_the_rows_and_stderr_the_report(filled: Connector, tmp_path: Path) -> None:
+    ended = filled.run("export", "-", "--report", "report.json")
+    (tmp_path / "out.csv").write_text(ended.stdout, encoding="utf-8")
+    assert ended.code == 0
+    assert read_csv(tmp_path / "out.csv").num_rows == 20
+    assert "complete" in ended.stderr
+    assert json.loads((tmp_path / "report.json").read_bytes())["rows"] == {"read": 20, "written": 20}
+
+    both = filled.run("export", "-", "--output", "json")
+    assert both.code == 2
+    assert json.loads(both.stdout)["status"] == "usage"
+
+
+@pytest.mark.parametrize("output", ["out-full", "closed", "unread"])
+@pytest.mark.parametrize(
+    "arguments", [("export", "-"), ("export", "out.csv"), ("export", "out.csv", "--output", "json"), ("schema",)]
+)
+def test_a_full_or_closed_standard_output_is_no_partial_run(
+    filled: Connector, output: str, arguments: tuple[str, ...]
+) -> None:
+    command = [sys.executable, "-m", "pipelines", *arguments]
+    options = {"cwd": filled.folder, "env": os.environ | filled.environ | {"PYTHONPATH": str(ROOT)}}
+    if output == "closed":
+        ended = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, check=False, **options)  # type: ignore[call-overload] # one dict of both
+    elif output == "unread":
+        reading, writing = os.pipe()
+        os.close(reading)
+        ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False, **options)  # type: ignore[call-overload]
+        os.close(writing)
+    else:
+        with Path("/dev/full").open("wb") as full:
+            ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, **options)  # type: ignore[call-overload]
+    assert ended.returncode == 3, ended.stderr
+    assert b"tandard output" in ended.stderr
+    assert b"Traceback" not in ended.stderr
+    assert b"fault of the program" not in ended.stderr
+
+
+@pytest.mark.parametrize("name", ["run.json", "run.html"])
+def test_a_report_replaces_a_report_and_no_other_file(filled: Connector, tmp_path: Path, name: str) -> None:
+    """Of one run, of several, of a command that has no run; each replaces the one before."""
+    people = write_addresses(tmp_path / "people.csv", 2)
+    (tmp_path / name).touch()
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "job: w\nsource: {file: {path: people.csv}}\n"
+        "subscriber: {base: {id: 7}, fields: {email: email, is_active: {value: true}}}\n",
+        encoding="utf-8",
+    )
+    for arguments in (
+        ("import", str(people), "--base-id", "7", "--active"),
+        ("sync", "job.yaml", "job.yaml"),
+        ("forget", "person1@example.com"),
+        ("ledger", "backup", "copy.db"),
+        ("validate", "job.yaml"),
+        ("export", "out.parquet"),
+    ):
+        assert filled.run(*arguments, "--report", name).code == 0, arguments
+    for foreign in (
+        b'{"status": "ok", "items": []}',
+        b"<!DOCTYPE html>\n<html></html>",
+        b"email\n",
+        b"SQLite format 3",
+    ):
+        (tmp_path / name).write_bytes(foreign)
+        refused = filled.run_json("export", "out.parquet", "--report", name)
+        assert (refused.code, refused.report["status"]) == (2, "usage")
+        assert (tmp_path / name).read_bytes() == foreign
+
+
+def test_a_report_goes_through_links_and_to_devices_and_never_to_a_pipe(filled: Connector, tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    (tmp_path / "null.json").symlink_to(os.devnull)
+    os.mkfifo(tmp_path / "pipe.json")
+    for name in ("link.json", "null.json", "link.json", os.devnull):
+        assert filled.run_json("export", "out.parquet", "--report", name).code == 0
+    assert (tmp_path / "link.json").is_symlink()
+    assert (tmp_path / "real.json").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "null.json").resolve() == Path(os.devnull)
+
+    before = filled.sandbox.stats()["requests"]
+    refused = filled.run_json("export", "out.parquet", "--report", "pipe.json")
+    assert (refused.code, "a pipe" in refused.report["message"]) == (2, True)
+    assert filled.sandbox.stats()["requests"] == before
+
+
+def test_one_file_is_not_both_export_and_report(connector: Connector, tmp_path: Path) -> None:
+    ended = connector.run_json("export", "out.csv", "--report", tmp_path / "." / "out.csv")
+    assert (ended.code, (tmp_path / "out.csv").exists()) == (2, False)

@@ -1,0 +1,94 @@
+"""Files that appear whole, and only where they may."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from connector.atomic_file import GROUP_READABLE, PartialFile, TargetKind, create_private, read_target_kind, write_whole
+from connector.errors import ConfigurationError, LockedError, RunAborted
+
+
+def test_nothing_shows_before_it_is_put_in_place_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    target.write_bytes(b"old")
+    with PartialFile(target) as partial:
+        partial.file.write(b"new")
+        assert target.read_bytes() == b"old"
+        partial.put_in_place()
+    assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"new", [target])
+
+    with PartialFile(target) as partial:
+        partial.file.write(b"given up")
+    assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"new", [target])
+
+
+@pytest.mark.parametrize(("mode", "seen"), [(None, 0o600), (GROUP_READABLE, 0o640)])
+def test_its_owner_alone_may_read_it_or_the_group_whatever_the_mask(
+    tmp_path: Path, mode: int | None, seen: int
+) -> None:
+    target = tmp_path / "a"
+    before = os.umask(0o077 if mode else 0)
+    try:
+        write_whole(target, b"x", **({} if mode is None else {"mode": mode}))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(target.stat().st_mode) == seen
+
+
+def test_a_second_writer_is_refused_and_a_dead_ones_file_is_written_over(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    (tmp_path / ".a.partial").write_bytes(b"of one who was killed, and longer")
+    with PartialFile(target) as first:
+        first.file.write(b"first")
+        with pytest.raises(LockedError, match=f"another run is writing {target}"):
+            PartialFile(target)
+        first.put_in_place()
+    assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"first", [target])
+
+
+def test_a_free_place_that_is_taken_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    with PartialFile(target) as partial:
+        target.write_bytes(b"another's")
+        with pytest.raises(RunAborted, match="made by another program meanwhile"):
+            partial.put_in_free_place()
+    assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"another's", [target])
+
+    target.unlink()
+    with PartialFile(target) as partial:
+        partial.put_in_free_place()
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_link_named_like_the_partial_is_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"kept")
+    (tmp_path / ".a.partial").symlink_to(precious)
+    with pytest.raises(ConfigurationError, match="Cannot write in"):
+        PartialFile(tmp_path / "a")
+    assert precious.read_bytes() == b"kept"
+
+
+def test_what_stands_at_a_path_is_known_without_opening_it(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    (tmp_path / "file").write_bytes(b"x")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    kinds = {name: read_target_kind(tmp_path / name) for name in ("no", "empty", "dangling", "file", "link", "pipe")}
+    assert kinds == {
+        "no": TargetKind.FREE, "empty": TargetKind.FREE, "dangling": TargetKind.FREE, "file": TargetKind.FILE,
+        "link": TargetKind.FILE, "pipe": TargetKind.PIPE,
+    }  # fmt: skip
+    assert read_target_kind(Path(os.devnull)) is TargetKind.DEVICE
+    assert read_target_kind(tmp_path) is TargetKind.FOLDER
+
+
+def test_a_new_file_takes_the_place_of_none(tmp_path: Path) -> None:
+    with create_private(tmp_path / "a") as file:
+        file.write(b"mine")
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
+    with pytest.raises(FileExistsError):
+        create_private(tmp_path / "a")
