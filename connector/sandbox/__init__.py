@@ -3,8 +3,21 @@
 It imports nothing of the rest of this project, so that no shared encoder can hide a shared mistake.
 """
 
-from connector.sandbox.process import SandboxProcess
-from connector.sandbox.server import serve
-from connector.sandbox.switches import SWITCHES, Settings, Switch, change_settings, parse_settings
+from typing import TYPE_CHECKING
 
-__all__ = ["SWITCHES", "SandboxProcess", "Settings", "Switch", "change_settings", "parse_settings", "serve"]
+from connector.sandbox.process import SandboxProcess
+from connector.sandbox.switches import SWITCHES
+
+if TYPE_CHECKING:
+    from connector.sandbox.server import serve
+
+__all__ = ["SWITCHES", "SandboxProcess", "serve"]
+
+
+def __getattr__(name: str) -> object:
+    """Import `serve` where it is used: only a process that serves pays for the server."""
+    if name != "serve":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from connector.sandbox.server import serve
+
+    return serve

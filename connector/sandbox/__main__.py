@@ -11,7 +11,7 @@ TOKEN_VARIABLE = "CONNECTOR_SANDBOX_TOKEN"  # noqa: S105 - the variable's name
 
 
 def main() -> int:
-    """Serves until stopped; 2 when something cannot be used as given."""
+    """Serve until stopped; returns 2 when something cannot be used as given."""
     parser = argparse.ArgumentParser(prog="python -m connector.sandbox", description="Serves api.md on loopback.")
     parser.add_argument("--port", type=int, default=0, help="0 (default): a free one")
     parser.add_argument("--host", default="127.0.0.1")

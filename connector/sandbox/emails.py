@@ -1,22 +1,22 @@
-"""The rules of a SendEmail request (api.md 2.2 and 7): what must be given, what may be, and by whom it may be sent.
+"""Emails (api.md 2.2, 4.1 and 7): the rules of a SendEmail request, the .eml file, and the outbox that keeps it.
 
-It checks; composing and keeping the email is done elsewhere.
+Nothing leaves the machine.
 """
 
 import base64
 import binascii
+import os
 import re
+import uuid
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP, SMTPUTF8
+from pathlib import Path
 from typing import Any
 
-from connector.sandbox.rejection import (
-    RejectedError,
-    check_array,
-    check_known,
-    check_object,
-    check_text,
-    is_address,
-)
+from connector.sandbox.subscriber import RejectedError, check_array, check_known, check_object, check_text, is_address
 
 TRACKING = ("TrackLinks", "TrackPlainTextLinks", "TrackOpen", "TrackUnsubscribe")
 _SETTINGS = ("InlineImages", "SendAt", "UseDkim", "UseDkimSelector")
@@ -66,7 +66,7 @@ class EmailRules:
 
 
 def parse_email(body: dict[str, Any], rules: EmailRules) -> Email:
-    """The email of a request's body; raises RejectedError naming the first field that breaks a rule."""
+    """Return the email of a request's body; raises RejectedError naming the first field that breaks a rule."""
     root = check_object(body.get("SendEmail"), "SendEmail")
     email = check_object(root.get("Email"), "SendEmail.Email")
     if rules.is_strict:
@@ -105,25 +105,25 @@ def _check_one_line(text: str, name: str) -> str:
     return text
 
 
-def _parse_person(value: object, name: str, rules: EmailRules) -> tuple[str, str]:
-    """(Email, Name) of a recipient or sender; the email is required, the name recommended."""
-    person = check_object(value, name)
+def _parse_mailbox(value: object, name: str, rules: EmailRules) -> tuple[str, str]:
+    """Return (Email, Name) of a recipient or sender; the email is required, the name recommended."""
+    mailbox = check_object(value, name)
     if rules.is_strict:
-        check_known(person, ("Email", "Name"), name)
-    email = check_text(person.get("Email", ""), f"{name}.Email")
+        check_known(mailbox, ("Email", "Name"), name)
+    email = check_text(mailbox.get("Email", ""), f"{name}.Email")
     if not is_address(email):
         raise RejectedError(f"{name}.Email must be an email address")
-    return email, _check_one_line(check_text(person.get("Name", ""), f"{name}.Name"), f"{name}.Name")
+    return email, _check_one_line(check_text(mailbox.get("Name", ""), f"{name}.Name"), f"{name}.Name")
 
 
 def _parse_recipients(email: dict[str, Any], name: str, rules: EmailRules) -> tuple[tuple[str, str], ...]:
     full = f"SendEmail.Email.{name}"
     given = check_array(email.get(name, []), full)
-    return tuple(_parse_person(each, f"{full}[{place}]", rules) for place, each in enumerate(given))
+    return tuple(_parse_mailbox(each, f"{full}[{place}]", rules) for place, each in enumerate(given))
 
 
 def _parse_sender(email: dict[str, Any], rules: EmailRules) -> tuple[str, str]:
-    sender = _parse_person(email.get("From"), "SendEmail.Email.From", rules)
+    sender = _parse_mailbox(email.get("From"), "SendEmail.Email.From", rules)
     domain = sender[0].rpartition("@")[2].lower()
     if not rules.verified_domains & {domain, "*"}:
         raise RejectedError(f"SendEmail.Email.From.Email: the domain {domain!r} is not registered and verified")
@@ -219,3 +219,148 @@ def _check_flag_or_null(value: object, name: str) -> bool | None:
     if value is not None and type(value) is not bool:
         raise RejectedError(f"{name} must be true, false or null")
     return value
+
+
+_SINGLE = frozenset({"subject", "from", "sender", "to", "cc", "bcc", "reply-to", "date", "message-id"})
+
+
+def compose_eml(email: Email, message_id: str, at: float) -> bytes:
+    """Return the bytes of an .eml file (RFC 5322, MIME); `at` is the moment of acceptance in Unix seconds."""
+    mailboxes = (*email.to, *email.cc, *email.bcc, *email.reply_to, email.sender)
+    is_ascii = all(address.isascii() for address, _ in mailboxes)
+    message = EmailMessage(policy=SMTP if is_ascii else SMTPUTF8)
+    message["Message-ID"] = message_id
+    message["Date"] = datetime.fromtimestamp(at, UTC)
+    message["From"] = _address(email.sender)
+    for name, group in (("To", email.to), ("Cc", email.cc), ("Bcc", email.bcc), ("Reply-To", email.reply_to)):
+        if group:
+            message[name] = tuple(_address(each) for each in group)
+    message["Subject"] = email.subject
+    for name, value in email.headers:
+        if name.lower().startswith(("content-", "mime-")):
+            continue  # even unprotected: they say what the parts below are
+        if name.lower() in _SINGLE:  # only when the switches do not protect it: then it overrides
+            del message[name]
+        message[name] = value
+    if email.settings["SendAt"] is not None:
+        message["X-Sandbox-Send-At"] = datetime.fromtimestamp(email.settings["SendAt"], UTC).isoformat()
+    _add_bodies(message, email)
+    return message.as_bytes()
+
+
+def _address(mailbox: tuple[str, str]) -> Address:
+    email, name = mailbox
+    local, _, domain = email.rpartition("@")
+    return Address(name, username=local.strip('"'), domain=domain)
+
+
+def _add_bodies(message: EmailMessage, email: Email) -> None:
+    """Add alternatives of text and page, inline files related to the page, and the other files around them."""
+    if email.plain_text:
+        message.set_content(email.plain_text)
+    if email.html and email.plain_text:
+        message.add_alternative(email.html, subtype="html")
+    elif email.html:
+        message.set_content(email.html, subtype="html")
+    inline = [each for each in email.attachments if each.is_inline]
+    page = message
+    if inline and email.html and email.plain_text:
+        parts = message.get_payload()
+        page = parts[-1]  # type: ignore[index,assignment]  # an alternative's payload is a list of its parts
+    for each in inline:
+        main, _, sub = each.mime_type.partition("/")
+        page.add_related(
+            each.content, main, sub, cid=f"<{each.content_id}>", filename=each.filename, disposition="inline"
+        )
+    for each in email.attachments:
+        if not each.is_inline:
+            _attach(message, each)
+
+
+def _attach(message: EmailMessage, each: Attachment) -> None:
+    main, _, sub = each.mime_type.partition("/")
+    cid = f"<{each.content_id}>" if each.content_id else None
+    message.add_attachment(each.content, main, sub, filename=each.filename, cid=cid)
+
+
+class Outbox:
+    """Keeps emails under their SendMessageRequestId; `directory` None keeps them in memory."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+        self._entries: dict[int, dict[str, Any]] = {}
+        self._in_memory: dict[int, bytes] = {}
+        self._last_id = 0
+        if directory is not None:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def take_ids(self) -> tuple[int, str]:
+        """Return a new SendMessageRequestId and a Message-ID that nothing else in the world has."""
+        self._last_id += 1
+        return self._last_id, f"<{uuid.uuid4().hex}@sandbox.invalid>"
+
+    def keep(self, request_id: int, message_id: str, entry: dict[str, Any], eml: bytes) -> None:
+        """Write the .eml file whole, then add its entry."""
+        if self._directory is None:
+            self._in_memory[request_id] = eml
+        else:
+            path = self._path(self._directory, request_id)
+            staged = path.with_suffix(".part")
+            handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(eml)
+            staged.replace(path)
+        self.restore(request_id, message_id, entry)
+
+    def restore(self, request_id: int, message_id: str, entry: dict[str, Any]) -> None:
+        """Add the entry of an email whose file is there already, or was never kept on disk."""
+        self._entries[request_id] = {"request_id": request_id, "message_id": message_id} | entry
+        self._last_id = max(self._last_id, request_id)
+
+    def read_entries(self, now: float) -> list[dict[str, Any]]:
+        """Return each email, oldest first: what the truth log says of it, its `state` at Unix second `now` (scheduled
+        until SendAt, then sent), its `file` (None in memory) and the text of the .eml."""
+        return [
+            entry
+            | {
+                "state": "scheduled" if (entry["settings"]["SendAt"] or 0) > now else "sent",
+                "file": str(self._path(self._directory, each)) if self._directory is not None else None,
+                "eml": self._read_eml(each).decode("utf-8", "replace"),
+            }
+            for each, entry in self._entries.items()
+        ]
+
+    def clear(self) -> None:
+        """Delete all of them."""
+        if self._directory is not None:
+            for path in self._directory.glob("*.eml"):
+                path.unlink()
+        self._entries, self._in_memory, self._last_id = {}, {}, 0
+
+    def _read_eml(self, request_id: int) -> bytes:
+        if self._directory is None:
+            return self._in_memory.get(request_id, b"")
+        path = self._path(self._directory, request_id)
+        return path.read_bytes() if path.exists() else b""  # a person may have taken it away
+
+    @staticmethod
+    def _path(directory: Path, request_id: int) -> Path:
+        return directory / f"{request_id:08d}.eml"
+
+
+def describe_email(email: Email) -> dict[str, object]:
+    """Return what the truth log and the outbox say of an email besides its file."""
+    return {
+        "from": email.sender[0],
+        "to": [address for address, _ in email.to],
+        "cc": [address for address, _ in email.cc],
+        "bcc": [address for address, _ in email.bcc],
+        "reply_to": [address for address, _ in email.reply_to],
+        "subject": email.subject,
+        "attachments": [each.filename for each in email.attachments],
+        "tracking": email.tracking,
+        "settings": email.settings,
+    }

@@ -1,13 +1,16 @@
-"""The faults (design, section 9): which one befalls a request is drawn once, in the order in which they strike.
+"""What goes wrong: the faults (design, section 9), drawn once for a request in the order in which they strike, and the
+rate limits, three ways to count.
 
-It decides; the service does what was decided.
+Pure: chance and time come in, time in seconds of any clock that does not go back. The service acts on it.
 """
 
+import math
 from bisect import bisect_right
+from collections import deque
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from random import Random
-
-from connector.sandbox.switches import Settings
+from typing import Protocol
 
 
 class Fault(StrEnum):
@@ -28,7 +31,7 @@ class Fault(StrEnum):
 
 
 class Fate(StrEnum):
-    """What became of the answer to a request that was executed, as the truth log tells it."""
+    """What became of the answer to a request that was executed, as the truth log has it."""
 
     ANSWERED = "answered"
     CUT = "cut"  # stored, no byte of the answer sent
@@ -42,7 +45,7 @@ class Fate(StrEnum):
     WRONG = "wrong_answer"
     LATE = "late"  # executed after the connection had been cut
     GONE = "gone"  # the client had closed before it was executed
-    NOBODY = "nobody"  # no request asked for it: seeded, or churn
+    NOBODY = "nobody"  # no request asked for it: churn
 
 
 FATES: dict[Fault | None, Fate] = {
@@ -64,17 +67,17 @@ _IN_ORDER = tuple(Fault)
 class FaultDraw:
     """Draws a request's fault with one random number; a probability is of the requests that no earlier fault took."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._operations = frozenset(settings.fault_operations)
+    def __init__(self, operations: Collection[str], shares: Mapping[Fault, float]) -> None:
+        self._operations = frozenset(operations)
         self._bounds: list[float] = []
         left = 1.0
         for fault in _IN_ORDER:
-            left *= 1.0 - float(getattr(settings, fault))
+            left *= 1.0 - shares.get(fault, 0.0)
             self._bounds.append(1.0 - left)
         self._is_idle = left == 1.0
 
     def draw(self, operation: str, random: Random) -> Fault | None:
-        """The fault that befalls a request of this operation, mostly none."""
+        """Return the fault that befalls a request of this operation, mostly None."""
         if self._is_idle or operation not in self._operations:
             return None
         place = bisect_right(self._bounds, random.random())
@@ -94,5 +97,92 @@ _GARBAGE = (
 
 
 def pick_garbage(random: Random) -> bytes:
-    """A body that is no success, each in a way of its own."""
+    """Return a body that is no success, each in a way of its own."""
     return random.choice(_GARBAGE)
+
+
+# rate limits
+
+_HAIR = 1e-9  # sums of floats may miss a whole token, or the end of a window, by rounding
+
+
+class RateLimiter(Protocol):
+    """Lets a request in, or says how long until the next would be let in."""
+
+    def admit(self, now: float) -> float:
+        """Return 0 when the request is let in and counted; otherwise the seconds to wait, and nothing is counted."""
+
+
+class Unlimited:
+    """No limit."""
+
+    def admit(self, now: float) -> float:
+        """Return 0."""
+        return 0.0
+
+
+class Bucket:
+    """A bucket that holds `burst` tokens and gains `rate` of them a second; each request takes one."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self._rate = rate
+        self._burst = float(burst) or max(1.0, rate)
+        self._tokens = self._burst
+        self._counted_at = -math.inf
+
+    def admit(self, now: float) -> float:
+        """Take a token, or return how long until there is one."""
+        if self._counted_at > -math.inf:
+            self._tokens = min(self._burst, self._tokens + (now - self._counted_at) * self._rate)
+        self._counted_at = now
+        if self._tokens >= 1 - _HAIR:
+            self._tokens -= 1
+            return 0.0
+        return (1 - self._tokens) / self._rate
+
+
+class FixedWindow:
+    """At most so many requests in each window of the clock."""
+
+    def __init__(self, rate: float, window_s: float) -> None:
+        self._allowed = max(1, math.floor(rate * window_s + _HAIR))
+        self._window_s = window_s
+        self._window = -math.inf
+        self._count = 0
+
+    def admit(self, now: float) -> float:
+        """Count in the present window, or return how long until the next begins."""
+        window = now // self._window_s
+        if window != self._window:
+            self._window, self._count = window, 0
+        if self._count < self._allowed:
+            self._count += 1
+            return 0.0
+        return max(_HAIR, (window + 1) * self._window_s - now)
+
+
+class SlidingWindow:
+    """At most so many requests in any stretch of a window's length."""
+
+    def __init__(self, rate: float, window_s: float) -> None:
+        self._allowed = max(1, math.floor(rate * window_s + _HAIR))
+        self._window_s = window_s
+        self._admitted: deque[float] = deque()
+
+    def admit(self, now: float) -> float:
+        """Count what was let in since a window ago, or return how long until the oldest of it is that old."""
+        while self._admitted and self._admitted[0] + self._window_s <= now:
+            self._admitted.popleft()
+        if len(self._admitted) < self._allowed:
+            self._admitted.append(now)
+            return 0.0
+        return self._admitted[0] + self._window_s - now
+
+
+def build_limiter(kind: str, rate: float, burst: int, window_s: float) -> RateLimiter:
+    """Return the limiter that the switches `limiter`, `rate`, `burst` and `window_ms` describe."""
+    if not rate:
+        return Unlimited()
+    if kind == "bucket":
+        return Bucket(rate, burst)
+    return FixedWindow(rate, window_s) if kind == "fixed_window" else SlidingWindow(rate, window_s)

@@ -1,21 +1,37 @@
-"""List subscribers (api.md 4.3): the query, its bounds, the order, and the page. It changes only what is visible.
+"""The list (api.md 4.3): the query and its bounds, the filters, the order, the page, and what churn does to it.
 
 Undocumented choices: an offset below 0 becomes 0, a limit below `min_limit` becomes that.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
+from typing import Any
 from urllib.parse import parse_qsl
 
-from connector.sandbox.answers import Answer, quote_ids
-from connector.sandbox.filters import FILTERS, Filter, build_test, is_blind, parse_filter, parse_int
-from connector.sandbox.rejection import RejectedError
-from connector.sandbox.shelf import Shelf
-from connector.sandbox.state import State
-from connector.sandbox.switches import Settings
+from connector.sandbox.store import SortedKeys, SubscriberStore
+from connector.sandbox.subscriber import RejectedError, quote_ids
+from connector.sandbox.switches import SandboxSettings
 
 _DEFAULT_LIMIT = 50
 _KEPT_RESULTS = 8  # filtered lists remembered while nothing changes: paging one costs one scan, not one a page
+_SEARCHED = 1000  # how many neighbours of the middle churn searches for a free id before the end has to do
+_TEXT_FILTERS = ("ClientUserId", "Email", "FirstName", "LastName")
+_FILTERS = ("Id", "BaseId", *_TEXT_FILTERS, "IsActive", "Gender")
+
+_ReadIds = Callable[[int, int], list[int]]
+"""Returns the ids from one index of a result to before another."""
+
+
+# queries
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One filter: a parameter's name and the value to be matched (int for Id and BaseId, bool for IsActive)."""
+
+    name: str
+    value: int | bool | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +50,8 @@ class Query:
         return None
 
 
-def parse_query(text: str, settings: Settings) -> Query:
-    """The query of a list request; raises RejectedError naming the parameter that breaks a rule."""
+def parse_query(text: str, settings: SandboxSettings) -> Query:
+    """Return the query of a list request; raises RejectedError naming the parameter that breaks a rule."""
     try:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict", max_num_fields=64)
     except ValueError:
@@ -44,12 +60,12 @@ def parse_query(text: str, settings: Settings) -> Query:
     for name, value in pairs:
         if name in given:
             raise RejectedError(f"{name} is given twice")
-        if name not in FILTERS and name not in ("offset", "limit") and settings.unknown_fields == "reject":
+        if name not in _FILTERS and name not in ("offset", "limit") and settings.unknown_fields == "reject":
             raise RejectedError(f"{name} is not a known parameter")
         given[name] = value
-    limit = parse_int("limit", given.get("limit", str(_DEFAULT_LIMIT)))
-    offset = max(0, parse_int("offset", given.get("offset", "0")))
-    filters = tuple(parse_filter(name, value) for name, value in given.items() if name in FILTERS)
+    limit = _parse_int("limit", given.get("limit", str(_DEFAULT_LIMIT)))
+    offset = max(0, _parse_int("offset", given.get("offset", "0")))
+    filters = tuple(_parse_filter(name, value) for name, value in given.items() if name in _FILTERS)
     if settings.filters == "ignored":
         filters = ()
     if settings.combine == "last":
@@ -61,112 +77,74 @@ def parse_query(text: str, settings: Settings) -> Query:
     )
 
 
-class Listing:
-    """Answers list requests; remembers the last filtered results until something changes."""
-
-    def __init__(self) -> None:
-        self._results: dict[tuple[object, ...], list[int]] = {}
-
-    def read_page(self, state: State, query: Query) -> Answer:
-        """The page that the query names, as the switches would have it; raises RejectedError past the end, if so."""
-        state.store.show(state.clock())
-        settings = state.settings
-        total, read_ids = self._arrange(state, query)
-        if settings.result_window:
-            total = min(total, settings.result_window)
-        start = query.offset
-        if settings.align_offset and query.limit:
-            start -= start % query.limit
-        if settings.past_end == "repeat" and start >= total > 0 and query.limit:
-            start = (total - 1) // query.limit * query.limit
-        if settings.past_end in ("400", "404") and start >= total and start:
-            raise RejectedError("There is no such page", int(settings.past_end))
-        wires = state.store.read_wires(read_ids(start, min(start + query.limit, total)))
-        shown_total = max(0, total + settings.total_off)
-        if settings.max_total:
-            shown_total = min(shown_total, settings.max_total)
-        if "ids" in settings.numbers_as_text:
-            wires = [quote_ids(wire) for wire in wires]
-        shape = b'"%d"' if "counts" in settings.numbers_as_text else b"%d"
-        rows = b"null" if settings.past_end == "null" and not wires else b"[%s]" % b",".join(wires)
-        counts = (shape % number for number in (shown_total, query.offset, query.limit))
-        body = b'{"success":true,"SubscribersList":{"TotalCount":%s,"Offset":%s,"Limit":%s,"Subscribers":%s}}'
-        return Answer(200, body % (*counts, rows))
-
-    def _arrange(self, state: State, query: Query) -> tuple[int, Callable[[int, int], list[int]]]:
-        """(how many there are, the ids from one place to before another) in the order of the switches."""
-        order = state.settings.order
-        late = _draw_late(state)
-        if late:
-            ids = [each for each in self._arrange_all(state, query) if each not in late]
-            if order == "shuffled":
-                state.random.shuffle(ids)
-            return len(ids), lambda start, stop: ids[start:stop]
-        if not query.filters or query.base_id is not None:
-            shelf = state.store.shelf(by_email=order == "email", base_id=query.base_id)
-            return len(shelf), _read_shelf(shelf, order, state)
-        found = self._find(state, query.filters)
-        if order == "shuffled":
-            return len(found), lambda start, stop: state.random.sample(found, len(found[start:stop]))
-        return len(found), lambda start, stop: found[start:stop]
-
-    def _arrange_all(self, state: State, query: Query) -> list[int]:
-        """The ids of the whole result, in order (shuffled ones in id order)."""
-        if query.filters and query.base_id is None:
-            return self._find(state, query.filters)
-        order = state.settings.order
-        shelf = state.store.shelf(by_email=order == "email", base_id=query.base_id)
-        ids = shelf.read_ids(0, len(shelf))
-        return ids[::-1] if order == "id_desc" else ids
-
-    def _find(self, state: State, filters: tuple[Filter, ...]) -> list[int]:
-        """All that match, in order (shuffled ones in id order); remembered until the store's next change."""
-        settings, store = state.settings, state.store
-        switched = (settings.filters, settings.blind_filters, settings.combine, settings.order)
-        key = (filters, *switched, store.version, state.epoch)
-        if key not in self._results:
-            is_any_blind = any(is_blind(each, settings.blind_filters) for each in filters)
-            found = [] if is_any_blind else _filter(state, filters, _narrow(state, filters))
-            found.sort(key=store.sort_key if settings.order == "email" else None, reverse=settings.order == "id_desc")
-            while len(self._results) >= _KEPT_RESULTS:
-                del self._results[next(iter(self._results))]
-            self._results[key] = found
-        return self._results[key]
+def _parse_int(name: str, text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
+        raise RejectedError(f"{name} must be a whole number")
+    return int(text)
 
 
-def _draw_late(state: State) -> set[int]:
-    """The subscribers that are on the list, but not yet on the replica that this request is read from."""
-    lags_ms = state.settings.replica_lags_ms
-    if not lags_ms:
-        return set()
-    return state.store.find_late(state.clock(), state.random.choice(lags_ms) / 1000, max(lags_ms) / 1000)
+def _parse_filter(name: str, text: str) -> Filter:
+    if name in ("Id", "BaseId"):
+        return Filter(name, _parse_int(name, text))
+    if name == "IsActive":
+        if text not in ("0", "1"):
+            raise RejectedError("IsActive must be 0 or 1")
+        return Filter(name, text == "1")
+    if name == "Gender" and text not in ("", "male", "female"):
+        raise RejectedError("Gender must be male, female or empty")
+    return Filter(name, text)
 
 
-def _read_shelf(shelf: Shelf, order: str, state: State) -> Callable[[int, int], list[int]]:
-    total = len(shelf)
-    if order == "id_desc":
-        return lambda start, stop: shelf.read_ids(max(0, total - stop), max(0, total - start))[::-1]
-    if order == "shuffled":  # a page of a random order is a random sample
-        return lambda start, stop: [
-            shelf.read_id(place) for place in state.random.sample(range(total), max(0, min(stop, total) - start))
-        ]
-    return shelf.read_ids
+# filters
 
 
-def _filter(state: State, filters: tuple[Filter, ...], ids: list[int]) -> list[int]:
-    store, settings = state.store, state.settings
+def _matches_text(mode: str, held: str, wanted: str) -> bool:
+    if mode == "partial":
+        return wanted.lower() in held.lower()
+    return held.lower() == wanted.lower() if mode == "icase" else held == wanted
+
+
+def _matches(each: Filter, mode: str, subscriber: dict[str, Any]) -> bool:
+    """Whether a subscriber passes a filter; `mode` (exact, partial, icase) concerns the texts alone."""
+    if each.name == "Id":
+        return bool(subscriber["Id"] == each.value)
+    if each.name == "BaseId":
+        return bool(subscriber["Base"]["Id"] == each.value)
+    if each.name in _TEXT_FILTERS:
+        return _matches_text(mode, subscriber.get(each.name) or "", str(each.value))
+    return bool(subscriber[each.name] == each.value)
+
+
+def _is_blind(each: Filter, classes: tuple[str, ...]) -> bool:
+    """Whether a text filter's value has characters of one of the classes, so that it finds nothing."""
+    if each.name not in _TEXT_FILTERS:
+        return False
+    text = str(each.value)
+    found = {"capitals": text != text.lower(), "plus": "+" in text, "non_ascii": not text.isascii()}
+    return any(found[name] for name in classes)
+
+
+def _filter(store: SubscriberStore, settings: SandboxSettings, filters: tuple[Filter, ...]) -> list[int]:
+    """Return the ids of all visible subscribers that match."""
+    if any(_is_blind(each, settings.blind_filters) for each in filters):
+        return []
+    ids = _narrow(store, settings, filters)
     if len(filters) == 1 and filters[0].name == "IsActive":
         return [each for each in ids if store.is_active(each) is filters[0].value]
-    passes = build_test(filters, settings.filters, settings.combine)
+    join = any if settings.combine == "any" else all
+
+    def passes(subscriber: dict[str, Any]) -> bool:
+        return join(_matches(each, settings.filters, subscriber) for each in filters)
+
     return [each for each in ids if passes(store.read_subscriber(each))]
 
 
-def _narrow(state: State, filters: tuple[Filter, ...]) -> list[int]:
-    """The few that an index leaves as possible, or everybody; all visible."""
-    store = state.store
+def _narrow(store: SubscriberStore, settings: SandboxSettings, filters: tuple[Filter, ...]) -> list[int]:
+    """Return the few that an index leaves as possible, or all; only visible ones."""
     candidates: list[int] | None = None
-    if state.settings.combine != "any" or len(filters) == 1:
-        is_whole = state.settings.filters in ("exact", "icase")
+    if settings.combine != "any" or len(filters) == 1:
+        is_whole = settings.filters in ("exact", "icase")
         for each in filters:
             if each.name == "Id":
                 candidates = [int(each.value)]
@@ -176,5 +154,169 @@ def _narrow(state: State, filters: tuple[Filter, ...]) -> list[int]:
                 candidates = store.find_client_user_id(str(each.value))
     if candidates is not None:
         return [each for each in candidates if store.is_visible(each)]
-    shelf = store.shelf(by_email=False, base_id=None)
-    return shelf.read_ids(0, len(shelf))
+    keys = store.sort(by_email=False, base_id=None)
+    return keys.read_ids(0, len(keys))
+
+
+# pages
+
+
+class SubscriberList:
+    """Answers list requests over one store; remembers the last filtered results until something changes."""
+
+    def __init__(self, store: SubscriberStore) -> None:
+        self._store = store
+        self._results: dict[tuple[object, ...], list[int]] = {}
+
+    def read_page(self, query: Query, settings: SandboxSettings, now: float, random: Random) -> bytes:
+        """Return the body of the page that the query names, as the switches would have it at the moment `now`.
+
+        Raises RejectedError past the end, if the switches say so.
+        """
+        self._store.show(now)
+        total, read_ids = self._arrange(query, settings, now, random)
+        if settings.result_window:
+            total = min(total, settings.result_window)
+        start = query.offset
+        if settings.align_offset and query.limit:
+            start -= start % query.limit
+        if settings.past_end == "repeat" and start >= total > 0 and query.limit:
+            start = (total - 1) // query.limit * query.limit
+        if settings.past_end in ("400", "404") and start >= total and start:
+            raise RejectedError("There is no such page", int(settings.past_end))
+        wires = self._store.read_wires(read_ids(start, min(start + query.limit, total)))
+        shown_total = max(0, total + settings.total_off)
+        if settings.max_total:
+            shown_total = min(shown_total, settings.max_total)
+        return _write_page(query, shown_total, wires, settings)
+
+    def _arrange(self, query: Query, settings: SandboxSettings, now: float, random: Random) -> tuple[int, _ReadIds]:
+        """Return how many there are, and how to read their ids, in the order of the switches."""
+        late = self._draw_late(settings, now, random)
+        if late:
+            ids = [each for each in self._read_all(query, settings) if each not in late]
+            if settings.order == "shuffled":
+                random.shuffle(ids)
+            return len(ids), lambda start, stop: ids[start:stop]
+        if not query.filters or query.base_id is not None:
+            keys = self._sort(query, settings)
+            return len(keys), _read_keys(keys, settings.order, random)
+        found = self._find(query.filters, settings)
+        if settings.order == "shuffled":
+            return len(found), lambda start, stop: random.sample(found, len(found[start:stop]))
+        return len(found), lambda start, stop: found[start:stop]
+
+    def _draw_late(self, settings: SandboxSettings, now: float, random: Random) -> set[int]:
+        """Return those that are on the list, but not yet on the replica that this request is read from."""
+        lags_ms = settings.replica_lags_ms
+        if not lags_ms:
+            return set()
+        return self._store.find_late(now, random.choice(lags_ms) / 1000, max(lags_ms) / 1000)
+
+    def _read_all(self, query: Query, settings: SandboxSettings) -> list[int]:
+        """Return the ids of the whole result, in order (shuffled ones in id order)."""
+        if query.filters and query.base_id is None:
+            return self._find(query.filters, settings)
+        keys = self._sort(query, settings)
+        ids = keys.read_ids(0, len(keys))
+        return ids[::-1] if settings.order == "id_desc" else ids
+
+    def _sort(self, query: Query, settings: SandboxSettings) -> SortedKeys:
+        return self._store.sort(by_email=settings.order == "email", base_id=query.base_id)
+
+    def _find(self, filters: tuple[Filter, ...], settings: SandboxSettings) -> list[int]:
+        """Return all that match, in order (shuffled ones in id order); remembered until the store's next change."""
+        switched = (settings.filters, settings.blind_filters, settings.combine, settings.order)
+        key = (filters, *switched, self._store.version)
+        if key not in self._results:
+            found = _filter(self._store, settings, filters)
+            by = self._store.sort_key if settings.order == "email" else None
+            found.sort(key=by, reverse=settings.order == "id_desc")
+            while len(self._results) >= _KEPT_RESULTS:
+                del self._results[next(iter(self._results))]
+            self._results[key] = found
+        return self._results[key]
+
+
+def _read_keys(keys: SortedKeys, order: str, random: Random) -> _ReadIds:
+    total = len(keys)
+    if order == "id_desc":
+        return lambda start, stop: keys.read_ids(max(0, total - stop), max(0, total - start))[::-1]
+    if order == "shuffled":  # a page of a random order is a random sample
+        return lambda start, stop: [
+            keys.read_id(index) for index in random.sample(range(total), max(0, min(stop, total) - start))
+        ]
+    return keys.read_ids
+
+
+def _write_page(query: Query, total: int, wires: list[bytes], settings: SandboxSettings) -> bytes:
+    if "ids" in settings.numbers_as_text:
+        wires = [quote_ids(wire) for wire in wires]
+    shape = b'"%d"' if "counts" in settings.numbers_as_text else b"%d"
+    rows = b"null" if settings.past_end == "null" and not wires else b"[%s]" % b",".join(wires)
+    counts = (shape % number for number in (total, query.offset, query.limit))
+    body = b'{"success":true,"SubscribersList":{"TotalCount":%s,"Offset":%s,"Limit":%s,"Subscribers":%s}}'
+    return body % (*counts, rows)
+
+
+# churn: after a page is read, subscribers vanish from that list and appear in it, at its head, middle or end
+
+
+class Churn:
+    """Chooses who vanishes and who appears in the list of one base, or of all (`base_id` None)."""
+
+    def __init__(self, store: SubscriberStore, settings: SandboxSettings, random: Random, base_id: int | None) -> None:
+        self._store = store
+        self._settings = settings
+        self._random = random
+        self._base_id = base_id
+        self._keys = store.sort(by_email=settings.order == "email", base_id=base_id)
+
+    def choose_leaving(self) -> int | None:
+        """Return the id of a subscriber that vanishes, None from an empty list."""
+        return self._read_id(self._draw_index()) if len(self._keys) else None
+
+    def choose_arriving(self, sequence: int) -> tuple[int, int, str]:
+        """Return (id, base id, email) of a new subscriber: in id order its id, in email order its email puts it where
+        it belongs. `sequence` makes the email one of its own."""
+        base_id = self._base_id
+        if base_id is None:
+            base_id = self._store.base_of(self._read_id(self._draw_index())) if len(self._keys) else 1
+        subscriber_id = self._choose_id()
+        return subscriber_id, base_id, self._choose_email(subscriber_id, sequence)
+
+    def _read_id(self, index: int) -> int:
+        return self._keys.read_id(len(self._keys) - 1 - index if self._settings.order == "id_desc" else index)
+
+    def _draw_index(self) -> int:
+        count = len(self._keys)
+        if self._settings.order == "shuffled":
+            return self._random.randrange(count)
+        return {"head": 0, "middle": count // 2, "end": count - 1}[self._settings.churn_where]
+
+    def _choose_id(self) -> int:
+        """Return, in id order, an unused id at the wanted end or in the nearest gap above the middle; else the next."""
+        keys, store, settings = self._keys, self._store, self._settings
+        if not len(keys) or settings.order not in ("id", "id_desc"):
+            return store.take_id(settings.id_step)
+        free: int | None = None
+        if settings.churn_where == "middle":
+            middle = keys.read_ids(len(keys) // 2, len(keys) // 2 + _SEARCHED)
+            free = next((each + 1 for each in middle[:-1] if each + 1 not in store), None)
+        elif settings.churn_where == ("head" if settings.order == "id" else "end"):
+            free = keys.read_id(0) - 1
+            while free > 0 and free in store:  # a neighbour in another base
+                free -= 1
+        return free if free is not None and free > 0 else store.take_id(settings.id_step)
+
+    def _choose_email(self, subscriber_id: int, sequence: int) -> str:
+        """Return an unused email; in email order it sorts first, last, or just behind the one in the middle."""
+        tag = f"churn-{sequence}"
+        if self._settings.order != "email" or not len(self._keys):
+            return f"{tag}.{subscriber_id}@example.net"
+        if self._settings.churn_where == "head":
+            return f"!{10**12 - sequence + 1}.{tag}@example.net"
+        if self._settings.churn_where == "end":
+            return f"\U0010ffff{10**12 + sequence - 1}.{tag}@example.net"
+        neighbour = self._store.sort_key(self._read_id(len(self._keys) // 2))[0]
+        return f"{neighbour.partition('@')[0]}.{tag}@example.net"

@@ -19,7 +19,7 @@ _CONTROL_TIMEOUT_S = 120.0
 
 
 class SandboxProcess:
-    """Spawns `python -m connector.sandbox`; the token goes by the environment and is random when not given."""
+    """Starts `python -m connector.sandbox`; the token goes by the environment and is random when not given."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class SandboxProcess:
 
     @property
     def pid(self) -> int:
-        """Of the running child; raises RuntimeError when none runs."""
+        """The process id of the running child; raises RuntimeError when none runs."""
         if self._child is None:
             raise RuntimeError("the sandbox does not run: enter its context, or start() it")
         return self._child.pid
@@ -58,7 +58,7 @@ class SandboxProcess:
         self.terminate()
 
     def start(self) -> None:
-        """Starts the child and waits until it serves; also after `kill` or `terminate`, on the same port and data.
+        """Start the child and wait until it serves; also after `kill` or `terminate`, on the same port and data.
 
         Raises RuntimeError when it ends, or is not ready in a minute; what it says is on stderr.
         """
@@ -80,37 +80,37 @@ class SandboxProcess:
             raise
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would; a child that has ended already is no error."""
+        """Send SIGKILL, as a crash would; a child that has ended already is no error."""
         self._end(is_kill=True)
 
     def terminate(self) -> None:
-        """SIGTERM, then SIGKILL after ten seconds."""
+        """Send SIGTERM, then SIGKILL after ten seconds."""
         self._end(is_kill=False)
 
     def truth(self, after: int = 0) -> dict[str, Any]:
-        """The truth log (connector/sandbox/truth.py): `events` after that sequence, `sequence`, `subscribers` (how many
-        exist), `bases`, `duplicates`."""
+        """Return the truth log (connector/sandbox/truth.py): `events` after that sequence, `sequence`, `subscribers`
+        (how many exist), `bases`, `duplicates`."""
         return self._control("GET", f"truth?after={after}")
 
     def stats(self) -> dict[str, Any]:
-        """Counts of requests and answers (connector/sandbox/stats.py), `subscribers` and `emails`."""
+        """Return counts of requests and answers (connector/sandbox/truth.py), `subscribers` and `emails`."""
         return self._control("GET", "stats")
 
     def outbox(self) -> list[dict[str, Any]]:
-        """The emails taken on, each with its text as `eml`."""
+        """Return the emails that were accepted, each with its text as `eml`."""
         emails: list[dict[str, Any]] = self._control("GET", "outbox")["emails"]
         return emails
 
     def switch(self, **settings: object) -> dict[str, Any]:
-        """Sets switches and returns all of them; raises ValueError naming one that cannot be."""
+        """Set switches and return all of them; raises ValueError naming one that cannot be."""
         return self._control("POST", "switches", settings)
 
     def reset(self) -> None:
-        """Empties it and puts the switches back as they were at the start."""
+        """Empty it and put the switches back as they were at the start."""
         self._control("POST", "reset")
 
     def seed(self, count: int, *, base_id: int | None = None, base_name: str | None = None) -> dict[str, Any]:
-        """Makes `count` plausible subscribers; returns `first_id count step base_id base_name`."""
+        """Make `count` plausible subscribers; returns `first_id count step base_id base_name`."""
         base = {"base_id": base_id, "base_name": base_name}
         return self._control("POST", "seed", {"count": count} | {key: value for key, value in base.items() if value})
 

@@ -1,22 +1,32 @@
-"""Runs a sandbox: a socket on loopback, the loop, and an end by signal or when the parent is gone."""
+"""Runs a sandbox: a socket on loopback, the loop, the control address, and an end by signal or when the parent is gone.
+
+The control address is /_sandbox/ on the same port, for tests and benchmarks; no client of the API goes there:
+  GET truth (?after=SEQUENCE) · stats · outbox · switches
+  POST switches {name: value} · reset · seed {count, base_id | base_name}
+Each with the token itself as Authorization, whatever the switch `authorization` says: other users of the machine reach
+this address too.
+"""
 
 import asyncio
 import gc
+import ipaddress
+import re
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
 
-from connector.sandbox.connection import Connection
-from connector.sandbox.control import PREFIX, answer_control
-from connector.sandbox.door import FOREIGN_HOST
-from connector.sandbox.loopback import is_loopback, is_loopback_header
-from connector.sandbox.request import Request
-from connector.sandbox.service import Service
-from connector.sandbox.state import State, open_state
-from connector.sandbox.switches import Settings, parse_settings
+import orjson
+
+from connector.sandbox.connection import Connection, Request, Response
+from connector.sandbox.service import Sandbox, Service, is_authorised
+from connector.sandbox.switches import SandboxSettings, parse_settings
 
 if sys.platform != "win32":
     from uvloop import new_event_loop
@@ -25,6 +35,9 @@ else:
 
 _BACKLOG = 1024
 _GC_THRESHOLD = 50_000  # CPython's 700 walks the growing store too often; what is kept per create has no cycles
+_CONTROL = "/_sandbox/"
+_LARGEST_SEED = 20_000_000  # some 2.5 GB; a mistyped count should not take the machine down
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9.]+))(?::[0-9]{0,5})?", re.IGNORECASE | re.ASCII)
 
 
 def serve(
@@ -36,14 +49,16 @@ def serve(
     host: str = "127.0.0.1",
     stop_with_stdin: bool = False,
 ) -> None:
-    """Serves api.md on loopback until SIGINT or SIGTERM (or, with `stop_with_stdin`, the end of stdin); port 0 takes a
+    """Serve api.md on loopback until SIGINT or SIGTERM (or, with `stop_with_stdin`, the end of stdin); port 0 takes a
     free one. Prints `sandbox listening on http://HOST:PORT` to stdout once ready.
 
     Raises ValueError for a setting, a token, a host or a directory that cannot be used, OSError for a port in use.
     """
     parsed = parse_settings(settings)
-    check_token(token)
-    check_loopback(host)
+    if not token or not token.isascii() or not token.isprintable() or token != token.strip():
+        raise ValueError("the token must be printable ASCII without blanks around it")
+    if not _is_loopback(host):
+        raise ValueError(f"the sandbox serves loopback only, not {host!r}: give 127.0.0.1, ::1 or localhost")
     if not 0 <= port <= 65535:  # uvloop would take 70000 for 4464
         raise ValueError(f"the port must be 0 (a free one) to 65535, not {port}")
     gc.set_threshold(_GC_THRESHOLD, 20, 50)
@@ -51,50 +66,38 @@ def serve(
         runner.run(_serve(port, token, data, parsed, host, stop_with_stdin=stop_with_stdin))
 
 
-def check_token(token: str) -> None:
-    """Raises ValueError unless the token can stand in a header; it is not shown."""
-    if not token or not token.isascii() or not token.isprintable() or token != token.strip():
-        raise ValueError("the token must be printable ASCII without blanks around it")
-
-
-def check_loopback(host: str) -> None:
-    """Raises ValueError unless `host` is of this machine alone."""
-    if not is_loopback(host):
-        raise ValueError(f"the sandbox serves loopback only, not {host!r}: give 127.0.0.1, ::1 or localhost")
-
-
 async def _serve(
-    port: int, token: str, data: Path | None, settings: Settings, host: str, *, stop_with_stdin: bool
+    port: int, token: str, data: Path | None, settings: SandboxSettings, host: str, *, stop_with_stdin: bool
 ) -> None:
     loop = asyncio.get_running_loop()
-    state = open_state(settings, token, data, time.monotonic, time.time)
+    sandbox = Sandbox(settings, token, data, time.monotonic, time.time)
     try:
         stopped = asyncio.Event()
         _watch_for_the_end(loop, stopped, stop_with_stdin=stop_with_stdin)
         connections: set[Connection] = set()
-        accept = _build_acceptor(state, Service(state, loop.call_later), connections)
+        accept = _build_acceptor(sandbox, Service(sandbox, loop.call_later), connections)
         server = await loop.create_server(accept, host, port, backlog=_BACKLOG)
-        sys.stdout.write(f"sandbox listening on {_url(host, server.sockets[0])}\n")
+        sys.stdout.write(f"sandbox listening on {_build_url(host, server.sockets[0])}\n")
         sys.stdout.flush()
         await stopped.wait()
         server.close()
         for connection in tuple(connections):
             connection.close()
     finally:
-        state.close()
+        sandbox.close()
 
 
-def _build_acceptor(state: State, service: Service, connections: set[Connection]) -> Callable[[], Connection]:
+def _build_acceptor(sandbox: Sandbox, service: Service, connections: set[Connection]) -> Callable[[], Connection]:
     def receive(request: Request, connection: Connection) -> None:
         if not is_loopback_header(request.headers.get("host", "")):
-            connection.finish(FOREIGN_HOST)
-        elif request.path.startswith(PREFIX):
-            connection.finish(answer_control(state, request))
+            connection.finish(_FOREIGN_HOST)
+        elif request.path.startswith(_CONTROL):
+            connection.finish(_answer_control(sandbox, request))
         else:
             service.receive(request, connection)
 
     def accept() -> Connection:
-        settings = state.settings
+        settings = sandbox.settings
         keep_alive_s = settings.keep_alive_ms / 1000
         return Connection(receive, connections, max_body=settings.max_body_bytes, keep_alive_s=keep_alive_s)
 
@@ -111,6 +114,111 @@ def _watch_for_the_end(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event, 
         loop.add_reader(sys.stdin.fileno(), stopped.set)
 
 
-def _url(host: str, sock: socket.socket) -> str:
+def _build_url(host: str, sock: socket.socket) -> str:
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{sock.getsockname()[1]}"
+
+
+# loopback: what the sandbox listens on, and what its clients may call it
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether `host` is `localhost`, in 127.0.0.0/8 or ::1, without asking a name server."""
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=64)  # a client sends the same one with every request
+def is_loopback_header(host: str) -> bool:
+    """Whether a Host header (RFC 9110, 7.2) names this machine; "" and two in one do not."""
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    literal = found["v6"]
+    return _is_loopback(found["name"]) if literal is None else ":" in literal and _is_loopback(literal)
+
+
+# control
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(status, orjson.dumps(value))
+
+
+_FOREIGN_HOST = _json({"error": "the Host must be localhost, an address in 127.0.0.0/8, or [::1]"}, 403)
+"""For a request that calls the sandbox by another name, at every address: a web page whose own name was made to lead
+here (DNS rebinding) calls it by that name, and can read what it is answered."""
+
+
+def _answer_control(sandbox: Sandbox, request: Request) -> Response:
+    """Return the answer to a request under /_sandbox/, always JSON; one that cannot be obeyed is answered 400 and
+    changes nothing, one without the token 401."""
+    if not is_authorised(request, sandbox.token.encode()):
+        return _json({"error": "the sandbox's token is missing or wrong: send it as Authorization"}, 401)
+    action = (request.method, request.path.removeprefix(_CONTROL))
+    try:
+        match action:
+            case ("GET", "truth"):
+                return _read_truth(sandbox, request.query)
+            case ("GET", "stats"):
+                return _json(sandbox.stats.read() | {"subscribers": len(sandbox.store), "emails": len(sandbox.outbox)})
+            case ("GET", "outbox"):
+                return _json({"emails": sandbox.outbox.read_entries(sandbox.wall())})
+            case ("GET", "switches"):
+                return _read_switches(sandbox)
+            case ("POST", "switches"):
+                sandbox.change(_parse_object(request.body))
+                return _read_switches(sandbox)
+            case ("POST", "reset"):
+                sandbox.reset()
+                return _json({"reset": True})
+            case ("POST", "seed"):
+                return _json(_seed(sandbox, _parse_object(request.body)))
+            case _:
+                return _json({"error": "there is no such control; see connector/sandbox/server.py"}, 404)
+    except ValueError as error:
+        return _json({"error": str(error)}, 400)
+
+
+def _parse_object(body: bytes) -> dict[str, Any]:
+    value = orjson.loads(body)
+    if type(value) is not dict:
+        raise ValueError("the body must be a JSON object")
+    return value
+
+
+def _read_truth(sandbox: Sandbox, query: str) -> Response:
+    """Return all events, and what follows from them now: how many exist, the bases, and the duplicates."""
+    after = parse_qs(query).get("after", ["0"])[0]
+    if not (after.isascii() and after.isdigit()):
+        raise ValueError("after must be a sequence, 0 or more")
+    rest = orjson.dumps(
+        {
+            "sequence": sandbox.truth.sequence,
+            "subscribers": len(sandbox.store),
+            "bases": [{"id": base_id, "name": name} for base_id, name in sandbox.store.bases.items()],
+            "duplicates": sandbox.store.duplicates(sandbox.settings.identity),
+        }
+    )
+    return Response(200, b'{"events":' + sandbox.truth.read_events(int(after)) + b"," + rest[1:])
+
+
+def _read_switches(sandbox: Sandbox) -> Response:
+    return _json({each.name: getattr(sandbox.settings, each.name) for each in fields(sandbox.settings)})
+
+
+def _seed(sandbox: Sandbox, given: dict[str, Any]) -> dict[str, Any]:
+    """Add synthetic subscribers: `count` of one base, by default base_id 1."""
+    unknown = given.keys() - {"count", "base_id", "base_name"}
+    if unknown:
+        raise ValueError(f"seed takes count and base_id or base_name, not {sorted(unknown)[0]!r}")
+    count, base_id, base_name = given.get("count"), given.get("base_id"), given.get("base_name")
+    if type(count) is not int or not 0 < count <= _LARGEST_SEED:
+        raise ValueError(f"count must be a whole number, 1 to {_LARGEST_SEED}")
+    if base_id is not None and (type(base_id) is not int or base_id < 1):
+        raise ValueError("base_id must be a whole number from 1")
+    if base_name is not None and (type(base_name) is not str or not base_name):
+        raise ValueError("base_name must be a text")
+    return asdict(sandbox.seed(count, 1 if base_id is None and base_name is None else base_id, base_name))

@@ -1,71 +1,361 @@
-"""The way of an API request: let in or not, waiting its turn and its latency, executed, answered as its fault has it.
+"""The service of api.md: what it holds (`Sandbox`), and the way of a request (`Service`).
 
+A request is let in or refused, waits its turn and its latency, is executed, and is answered as its fault has it.
 Nothing here awaits: each step decides and calls the next, at once or later by the loop's timer.
 """
 
 import asyncio
+import hmac
+import math
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol
 
 import orjson
 
-from connector.sandbox.answers import NO_ANSWER, Answer, Ending, build_error
-from connector.sandbox.churn import churn
-from connector.sandbox.creates import create_subscriber
-from connector.sandbox.door import OPERATIONS, admit, refuse_for
-from connector.sandbox.faults import FATES, Fate, Fault, pick_garbage
-from connector.sandbox.listing import Listing, parse_query
-from connector.sandbox.rejection import RejectedError
-from connector.sandbox.request import Request
-from connector.sandbox.sends import send_email
-from connector.sandbox.state import State
+from connector.sandbox.connection import NO_RESPONSE, Ending, Request, Response, build_error
+from connector.sandbox.emails import EmailRules, Outbox, compose_eml, describe_email, parse_email
+from connector.sandbox.faults import FATES, Fate, Fault, FaultDraw, RateLimiter, build_limiter, pick_garbage
+from connector.sandbox.listing import Churn, SubscriberList, parse_query
+from connector.sandbox.store import SubscriberStore, SyntheticSubscribers, fold_name
+from connector.sandbox.subscriber import (
+    RejectedError,
+    check_known,
+    check_object,
+    check_required,
+    drop_tag,
+    fill_defaults,
+    normalise_subscriber,
+    parse_base,
+    parse_json_object,
+    quote_ids,
+    write_in_capitals,
+)
+from connector.sandbox.switches import SandboxSettings, change_settings
+from connector.sandbox.truth import FileJournal, Journal, MemoryJournal, Stats, TruthLog, replay
 
-_AS_IF_REFUSED = 1.0  # the Retry-After of a 429 that stands for a create which took place
+OPERATIONS = {
+    "/api/subscribers/create-subscriber/": ("create", "POST"),
+    "/api/subscribers/subscribers-list/": ("list", "GET"),
+    "/api/emails/send-instant-email/": ("send", "POST"),
+}
+"""Path to operation and method (api.md, section 4)."""
+
+_PACE = ("limiter", "rate", "burst", "window_ms")
+_LABELS = {Ending.CUT: "cut", Ending.PART: "cut_in_answer", Ending.SILENT: "hung"}
+_CREATED = b'{"success":true,"Subscriber":'
+_AS_IF_REFUSED_S = 1.0  # the Retry-After of a 429 that stands for a create which took place
+
+
+class Sandbox:
+    """All that one sandbox is at a moment, and the three operations upon it; `clock` and `wall` return seconds, the
+    first without going back."""
+
+    def __init__(
+        self,
+        settings: SandboxSettings,
+        token: str,
+        data: Path | None,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        """Open what `data` (a directory, made if need be) holds, or an empty sandbox in memory.
+
+        Raises ValueError when the directory is in use or its journal cannot be trusted.
+        """
+        if data is not None:
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        journal: Journal = MemoryJournal() if data is None else FileJournal(data / "journal.jsonl")
+        self.token = token
+        self.clock, self.wall = clock, wall
+        self.store, self.outbox = SubscriberStore(), Outbox(None if data is None else data / "outbox")
+        self.truth = TruthLog(journal, wall, replay(journal.read_lines(), self.store, self.outbox.restore))
+        self.stats = Stats()
+        self.epoch = 0
+        """Raised by each reset: what was begun before one is not executed after it."""
+        self._at_start = settings
+        self._begin(settings)
+
+    def change(self, given: Mapping[str, object]) -> None:
+        """Set switches while the sandbox runs; raises ValueError and changes nothing."""
+        before, settings = self.settings, change_settings(self.settings, given)
+        self._apply(settings)
+        if any(getattr(settings, name) != getattr(before, name) for name in _PACE):
+            self.limiter = _build_limiter(settings)
+        if "seed" in given:
+            self.random = Random(settings.seed)  # noqa: S311 - chances that must come again, not secrets
+
+    def reset(self) -> None:
+        """Go back to an empty sandbox with the switches it was started with."""
+        self.epoch += 1
+        self.store = SubscriberStore()
+        self.truth.clear()
+        self.outbox.clear()
+        in_flight = self.stats.in_flight
+        self.stats = Stats()
+        self.stats.in_flight = in_flight
+        self._begin(self._at_start)
+
+    def close(self) -> None:
+        """Let go of files."""
+        self.truth.close()
+
+    def _begin(self, settings: SandboxSettings) -> None:
+        self._list = SubscriberList(self.store)
+        self.limiter = _build_limiter(settings)
+        self.random = Random(settings.seed)  # noqa: S311 - chances that must come again, not secrets
+        self._apply(settings)
+
+    def _apply(self, settings: SandboxSettings) -> None:
+        """Take the switches, and derive what follows from them."""
+        self.settings = settings
+        self.draw = FaultDraw(settings.fault_operations, {each: getattr(settings, each) for each in Fault})
+        self.authorization = settings.authorization.replace("{token}", self.token).encode()
+        self._email_rules = EmailRules(
+            frozenset(each.lower() for each in settings.verified_domains),
+            frozenset(each.lower() for each in settings.protected_headers),
+            settings.unknown_fields == "reject",
+        )
+
+    # the operations
+
+    def execute(self, operation: str, request: Request, fate: Fate) -> Response:
+        """Do what a request asks for, its answer having this fate; raises RejectedError when it breaks a rule, OSError
+        when the disk is full and nothing was stored."""
+        if operation == "create":
+            return self.create_subscriber(request.body, fate)
+        if operation == "send":
+            return self._send_email(request.body, fate)
+        query = parse_query(request.query, self.settings)
+        page = self._list.read_page(query, self.settings, self.clock(), self.random)
+        self._churn(query.base_id)
+        return Response(200, page)
+
+    def create_subscriber(self, body: bytes, fate: Fate) -> Response:
+        """Create a subscriber (api.md 4.2); raises as `execute` does."""
+        settings, store = self.settings, self.store
+        given, base_id, base_name, values = self._parse_create(body)
+        email = values.get("Email")
+        if settings.alter_fields:
+            write_in_capitals(values, settings.alter_fields)
+        if settings.alter_identity and email:
+            values["Email"] = drop_tag(email)
+        if settings.duplicates != "accept":
+            same = store.find_same(values, base_id, settings.identity)
+            if same:
+                return self._meet_duplicate(same[0], values, email, fate)
+        wire_values = fill_defaults(values, settings.absent_fields)
+        subscriber_id = store.take_id(settings.id_step)
+        wire = orjson.dumps({"Id": subscriber_id, "Base": {"Id": base_id, "Name": base_name}} | wire_values)
+        self.truth.note_stored("created", subscriber_id, base_id, given.get("Email"), fate, wire)
+        lag_s = settings.list_lag_ms / 1000
+        show_at = self.clock() + lag_s if lag_s else None
+        store.add(subscriber_id, base_id, values.get("Email", ""), values.get("ClientUserId", ""), wire, show_at)
+        if settings.replica_lags_ms:
+            store.note_fresh(subscriber_id, self.clock() + lag_s)
+        return self._answer_created(wire)
+
+    def _parse_create(self, body: bytes) -> tuple[dict[str, Any], int, str, dict[str, Any]]:
+        """Return (the Subscriber as it came, Base.Id, Base.Name, its fields normalised)."""
+        is_strict = self.settings.unknown_fields == "reject"
+        root = parse_json_object(body)
+        if is_strict:
+            check_known(root, ("Subscriber",), "")
+        given = check_object(root.get("Subscriber"), "Subscriber")
+        wanted_base = parse_base(given)
+        values = normalise_subscriber(given, is_strict=is_strict)
+        if self.settings.required:
+            check_required(values, self.settings.required)
+        return given, *self._find_base(*wanted_base), values
+
+    def _find_base(self, base_id: int | None, name: str | None) -> tuple[int, str]:
+        """Return (Id, Name) of the base that a create goes to: the one named, or what `base_alias` has for it."""
+        is_folded = self.settings.base_names == "folded"
+        for left, right in self.settings.base_alias:
+            is_meant = left == str(base_id) if name is None else left == name
+            if is_meant or (is_folded and name is not None and fold_name(left) == fold_name(name)):
+                base_id, name = (int(right), None) if right.isascii() and right.isdigit() else (None, right)
+                break
+        return self.store.bases.find_or_make(base_id, name, is_folded=is_folded)
+
+    def _meet_duplicate(self, existing: int, values: dict[str, Any], email: str | None, fate: Fate) -> Response:
+        """Do what the switch `duplicates` says of a create whose base has the subscriber already."""
+        rule, base_id = self.settings.duplicates, self.store.base_of(existing)
+        if rule != "upsert":
+            who = email or f"with ClientUserId {values.get('ClientUserId')!r}"
+            raise RejectedError(f"Subscriber {who} already exists in base {base_id}", int(rule.removeprefix("reject_")))
+        old = self.store.read_subscriber(existing)
+        address = {**(old.get("Address") or {}), **values.get("Address", {})}
+        merged = old | values | ({"Address": address} if address else {})
+        merged = {name: value for name, value in merged.items() if name not in ("Id", "Base")}
+        filled = fill_defaults(merged, self.settings.absent_fields)
+        wire = orjson.dumps({"Id": existing, "Base": old["Base"]} | filled)
+        self.truth.note_stored("updated", existing, base_id, email, fate, wire)
+        self.store.replace(existing, wire)
+        return self._answer_created(wire)
+
+    def _answer_created(self, wire: bytes) -> Response:
+        shown = quote_ids(wire) if "ids" in self.settings.numbers_as_text else wire
+        return Response(self.settings.created_status, _CREATED + shown + b"}")
+
+    def _send_email(self, body: bytes, fate: Fate) -> Response:
+        """Accept an email (api.md 4.1): check, compose, keep in the outbox, record."""
+        email = parse_email(parse_json_object(body), self._email_rules)
+        request_id, message_id = self.outbox.take_ids()
+        entry = describe_email(email)
+        self.outbox.keep(request_id, message_id, entry, compose_eml(email, message_id, self.wall()))
+        self.truth.note_sent(request_id, message_id, fate, entry)
+        sent = {"SendMessageRequestId": request_id, "MessageId": message_id}
+        return Response(200, orjson.dumps({"success": True, "SendEmail": sent}))
+
+    def _churn(self, base_id: int | None) -> None:
+        """Delete, then insert, as the switches say; `base_id` is the base that was listed, None for all."""
+        settings = self.settings
+        if not settings.churn_insert and not settings.churn_delete:
+            return
+        churn = Churn(self.store, settings, self.random, base_id)
+        for _ in range(self._draw_count(settings.churn_delete)):
+            gone = churn.choose_leaving()
+            if gone is not None:
+                self.truth.note_deleted(gone)
+                self.store.remove(gone)
+        for _ in range(self._draw_count(settings.churn_insert)):
+            subscriber_id, home, email = churn.choose_arriving(self.truth.sequence + 1)
+            home, name = self.store.bases.find_or_make(home, None)
+            base = {"Id": home, "Name": name}
+            wire = orjson.dumps({"Id": subscriber_id, "Base": base, "IsActive": True, "Email": email, "Gender": ""})
+            self.truth.note_stored("churn_inserted", subscriber_id, home, None, Fate.NOBODY, wire)
+            self.store.add(subscriber_id, home, email, "", wire)
+
+    def _draw_count(self, amount: float) -> int:
+        whole = int(amount)
+        return whole + int(self.random.random() < amount - whole)
+
+    def seed(self, count: int, base_id: int | None, base_name: str | None) -> SyntheticSubscribers:
+        """Add `count` synthetic subscribers to one base, visible at once."""
+        base, step = self.store.bases.find_or_make(base_id, base_name), self.settings.id_step
+        seeded = SyntheticSubscribers(self.store.take_id(step), count, step, *base)
+        self.truth.note_seeded(seeded)
+        self.store.add_synthetic(seeded)
+        return seeded
+
+    # refusals
+
+    def refuse(self, status: int, wait_s: float, message: str) -> Response:
+        """Return a refusal that says how long to stay away in whole seconds, rounded up, or as the switches have it."""
+        shape, wanted = self.settings.error_shape, self.settings.retry_after
+        self.stats.limited += 1
+        if wanted == "none":
+            return build_error(shape, status, message)
+        if wanted == "seconds":
+            seconds = math.ceil(wait_s)
+            error = build_error(shape, status, message, (("Retry-After", str(seconds)),))
+            return replace(error, wait_s=float(seconds))
+        until = math.ceil(self.wall() + wait_s)  # a date has no fractions: never earlier than the wait asks for
+        header = format_datetime(datetime.fromtimestamp(until, UTC), usegmt=True)
+        return replace(build_error(shape, status, message, (("Retry-After", header),)), wait_until=float(until))
+
+
+def _build_limiter(settings: SandboxSettings) -> RateLimiter:
+    return build_limiter(settings.limiter, settings.rate, settings.burst, settings.window_ms / 1000)
+
+
+def is_authorised(request: Request, authorization: bytes) -> bool:
+    """Whether the Authorization header is exactly this."""
+    return hmac.compare_digest(request.headers.get("authorization", "").encode("latin-1"), authorization)
 
 
 class Peer(Protocol):
-    """The connection that a request came by; the client has been told by it to stay away until `told_until`."""
+    """The connection that a request came by; a Retry-After asked its client to stay away until `quiet_until`."""
 
-    told_until: float
+    quiet_until: float
 
     @property
     def is_gone(self) -> bool:
         """Whether the client has closed."""
 
-    def finish(self, answer: Answer, ending: Ending = Ending.WHOLE, cut_by: str = "close") -> None:
-        """Ends the request."""
+    def finish(self, response: Response, ending: Ending = Ending.WHOLE, cut_by: str = "close") -> None:
+        """End the request."""
 
 
 class Service:
-    """The API over one state."""
+    """The way of each request of the API over one sandbox."""
 
-    def __init__(self, state: State, call_later: Callable[[float, Callable[[], None]], asyncio.TimerHandle]) -> None:
-        self._state = state
+    def __init__(
+        self, sandbox: Sandbox, call_later: Callable[[float, Callable[[], None]], asyncio.TimerHandle]
+    ) -> None:
+        self._sandbox = sandbox
         self._call_later = call_later
-        self._listing = Listing()
         self._served = 0
         self._is_calling = False
         self._line: deque[Callable[[], None]] = deque()
 
     def receive(self, request: Request, peer: Peer) -> None:
-        """Takes a request of the API, whose `peer.finish` will be called once."""
-        state = self._state
-        now = state.clock()
+        """Take a request of the API; `peer.finish` is called once for it."""
+        sandbox = self._sandbox
+        now = sandbox.clock()
         operation = OPERATIONS[request.path][0] if request.path in OPERATIONS else None
         label = operation or "other"
-        state.stats.note_received(label, now, peer.told_until)
-        entry = admit(state, request, operation, now, self._served + len(self._line))
-        if operation is None or entry.refusal is not None:
-            refusal = entry.refusal or build_error(state.settings.error_shape, 404, "There is nothing at this address")
-            self._after(self._latency_s(), lambda: self._finish(label, peer, refusal, Ending.WHOLE))
+        sandbox.stats.note_received(label, now, peer.quiet_until)
+        fault, refusal = self._admit(request, operation, now)
+        if operation is None or refusal is not None:
+            turned_away = refusal or self._error(404, "There is nothing at this address")
+            self._after(self._latency_s(), lambda: self._finish(label, peer, turned_away, Ending.WHOLE))
             return
-        self._stand_in_line(lambda: self._serve(operation, request, peer, entry.fault))
+        self._stand_in_line(lambda: self._serve(operation, request, peer, fault))
+
+    # who is let in: the checks in the order redirect, path, method, token, limit, fault, form
+
+    def _admit(self, request: Request, operation: str | None, now: float) -> tuple[Fault | None, Response | None]:
+        """Return the fault that will befall a request that arrives at the moment `now`, or the response that turns it
+        away; `operation` None is a path that the API does not have."""
+        sandbox, settings = self._sandbox, self._sandbox.settings
+        refusal = self._refuse_stranger(request, operation)
+        if refusal is not None or operation is None:
+            return None, refusal
+        if settings.max_in_flight and self._served + len(self._line) >= settings.max_in_flight:
+            return None, sandbox.refuse(settings.limit_status, settings.retry_after_s or 1, "Too many at once")
+        wait_s = sandbox.limiter.admit(now)
+        if wait_s > 0:
+            wait_s = max(wait_s, settings.retry_after_s)
+            return None, sandbox.refuse(settings.limit_status, wait_s, "Too many requests")
+        fault = sandbox.draw.draw(operation, sandbox.random)
+        if fault is not None:
+            sandbox.stats.faults[fault.value] += 1
+        if fault is Fault.REFUSE:
+            message = "Too many requests, come back later"
+            return fault, sandbox.refuse(settings.limit_status, settings.refuse_retry_after_s, message)
+        return fault, self._refuse_form(request, operation)
+
+    def _refuse_stranger(self, request: Request, operation: str | None) -> Response | None:
+        settings = self._sandbox.settings
+        if settings.redirect_to:
+            target = settings.redirect_to.rstrip("/") + request.path + (f"?{request.query}" if request.query else "")
+            return self._error(307, "Moved", ("Location", target))
+        if operation is None:
+            return self._error(404, "There is nothing at this address")
+        method = OPERATIONS[request.path][1]
+        if request.method != method:
+            return self._error(405, f"Only {method} is possible here", ("Allow", method))
+        if not is_authorised(request, self._sandbox.authorization):
+            return self._error(401, "The API token is missing or wrong")
+        return None
+
+    def _refuse_form(self, request: Request, operation: str) -> Response | None:
+        if operation == "list":
+            return self._error(400, "A list request has no body") if request.body else None
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return None if content_type == "application/json" else self._error(415, "Content-Type must be application/json")
 
     # capacity and latency
 
     def _stand_in_line(self, serve: Callable[[], None]) -> None:
-        if self._state.settings.capacity and self._served >= self._state.settings.capacity:
+        if self._sandbox.settings.capacity and self._served >= self._sandbox.settings.capacity:
             self._line.append(serve)
             return
         self._served += 1
@@ -76,14 +366,14 @@ class Service:
         if self._is_calling:  # a call below served one at once and came back here: its loop goes on, not a deeper one
             return
         self._is_calling = True
-        while self._line and (not self._state.settings.capacity or self._served < self._state.settings.capacity):
+        while self._line and (not self._sandbox.settings.capacity or self._served < self._sandbox.settings.capacity):
             self._served += 1
             self._line.popleft()()
         self._is_calling = False
 
     def _latency_s(self) -> float:
-        settings = self._state.settings
-        jitter_ms = self._state.random.random() * settings.jitter_ms if settings.jitter_ms else 0.0
+        settings = self._sandbox.settings
+        jitter_ms = self._sandbox.random.random() * settings.jitter_ms if settings.jitter_ms else 0.0
         return (settings.latency_ms + jitter_ms) / 1000
 
     def _after(self, delay_s: float, act: Callable[[], None]) -> None:
@@ -93,14 +383,14 @@ class Service:
             act()
 
     def _serve(self, operation: str, request: Request, peer: Peer, fault: Fault | None) -> None:
-        epoch = self._state.epoch
+        epoch = self._sandbox.epoch
 
         def act() -> None:
             try:
-                if self._state.epoch == epoch:
+                if self._sandbox.epoch == epoch:
                     self._perform(operation, request, peer, fault)
                 else:  # begun before a reset: it must not show after it
-                    self._finish(operation, peer, NO_ANSWER, Ending.CUT)
+                    self._finish(operation, peer, NO_RESPONSE, Ending.CUT)
             finally:
                 self._leave()
 
@@ -109,103 +399,95 @@ class Service:
     # execution
 
     def _perform(self, operation: str, request: Request, peer: Peer, fault: Fault | None) -> None:
-        state = self._state
         if fault is Fault.DROP_BEFORE:
-            self._finish(operation, peer, NO_ANSWER, Ending.CUT)
-            if state.settings.late_ms and operation != "list":
+            self._finish(operation, peer, NO_RESPONSE, Ending.CUT)
+            if self._sandbox.settings.late_ms and operation != "list":
                 self._execute_late(operation, request)
             return
         if fault is Fault.ERROR_BEFORE or (operation == "list" and self._is_list_error()):
             self._finish(operation, peer, self._server_error(), Ending.WHOLE)
             return
         fate = Fate.GONE if peer.is_gone else FATES[fault]
-        answer, is_done = self._execute(operation, request, fate)
-        answer, ending = self._disguise(operation, answer, fault, is_done=is_done)
-        self._finish(operation, peer, answer, ending)
+        response, is_done = self._execute(operation, request, fate)
+        response, ending = self._disguise(operation, response, fault, is_done=is_done)
+        self._finish(operation, peer, response, ending)
 
     def _execute_late(self, operation: str, request: Request) -> None:
-        epoch = self._state.epoch
+        epoch = self._sandbox.epoch
 
         def act() -> None:
-            if self._state.epoch == epoch:
+            if self._sandbox.epoch == epoch:
                 self._execute(operation, request, Fate.LATE)
 
-        self._call_later(self._state.settings.late_ms / 1000, act)
+        self._call_later(self._sandbox.settings.late_ms / 1000, act)
 
-    def _execute(self, operation: str, request: Request, fate: Fate) -> tuple[Answer, bool]:
-        """(the answer, whether the request did what it asked for)."""
-        state = self._state
+    def _execute(self, operation: str, request: Request, fate: Fate) -> tuple[Response, bool]:
+        """Return (the response, whether the request did what it asked for)."""
         try:
-            if operation == "create":
-                return create_subscriber(state, request.body, fate), True
-            if operation == "send":
-                return send_email(state, request.body, fate), True
-            query = parse_query(request.query, state.settings)
-            page = self._listing.read_page(state, query)
-            churn(state, query.base_id)
+            return self._sandbox.execute(operation, request, fate), True
         except RejectedError as error:
-            status = state.settings.error_status if error.status is None else error.status
-            return build_error(state.settings.error_shape, status, error.message), False
+            status = self._sandbox.settings.error_status if error.status is None else error.status
+            return self._error(status, error.message), False
         except OSError:  # a full disk: nothing was stored, and the sandbox says so as a service would
             return self._server_error(), False
-        return page, True
 
     def _is_list_error(self) -> bool:
-        share = self._state.settings.list_error
-        if not share or self._state.random.random() >= share:
+        share = self._sandbox.settings.list_error
+        if not share or self._sandbox.random.random() >= share:
             return False
-        self._state.stats.faults["list_error"] += 1
+        self._sandbox.stats.faults["list_error"] += 1
         return True
 
-    # answers
+    # responses
 
-    def _disguise(self, operation: str, answer: Answer, fault: Fault | None, *, is_done: bool) -> tuple[Answer, Ending]:
-        """What the fault makes of the answer to an executed request; a rejection is not made out to be another one."""
-        state = self._state
+    def _disguise(
+        self, operation: str, response: Response, fault: Fault | None, *, is_done: bool
+    ) -> tuple[Response, Ending]:
+        """Return what the fault makes of the response to an executed request; a rejection is not made another one."""
+        sandbox = self._sandbox
         match fault:
             case Fault.DROP_AFTER:
-                return NO_ANSWER, Ending.CUT
+                return NO_RESPONSE, Ending.CUT
             case Fault.CUT_ANSWER:
-                return answer, Ending.PART
+                return response, Ending.PART
             case Fault.HANG_AFTER:
-                return NO_ANSWER, Ending.SILENT
+                return NO_RESPONSE, Ending.SILENT
             case Fault.ERROR_AFTER:
                 return self._server_error(), Ending.WHOLE
             case Fault.GARBAGE_AFTER:
-                return Answer(200, pick_garbage(state.random)), Ending.WHOLE
+                return Response(200, pick_garbage(sandbox.random)), Ending.WHOLE
             case Fault.CREATED_422 if is_done and operation != "list":
-                return build_error(state.settings.error_shape, 422, "The request cannot be processed"), Ending.WHOLE
+                return self._error(422, "The request cannot be processed"), Ending.WHOLE
             case Fault.CREATED_429 if is_done and operation != "list":
-                return refuse_for(state, 429, _AS_IF_REFUSED, "Too many requests, come back later"), Ending.WHOLE
+                return sandbox.refuse(429, _AS_IF_REFUSED_S, "Too many requests, come back later"), Ending.WHOLE
             case Fault.EXECUTED_STATUS if is_done and operation != "list":
-                status = int(state.random.choice(state.settings.executed_statuses))
-                return build_error(state.settings.error_shape, status, "This is not possible"), Ending.WHOLE
+                status = int(sandbox.random.choice(sandbox.settings.executed_statuses))
+                return self._error(status, "This is not possible"), Ending.WHOLE
             case Fault.WRONG_ANSWER if is_done and operation == "create":
-                return _somebody_else(answer), Ending.WHOLE
+                return _replace_email(response), Ending.WHOLE
             case _:
-                return answer, Ending.WHOLE
+                return response, Ending.WHOLE
 
-    def _server_error(self) -> Answer:
-        settings = self._state.settings
-        return build_error(settings.error_shape, settings.server_error, "Something went wrong on our side")
+    def _error(self, status: int, message: str, *headers: tuple[str, str]) -> Response:
+        return build_error(self._sandbox.settings.error_shape, status, message, headers)
 
-    def _finish(self, operation: str, peer: Peer, answer: Answer, ending: Ending) -> None:
-        """Answers, and counts what the client can see of it."""
-        label = _LABELS.get(ending) or str(answer.status)
-        self._state.stats.note_answered(operation, "gone" if peer.is_gone else label)
-        state = self._state
-        wait_s = answer.wait_s if answer.wait_until is None else answer.wait_until - state.wall()
+    def _server_error(self) -> Response:
+        return self._error(self._sandbox.settings.server_error, "Something went wrong on our side")
+
+    def _finish(self, operation: str, peer: Peer, response: Response, ending: Ending) -> None:
+        """Answer, and count what the client can see of it."""
+        sandbox = self._sandbox
+        label = _LABELS.get(ending) or str(response.status)
+        sandbox.stats.note_answered(operation, "gone" if peer.is_gone else label)
+        wait_s = response.wait_s if response.wait_until is None else response.wait_until - sandbox.wall()
         if wait_s > 0:
-            peer.told_until = state.clock() + wait_s
-            state.stats.note_retry_after(peer.told_until)
-        peer.finish(answer, ending, self._state.settings.cut_by)
+            peer.quiet_until = sandbox.clock() + wait_s
+            sandbox.stats.note_retry_after(peer.quiet_until)
+        peer.finish(response, ending, sandbox.settings.cut_by)
 
 
-_LABELS = {Ending.CUT: "cut", Ending.PART: "cut_in_answer", Ending.SILENT: "hung"}
-
-
-def _somebody_else(answer: Answer) -> Answer:
-    """The answer with the email of somebody else, as of a service that mixed two requests up."""
-    root = orjson.loads(answer.body)
+def _replace_email(response: Response) -> Response:
+    """Return the response with another subscriber's email, as of a service that mixed two requests up."""
+    root = orjson.loads(response.body)
     root["Subscriber"]["Email"] = "somebody.else@example.net"
-    return Answer(answer.status, orjson.dumps(root))
+    return Response(response.status, orjson.dumps(root))

@@ -1,19 +1,259 @@
-"""The subscribers that exist, as the bytes the service shows, and the ways to find them.
+"""The subscribers that exist, as the bytes the service shows, and the ways to find them; and their bases.
 
-It knows nothing of requests, faults or the journal; whoever changes it records the change.
+It knows nothing of requests, faults or the truth log; the service records each change.
 """
 
 import heapq
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from itertools import groupby
 from typing import Any
 
 import orjson
 
-from connector.sandbox.bases import Bases
-from connector.sandbox.crowd import Crowd
-from connector.sandbox.index import Index
-from connector.sandbox.shelf import Key, Shelf
+# bases
+
+
+def fold_name(name: str) -> str:
+    """Return what names have in common that differ in capitals and surrounding blanks alone."""
+    return name.strip().casefold()
+
+
+class Bases:
+    """Ids and names of the bases; ids count from 1."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._ids: dict[str, int] = {}
+        self._folded: dict[str, int] = {}
+
+    def find_or_make(self, base_id: int | None, name: str | None, *, is_folded: bool = False) -> tuple[int, str]:
+        """Return (Id, Name) of the base: an unknown Id makes `Base <Id>`, an unknown Name takes the next Id.
+
+        With `is_folded` a name is found in any capitals and with any blanks around it.
+        """
+        if base_id is None:
+            wanted = name or ""
+            known = self._ids.get(wanted)
+            if known is None and is_folded:
+                known = self._folded.get(fold_name(wanted))
+            return self.keep(max(self._names, default=0) + 1, wanted) if known is None else (known, self._names[known])
+        known_name = self._names.get(base_id)
+        return (base_id, known_name) if known_name is not None else self.keep(base_id, f"Base {base_id}")
+
+    def keep(self, base_id: int, name: str) -> tuple[int, str]:
+        """Record a base under its Id; of two with one name, the first is found by it."""
+        self._names.setdefault(base_id, name)
+        self._ids.setdefault(name, base_id)
+        self._folded.setdefault(fold_name(name), base_id)
+        return base_id, self._names[base_id]
+
+    def items(self) -> list[tuple[int, str]]:
+        """Return all of them, (Id, Name), by Id."""
+        return sorted(self._names.items())
+
+
+# keys
+
+
+class _Index:
+    """From a key to the ids that have it, in the order of adding; a key with one id, the usual case, costs no list."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int | list[int]] = {}
+
+    def add(self, key: str, subscriber_id: int) -> None:
+        """Add a key of a subscriber; the empty key is not kept."""
+        if not key:
+            return
+        held = self._ids.setdefault(key, subscriber_id)
+        if isinstance(held, list):
+            held.append(subscriber_id)
+        elif held != subscriber_id:
+            self._ids[key] = [held, subscriber_id]
+
+    def remove(self, key: str, subscriber_id: int) -> None:
+        """Remove a key of a subscriber; without that key nothing happens."""
+        held = self._ids.get(key)
+        if isinstance(held, list):
+            if subscriber_id in held:
+                held.remove(subscriber_id)
+            if len(held) == 1:
+                self._ids[key] = held[0]
+        elif held == subscriber_id:
+            del self._ids[key]
+
+    def find(self, key: str) -> list[int]:
+        """Return all ids that have the key."""
+        held = self._ids.get(key)
+        if held is None:
+            return []
+        return list(held) if isinstance(held, list) else [held]
+
+    def keys(self) -> Iterator[str]:
+        """Iterate over the keys that have ids."""
+        return iter(self._ids)
+
+
+Key = int | tuple[str, int]
+"""An id, or (email in lower case, id): by which an order sorts."""
+
+
+class SortedKeys:
+    """Subscribers in one order, kept sorted while they come and go; adding at the end, as new ids do, is cheap."""
+
+    def __init__(self, keys: list[Key]) -> None:
+        keys.sort()
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, key: Key) -> None:
+        """Add a key where it belongs."""
+        if not self._keys or key > self._keys[-1]:  # type: ignore[operator]  # the keys are of one kind
+            self._keys.append(key)
+        else:
+            insort(self._keys, key)
+
+    def remove(self, key: Key) -> None:
+        """Remove a key; raises ValueError when it is not there."""
+        index = bisect_left(self._keys, key)
+        if index == len(self._keys) or self._keys[index] != key:
+            raise ValueError(f"{key!r} is not among the keys")
+        del self._keys[index]
+
+    def read_ids(self, start: int, stop: int) -> list[int]:
+        """Return the ids from index `start` to before `stop`."""
+        return [key if isinstance(key, int) else key[1] for key in self._keys[start:stop]]
+
+    def read_id(self, index: int) -> int:
+        """Return the id at one index."""
+        key = self._keys[index]
+        return key if isinstance(key, int) else key[1]
+
+
+# synthetic subscribers
+
+_FIRST = (
+    ("Ana", "Ana"), ("Björn", "Bjorn"), ("Chloé", "Chloe"), ("Дмитрий", "Dmitry"), ("Ελένη", "Eleni"),
+    ("Fatima", "Fatima"), ("张伟", "Wei"), ("חנה", "Hannah"), ("Işıl", "Isil"), ("José", "Jose"), ("किरण", "Kiran"),
+    ("Łukasz", "Lukasz"), ("محمد", "Muhammad"),
+)  # fmt: skip
+_LAST = (
+    "Anders", "Brook", "Castillo", "Dimitrov", "Eriksen", "Fontaine", "Garcia", "Hoffmann", "Ivanova", "Jansen",
+    "Kowalski", "Lindgren", "Moreau", "Novak", "Okafor", "Petrov", "Quinn",
+)  # fmt: skip
+_PLACES = (
+    ("DE", "Berlin", "Berlin"), ("FR", "Lyon", ""), ("US", "Portland", "OR"), ("JP", "大阪", "Osaka"),
+    ("BR", "São Paulo", "SP"), ("GB", "Leeds", ""), ("GR", "Αθήνα", ""),
+)  # fmt: skip
+_GENDERS = ("female", "male", "")
+_TAGS = ('["news"]', '["news","shop"]', "[]", '["vip"]', '["shop","beta"]')
+
+_SHAPES = 4_420  # so many differ in more than their id and phone; a multiple of 13 x 17, by which mailboxes recur
+
+
+@cache
+def _write_shapes() -> list[tuple[bytes, bytes, bytes, bytes]]:
+    """Return what stands between base, id, number of the phone, id again, and the end: written once, since a list of a
+    million is read page by page."""
+    return [_write_shape(number) for number in range(_SHAPES)]
+
+
+def _write_shape(number: int) -> tuple[bytes, bytes, bytes, bytes]:
+    (first, plain), last = _FIRST[number % len(_FIRST)], _LAST[number % len(_LAST)]
+    country, city, state = _PLACES[number % len(_PLACES)]
+    parts = (
+        f',"IsActive":{"true" if _is_active(number) else "false"},"Email":"{f"{plain}.{last}".lower()}.',
+        f'@example.net","FirstName":"{first}","LastName":"{last}","Gender":"{_GENDERS[number % 3]}","Phone":"+31',
+        f'","Tags":{_TAGS[number % 5]},"ClientUserId":"seed-',
+        (
+            f'","CustomField1":"level {number % 9}","Address":{{"Country":"{country}","City":"{city}","State":"{state}"'
+            f',"Zip":"{10000 + 20 * number}","Line1":"Main Street {number % 997}","Line3":""}}'
+            f',"Birthday":"{1940 + number % 67}-{1 + number % 12:02}-{1 + number % 28:02}"}}'
+        ),
+    )
+    active, names, tags, rest = (part.encode() for part in parts)
+    return active, names, tags, rest
+
+
+def _is_active(number: int) -> bool:
+    return number % 10 > 0
+
+
+@lru_cache(maxsize=64)  # one base, and a million subscribers in it
+def _write_base(base_id: int, name: str) -> bytes:
+    return orjson.dumps({"Id": base_id, "Name": name})
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticSubscribers:
+    """`count` plausible subscribers of one base with the ids `first_id`, `first_id + step`, and so on.
+
+    They take no room: each is written from its id when it is read. So a list of a million is there at once.
+    """
+
+    first_id: int
+    count: int
+    step: int
+    base_id: int
+    base_name: str
+
+    @property
+    def ids(self) -> range:
+        """The ids of all of them; some may have been removed since."""
+        return range(self.first_id, self.first_id + self.count * self.step, self.step)
+
+    def email(self, subscriber_id: int) -> str:
+        """Return the email of one of them, all in lower case, different for each id."""
+        index = self._index(subscriber_id)
+        first, last = _FIRST[index % len(_FIRST)][1], _LAST[index % len(_LAST)]
+        return f"{first}.{last}.{subscriber_id}@example.net".lower()
+
+    def is_active(self, subscriber_id: int) -> bool:
+        """Whether one of them is active: nine of ten are."""
+        return _is_active(self._index(subscriber_id))
+
+    def find_email(self, email: str) -> int | None:
+        """Return the id whose email is `email` (trimmed, lower case), if one of them has it."""
+        digits = email.partition("@")[0].rpartition(".")[2]
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
+            return None
+        subscriber_id = int(digits)
+        return subscriber_id if subscriber_id in self.ids and self.email(subscriber_id) == email else None
+
+    def find_client_user_id(self, key: str) -> int | None:
+        """Return the id whose ClientUserId, in lower case, is `key`."""
+        digits = key.removeprefix("seed-")
+        if not key.startswith("seed-") or not (digits.isascii() and digits.isdigit() and len(digits) < 19):
+            return None
+        return int(digits) if f"seed-{int(digits)}" == key and int(digits) in self.ids else None
+
+    def _index(self, subscriber_id: int) -> int:
+        """Return 0 for the first, 1 for the next: what varies goes by it, so that no step makes all alike."""
+        return (subscriber_id - self.first_id) // self.step
+
+    def write(self, subscriber_id: int) -> bytes:
+        """Return the subscriber as the service writes it, JSON."""
+        (wire,) = self.write_all((subscriber_id,))
+        return wire
+
+    def write_all(self, subscriber_ids: Iterable[int]) -> list[bytes]:
+        """Return several of them."""
+        begin, base, shapes = b'{"Id":', b',"Base":' + _write_base(self.base_id, self.base_name), _write_shapes()
+        wires = []
+        for each in subscriber_ids:
+            index = (each - self.first_id) // self.step
+            active, names, tags, rest = shapes[index % _SHAPES]
+            digits, phone = b"%d" % each, b"%d" % (200_000_000 + index % 99_999_989)
+            wires.append(b"".join((begin, digits, base, active, digits, names, phone, tags, digits, rest)))
+        return wires
+
+
+# the store
 
 FIRST_ID = 100_001  # not 1: churn at the head of a list in id order needs ids below all others
 
@@ -21,18 +261,18 @@ _BASE_MARK, _ACTIVE_MARK = b'"Base":{"Id":', b'"IsActive":'
 
 
 def email_key(email: str) -> str:
-    """What counts as the same email: trimmed, case-blind."""
+    """Return what counts as the same email: trimmed, case-blind."""
     return email.strip().lower()
 
 
 def client_key(client_user_id: str) -> str:
-    """By what a ClientUserId is found: trimmed, case-blind; whether it is the same is decided with its case."""
+    """Return by what a ClientUserId is found: trimmed, case-blind; whether it is the same is decided with its case."""
     return client_user_id.strip().lower()
 
 
 def identity_of(subscriber: dict[str, Any], by: str) -> tuple[str, str] | None:
-    """(field, value) of what makes it the same as another of its base (switch `identity`): the email, or without one
-    the ClientUserId; or always the ClientUserId. None when it has none, and so is never the same."""
+    """Return (field, value) of what makes it the same as another of its base (switch `identity`): the email, or without
+    one the ClientUserId; or always the ClientUserId. None when it has none, and so is never the same."""
     email = email_key(subscriber.get("Email") or "") if by == "email" else ""
     client = (subscriber.get("ClientUserId") or "").strip()
     if email:
@@ -40,27 +280,27 @@ def identity_of(subscriber: dict[str, Any], by: str) -> tuple[str, str] | None:
     return ("ClientUserId", client) if client else None
 
 
-def _base_of(wire: bytes) -> int:
+def _read_base(wire: bytes) -> int:
     start = wire.index(_BASE_MARK) + len(_BASE_MARK)  # Id and Base come first, so no value can hold the mark before it
     return int(wire[start : wire.index(b",", start)])
 
 
-def _is_active(wire: bytes) -> bool:
+def _read_active(wire: bytes) -> bool:
     start = wire.index(_ACTIVE_MARK) + len(_ACTIVE_MARK)  # no text can hold the mark: its quotes have a \ before them
     return wire.startswith(b"true", start)
 
 
-class Store:
+class SubscriberStore:
     """All subscribers by id; `version` changes with each change that the list can show."""
 
     def __init__(self) -> None:
         self.bases = Bases()
         self.version = 0
-        self._rows: dict[int, bytes | Crowd] = {}
-        self._by_email = Index()
-        self._by_client = Index()
-        self._crowds: list[Crowd] = []
-        self._shelves: dict[tuple[bool, int | None], Shelf] = {}
+        self._rows: dict[int, bytes | SyntheticSubscribers] = {}
+        self._by_email = _Index()
+        self._by_client = _Index()
+        self._synthetic: list[SyntheticSubscribers] = []
+        self._sorted: dict[tuple[bool, int | None], SortedKeys] = {}
         self._hidden: set[int] = set()
         self._to_show: list[tuple[float, int]] = []
         self._fresh: dict[int, float] = {}
@@ -75,38 +315,38 @@ class Store:
     # ids and rows
 
     def take_id(self, step: int) -> int:
-        """The next Id that nobody has had."""
+        """Return the next Id that no subscriber has had."""
         taken = self._next_id
         self._next_id += step
         return taken
 
     def read_wire(self, subscriber_id: int) -> bytes:
-        """The subscriber as the service writes it; raises KeyError when it does not exist."""
+        """Return the subscriber as the service writes it; raises KeyError when it does not exist."""
         row = self._rows[subscriber_id]
-        return row if type(row) is bytes else row.write(subscriber_id)  # type: ignore[union-attr]  # bytes or Crowd
+        return row if type(row) is bytes else row.write(subscriber_id)  # type: ignore[union-attr]  # bytes or synthetic
 
     def read_wires(self, subscriber_ids: Iterable[int]) -> list[bytes]:
-        """Several of them; raises KeyError as well."""
+        """Return several of them; raises KeyError as well."""
         wires: list[bytes] = []
         for row, group in groupby(subscriber_ids, self._rows.__getitem__):
             ids = list(group)
-            wires += row.write_all(ids) if isinstance(row, Crowd) else [row] * len(ids)
+            wires += row.write_all(ids) if isinstance(row, SyntheticSubscribers) else [row] * len(ids)
         return wires
 
     def read_subscriber(self, subscriber_id: int) -> dict[str, Any]:
-        """The subscriber as a dict."""
+        """Return the subscriber as a dict."""
         subscriber: dict[str, Any] = orjson.loads(self.read_wire(subscriber_id))
         return subscriber
 
     def base_of(self, subscriber_id: int) -> int:
-        """The Id of the subscriber's base."""
+        """Return the Id of the subscriber's base."""
         row = self._rows[subscriber_id]
-        return row.base_id if isinstance(row, Crowd) else _base_of(row)
+        return row.base_id if isinstance(row, SyntheticSubscribers) else _read_base(row)
 
     def is_active(self, subscriber_id: int) -> bool:
-        """Whether the subscriber is: told without reading all of it, for whoever asks it of everybody."""
+        """Whether the subscriber is active, without reading all of it: a filter may ask it of each."""
         row = self._rows[subscriber_id]
-        return row.is_active(subscriber_id) if isinstance(row, Crowd) else _is_active(row)
+        return row.is_active(subscriber_id) if isinstance(row, SyntheticSubscribers) else _read_active(row)
 
     def add(
         self,
@@ -117,28 +357,28 @@ class Store:
         wire: bytes,
         show_at: float | None = None,
     ) -> None:
-        """Keeps a new subscriber; one with `show_at` is in no list before `show` is called with that time or later."""
+        """Keep a new subscriber; one with `show_at` is in no list before `show` is called with that time or later."""
         self._rows[subscriber_id] = wire
         self._next_id = max(self._next_id, subscriber_id + 1)
         key = email_key(email)
         self._by_email.add(key, subscriber_id)
         self._by_client.add(client_key(client_user_id), subscriber_id)
         if show_at is None:
-            self._put_on_shelves(subscriber_id, base_id, key)
+            self._add_to_sorted(subscriber_id, base_id, key)
         else:
             self._hidden.add(subscriber_id)
             heapq.heappush(self._to_show, (show_at, subscriber_id))
 
-    def add_crowd(self, crowd: Crowd) -> None:
-        """Keeps a whole crowd, visible at once."""
-        self._rows.update(dict.fromkeys(crowd.ids, crowd))
-        self._next_id = max(self._next_id, crowd.ids.stop)
-        self._crowds.append(crowd)
-        self._shelves.clear()
+    def add_synthetic(self, synthetic: SyntheticSubscribers) -> None:
+        """Keep synthetic subscribers, visible at once."""
+        self._rows.update(dict.fromkeys(synthetic.ids, synthetic))
+        self._next_id = max(self._next_id, synthetic.ids.stop)
+        self._synthetic.append(synthetic)
+        self._sorted.clear()
         self.version += 1
 
     def replace(self, subscriber_id: int, wire: bytes) -> None:
-        """Puts other fields in the place of an existing subscriber's; its base stays."""
+        """Replace the fields of an existing subscriber; its base stays."""
         is_hidden = subscriber_id in self._hidden
         base_id, key = self._forget(subscriber_id)
         subscriber = orjson.loads(wire)
@@ -149,27 +389,27 @@ class Store:
         if is_hidden:
             self._hidden.add(subscriber_id)
         else:
-            self._put_on_shelves(subscriber_id, base_id, key)
+            self._add_to_sorted(subscriber_id, base_id, key)
 
     def remove(self, subscriber_id: int) -> None:
-        """The subscriber is gone for good; its Id is not given again."""
+        """Remove a subscriber for good; its Id is not given again."""
         self._forget(subscriber_id)
 
     def show(self, now: float) -> None:
-        """Lets the list show those whose time has come."""
+        """Let the list show those whose time has come."""
         while self._to_show and self._to_show[0][0] <= now:
             subscriber_id = heapq.heappop(self._to_show)[1]
             if subscriber_id in self._hidden:
                 self._hidden.discard(subscriber_id)
                 email = self.read_subscriber(subscriber_id).get("Email") or ""
-                self._put_on_shelves(subscriber_id, self.base_of(subscriber_id), email_key(email))
+                self._add_to_sorted(subscriber_id, self.base_of(subscriber_id), email_key(email))
 
     def note_fresh(self, subscriber_id: int, shown_at: float) -> None:
-        """The list shows the subscriber from then on; a replica that lags shows it later."""
+        """Take note that the list shows the subscriber from then on; a replica that lags shows it later."""
         self._fresh[subscriber_id] = shown_at
 
     def find_late(self, now: float, lag_s: float, longest_lag_s: float) -> set[int]:
-        """Those that a replica with this lag does not show yet; what every replica shows by now is forgotten."""
+        """Return those that a replica with this lag does not show yet; what every replica shows by now is forgotten."""
         for each in [each for each, shown_at in self._fresh.items() if shown_at + longest_lag_s <= now]:
             del self._fresh[each]
         return {each for each, shown_at in self._fresh.items() if shown_at + lag_s > now}
@@ -177,41 +417,41 @@ class Store:
     # finding
 
     def find_email(self, email: str) -> list[int]:
-        """The ids of all with this email, case-blind, hidden ones too."""
+        """Return the ids of all with this email, case-blind, hidden ones too."""
         key = email_key(email)
         found = self._by_email.find(key)
-        return found + self._in_crowds(crowd.find_email(key) for crowd in self._crowds)
+        return found + self._keep_synthetic(each.find_email(key) for each in self._synthetic)
 
     def find_client_user_id(self, client_user_id: str) -> list[int]:
-        """The ids of all with this ClientUserId, case-blind, hidden ones too."""
+        """Return the ids of all with this ClientUserId, case-blind, hidden ones too."""
         key = client_key(client_user_id)
         found = self._by_client.find(key)
-        return found + self._in_crowds(crowd.find_client_user_id(key) for crowd in self._crowds)
+        return found + self._keep_synthetic(each.find_client_user_id(key) for each in self._synthetic)
 
     def is_visible(self, subscriber_id: int) -> bool:
         """Whether the list shows the subscriber."""
         return subscriber_id in self._rows and subscriber_id not in self._hidden
 
-    def shelf(self, *, by_email: bool, base_id: int | None) -> Shelf:
-        """The visible subscribers, of one base or of all, in id or email order."""
-        shelf = self._shelves.get((by_email, base_id))
-        if shelf is None:
+    def sort(self, *, by_email: bool, base_id: int | None) -> SortedKeys:
+        """Return the visible subscribers, of one base or of all, in id or email order."""
+        found = self._sorted.get((by_email, base_id))
+        if found is None:
             ids = [each for each in self._rows if each not in self._hidden]
             if base_id is not None:
                 ids = [each for each in ids if self.base_of(each) == base_id]
-            shelf = Shelf([self.sort_key(each) for each in ids] if by_email else list(ids))
-            self._shelves[by_email, base_id] = shelf
-        return shelf
+            found = SortedKeys([self.sort_key(each) for each in ids] if by_email else list(ids))
+            self._sorted[by_email, base_id] = found
+        return found
 
     def sort_key(self, subscriber_id: int) -> tuple[str, int]:
-        """By what the email order sorts."""
+        """Return by what the email order sorts."""
         row = self._rows[subscriber_id]
-        if isinstance(row, Crowd):
+        if isinstance(row, SyntheticSubscribers):
             return row.email(subscriber_id), subscriber_id
         return email_key(self.read_subscriber(subscriber_id).get("Email") or ""), subscriber_id
 
     def find_same(self, subscriber: dict[str, Any], base_id: int, by: str) -> list[int]:
-        """The ids in the base that have the subscriber's identity, the lowest first, hidden ones too."""
+        """Return the ids in the base that have the subscriber's identity, the lowest first, hidden ones too."""
         identity = identity_of(subscriber, by)
         if identity is None:
             return []
@@ -224,7 +464,7 @@ class Store:
         )
 
     def duplicates(self, by: str) -> list[dict[str, Any]]:
-        """Each identity that more than one subscriber of a base has: `base_id field value ids`."""
+        """Return each identity that more than one subscriber of a base has: `base_id field value ids`."""
         shared: dict[tuple[int, str, str], list[int]] = {}
         for index, find in ((self._by_email, self.find_email), (self._by_client, self.find_client_user_id)):
             for ids in map(find, index.keys()):
@@ -239,14 +479,14 @@ class Store:
             if len(ids) > 1
         ]
 
-    def _in_crowds(self, found: Iterator[int | None]) -> list[int]:
-        return [each for each in found if each is not None and isinstance(self._rows.get(each), Crowd)]
+    def _keep_synthetic(self, found: Iterator[int | None]) -> list[int]:
+        return [each for each in found if each is not None and isinstance(self._rows.get(each), SyntheticSubscribers)]
 
-    def _put_on_shelves(self, subscriber_id: int, base_id: int, key: str) -> None:
+    def _add_to_sorted(self, subscriber_id: int, base_id: int, key: str) -> None:
         self.version += 1
-        for (by_email, wanted), shelf in self._shelves.items():
+        for (by_email, wanted), found in self._sorted.items():
             if wanted is None or wanted == base_id:
-                shelf.add((key, subscriber_id) if by_email else subscriber_id)
+                found.add((key, subscriber_id) if by_email else subscriber_id)
 
     def _forget(self, subscriber_id: int) -> tuple[int, str]:
         base_id, key = self.base_of(subscriber_id), self.sort_key(subscriber_id)[0]
@@ -257,12 +497,12 @@ class Store:
         if subscriber_id in self._hidden:
             self._hidden.discard(subscriber_id)
         else:
-            self._take_from_shelves(subscriber_id, base_id, key)
+            self._remove_from_sorted(subscriber_id, base_id, key)
         return base_id, key
 
-    def _take_from_shelves(self, subscriber_id: int, base_id: int, key: str) -> None:
+    def _remove_from_sorted(self, subscriber_id: int, base_id: int, key: str) -> None:
         self.version += 1
-        for (by_email, wanted), shelf in self._shelves.items():
+        for (by_email, wanted), found in self._sorted.items():
             if wanted is None or wanted == base_id:
                 taken: Key = (key, subscriber_id) if by_email else subscriber_id
-                shelf.remove(taken)
+                found.remove(taken)

@@ -1,20 +1,90 @@
 """The rules of a Subscriber in a create request (api.md 2.1): types, allowed values, defaults, normalisation.
 
-It knows nothing of what is stored already.
+It knows nothing of what is stored already. The checks name the field that breaks a rule by its full name; emails use
+them too.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from typing import Any
 
-from connector.sandbox.countries import COUNTRY_CODES
-from connector.sandbox.rejection import RejectedError, check_array, check_known, check_object, check_text, is_address
+import orjson
 
+_COUNTRIES = """
+AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO BQ BR BS BT BV BW BY BZ CA CC CD
+CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE DJ DK DM DO DZ EC EE EG EH ER ES ET FI FJ FK FM FO FR GA GB GD GE GF
+GG GH GI GL GM GN GP GQ GR GS GT GU GW GY HK HM HN HR HT HU ID IE IL IM IN IO IQ IR IS IT JE JM JO JP KE KG KH KI KM KN
+KP KR KW KY KZ LA LB LC LI LK LR LS LT LU LV LY MA MC MD ME MF MG MH MK ML MM MN MO MP MQ MR MS MT MU MV MW MX MY MZ NA
+NC NE NF NG NI NL NO NP NR NU NZ OM PA PE PF PG PH PK PL PM PN PR PS PT PW PY QA RE RO RS RU RW SA SB SC SD SE SG SH SI
+SJ SK SL SM SN SO SR SS ST SV SX SY SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ UA UG UM US UY UZ VA VC VE VG VI
+VN VU WF WS YE YT ZA ZM ZW
+"""
+
+COUNTRY_CODES = frozenset(_COUNTRIES.split())  # ISO 3166-1 alpha-2; shares no table with what is tested here
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _LARGEST_ID = 2**53 - 1  # beyond it a JSON number is not the same number everywhere
 
-Check = Callable[[object, str], Any]
+
+# checks
+
+
+class RejectedError(Exception):
+    """The request is answered with an error; `status` None means the status that the switches choose."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+
+
+def check_object(value: object, name: str) -> dict[str, Any]:
+    """Return `value` if it is a JSON object."""
+    if type(value) is not dict:
+        raise RejectedError(f"{name} must be an object")
+    return value
+
+
+def check_array(value: object, name: str) -> list[Any]:
+    """Return `value` if it is a JSON array."""
+    if type(value) is not list:
+        raise RejectedError(f"{name} must be an array")
+    return value
+
+
+def check_text(value: object, name: str) -> str:
+    """Return `value` if it is a JSON string."""
+    if type(value) is not str:
+        raise RejectedError(f"{name} must be a string")
+    return value
+
+
+def check_known(given: Mapping[str, Any], known: Iterable[str], name: str) -> None:
+    """Raise RejectedError unless each key of `given` is one of `known`."""
+    unknown = sorted(given.keys() - set(known))
+    if unknown:
+        raise RejectedError(f"{name}.{unknown[0]} is not a known field" if name else f"{unknown[0]} is not known")
+
+
+def is_address(text: str) -> bool:
+    """Whether `text` has the outward form of an email address: something, an @, and a domain."""
+    local, _, domain = text.rpartition("@")
+    return bool(local and domain) and text.isprintable() and not any(each in domain for each in ' <>,;:"()')
+
+
+def parse_json_object(body: bytes) -> dict[str, Any]:
+    """Return a request's body; raises RejectedError unless it is a JSON object in UTF-8."""
+    try:
+        root = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise RejectedError(f"The body is not JSON: {error.msg}", 400) from None
+    return check_object(root, "The body")
+
+
+# the fields of a subscriber
+
+
+_Check = Callable[[object, str], Any]
 
 
 def _check_flag(value: object, name: str) -> bool:
@@ -79,7 +149,7 @@ def _check_birthday(value: object, name: str) -> str:
     return text
 
 
-_ADDRESS_CHECKS: dict[str, Check] = {
+_ADDRESS_CHECKS: dict[str, _Check] = {
     "Country": _check_country,
     "City": check_text,
     "State": _check_text_or_null,
@@ -96,7 +166,7 @@ def _check_address(value: object, name: str) -> dict[str, Any]:
     return {each: check(given[each], f"{name}.{each}") for each, check in _ADDRESS_CHECKS.items() if each in given}
 
 
-_CHECKS: dict[str, Check] = {
+_CHECKS: dict[str, _Check] = {
     "IsActive": _check_flag,
     "Email": _check_email,
     "FirstName": check_text,
@@ -113,20 +183,9 @@ _CHECKS: dict[str, Check] = {
 }
 _NAMES = frozenset(_CHECKS) | {"Base"}
 
-FIELD_NAMES: tuple[str, ...] = (
-    *(name for name in _CHECKS if name != "Address"),
-    *(f"Address.{name}" for name in _ADDRESS_CHECKS),
-)
-"""The fields of a person, as api.md writes them without `Subscriber.`."""
-
-TEXT_FIELDS: tuple[str, ...] = (
-    *("Email", "FirstName", "LastName", "Phone", "ClientUserId", "CustomField1", "CustomField2", "CustomField3"),
-    *("Address.City", "Address.State", "Address.Line1", "Address.Line2", "Address.Line3"),
-)
-
 
 def parse_base(given: dict[str, Any]) -> tuple[int | None, str | None]:
-    """The base a create names, as (Id, Name), of which one is None: the Id has priority when both are non-empty."""
+    """Return the base a create names, (Id, Name), of which one is None: the Id goes first when both are non-empty."""
     base = check_object(given.get("Base") or {}, "Subscriber.Base")
     base_id, name = base.get("Id"), base.get("Name")
     if base_id:  # null and 0 are empty
@@ -139,7 +198,7 @@ def parse_base(given: dict[str, Any]) -> tuple[int | None, str | None]:
 
 
 def normalise_subscriber(given: dict[str, Any], *, is_strict: bool) -> dict[str, Any]:
-    """The fields that were given, checked and normalised (null State and Line3 to "", Zip to a string), in the
+    """Return the fields that were given, checked and normalised (null State and Line3 to "", Zip to a string), in the
     order of api.md 2.1, without Id and Base; raises RejectedError naming the field. `is_strict` rejects others."""
     if is_strict:
         if not given.keys() <= _NAMES:
@@ -151,7 +210,7 @@ def normalise_subscriber(given: dict[str, Any], *, is_strict: bool) -> dict[str,
 
 
 def check_required(values: dict[str, Any], required: tuple[str, ...]) -> None:
-    """Raises RejectedError for the first required field without a value; true and false are both values."""
+    """Raise RejectedError for the first required field without a value; true and false are both values."""
     for name in required:
         first, _, second = name.partition(".")
         value = values.get(first, {}).get(second) if second else values.get(first)
@@ -159,8 +218,8 @@ def check_required(values: dict[str, Any], required: tuple[str, ...]) -> None:
             raise RejectedError(f"Subscriber.{name} is required")
 
 
-def alter_fields(values: dict[str, Any], names: tuple[str, ...]) -> None:
-    """Puts the named texts into capitals, in place: a service that does not keep what it was sent."""
+def write_in_capitals(values: dict[str, Any], names: tuple[str, ...]) -> None:
+    """Write the named texts in capitals, in place: a service that does not keep what it was sent."""
     for name in names:
         first, _, second = name.partition(".")
         holder, key = (values.get(first, {}), second) if second else (values, first)
@@ -169,14 +228,14 @@ def alter_fields(values: dict[str, Any], names: tuple[str, ...]) -> None:
 
 
 def drop_tag(email: str) -> str:
-    """The address without the `+tag` of its local part, as of a service that stores another address than was sent."""
+    """Return the address without the `+tag` of its local part: a service that does not keep what it was sent."""
     local, at, domain = email.rpartition("@")
     return (local.partition("+")[0] or local) + at + domain
 
 
 def fill_defaults(values: dict[str, Any], absent: str) -> dict[str, Any]:
-    """All that the service shows of a subscriber: IsActive and Gender have defaults of their own (api.md 2.1), the
-    other fields that were not given are left out, null or empty as `absent` says."""
+    """Return all that the service shows of a subscriber: IsActive and Gender have defaults of their own (api.md 2.1),
+    the other fields that were not given are left out, null or empty as `absent` says."""
     filled = {"IsActive": values.get("IsActive", False), "Gender": values.get("Gender", "")} | values
     if absent != "omit":
         is_null = absent == "null"
@@ -184,3 +243,10 @@ def fill_defaults(values: dict[str, Any], absent: str) -> dict[str, Any]:
         address = dict.fromkeys(_ADDRESS_CHECKS, None if is_null else "") | values.get("Address", {})
         filled = blank | filled | {"Address": address}
     return {name: filled[name] for name in _CHECKS if name in filled}
+
+
+def quote_ids(wire: bytes) -> bytes:
+    """Return a subscriber, JSON, with its Id and that of its base as texts."""
+    subscriber = orjson.loads(wire)
+    subscriber["Id"], subscriber["Base"]["Id"] = str(subscriber["Id"]), str(subscriber["Base"]["Id"])
+    return orjson.dumps(subscriber)

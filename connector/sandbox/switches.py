@@ -1,124 +1,293 @@
 """The switches: everything that api.md leaves unsaid (design, section 2), and the faults (section 9), in one table.
 
-`Settings` is that table; `SWITCHES`, the messages and the reference in the README derive from its fields.
+`SandboxSettings` is that table; `SWITCHES`, the messages and the reference in the README derive from its fields.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from typing import Any
-
-from connector.sandbox.filters import CHARACTER_CLASSES
-from connector.sandbox.subscriber import FIELD_NAMES, TEXT_FIELDS
-from connector.sandbox.switch_kinds import Choice, Flag, Kind, Number, Numbers, Pairs, Text, Words
+from typing import Any, Protocol
 
 OPERATIONS = ("create", "list", "send")
 EXECUTED_STATUSES = ("200", "400", "401", "403", "404", "405", "408", "409", "410", "422")
+CHARACTER_CLASSES = ("capitals", "plus", "non_ascii")
+_ADDRESS = ("Country", "City", "State", "Zip", "Line1", "Line2", "Line3")
+FIELDS = (
+    *("IsActive", "Email", "FirstName", "LastName", "Gender", "Phone", "Tags", "ClientUserId"),
+    *("CustomField1", "CustomField2", "CustomField3", "Birthday", *(f"Address.{name}" for name in _ADDRESS)),
+)
+"""The fields of a subscriber, as api.md writes them without `Subscriber.`."""
+_NO_TEXTS = ("IsActive", "Gender", "Tags", "Birthday", "Address.Country", "Address.Zip")
+TEXT_FIELDS = tuple(name for name in FIELDS if name not in _NO_TEXTS)
 
-_AMOUNT = Number(0)
-_COUNT = Number(0, is_whole=True)
-_PROBABILITY = Number(0, 1)
-_CHURN = Number(0, 1000)
+
+# what the value of a switch may be: each kind reads a text (`--set`) or a JSON value (control)
 
 
-def _switch(default: object, kind: Kind, sentence: str) -> Any:
+class _Kind(Protocol):
+    """The values a switch takes."""
+
+    def parse(self, given: object) -> object:
+        """The value of the switch; raises ValueError saying what is taken instead."""
+
+    def describe(self) -> str:
+        """The values in words, for messages and the reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """One word of a few."""
+
+    words: tuple[str, ...]
+
+    def parse(self, given: object) -> object:
+        """The word itself; a whole number stands for its digits."""
+        word = str(given) if type(given) is int else given
+        if word not in self.words:
+            raise ValueError(f"it takes {self.describe()}")
+        return word
+
+    def describe(self) -> str:
+        """`a | b | c`."""
+        return " | ".join(self.words)
+
+
+def _read_number(given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, str | int | float):
+        return math.nan
+    try:
+        return float(given)
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A number between two bounds, both included; `is_whole` ones are int, the others float."""
+
+    low: float
+    high: float = math.inf
+    is_whole: bool = False
+
+    def parse(self, given: object) -> object:
+        """An int or a float by `is_whole`."""
+        value = _read_number(given)
+        if not math.isfinite(value) or not self.low <= value <= self.high or (self.is_whole and value % 1):
+            raise ValueError(f"it takes {self.describe()}")
+        return int(value) if self.is_whole else value
+
+    def describe(self) -> str:
+        """`a number, 0 to 1`, or `a whole number from 0`."""
+        noun = "a whole number" if self.is_whole else "a number"
+        return f"{noun} from {self.low:g}" if math.isinf(self.high) else f"{noun}, {self.low:g} to {self.high:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """Numbers from `low` on, with commas between them, or a JSON array of numbers."""
+
+    low: float
+
+    def parse(self, given: object) -> object:
+        """A tuple of floats."""
+        each = _Number(self.low)
+        parts = [part for part in given.split(",") if part.strip()] if isinstance(given, str) else given
+        try:
+            return tuple(each.parse(part) for part in parts)  # type: ignore[attr-defined]  # else a TypeError
+        except (TypeError, ValueError):
+            raise ValueError(f"it takes {self.describe()}") from None
+
+    def describe(self) -> str:
+        """`numbers from 0 with commas between`."""
+        return f"numbers from {self.low:g} with commas between"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Texts `left=right` with commas between them, or a JSON object of texts, or an array of pairs."""
+
+    def parse(self, given: object) -> object:
+        """A tuple of pairs of texts, trimmed."""
+        parts: Any = given
+        if isinstance(given, str):
+            parts = [part.split("=", 1) for part in given.split(",") if part.strip()]
+        elif isinstance(given, dict):
+            parts = given.items()
+        try:
+            pairs = tuple((left.strip(), right.strip()) for left, right in parts)
+        except (TypeError, ValueError, AttributeError):
+            pairs = (("", ""),)
+        if not all(left and right for left, right in pairs):
+            raise ValueError(f"it takes {self.describe()}")
+        return pairs
+
+    def describe(self) -> str:
+        """`left=right, with commas between`."""
+        return "left=right, with commas between"
+
+
+@dataclass(frozen=True, slots=True)
+class _Flag:
+    """On or off."""
+
+    def parse(self, given: object) -> object:
+        """True or False."""
+        if isinstance(given, bool):
+            return given
+        if given not in ("true", "false"):
+            raise ValueError(f"it takes {self.describe()}")
+        return given == "true"
+
+    def describe(self) -> str:
+        """`true | false`."""
+        return "true | false"
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Words with commas between them, or a JSON array of texts; `allowed` empty allows any word."""
+
+    allowed: tuple[str, ...] = ()
+
+    def parse(self, given: object) -> object:
+        """A tuple of texts, trimmed, the empty ones left out."""
+        parts = given.split(",") if isinstance(given, str) else given
+        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+            raise ValueError(f"it takes {self.describe()}")
+        words = tuple(part.strip() for part in parts if part.strip())
+        if self.allowed and set(words) - set(self.allowed):
+            raise ValueError(f"it takes {self.describe()}")
+        return words
+
+    def describe(self) -> str:
+        """The words that may be named."""
+        return "words with commas between" + (f", of: {', '.join(self.allowed)}" if self.allowed else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """Any text on one line that contains `must_contain`."""
+
+    must_contain: str = ""
+
+    def parse(self, given: object) -> object:
+        """The text as it came."""
+        if not isinstance(given, str) or self.must_contain not in given or not given.isprintable():
+            raise ValueError(f"it takes {self.describe()}")
+        return given
+
+    def describe(self) -> str:
+        """What the text must be."""
+        return "a text" + (f" with {self.must_contain} in it" if self.must_contain else "")
+
+
+# the switches
+
+_AMOUNT = _Number(0)
+_COUNT = _Number(0, is_whole=True)
+_PROBABILITY = _Number(0, 1)
+_CHURN = _Number(0, 1000)
+
+
+def _switch(default: object, kind: _Kind, sentence: str) -> Any:
     return field(default=default, metadata={"kind": kind, "help": sentence})
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SandboxSettings:
     """The position of every switch; made by `parse_settings` or `change_settings`, which check the values."""
 
     # what a create does
     duplicates: str = _switch(
         "accept",
-        Choice(("accept", "reject_409", "reject_400", "reject_200", "upsert")),
+        _Choice(("accept", "reject_409", "reject_400", "reject_200", "upsert")),
         "What a create does when its base already has a subscriber that is the same.",
     )
     identity: str = _switch(
         "email",
-        Choice(("email", "client_user_id")),
+        _Choice(("email", "client_user_id")),
         "What makes two the same: the email (trimmed, case-blind; without one the ClientUserId), or the ClientUserId.",
     )
-    required: tuple[str, ...] = _switch(
-        (), Words(FIELD_NAMES), "Fields that a create must give a value, besides the base."
-    )
+    required: tuple[str, ...] = _switch((), _Words(FIELDS), "Fields that a create must give a value, besides the base.")
     unknown_fields: str = _switch(
-        "reject", Choice(("reject", "ignore")), "What becomes of a field or query parameter that api.md does not name."
+        "reject", _Choice(("reject", "ignore")), "What becomes of a field or query parameter that api.md does not name."
     )
     absent_fields: str = _switch(
-        "omit", Choice(("omit", "null", "empty")), "How a field that was never given shows in answers."
+        "omit", _Choice(("omit", "null", "empty")), "How a field that was never given shows in answers."
     )
     alter_fields: tuple[str, ...] = _switch(
-        (), Words(TEXT_FIELDS), "Text fields that the service stores in capitals, whatever was sent."
+        (), _Words(TEXT_FIELDS), "Text fields that the service stores in capitals, whatever was sent."
     )
     alter_identity: bool = _switch(
-        False, Flag(), "Store and answer an email without the `+tag` of its local part, whatever was sent."
+        False, _Flag(), "Store and answer an email without the `+tag` of its local part, whatever was sent."
     )
     base_names: str = _switch(
         "exact",
-        Choice(("exact", "folded")),
+        _Choice(("exact", "folded")),
         "How a base is found by its name: `exact` makes a new base for an unknown spelling; `folded` ignores capitals "
         "and surrounding blanks, and answers with the base's own spelling.",
     )
     base_alias: tuple[tuple[str, str], ...] = _switch(
         (),
-        Pairs(),
+        _Pairs(),
         "A create in the base on the left (a name, or an Id in digits) is stored in and answered as the other.",
     )
-    created_status: int = _switch(200, Number(200, 299, is_whole=True), "The HTTP status of a create that succeeded.")
+    created_status: int = _switch(200, _Number(200, 299, is_whole=True), "The HTTP status of a create that succeeded.")
     id_step: int = _switch(
-        1, Number(1, 1000, is_whole=True), "The distance between one new Subscriber.Id and the next."
+        1, _Number(1, 1000, is_whole=True), "The distance between one new Subscriber.Id and the next."
     )
     # errors and access
     error_shape: str = _switch(
         "plain",
-        Choice(("plain", "nested", "html", "empty")),
+        _Choice(("plain", "nested", "html", "empty")),
         "The body of an error: a flat JSON message, a nested one, a web page, or nothing.",
     )
     error_status: int = _switch(
         400,
-        Number(200, 499, is_whole=True),
+        _Number(200, 499, is_whole=True),
         "The HTTP status of a request whose content breaks a rule; 200: only the body says so.",
     )
     authorization: str = _switch(
-        "{token}", Text("{token}"), "What the Authorization header must equal, `{token}` being the token."
+        "{token}", _Text("{token}"), "What the Authorization header must equal, `{token}` being the token."
     )
     redirect_to: str = _switch(
-        "", Text(), "Answer every API request 307 with a Location that begins with this address."
+        "", _Text(), "Answer every API request 307 with a Location that begins with this address."
     )
-    max_body_bytes: int = _switch(33_554_432, Number(1, 2**31, is_whole=True), "A larger request body is answered 413.")
+    max_body_bytes: int = _switch(
+        33_554_432, _Number(1, 2**31, is_whole=True), "A larger request body is answered 413."
+    )
     keep_alive_ms: float = _switch(0.0, _AMOUNT, "Close a new connection once it was idle for so long; 0: never.")
     # the list
     filters: str = _switch(
         "exact",
-        Choice(("exact", "partial", "icase", "ignored")),
+        _Choice(("exact", "partial", "icase", "ignored")),
         "How the text filters match; `ignored` ignores every filter.",
     )
     blind_filters: tuple[str, ...] = _switch(
-        (), Words(CHARACTER_CLASSES), "Text filters find nothing for a value with such characters in it."
+        (), _Words(CHARACTER_CLASSES), "Text filters find nothing for a value with such characters in it."
     )
     combine: str = _switch(
         "all",
-        Choice(("all", "any", "last")),
+        _Choice(("all", "any", "last")),
         "Which of several filters must match: all, any, or only the last one given.",
     )
     order: str = _switch(
         "id",
-        Choice(("id", "id_desc", "email", "shuffled")),
+        _Choice(("id", "id_desc", "email", "shuffled")),
         "The order of the list; `shuffled` is another one at each request.",
     )
     list_lag_ms: float = _switch(0.0, _AMOUNT, "How long until a create shows in the list.")
     replica_lags_ms: tuple[float, ...] = _switch(
-        (), Numbers(0), "Each list request is read from one of so many replicas, which shows a create so much later."
+        (), _Numbers(0), "Each list request is read from one of so many replicas, which shows a create so much later."
     )
-    min_limit: int = _switch(1, Number(0, 1000, is_whole=True), "A smaller limit is raised to this.")
-    max_limit: int = _switch(1000, Number(1, 1000, is_whole=True), "A larger limit is reduced to this.")
+    min_limit: int = _switch(1, _Number(0, 1000, is_whole=True), "A smaller limit is raised to this.")
+    max_limit: int = _switch(1000, _Number(1, 1000, is_whole=True), "A larger limit is reduced to this.")
     max_offset: int = _switch(0, _COUNT, "A larger offset is reduced to this; 0: no bound.")
-    align_offset: bool = _switch(False, Flag(), "Reduce the offset to a multiple of the limit, without echoing it.")
+    align_offset: bool = _switch(False, _Flag(), "Reduce the offset to a multiple of the limit, without echoing it.")
     past_end: str = _switch(
         "empty",
-        Choice(("empty", "repeat", "null", "400", "404")),
+        _Choice(("empty", "repeat", "null", "400", "404")),
         "A page past the end: empty, the last page once more, or an error with this status (never at offset 0); `null` "
         "has `Subscribers: null` in every page without rows.",
     )
@@ -126,17 +295,17 @@ class Settings:
         0, _COUNT, "How many subscribers of a result the list counts and shows, as if there were no more; 0: all."
     )
     numbers_as_text: tuple[str, ...] = _switch(
-        (), Words(("counts", "ids")), "Numbers that answers have in quotes: counts are TotalCount, Offset and Limit."
+        (), _Words(("counts", "ids")), "Numbers that answers have in quotes: counts are TotalCount, Offset and Limit."
     )
     max_total: int = _switch(0, _COUNT, "The cap of TotalCount; 0: none.")
-    total_off: int = _switch(0, Number(-(10**9), 10**9, is_whole=True), "Added to TotalCount: a count that is wrong.")
+    total_off: int = _switch(0, _Number(-(10**9), 10**9, is_whole=True), "Added to TotalCount: a count that is wrong.")
     churn_insert: float = _switch(
         0.0, _CHURN, "Subscribers that appear after each list page; a fraction is a probability."
     )
     churn_delete: float = _switch(
         0.0, _CHURN, "Subscribers that vanish after each list page; a fraction is a probability."
     )
-    churn_where: str = _switch("middle", Choice(("head", "middle", "end")), "Where in the list the churn takes place.")
+    churn_where: str = _switch("middle", _Choice(("head", "middle", "end")), "Where in the list the churn takes place.")
     list_error: float = _switch(0.0, _PROBABILITY, "Answer a list request with a server error.")
     # pace
     latency_ms: float = _switch(0.0, _AMOUNT, "How long each API request takes.")
@@ -146,22 +315,26 @@ class Settings:
     burst: int = _switch(
         0, _COUNT, "The depth of the bucket, in requests that it lets in at once; 0: one second's worth."
     )
-    limiter: str = _switch("bucket", Choice(("bucket", "fixed_window", "sliding_window")), "How the rate limit counts.")
-    window_ms: float = _switch(1000.0, Number(1), "The length of a window of the window limiters.")
+    limiter: str = _switch(
+        "bucket", _Choice(("bucket", "fixed_window", "sliding_window")), "How the rate limit counts."
+    )
+    window_ms: float = _switch(1000.0, _Number(1), "The length of a window of the window limiters.")
     max_in_flight: int = _switch(0, _COUNT, "Requests under way at once, the others are refused; 0: no limit.")
-    limit_status: int = _switch(429, Number(400, 599, is_whole=True), "The HTTP status of a request that is refused.")
+    limit_status: int = _switch(429, _Number(400, 599, is_whole=True), "The HTTP status of a request that is refused.")
     retry_after: str = _switch(
-        "seconds", Choice(("seconds", "date", "none")), "How a refusal says in its Retry-After header how long to wait."
+        "seconds",
+        _Choice(("seconds", "date", "none")),
+        "How a refusal says in its Retry-After header how long to wait.",
     )
     retry_after_s: int = _switch(
-        0, Number(0, 86400, is_whole=True), "The least Retry-After of a limit; 0: as long as the limit asks for."
+        0, _Number(0, 86400, is_whole=True), "The least Retry-After of a limit; 0: as long as the limit asks for."
     )
     # faults
     fault_operations: tuple[str, ...] = _switch(
-        ("create", "send"), Words(OPERATIONS), "The operations that the faults below befall."
+        ("create", "send"), _Words(OPERATIONS), "The operations that the faults below befall."
     )
     refuse: float = _switch(0.0, _PROBABILITY, "Refuse as beyond the rate, without doing anything.")
-    refuse_retry_after_s: int = _switch(1, Number(0, 86400, is_whole=True), "The Retry-After of a refusal by a fault.")
+    refuse_retry_after_s: int = _switch(1, _Number(0, 86400, is_whole=True), "The Retry-After of a refusal by a fault.")
     drop_before: float = _switch(0.0, _PROBABILITY, "Cut the connection before storing.")
     late_ms: float = _switch(0.0, _AMOUNT, "With drop_before: execute so long after the cut all the same; 0: never.")
     error_before: float = _switch(0.0, _PROBABILITY, "Answer with a server error before storing.")
@@ -176,24 +349,26 @@ class Settings:
         0.0, _PROBABILITY, "Store, then answer with one of executed_statuses as if it had been refused."
     )
     executed_statuses: tuple[str, ...] = _switch(
-        ("401", "403", "404", "405"), Words(EXECUTED_STATUSES), "The HTTP statuses that executed_status draws from."
+        ("401", "403", "404", "405"), _Words(EXECUTED_STATUSES), "The HTTP statuses that executed_status draws from."
     )
     wrong_answer: float = _switch(0.0, _PROBABILITY, "Store, then answer with somebody else's subscriber.")
-    server_error: int = _switch(500, Number(500, 599, is_whole=True), "The HTTP status of a server error.")
-    cut_by: str = _switch("close", Choice(("close", "reset")), "A connection is cut by an orderly close or by a reset.")
+    server_error: int = _switch(500, _Number(500, 599, is_whole=True), "The HTTP status of a server error.")
+    cut_by: str = _switch(
+        "close", _Choice(("close", "reset")), "A connection is cut by an orderly close or by a reset."
+    )
     seed: int = _switch(
         1, _COUNT, "The seed of the one generator that all chances are drawn from; setting it begins anew."
     )
     # emails
     verified_domains: tuple[str, ...] = _switch(
-        ("example.com", "example.org"), Words(), "Sender domains whose ownership is confirmed; `*` confirms any."
+        ("example.com", "example.org"), _Words(), "Sender domains whose ownership is confirmed; `*` confirms any."
     )
     protected_headers: tuple[str, ...] = _switch(
         (
             "Bcc", "Cc", "Content-Transfer-Encoding", "Content-Type", "Date", "DKIM-Signature", "From", "Message-ID",
             "MIME-Version", "Received", "Reply-To", "Return-Path", "Sender", "Subject", "To",
         ),
-        Words(),
+        _Words(),
         "Headers that an email must not add or override, in any case.",
     )  # fmt: skip
 
@@ -216,16 +391,16 @@ def _write_value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-_KINDS: dict[str, Kind] = {each.name: each.metadata["kind"] for each in fields(Settings)}
+_KINDS: dict[str, _Kind] = {each.name: each.metadata["kind"] for each in fields(SandboxSettings)}
 
 SWITCHES: tuple[Switch, ...] = tuple(
     Switch(each.name, _write_value(each.default), _KINDS[each.name].describe(), each.metadata["help"])
-    for each in fields(Settings)
+    for each in fields(SandboxSettings)
 )
 
 
-def parse_settings(settings: Sequence[str]) -> Settings:
-    """The defaults with each `name=value` set over them, later ones over earlier ones.
+def parse_settings(settings: Sequence[str]) -> SandboxSettings:
+    """Return the defaults with each `name=value` set over them, later ones over earlier ones.
 
     Raises ValueError naming the switch and the values it takes.
     """
@@ -235,11 +410,11 @@ def parse_settings(settings: Sequence[str]) -> Settings:
         if not equals:
             raise ValueError(f"{setting!r} is no setting: write it as name=value")
         given[name.strip()] = value.strip()
-    return change_settings(Settings(), given)
+    return change_settings(SandboxSettings(), given)
 
 
-def change_settings(settings: Settings, given: Mapping[str, object]) -> Settings:
-    """`settings` with the `given` switches set, texts or JSON values; raises ValueError and changes nothing."""
+def change_settings(settings: SandboxSettings, given: Mapping[str, object]) -> SandboxSettings:
+    """Return `settings` with the `given` switches set, texts or JSON values; raises ValueError and changes nothing."""
     changed: dict[str, Any] = {}
     for name, value in given.items():
         kind = _KINDS.get(name)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TextIO
 
 from connector.protocol.wire import encode_subscriber
-from connector.sandbox.crowd import Crowd
+from connector.sandbox.store import SyntheticSubscribers
 
 BASE_ID = 7
 
@@ -19,12 +19,12 @@ def write_people(path: Path, rows: int) -> Path:
     return path
 
 
-def write_crowd(path: Path, crowd: Crowd) -> Path:
+def write_seeded(path: Path, seeded: SyntheticSubscribers) -> Path:
     """A CSV, in the same columns, of people whom the sandbox has made up itself."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(",".join(_COLUMNS) + "\n")
-        for each in crowd.ids:
-            file.write(f"{crowd.email(each)},Ann {each},Lee,true\n")
+        for each in seeded.ids:
+            file.write(f"{seeded.email(each)},Ann {each},Lee,true\n")
     return path
 
 

@@ -22,10 +22,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from connector.sandbox import SandboxProcess
-from connector.sandbox.crowd import Crowd
+from connector.sandbox.store import SyntheticSubscribers
 from tests.benchmarks.importing import import_file
 from tests.benchmarks.machine import describe_machine
-from tests.benchmarks.people import BASE_ID, write_crowd, write_people
+from tests.benchmarks.people import BASE_ID, write_people, write_seeded
 from tests.benchmarks.processes import run_process
 from tests.benchmarks.tables import at_least, print_json, print_promises, print_table, write_number
 
@@ -55,7 +55,7 @@ def prepare(sandbox: SandboxProcess, path: Path, rows: int, *, is_seeded: bool) 
     if not is_seeded:
         write_people(path, rows)
         return "created"
-    write_crowd(path, Crowd(**sandbox.seed(rows, base_id=BASE_ID)))
+    write_seeded(path, SyntheticSubscribers(**sandbox.seed(rows, base_id=BASE_ID)))
     return "exists"
 
 

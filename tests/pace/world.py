@@ -9,7 +9,7 @@ from itertools import count
 from math import inf
 from typing import Protocol
 
-from connector.sandbox.limiter import Limiter, build_limiter
+from connector.sandbox.faults import RateLimiter, build_limiter
 
 SHARED = "shared"  # a bucket that another client draws on as well
 _OTHERS = 0.5  # what the other client takes, as a share of what is left to us
@@ -61,7 +61,7 @@ class World:
     lists_at: Sequence[float] = ()
     are_lists_limited: bool = True
 
-    def build(self, rate: float) -> Limiter:
+    def build(self, rate: float) -> RateLimiter:
         """The limiter at one step."""
         if rate == inf:
             return build_limiter("bucket", 0, 0, self.window_s)

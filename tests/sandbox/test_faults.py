@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from connector.sandbox.faults import Fault, FaultDraw
-from connector.sandbox.switches import parse_settings
 from tests.sandbox.calls import Calls, read_answers, read_to_end, wait_until
 
 CLOSED = (http.client.RemoteDisconnected, http.client.BadStatusLine, ConnectionResetError, BrokenPipeError)
@@ -175,8 +174,8 @@ def test_chances_come_again_with_the_seed(calls: Calls) -> None:
 
 
 def test_each_fault_strikes_as_often_as_its_share_of_what_earlier_ones_left() -> None:
-    settings = parse_settings(["refuse=0.5", "drop_after=0.5", "garbage_after=1"])
-    draw, random = FaultDraw(settings), Random(3)
+    draw = FaultDraw(("create",), {Fault.REFUSE: 0.5, Fault.DROP_AFTER: 0.5, Fault.GARBAGE_AFTER: 1})
+    random = Random(3)
     drawn = [draw.draw("create", random) for _ in range(20_000)]
     shares = [drawn.count(fault) / len(drawn) for fault in (Fault.REFUSE, Fault.DROP_AFTER, Fault.GARBAGE_AFTER)]
     assert shares == pytest.approx([0.5, 0.25, 0.25], abs=0.02)
@@ -185,5 +184,5 @@ def test_each_fault_strikes_as_often_as_its_share_of_what_earlier_ones_left() ->
 def test_without_faults_nothing_is_drawn() -> None:
     random = Random(1)
     before = random.getstate()
-    assert FaultDraw(parse_settings([])).draw("create", random) is None
+    assert FaultDraw(("create",), {}).draw("create", random) is None
     assert random.getstate() == before

@@ -1,6 +1,6 @@
 import pytest
 
-from connector.sandbox.limiter import Bucket, FixedWindow, SlidingWindow, Unlimited, build_limiter
+from connector.sandbox.faults import Bucket, FixedWindow, SlidingWindow, Unlimited, build_limiter
 
 
 def test_a_bucket_lets_its_burst_in_and_then_its_rate() -> None:

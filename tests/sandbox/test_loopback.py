@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector.sandbox.loopback import is_loopback_header
+from connector.sandbox.server import is_loopback_header
 from tests.sandbox.calls import LIST, Calls, read_answers
 
 OURS = ["localhost", "localhost:8080", "LOCALHOST:1", "127.0.0.1", "127.0.0.1:8080", "127.9.8.7:1", "[::1]", "[::1]:80"]

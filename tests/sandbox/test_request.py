@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.sandbox.request import BadRequestError, RequestReader
+from connector.sandbox.connection import BadRequestError, RequestReader
 
 POST = b"POST /p?q=1 HTTP/1.1\r\nHost: x\r\n"
 

@@ -8,9 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from connector.sandbox.crowd import Crowd
-from connector.sandbox.journal import FileJournal
-from connector.sandbox.store import Store
+from connector.sandbox.store import SubscriberStore, SyntheticSubscribers
+from connector.sandbox.truth import FileJournal
 
 EMAILS = st.sampled_from(["a@x.org", "A@x.org ", "b@x.org", "", "ana.anders.100009@example.net"])
 CLIENTS = st.sampled_from(["", "1", " 1", "k", "K", "seed-100005"])
@@ -21,7 +20,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = Store()
+        self.store = SubscriberStore()
         self.model: dict[int, dict[str, Any]] = {}
         self.shown_at: dict[int, float] = {}
         self.now = 0.0
@@ -36,10 +35,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 12), base=st.integers(1, 2))
     def seed(self, count: int, base: int) -> None:
-        crowd = Crowd(self.store.take_id(1), count, 1, base, "x")
-        self.store.add_crowd(crowd)
-        for each in crowd.ids:
-            self.model[each] = orjson.loads(crowd.write(each))
+        seeded = SyntheticSubscribers(self.store.take_id(1), count, 1, base, "x")
+        self.store.add_synthetic(seeded)
+        for each in seeded.ids:
+            self.model[each] = orjson.loads(seeded.write(each))
             self.shown_at[each] = self.now
 
     @rule(pick=st.integers(0, 1000), email=EMAILS, client=CLIENTS)
@@ -62,16 +61,16 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.show(self.now)
 
     @invariant()
-    def every_shelf_holds_who_is_visible_in_order(self) -> None:
+    def every_order_holds_the_visible_ones(self) -> None:
         visible = [each for each in sorted(self.model) if self.shown_at[each] <= self.now]
         for base in (None, 1, 2):
             mine = [each for each in visible if base is None or self.model[each]["Base"]["Id"] == base]
             by_email = sorted(mine, key=lambda each: (self.model[each]["Email"].strip().lower(), each))
-            assert self.store.shelf(by_email=False, base_id=base).read_ids(0, 10**6) == mine
-            assert self.store.shelf(by_email=True, base_id=base).read_ids(0, 10**6) == by_email
+            assert self.store.sort(by_email=False, base_id=base).read_ids(0, 10**6) == mine
+            assert self.store.sort(by_email=True, base_id=base).read_ids(0, 10**6) == by_email
 
     @invariant()
-    def everybody_is_found_by_email_and_client_user_id(self) -> None:
+    def each_is_found_by_email_and_client_user_id(self) -> None:
         for each, subscriber in self.model.items():
             assert orjson.loads(self.store.read_wire(each)) == subscriber
             if subscriber["Email"].strip():

@@ -5,9 +5,14 @@ from typing import Any
 import pycountry
 import pytest
 
-from connector.sandbox.countries import COUNTRY_CODES
-from connector.sandbox.rejection import RejectedError
-from connector.sandbox.subscriber import check_required, fill_defaults, normalise_subscriber, parse_base
+from connector.sandbox.subscriber import (
+    COUNTRY_CODES,
+    RejectedError,
+    check_required,
+    fill_defaults,
+    normalise_subscriber,
+    parse_base,
+)
 
 
 @pytest.mark.parametrize(

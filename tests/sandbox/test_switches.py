@@ -2,7 +2,9 @@ from dataclasses import fields
 
 import pytest
 
-from connector.sandbox import SWITCHES, Settings, change_settings, parse_settings
+from connector.sandbox.subscriber import normalise_subscriber
+from connector.sandbox.switches import FIELDS, SWITCHES, SandboxSettings, change_settings, parse_settings
+from tests.sandbox.test_creates import EVERYTHING
 
 DESIGN = """
 duplicates error_shape filters order latency_ms rate burst limiter capacity retry_after drop_before drop_after
@@ -18,11 +20,11 @@ def test_every_switch_of_the_design_is_in_the_table() -> None:
 
 
 def test_the_table_and_the_settings_are_one() -> None:
-    assert [switch.name for switch in SWITCHES] == [each.name for each in fields(Settings)]
+    assert [switch.name for switch in SWITCHES] == [each.name for each in fields(SandboxSettings)]
 
 
 def test_every_default_of_the_table_sets_the_default() -> None:
-    assert parse_settings([f"{switch.name}={switch.default}" for switch in SWITCHES]) == Settings()
+    assert parse_settings([f"{switch.name}={switch.default}" for switch in SWITCHES]) == SandboxSettings()
 
 
 def test_every_switch_explains_itself_in_a_sentence() -> None:
@@ -81,7 +83,7 @@ def test_a_setting_that_cannot_be_is_named_with_what_it_takes(setting: str, word
 
 def test_json_values_are_taken_as_texts_are() -> None:
     given = {"rate": 5, "fault_operations": ["list"], "align_offset": True, "drop_after": "0.5"}
-    changed = change_settings(Settings(), given)
+    changed = change_settings(SandboxSettings(), given)
     assert (changed.rate, changed.fault_operations, changed.align_offset, changed.drop_after) == (
         5.0,
         ("list",),
@@ -103,10 +105,15 @@ def test_json_values_are_taken_as_texts_are() -> None:
 )
 def test_a_json_value_of_the_wrong_type_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="cannot be"):
-        change_settings(Settings(), given)
+        change_settings(SandboxSettings(), given)
 
 
 def test_settings_that_were_read_back_can_be_set_again() -> None:
     settings = parse_settings(["base_alias=Old=New", "replica_lags_ms=0,500", "required=Email", "limit_status=503"])
-    given = {each.name: getattr(settings, each.name) for each in fields(Settings)}
-    assert change_settings(Settings(), given) == settings
+    given = {each.name: getattr(settings, each.name) for each in fields(SandboxSettings)}
+    assert change_settings(SandboxSettings(), given) == settings
+
+
+def test_the_fields_that_switches_name_are_those_that_a_create_knows() -> None:
+    known = {name for name in normalise_subscriber(EVERYTHING, is_strict=True) if name != "Address"}
+    assert set(FIELDS) == known | {f"Address.{name}" for name in EVERYTHING["Address"]}

@@ -6,13 +6,11 @@ from typing import Any, cast
 
 import orjson
 
-from connector.sandbox.creates import create_subscriber
+from connector.sandbox.connection import Request
 from connector.sandbox.faults import Fate
-from connector.sandbox.rejection import RejectedError
-from connector.sandbox.request import Request
-from connector.sandbox.service import Peer, Service
-from connector.sandbox.state import open_state
-from connector.sandbox.switches import Settings, change_settings
+from connector.sandbox.service import Peer, Sandbox, Service
+from connector.sandbox.subscriber import RejectedError
+from connector.sandbox.switches import SandboxSettings, change_settings
 from tests.simulation.calls import Call, Record, Stored
 from tests.simulation.people import People
 from tests.simulation.timeline import Timeline
@@ -27,8 +25,8 @@ class FarEnd:
         self._timeline = timeline
         self._people = people
         self._record = record
-        stance = change_settings(Settings(), settings)
-        self.state = open_state(stance, TOKEN, None, timeline.read, timeline.read_wall)
+        stance = change_settings(SandboxSettings(), settings)
+        self.state = Sandbox(stance, TOKEN, None, timeline.read, timeline.read_wall)
         self._service = Service(self.state, cast("Any", self._call_later))
         self._serving: Call | None = None
         self._traced = 0
@@ -41,7 +39,7 @@ class FarEnd:
     def put(self, wire: Mapping[str, object]) -> None:
         """Somebody comes into a base by another way."""
         try:
-            create_subscriber(self.state, orjson.dumps({"Subscriber": wire}), Fate.NOBODY)
+            self.state.create_subscriber(orjson.dumps({"Subscriber": wire}), Fate.NOBODY)
         except RejectedError:
             return  # the service has them already, and says so to whomever it was
         self._trace(None)

@@ -15,8 +15,8 @@ import orjson
 
 from connector.api.transport import RawAnswer
 from connector.protocol import Ambiguous, NotSent, Request
-from connector.sandbox import request as sandbox_request
-from connector.sandbox.answers import Answer, Ending
+from connector.sandbox import connection
+from connector.sandbox.connection import Ending, Response
 from tests.simulation.calls import Call
 from tests.simulation.far_end import TOKEN, FarEnd
 from tests.simulation.process import Life
@@ -67,25 +67,25 @@ class Way:
         self._distort = distort
         self.back_s = 0.0
         self.is_gone = False
-        self.told_until = -inf
+        self.quiet_until = -inf
 
-    def finish(self, answer: Answer, ending: Ending = Ending.WHOLE, cut_by: str = "close") -> None:
+    def finish(self, response: Response, ending: Ending = Ending.WHOLE, cut_by: str = "close") -> None:
         """The service has done with it; the end travels back."""
         if ending is not Ending.SILENT:
-            self._timeline.call_later(self.back_s, partial(self._arrive, answer, ending))
+            self._timeline.call_later(self.back_s, partial(self._arrive, response, ending))
 
     def close(self, seen: str) -> None:
         """The process knows no more of it, whatever is still on its way."""
         self.is_gone = True
         self._call.end(self._timeline.now_s, "died" if self._life.is_over else seen)
 
-    def _arrive(self, answer: Answer, ending: Ending) -> None:
+    def _arrive(self, response: Response, ending: Ending) -> None:
         if self.is_gone or self._life.is_over:
             return
         raw: RawAnswer | Ambiguous | None = _CUT.get(ending)
         if raw is None:
-            headers = {"Content-Type": answer.content_type.decode(), **dict(answer.headers)}
-            raw = self._distort(RawAnswer(answer.status, headers, answer.body))
+            headers = {"Content-Type": response.content_type.decode(), **dict(response.headers)}
+            raw = self._distort(RawAnswer(response.status, headers, response.body))
         self._call.is_refusal = isinstance(raw, RawAnswer) and _is_refusal(raw)
         self.close("cut" if isinstance(raw, Ambiguous) else str(raw.status))
         if not self._answered.done():
@@ -165,10 +165,10 @@ def _is_refusal(raw: RawAnswer) -> bool:
     return (is_definite or is_stated) and not 300 <= raw.status < 400
 
 
-def _encode(request: Request) -> sandbox_request.Request:
+def _encode(request: Request) -> connection.Request:
     body = request.body or b""
     headers = {"host": "localhost", "authorization": TOKEN}
     if request.body is not None:
         headers["content-type"] = "application/json"
     query = urlencode(request.query, quote_via=quote)
-    return sandbox_request.Request(request.method, request.path, query, headers, body)
+    return connection.Request(request.method, request.path, query, headers, body)
