@@ -62,19 +62,11 @@ def _build_types() -> dict[str, str]:
 
 
 _TYPES = _build_types()
-_FIRST_SUFFIXES = {"image/jpeg": ".jpg", "text/html": ".html", "text/plain": ".txt"}  # of those with several
 
 
 def guess_type(name: str) -> str:
     """The MIME type of a file of this name; UNKNOWN_TYPE for a suffix that says nothing."""
     return _TYPES.get(PurePath(name).suffix.lower(), UNKNOWN_TYPE)
-
-
-def guess_suffix(mime_type: str) -> str:
-    """A suffix for a file of this type, parameters or not; `.bin` where none is known."""
-    kind = mime_type.partition(";")[0].strip().lower()
-    known = (suffix for suffix, each in _TYPES.items() if each == kind)
-    return _FIRST_SUFFIXES.get(kind) or next(known, ".bin")
 
 
 def read_attachment(

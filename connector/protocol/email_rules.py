@@ -10,7 +10,7 @@ from connector.errors import ConfigurationError
 # RFC 5322, 3.6.8: a header's name is printable ASCII without the colon.
 _HEADER_NAME = re.compile(r"[!-9;-~]+")
 _MIME_TYPE = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9][\w!#$&^.+-]*(\s*;.*)?", re.ASCII)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")  # the last three end a line, too
 _BLANK = re.compile(r"\s")
 
 LATEST_SEND_AT = 32_503_680_000

@@ -39,7 +39,6 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     ),
     _many("--attach", "attach", "FILE", "Attach this file. Repeatable."),
     _many("--inline", "inline", "FILE=ID", "Attach what the HTML shows as cid:ID. Repeatable."),
-    click.option("--embed-images", is_flag=True, default=None, help="Attach the image files that the HTML names."),
     _many("--header", "headers", "'NAME: VALUE'", "A further header. Repeatable."),
     click.option("--at", metavar="TIME", help="Not before then, with its zone: 2026-12-24T09:00+01:00."),
     _flag("track-links", "Whether clicks on links of the HTML part are tracked.  [default: no]"),
@@ -53,7 +52,7 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
 )
 
 
-_AS_IN_A_FILE = ("subject", "html", "text", "embed_images", "at", "max_attached")
+_AS_IN_A_FILE = ("subject", "html", "text", "at", "max_attached")
 _LISTS = ("from_", "to", "cc", "bcc", "reply_to", "attach", "inline", "headers")
 _NAMES = (*_AS_IN_A_FILE, *_LISTS, *TRACKING, *SETTINGS)
 _OPTION_OF = {"reply_to": "reply-to", "headers": "header", "max_attached": "max-attached"}
@@ -67,7 +66,7 @@ class EmailGiven:
 
     def draft(self, file: Path | None, environ: Mapping[str, str]) -> Draft:
         """The draft of the file, if any, with the options laid over it. Raises ConfigurationError."""
-        over = draft_file(_read_options(self.said), Path.cwd())
+        over = draft_file(_read_options(self.said))
         if file is None:
             return over
         if file.suffix.lower() == ".eml":
@@ -75,7 +74,7 @@ class EmailGiven:
         if file.suffix.lower() not in _MESSAGE_FILES:
             raise ConfigurationError(f"{file}: a message is a .yaml, .json or .eml file; --html and --text name bodies")
         message = load_model(file, MessageFile, environ, "message file")
-        return lay_over(draft_file(message, file.absolute().parent), over)
+        return lay_over(draft_file(message), over)
 
 
 def email_options(command: Command) -> Command:

@@ -1,6 +1,5 @@
 """A message file, or an .eml that somebody has written, as a draft: its texts read, its files attached."""
 
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +9,6 @@ from connector.errors import ConfigurationError
 from connector.mail.draft import Composed, Draft, compose
 from connector.mail.eml import read_eml
 from connector.mail.files import read_attachment
-from connector.mail.images import inline_images
 from connector.mail.plain_text import html_to_text
 from connector.mail.send_times import parse_send_at
 from connector.protocol.email import Attachment, Header
@@ -20,17 +18,12 @@ LARGEST_EML = 50_000_000
 """Bytes; an .eml holds its files a third larger than they are."""
 
 
-def draft_file(file: MessageFile, folder: Path) -> Draft:
-    """The draft that a message file makes; images are looked for beside the HTML file, else in `folder`.
+def draft_file(file: MessageFile) -> Draft:
+    """The draft that a message file makes.
 
     Raises ConfigurationError and its MessageError: a file that is missing, too large or no text, an inline part without
     id.
     """
-    html = read_text(file.html) if file.html else None
-    images: Sequence[Attachment] = ()
-    if html and file.embed_images:
-        beside = file.html.path.parent if file.html and file.html.path else folder
-        html, images = inline_images(html, beside, most_bytes=file.max_attached)
     attached = [attach(each, "attachment", file.max_attached) for each in file.attach]
     inline = [attach(each, "inline", file.max_attached) for each in file.inline]
     return Draft(
@@ -40,10 +33,10 @@ def draft_file(file: MessageFile, folder: Path) -> Draft:
         bcc=file.bcc,
         reply_to=file.reply_to,
         subject=file.subject,
-        html=html,
+        html=read_text(file.html) if file.html else None,
         plain_text=read_text(file.text) if file.text else None,
         headers=tuple(Header(name, value) for name, value in file.headers.items()),
-        attachments=(*inline, *images, *attached),
+        attachments=(*inline, *attached),
         settings=read_stated(file.tracking, file.settings),
         send_at=parse_send_at(file.at) if file.at is not None else None,
     )

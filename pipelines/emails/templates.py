@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from connector.errors import ConfigurationError
 from connector.mail.draft import Composed, Draft
 from connector.mail.files import read_attachment
-from connector.mail.images import inline_images
 from connector.mail.recipients import build_recipient
 from connector.mail.send_times import parse_send_at
 from connector.protocol.email import Attachment, Header
@@ -99,7 +97,7 @@ class MailTexts:
 def build_texts(mail: Mail) -> MailTexts:
     """The texts of a job, its files read. Raises ConfigurationError: a file is missing or too large, a template cannot
     be read, a header cannot be one, a time has no zone."""
-    html, images = _read_html(mail)
+    html = read_text(mail.html) if mail.html else None
     text = read_text(mail.text) if mail.text else None
     return MailTexts(
         shared=Draft(
@@ -107,7 +105,6 @@ def build_texts(mail: Mail) -> MailTexts:
             reply_to=mail.reply_to,
             attachments=(
                 *(attach(each, "inline", mail.max_attached) for each in mail.inline),
-                *images,
                 *(attach(each, "attachment", mail.max_attached) for each in mail.attach if not _is_template(each)),
             ),
             settings=read_stated(mail.tracking, mail.settings),
@@ -126,18 +123,6 @@ def build_texts(mail: Mail) -> MailTexts:
 
 def _compile(source: str, *, name: str, is_html: bool = False) -> Template:
     return compile_template(source, name=name, longest=_LONGEST, is_html=is_html)
-
-
-def _read_html(mail: Mail) -> tuple[str | None, tuple[Attachment, ...]]:
-    if mail.html is None:
-        return None, ()
-    html = read_text(mail.html)
-    if not mail.embed_images:
-        return html, ()
-    if mail.html.path is None:
-        raise ConfigurationError("mail.embed_images: images are looked for beside the HTML file: name one by mail.html")
-    html, images = inline_images(html, mail.html.path.parent, most_bytes=mail.max_attached)
-    return html, tuple(images)
 
 
 def _name(key: str, text: EmailText | None) -> str:

@@ -126,7 +126,6 @@ class MessageFile(BaseModel):
     text: Text | None = Field(default=None, description="the plain-text body; made from the HTML when not given")
     attach: tuple[Attached, ...] = Field(default=(), description="files to attach: a path, or keys")
     inline: tuple[Attached, ...] = Field(default=(), description="files that the HTML shows, each with an id")
-    embed_images: bool = Field(default=False, description="attach the image files that the HTML names, as inline parts")
     headers: dict[str, str] = Field(default_factory=dict, description="further headers: name and value")
     at: str | None = Field(default=None, description="when to send, with its zone: 2026-12-24T09:00+01:00")
     tracking: Tracking = Field(default_factory=Tracking, description="what is tracked; nothing when not given")

@@ -52,7 +52,6 @@ class Mail(BaseModel):
         default=(), description="files to attach; a path may be a template, within its folder"
     )
     inline: tuple[Attached, ...] = Field(default=(), description="files that the HTML shows, each with an id")
-    embed_images: bool = Field(default=False, description="attach the image files that the HTML names, as inline parts")
     headers: dict[str, str] = Field(default_factory=dict, description="further headers: name, and value as a template")
     at: str | None = Field(default=None, description="when to send, with its zone: 2026-12-24T09:00+01:00")
     tracking: Tracking = Field(default_factory=Tracking, description="what is tracked; nothing when not given")

@@ -42,8 +42,8 @@ TEXT_FAULTS = [  # (the rule of first_name, words of the one fault)
     ("{column: a, split: ','}", "split is for tags; to take a part of a cell write split_at and part"),
     ("{column: a, format: ['%Y-%m-%d', '%d/%m']}", "format must give year, month and day, such as %d/%m/%Y"),
     ("{column: a, e164: DE}", "first_name: e164 is for phone"),
-    ("{template: '{{ a'}", "the template cannot be read: "),
-    ("{template: '{{ a.b }}'}", "the template asks for an attribute, .b; a column of any name is had by row["),
+    ("{template: '{{ a'}", "the template, line 1, cannot be read: "),
+    ("{template: '{{ row[a] }}'}", "the template, line 1, must name the column after row, in quotes"),
 ]  # fmt: skip
 
 PLACE_FAULTS = [  # (the fields, words of the one fault)
