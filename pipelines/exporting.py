@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What an export puts up with: a list that is not certified, one against which TotalCount alone stands, and one
-    that is so much smaller (a share) than the last."""
+    """What an export puts up with: a list that is not certified, one against which TotalCount alone stands, one that is
+    so much smaller (a share) than the last, and one that may be cut off."""
 
     is_incomplete_allowed: bool = False
     is_total_count_ignored: bool = False
     max_shrink: float = MAX_SHRINK
+    is_cut_off_accepted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ def plan_export_job(
     is_incomplete_allowed: bool = False,
     is_total_count_ignored: bool = False,
     max_shrink: float | None = None,
+    is_cut_off_accepted: bool = False,
     is_adopting: bool = False,
 ) -> ExportPlan:
     """The export of a job; what is given here has priority. Raises ConfigurationError."""
@@ -116,6 +118,7 @@ def plan_export_job(
         is_incomplete_allowed or export.allow_incomplete,
         is_total_count_ignored or export.ignore_total_count,
         export.max_shrink if max_shrink is None else max_shrink,
+        is_cut_off_accepted or export.accept_cut_off_possible,
     )
     return ExportPlan(job.name, build_query(export.filters), destination, settings, tolerance)
 
@@ -150,6 +153,7 @@ async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Prog
         allow_incomplete=plan.tolerance.is_incomplete_allowed,
         max_shrink=plan.tolerance.max_shrink,
         ignore_total_count=plan.tolerance.is_total_count_ignored,
+        accept_cut_off_possible=plan.tolerance.is_cut_off_accepted,
         on_progress=follow,
     )
     report.certificate = exported.certificate.as_report()

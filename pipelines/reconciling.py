@@ -49,6 +49,7 @@ class ReconcilePlan:
     load: LoadPlan
     to: Path | None = None
     is_total_count_ignored: bool = False
+    is_cut_off_accepted: bool = False
     is_forgetting: bool = False
     is_sure: bool = False
 
@@ -161,6 +162,7 @@ class _Reconciling:
             now=self._clock.now,
             on_progress=follow,
             ignore_total_count=self._plan.is_total_count_ignored,
+            accept_cut_off_possible=self._plan.is_cut_off_accepted,
         )
 
     async def _read_source(self, source: SourceSide) -> None:

@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "connector.mapping", "connector.validation", "connector.plan", "connector.states", "connector.email_states",
         "connector.protocol", "connector.pace", "connector.pages", "connector.databases", "connector.atomic_file",
     ),
+    ("connector.listing",),
     ("connector.extract", "connector.ledger", "connector.api", "connector.export.writers"),
     ("connector.warehouse",),
     ("connector.load", "connector.export", "connector.mail", "connector.reconcile"),

@@ -16,7 +16,6 @@ from connector.api.transport import RawAnswer, open_transport
 from connector.clock import Clock, system_clock
 from connector.protocol import (
     OPERATIONS,
-    TOO_MANY_REQUESTS,
     Accepted,
     Ambiguous,
     Created,
@@ -34,6 +33,7 @@ from connector.protocol import (
     build_send,
     parse_created,
     parse_sent,
+    says_limit,
 )
 
 LONGEST_PAUSE_S = 600.0
@@ -58,7 +58,8 @@ class Sender(Protocol):
 
 @dataclass(slots=True)
 class Counts:
-    """Attempts of one operation: all that were `sent` out, those `retried`, the 429s, and those that `failed`.
+    """Attempts of one operation: all that were `sent` out, those `retried`, those refused for their rate, and those
+    that `failed`.
 
     failed: neither success nor refusal. `retried` is raised by the retrier.
     """
@@ -136,9 +137,9 @@ class Client:
     def _count(self, counts: Counts, answer: object) -> None:
         if not isinstance(answer, Refused | Ambiguous):
             return
-        if isinstance(answer, Refused):
-            counts.limited += answer.status == TOO_MANY_REQUESTS
-        else:
+        if says_limit(answer.status, answer.retry_after_s):
+            counts.limited += 1
+        elif isinstance(answer, Ambiguous):
             counts.failed += 1
         if answer.retry_after_s:
             self.quiet_until = max(self.quiet_until, self._clock.monotonic() + answer.retry_after_s)

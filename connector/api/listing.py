@@ -18,8 +18,10 @@ from connector.api.handing import NOBODY, Handing, PageSink, Progress
 from connector.api.retries import Retrier
 from connector.api.rows import WIRE, Form
 from connector.errors import RunAborted
+from connector.listing import FindLacking, Suspect, gather_evidence
 from connector.pages import (
     DIMENSIONS,
+    NO_IDS,
     Certificate,
     IdArray,
     Measures,
@@ -28,20 +30,38 @@ from connector.pages import (
     Reason,
     Verdict,
     build_match,
+    decide_cut_off,
+    may_be_cut_off,
 )
-from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused, Rows
+from connector.protocol import (
+    TOO_MANY_REQUESTS,
+    Ambiguous,
+    Listed,
+    ListQuery,
+    NotSent,
+    Refused,
+    Rows,
+    says_limit,
+)
 
 _PAGING = frozenset({"offset", "limit"})
 _UNAUTHORISED = frozenset({401, 403})
+_NOT_OF_THE_OFFSET = frozenset({401, 403, 405, 408, 409, 429})
 _REDIRECTS = range(300, 400)
 
 
 class ListFailed(RunAborted):
-    """A list request failed for good; `status` is the HTTP status (401 and 403: the token), None without an answer."""
+    """A list request failed for good; `status` is the HTTP status (401 and 403: the token; 429: the rate, whatever
+    status said so), None without an answer."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+
+    @property
+    def says_no_more(self) -> bool:
+        """Whether a service may answer so that there is nothing at the offset asked for: 400, 404 and their like."""
+        return self.status is not None and 400 <= self.status < 500 and self.status not in _NOT_OF_THE_OFFSET
 
 
 async def read_list(
@@ -56,6 +76,8 @@ async def read_list(
     ahead: int = MOST_AHEAD,
     is_thorough: bool = True,
     ignore_total_count: bool = False,
+    accept_cut_off_possible: bool = False,
+    find_lacking: FindLacking | None = None,
     draw: Callable[[int], bytes] = os.urandom,
 ) -> Certificate:
     """Read everyone that `query` asks for into `sink` and say whether that was everyone (api.md, section 4.3).
@@ -66,9 +88,11 @@ async def read_list(
     handed to the sink while the next is on its way, and on a quiet list up to `ahead` more. What `is_thorough` asks for
     more than pages: the query's own filters are tried first, with somebody who is on the list and with somebody made up
     by `draw` (random bytes), and the service is asked by one of those that worked, else for the whole list; where the
-    order is unstable the list is read in parts, by filters that work; and the IsActive filter's counts are held against
-    TotalCount. With `ignore_total_count` a list whose TotalCount alone disagrees is complete. Raises ListFailed when a
-    page cannot be had; what the sink raises passes through.
+    order is unstable the list is read in parts, by filters that work. With `ignore_total_count` a list whose TotalCount
+    alone disagrees is complete. A long list that is complete otherwise is checked for a result window that cuts it off
+    (design, section 7, rule 7), by entries of the ledger too where `find_lacking` gives them; one that may be cut off,
+    with no evidence either way, is complete with `accept_cut_off_possible`. Raises ListFailed when a page cannot be
+    had; what the sink raises passes through.
     """
     if query.offset:
         raise ValueError("A list is read from its beginning: the query's offset must be 0.")
@@ -86,7 +110,14 @@ async def read_list(
     await under_way.follow(_pages_to_ask(reading, ahead), is_calm=reading.is_calm)
     try:
         while (page := reading.decide_next()) is not None:
-            listed = await under_way.take_next()
+            try:
+                listed = await under_way.take_next()
+            except ListFailed as failure:
+                if page.ends_at is None or not failure.says_no_more:
+                    raise
+                reading.take(NO_IDS, total=page.ends_at, offset=page.offset, limit=None)
+                await under_way.follow(_pages_to_ask(reading, ahead), is_calm=reading.is_calm)
+                continue
             ids = _read_ids(form, listed)
             kept = reading.take(
                 ids,
@@ -106,7 +137,11 @@ async def read_list(
     certificate = reading.certify(started_at, now(), recorded)
     if certificate.is_complete and recorded.get("missed"):
         return replace(certificate, verdict=Verdict.INCOMPLETE, reason=Reason.FILTER)
-    return certificate
+    if not may_be_cut_off(certificate):
+        return certificate
+    suspect = Suspect(certificate, query, reading.ids)
+    findings = await gather_evidence(ask, suspect, _list_filters(query), draw, find_lacking)
+    return decide_cut_off(replace(certificate, finished_at=now()), findings, accepts_possible=accept_cut_off_possible)
 
 
 def _narrow(query: ListQuery, filters: Mapping[str, object], sent: str | None) -> ListQuery:
@@ -139,9 +174,9 @@ def _ask_for(query: ListQuery, page: Page) -> ListQuery:
 
 
 def _choose_measures(filters: Mapping[str, object], is_thorough: bool, ignore_total_count: bool) -> Measures:
-    """The filters that are asked for already cannot split the list, and what they count is not TotalCount."""
+    """The filters that are asked for already cannot split the list."""
     splits_by = tuple(name for name in DIMENSIONS if is_thorough and name not in filters)
-    return Measures(splits_by, is_thorough and not filters, ignore_total_count)
+    return Measures(splits_by, ignore_total_count)
 
 
 def _is_matching(form: Form[Rows], listed: Listed[Rows], page: Page) -> bool:
@@ -183,6 +218,9 @@ async def fetch_page(
 
 def _explain(answer: Refused | Ambiguous | NotSent) -> ListFailed:
     """The failure in words: what, and what to do next."""
+    if not isinstance(answer, NotSent) and says_limit(answer.status, answer.retry_after_s):
+        words = f"The service refuses requests for its list for their rate ({answer.status}). Run it again later."
+        return ListFailed(words, status=TOO_MANY_REQUESTS)
     if isinstance(answer, NotSent):
         return ListFailed(f"The service cannot be reached for its list: {answer.message}. Check the base URL.")
     is_page = answer.status is not None and 200 <= answer.status < 300

@@ -1,6 +1,7 @@
 """The one home of tenacity: what may be sent again, how often, and after which wait (design, section 6).
 
-Entered only after a first failure, so that the way of a request that goes well stays short.
+It is entered only after a first failure, so that the way of a request that goes well stays short, and only by
+predicates that name what may be sent again: what is known to have had no effect, and reads.
 """
 
 import random
@@ -8,15 +9,12 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, stop_any, stop_before_delay
-from tenacity.stop import stop_base
-from tenacity.wait import wait_exponential
 
 from connector.api.client import Client, Counts, ParseListed
 from connector.api.rows import WIRE
 from connector.clock import Clock, system_clock
 from connector.pace import RetryBudget
 from connector.protocol import (
-    TOO_MANY_REQUESTS,
     Accepted,
     Ambiguous,
     Created,
@@ -26,6 +24,7 @@ from connector.protocol import (
     NotSent,
     Refused,
     Rows,
+    says_limit,
 )
 
 _FIRST_WAIT_S = 0.5
@@ -37,7 +36,7 @@ Rest = Callable[[float], Awaitable[bool]]
 
 
 class Creator(Protocol):
-    """What makes one attempt to create: a client, or somebody who watches one."""
+    """What makes one attempt to create: a client, or one that watches it."""
 
     async def create_subscriber(self, body: bytes) -> Created | Refused | Ambiguous | NotSent:
         """Make the attempt (api.md 4.2)."""
@@ -46,14 +45,13 @@ class Creator(Protocol):
 class Retrier:
     """Sends again what is known to have had no effect, and reads; gives the last answer and raises for none.
 
-    At most `attempts` in all, none begun that would start later than `longest_s` after the first failure, and only a
-    tenth of all requests again (429s apart); the waits are drawn from [0, 0.5 s], [0, 1 s], [0, 2 s] and so on to 10 s
-    (full jitter). Six attempts outlive a restart of several seconds; two that are not answered within 30 s are enough.
-    After a read that was given up, others are made once, until one goes well: where the service is down, that is soon
-    told.
+    At most `attempts` in all, none that would start later than `longest_s` after the first failure, and only a tenth of
+    all requests again (429s apart); the waits are drawn from [0, 0.5 s], [0, 1 s], [0, 2 s] and so on to 10 s (full
+    jitter). Six attempts outlive a restart of several seconds; two that are not answered within 30 s are enough. After
+    a read that was given up, each other read is made once, until one goes well.
     """
 
-    __slots__ = ("_budget", "_clock", "_has_given_up", "_random", "_stop", "_widening")
+    __slots__ = ("_bound", "_budget", "_clock", "_has_given_up", "_random")
 
     def __init__(
         self,
@@ -66,9 +64,7 @@ class Retrier:
         self._clock = clock or system_clock()
         self._budget = RetryBudget()
         self._has_given_up = False
-        spent = _StopWhenSpent(self._budget, self._clock)
-        self._stop = stop_any(stop_after_attempt(attempts), stop_before_delay(longest_s), spent)
-        self._widening = wait_exponential(multiplier=_FIRST_WAIT_S, max=_LONGEST_WAIT_S)
+        self._bound = stop_any(stop_after_attempt(attempts), stop_before_delay(longest_s))
         self._random = rng or random.Random()  # noqa: S311 - it spreads waits, it guards nothing
 
     async def create(
@@ -76,7 +72,7 @@ class Retrier:
     ) -> Created | Refused | Ambiguous | NotSent:
         """Create one subscriber; sent again only while it was NotSent.
 
-        `rest` waits in place of the retrier's own sleep, and says whether to go on: not once the run is to stop.
+        `rest` waits in place of the clock, and says whether to go on: not once the run is to stop.
         """
         self._budget.note_request(self._clock.monotonic())
         answer = await client.create_subscriber(body)
@@ -88,8 +84,6 @@ class Retrier:
         """Send one email; again only while it was NotSent (design 4.6)."""
         self._budget.note_request(self._clock.monotonic())
         answer = await client.send_email(message)
-        if type(answer) is not NotSent:
-            return answer
         return await self._again(answer, lambda: client.send_email(message), is_unsent, client.counts["send"])
 
     async def read(
@@ -104,10 +98,9 @@ class Retrier:
         """
         self._budget.note_request(self._clock.monotonic())
         answer = await client.list_subscribers(query, parse)
-        if type(answer) is not Listed and not self._has_given_up:
-            answer = await self._again(
-                answer, lambda: client.list_subscribers(query, parse), is_unread, client.counts["list"]
-            )
+        if not self._has_given_up:
+            counts = client.counts["list"]
+            answer = await self._again(answer, lambda: client.list_subscribers(query, parse), is_unread, counts)
         self._has_given_up = is_unread(answer)
         return answer
 
@@ -119,49 +112,45 @@ class Retrier:
         counts: Counts,
         rest: Rest | None = None,
     ) -> _Answer:
-        """Begin tenacity with the answer that is already there, then call on, until it is to stop."""
-        last, is_begun, is_stopped = first, False, False
+        """The last of the answers: `first` is that of tenacity's first attempt, `call` makes the others."""
+        if not is_worth(first):
+            return first
+        last, is_going_on = first, True
 
         async def attempt() -> _Answer:
-            nonlocal last, is_begun
-            if is_begun and not is_stopped:
+            nonlocal last
+            if retrying.statistics["attempt_number"] > 1 and is_going_on:
                 counts.retried += 1
                 self._budget.note_request(self._clock.monotonic())
                 last = await call()
-            is_begun = True
             return last
 
         async def wait(seconds: float) -> None:
-            nonlocal is_stopped
+            nonlocal is_going_on
             if rest is None:
                 await self._clock.sleep(seconds)
             else:
-                is_stopped = not await rest(seconds)
+                is_going_on = await rest(seconds)
 
         retrying = AsyncRetrying(
-            retry=retry_if_result(lambda answer: is_worth(answer) and not is_stopped),
-            stop=self._stop,
-            wait=self._wait,
+            retry=retry_if_result(lambda answer: is_going_on and is_worth(answer)),
+            stop=lambda state: self._bound(state) or self._is_spent(state),
+            wait=self._choose_wait,
             sleep=wait,
-            retry_error_callback=_last_answer,
+            retry_error_callback=_read_answer,
         )
         answer: _Answer = await retrying(attempt)
         return answer
 
-    def _wait(self, state: RetryCallState) -> float:
-        jitter = self._random.uniform(0.0, self._widening(state))  # wait_random_exponential, with randomness passed in
-        asked = getattr(_last_answer(state), "retry_after_s", None)
-        return jitter + (asked or 0.0)
+    def _choose_wait(self, state: RetryCallState) -> float:
+        """As tenacity's `wait_random_exponential`, with the randomness passed in, after what the answer asks for."""
+        widest = min(_FIRST_WAIT_S * 2 ** (state.attempt_number - 1), _LONGEST_WAIT_S)
+        return self._random.uniform(0.0, widest) + (getattr(_read_answer(state), "retry_after_s", None) or 0.0)
 
-
-class _StopWhenSpent(stop_base):
-    """Stops when too many requests have been sent again lately; one that was refused for its rate is none of them."""
-
-    def __init__(self, budget: RetryBudget, clock: Clock) -> None:
-        self._budget, self._clock = budget, clock
-
-    def __call__(self, state: RetryCallState) -> bool:
-        if getattr(_last_answer(state), "status", None) == TOO_MANY_REQUESTS:
+    def _is_spent(self, state: RetryCallState) -> bool:
+        """Whether too many requests were sent again lately; one that was refused for its rate is none of them."""
+        answer = _read_answer(state)
+        if says_limit(getattr(answer, "status", None), getattr(answer, "retry_after_s", None)):
             return False
         return not self._budget.take(self._clock.monotonic())
 
@@ -172,17 +161,17 @@ def is_unsent(answer: object) -> bool:
 
 
 def is_unread(answer: object) -> bool:
-    """Whether reading again may help: the request had no answer, one that says nothing certain, or a 429."""
+    """Whether reading again may help: the request had no answer, one that says nothing certain, or a limit."""
     match answer:
         case NotSent():
             return True
-        case Refused(status=status):
-            return status == TOO_MANY_REQUESTS
+        case Refused(status=status, retry_after_s=retry_after_s):
+            return says_limit(status, retry_after_s)
         case Ambiguous(status=status):
             return status is None or not 300 <= status < 400
         case _:
             return False
 
 
-def _last_answer(state: RetryCallState) -> object:
+def _read_answer(state: RetryCallState) -> object:
     return state.outcome.result() if state.outcome is not None else None

@@ -15,7 +15,7 @@ from connector.export.columns import narrow_table, select_columns, stamp_columns
 from connector.export.destination import Destination, Format
 from connector.export.form import open_columns
 from connector.export.writers import Mode, Run, Writer
-from connector.pages import Certificate
+from connector.pages import Certificate, Reason
 from connector.protocol import ListQuery
 from connector.warehouse.files import CsvFormat, FileFormat, FileWriter, JsonLinesFormat, ParquetFormat
 
@@ -54,12 +54,14 @@ async def export_subscribers(
     allow_incomplete: bool = False,
     max_shrink: float = MAX_SHRINK,
     ignore_total_count: bool = False,
+    accept_cut_off_possible: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Exported:
     """Bring everyone whom `query` lists (api.md 4.3) to the destination, if the certificate is complete.
 
     An incomplete result is written only where `allow_incomplete` says so; in the mode `replace` only if nothing is
-    there yet. With `ignore_total_count` a list against which TotalCount alone stands is complete. One that is smaller
+    there yet. With `ignore_total_count` a list against which TotalCount alone stands is complete, and with
+    `accept_cut_off_possible` one that may be cut off (design, section 7, rule 7). One that is smaller
     than the last certified one by more than the share `max_shrink` is refused. Then the destination stays as it was,
     and `written` is 0. Raises ListFailed, ConfigurationError for a destination that
     cannot be written, and RunAborted for one that fails; after these, and when cancelled, it is as it was, with no
@@ -80,6 +82,7 @@ async def export_subscribers(
                 now=now,
                 on_progress=on_progress,
                 ignore_total_count=ignore_total_count,
+                accept_cut_off_possible=accept_cut_off_possible,
             )
         note = _decide_note(certificate, destination, is_allowed=allow_incomplete, has_target=had_target)
         if certificate.filters and had_target and not staging.rows:
@@ -132,6 +135,12 @@ def _decide_note(certificate: Certificate, destination: Destination, *, is_allow
     """Why nothing may be written; "" if it may."""
     if certificate.is_complete:
         return ""
+    if not is_allowed and certificate.reason is Reason.CUT_OFF_POSSIBLE:
+        return (
+            f"The list may be cut off: it ends after {certificate.distinct:,} subscribers, a size that result windows "
+            f"have, and the service shows nothing that would tell. {destination} was left as it was. If that is how "
+            "many there are, run again with --accept-cut-off-possible."
+        )
     if not is_allowed:
         return (
             f"The list is incomplete ({certificate.reason}): {destination} was left as it was. Run again, or take what "

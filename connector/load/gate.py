@@ -10,7 +10,7 @@ from math import inf
 from connector.api.client import LONGEST_PAUSE_S
 from connector.load.session import Session
 from connector.pace import Pace
-from connector.protocol import TOO_MANY_REQUESTS, Ambiguous, Created, NotSent, Refused
+from connector.protocol import Ambiguous, Created, NotSent, Refused, says_limit
 
 _SHORT_WAIT_S = 0.05  # is slept through; whether the run is to stop is seen after it
 _WORTH_TELLING_S = 2.0
@@ -145,7 +145,7 @@ class Gate:
         session.activity = before
 
     def _note(self, answer: Answer, sent_at: float, now: float) -> None:
-        if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS:
+        if isinstance(answer, Refused | Ambiguous) and says_limit(answer.status, answer.retry_after_s):
             self._note_limited(answer, sent_at, now)
             return
         if isinstance(answer, Ambiguous | NotSent) and _is_failure(answer):
@@ -158,12 +158,12 @@ class Gate:
         if isinstance(answer, Created):
             self._concurrency.note(sent_at, now, self._under_way)
 
-    def _note_limited(self, answer: Refused, sent_at: float, now: float) -> None:
+    def _note_limited(self, answer: Refused | Ambiguous, sent_at: float, now: float) -> None:
         self._breaker.note_untold(sent_at)
         self._rate.note_refused(sent_at, now, answer.retry_after_s)
         self._patience.note_refused(now)
         if self._patience.is_over(now):
-            self._session.end("the service kept refusing creates for their rate (429): run again when it is less busy")
+            self._session.end("the service kept refusing creates for their rate: run again when it is less busy")
 
     def _note_failure(self, answer: Ambiguous | NotSent, sent_at: float, now: float) -> None:
         self._breaker.note_failure(sent_at, now)

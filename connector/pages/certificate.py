@@ -1,7 +1,11 @@
-"""An export's verdict on its own completeness (design, section 7); it knows the list only by what was seen of it."""
+"""The verdict on a reading's completeness (design, section 7); it knows the list only by what was seen of it.
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+A list that a result window cuts off agrees with itself: TotalCount, pages and end all stop at the same place. Only
+evidence from outside the sweep tells; `decide_cut_off` says what comes of it (rule 7).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -26,6 +30,8 @@ class Reason(StrEnum):
     UNSTABLE_ORDER = "unstable_order"  # rows change places from one request to the next
     FILTER = "filter"  # read by a filter, the list left out somebody whom it shows without it (rule 6)
     PAGING = "paging"  # the service repeats pages instead of moving on
+    CUT_OFF = "cut_off"  # the service has subscribers that the list, its TotalCount included, leaves out (rule 7)
+    CUT_OFF_POSSIBLE = "cut_off_possible"  # a size that result windows have, and no evidence either way (rule 7)
 
 
 PROOFS = frozenset((Reason.ONE_ANSWER, Reason.ID_ORDER, Reason.TWO_SWEEPS, Reason.PARTITIONS))
@@ -37,6 +43,23 @@ class TotalCount(StrEnum):
 
     CHECKED = "checked"
     IGNORED = "ignored"  # it disagrees, and was to be left out of account
+
+
+class CutOff(StrEnum):
+    """What is known of a result window that would cut the list off (rule 7)."""
+
+    UNCHECKED = "unchecked"  # not complete for another reason, or too short for a window
+    EXCLUDED = "excluded"  # evidence from outside the sweep agrees with its size
+    NOT_EXCLUDED = "not excluded"  # no evidence, and a size that no window has
+    ACCEPTED = "accepted"  # no evidence, a size that windows have, and the job takes it
+
+
+class Says(StrEnum):
+    """What one piece of evidence says of a list's size."""
+
+    AGREES = "agrees"
+    CONTRADICTS = "contradicts"
+    NOTHING = "nothing"
 
 
 class Order(StrEnum):
@@ -59,8 +82,8 @@ class Certificate:
     has `asked` (what is wanted), `dropped` (rows that came and do not match, left out) and, where filters were tried,
     `controls` (each as it behaved: exact, partial, ignored, by_case, broken or untold), `sent` (the one that the
     service was asked by; None: the whole list was read) and `missed` (people whom the list shows without it). Times are
-    aware; knowledge taken from the list is as old as `started_at`. `total_active` and `total_inactive` are the counts
-    of the IsActive filter (None: not asked, or it tells nothing).
+    aware; knowledge taken from the list is as old as `started_at`. `cut_off` and `evidence` (kind to what it says) are
+    those of rule 7.
     """
 
     verdict: Verdict
@@ -76,9 +99,9 @@ class Certificate:
     filters: Mapping[str, Any]
     started_at: datetime
     finished_at: datetime
-    total_active: int | None = None
-    total_inactive: int | None = None
     total_count: TotalCount = TotalCount.CHECKED
+    cut_off: CutOff = CutOff.UNCHECKED
+    evidence: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -88,5 +111,94 @@ class Certificate:
     def as_report(self) -> dict[str, Any]:
         """The report's `certificate` object: plain JSON values, times as ISO 8601."""
         times = {name: getattr(self, name).isoformat() for name in ("started_at", "finished_at")}
-        words = {name: str(getattr(self, name)) for name in ("verdict", "reason", "order", "total_count")}
+        words = {name: str(getattr(self, name)) for name in ("verdict", "reason", "order", "total_count", "cut_off")}
         return asdict(self) | words | times
+
+
+SMALLEST_WINDOW = 1000
+"""Shorter lists are not suspected: no result window smaller than the largest page (api.md, section 8) is known."""
+
+_ROUNDS_AGREEING, _MOST_ROUNDS = 2, 3
+"""Rounds of counts: a subscriber that changes sides meanwhile is counted twice in one, and not at all in another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One piece of evidence from outside the sweep: its kind, what it says, and the figures in words."""
+
+    kind: str
+    says: Says
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """One round through the parts of the list: the TotalCounts of the whole before and after, and of each part."""
+
+    before: int
+    parts: Sequence[int]
+    after: int
+
+    @property
+    def is_agreeing(self) -> bool:
+        """Whether the parts come to the whole, as it was before them or as it changed up to now."""
+        return min(self.before, self.after) <= sum(self.parts) <= max(self.before, self.after)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the parts hold more than the whole."""
+        return sum(self.parts) > max(self.before, self.after)
+
+
+def decide_counts(rounds: Sequence[Counts]) -> Says | None:
+    """What counts of the parts say, round by round; None: ask for another round.
+
+    A window that cuts the whole off cuts each part for itself, so that two parts with subscribers in them exceed it.
+    """
+    if sum(1 for each in rounds[-1].parts if each) < 2:
+        return Says.NOTHING  # the one part is cut off where the whole is
+    if sum(each.is_agreeing for each in rounds) == _ROUNDS_AGREEING:
+        return Says.AGREES
+    if len(rounds) < _MOST_ROUNDS:
+        return None
+    return Says.CONTRADICTS if all(each.is_over for each in rounds) else Says.NOTHING
+
+
+def decide_totals(certificate: Certificate, later: Collection[int]) -> Says:
+    """What TotalCounts before and after the sweep's end say: a window shows no more at one time than at another."""
+    last = certificate.total_last
+    if last is None:
+        return Says.NOTHING
+    return Says.AGREES if max([certificate.total_first or 0, *later]) > last else Says.NOTHING
+
+
+def decide_cut_off(certificate: Certificate, findings: Sequence[Finding], *, accepts_possible: bool) -> Certificate:
+    """The certificate of a complete reading after the evidence of rule 7 was heard."""
+    heard = replace(
+        certificate,
+        evidence={each.kind: f"{each.says}: {each.words}" if each.words else str(each.says) for each in findings},
+    )
+    says = {each.says for each in findings}
+    if Says.CONTRADICTS in says:
+        return replace(heard, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF)
+    if Says.AGREES in says:
+        return replace(heard, cut_off=CutOff.EXCLUDED)
+    counted = heard.total_last if heard.total_count is TotalCount.CHECKED else None
+    if not any(is_window_size(each) for each in (heard.distinct, counted or 0)):
+        return replace(heard, cut_off=CutOff.NOT_EXCLUDED)
+    if accepts_possible:
+        return replace(heard, cut_off=CutOff.ACCEPTED)
+    return replace(heard, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF_POSSIBLE)
+
+
+def may_be_cut_off(certificate: Certificate) -> bool:
+    """Whether evidence is to be asked for: the reading is complete, and long enough for a window."""
+    return certificate.is_complete and max(certificate.distinct, certificate.total_last or 0) >= SMALLEST_WINDOW
+
+
+def is_window_size(rows: int) -> bool:
+    """Whether result windows have this size: a multiple of 1,000, 2ⁿ, 2ⁿ - 1 or 10ⁿ - 1."""
+    if rows < SMALLEST_WINDOW - 1:
+        return False
+    is_power_of_ten = str(rows + 1).strip("0") == "1"
+    return rows % 1000 == 0 or rows & (rows - 1) == 0 or rows & (rows + 1) == 0 or is_power_of_ten

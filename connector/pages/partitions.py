@@ -39,6 +39,7 @@ class Ask:
     offset: int
     limit: int
     filters: Filters
+    ends_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class Partitions:
         for part in parts:
             sweep = Sweep(self._limit)
             while sweep.ending is None and sweep.pages < 2:  # its rows, and the empty page past them
-                answer = yield Ask(self.rounds, sweep.next_offset, self._limit, part.filters)
+                answer = yield Ask(self.rounds, sweep.next_offset, self._limit, part.filters, sweep.ends_at)
                 is_new = sweep.take(answer) & ~self.seen.holds(answer.ids)
                 if not answer.is_matching or not is_new.all():
                     return False

@@ -9,14 +9,12 @@ Four things prove that everyone who was on the list throughout is in the last sw
 - partitions: the same of two rounds through the parts of a list that has no order (connector.pages.partitions).
 """
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
-from connector.pages.activity import ActivityCount, Agreement
 from connector.pages.answer import Answer
 from connector.pages.certificate import PROOFS, Certificate, Order, Reason, TotalCount, Verdict
 from connector.pages.id_set import NO_IDS, IdArray, IdSet, Mask, contained
@@ -42,8 +40,6 @@ class Reading:
         self._bases = set[int]()
         self._partitions: Partitions | None = None
         self._gave_up: Reason | None = None  # after parts that proved nothing: the list is read once more, as it comes
-        self._activity: ActivityCount | None = None
-        self._proof: Reason | None = None
         self._total_count = TotalCount.CHECKED
         self._sweep: Sweep = Sweep(limit)
         self._sweeps = 1
@@ -63,6 +59,12 @@ class Reading:
         return len(parts.seen if parts is not None and parts.rounds else self._sweep.seen)
 
     @property
+    def ids(self) -> IdArray:
+        """The ids of the current sweep so far, ascending."""
+        parts = self._partitions
+        return (parts.seen if parts is not None and parts.rounds else self._sweep.seen).to_array()
+
+    @property
     def total(self) -> int | None:
         """The latest TotalCount of the whole list."""
         return self._total_last
@@ -77,15 +79,11 @@ class Reading:
         """The page to ask for now, or None once the verdict is there."""
         if self._reason is not None:
             return None
-        if self._activity is not None:
-            asked = self._activity.asks_for
-            filters = () if asked is None else (("is_active", asked),)
-            return Page(self._sweeps, 0, 1, filters, is_probe=True)
         if self._partitions is not None:
             ask = self._partitions.ask
             is_probe = ask.round == 0 or not ask.filters
-            return Page(self._sweeps + ask.round, ask.offset, ask.limit, ask.filters, is_probe)
-        return Page(self._sweeps, self._sweep.next_offset, self._limit)
+            return Page(self._sweeps + ask.round, ask.offset, ask.limit, ask.filters, is_probe, ask.ends_at)
+        return Page(self._sweeps, self._sweep.next_offset, self._limit, ends_at=self._sweep.ends_at)
 
     @property
     def is_calm(self) -> bool:
@@ -98,7 +96,7 @@ class Reading:
 
         They are to be taken in this order, each as far as `decide_next` then says the same.
         """
-        if self._reason is not None or self._activity is not None or self._partitions is not None:
+        if self._reason is not None or self._partitions is not None:
             return []
         return [Page(self._sweeps, offset, self._limit) for offset in self._sweep.expect(most)]
 
@@ -125,9 +123,6 @@ class Reading:
             self._total_first = total if not self._pages else self._total_first
             self._total_last = total
         answer = Answer(page.offset, ids, total, offset, limit, is_matching)
-        if self._activity is not None:
-            self._take_count(self._activity, answer)
-            return np.zeros(len(ids), dtype=np.bool_)
         self._pages += 1
         if self._partitions is not None:
             return self._take_part(self._partitions, answer)
@@ -157,8 +152,6 @@ class Reading:
             filters=dict(filters or {}),
             started_at=started_at,
             finished_at=finished_at,
-            total_active=self._activity.active if self._activity is not None else None,
-            total_inactive=self._activity.inactive if self._activity is not None else None,
             total_count=self._total_count,
         )
 
@@ -221,8 +214,6 @@ class Reading:
             allowed = _PARTS_AT_LEAST + _PARTS_PER_PAGE * (self._sweep.totals.largest or 0) // self._limit
             values = {name: known[name] for name in self._measures.splits_by}
             self._partitions = Partitions(self._limit, values, allowed)
-        elif reason in PROOFS and self._measures.counts_activity:
-            self._proof, self._activity = reason, ActivityCount(*self._bound_counts())
         else:
             self._reason = reason
 
@@ -247,23 +238,6 @@ class Reading:
         self._gave_up, self._partitions, self._before = reason, None, None
         self._sweep = Sweep(self._limit)
         self._sweeps += 1
-
-    def _take_count(self, activity: ActivityCount, answer: Answer) -> None:
-        activity.take(answer)
-        if activity.agreement is Agreement.DISAGREES and self._proof is not None:
-            self._reason = self._decide_off_count(self._proof)
-        elif activity.agreement is not None:
-            self._reason = self._proof
-
-    def _bound_counts(self) -> tuple[float, float]:
-        """What rule 4 allows the counts of all parts to come to: [smallest - vanished, largest + appeared]."""
-        if self._partitions is not None:
-            return self._partitions.total, self._partitions.total
-        totals = self._sweep.totals
-        if not self._sweep.changes.is_exact or totals.smallest is None or totals.largest is None:
-            return 0, math.inf
-        appeared, vanished = self._changes()
-        return totals.smallest - vanished, totals.largest + appeared
 
     def _note_newcomers(self, ids: IdArray) -> None:
         new = ids[~contained(self._before_ids, ids) & ~self._gone.holds(ids)]

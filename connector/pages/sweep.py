@@ -115,6 +115,13 @@ class Sweep:
         return self.joints_broken > self.joints_matched
 
     @property
+    def ends_at(self) -> int | None:
+        """The TotalCount that the rows so far agree with, where the next page is just past them."""
+        last = self._last
+        is_past_end = self._phase is _Phase.PAST_END and last is not None and last.total == last.end
+        return last.total if is_past_end and last is not None else None
+
+    @property
     def is_calm(self) -> bool:
         """Whether nothing spoke of a change lately: only then an answer counts that was asked for before the last one.
 

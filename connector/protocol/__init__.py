@@ -16,6 +16,7 @@ from connector.protocol.answers import (
     parse_sent,
     read_whole_number,
     refusal_kind,
+    says_limit,
 )
 from connector.protocol.email import (
     Attachment,
@@ -81,4 +82,5 @@ __all__ = [
     "read_field",
     "read_whole_number",
     "refusal_kind",
+    "says_limit",
 ]

@@ -4,6 +4,7 @@ Pure: bytes in, values out. It knows the shapes of api.md and refuses to guess a
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -36,13 +37,16 @@ __all__ = [
     "parse_sent",
     "read_whole_number",
     "refusal_kind",
+    "says_limit",
 ]
 
 MESSAGE_LENGTH = 500
 """Characters kept of what the service says (design, section 2)."""
 
+_LIMITS_BY_RETRY_AFTER = frozenset({403, 503})
 _UNCERTAIN_4XX = frozenset({408, 409})  # a time-out and a conflict may both follow a create that was executed
 _BOM = b"\xef\xbb\xbf"
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 
 @hot_value
@@ -131,6 +135,7 @@ def parse_created(
     answer = _read_object(body)
     subscriber = answer.get("Subscriber") if _is_success(answer) else None
     if isinstance(subscriber, dict) and _is_2xx(status):
+        _read_quoted_ids(subscriber)
         subscriber_id = read_whole_number(subscriber.get("Id"))
         if subscriber_id is not None and subscriber_id > 0:
             return Created(subscriber_id, subscriber, status)
@@ -144,10 +149,14 @@ def parse_listed(
     answer = _read_object(body)
     page = answer.get("SubscribersList") if _is_success(answer) else None
     if isinstance(page, dict) and _is_2xx(status):
+        total, offset, limit = (read_whole_number(page.get(name)) for name in ECHOES)
         subscribers = page.get("Subscribers")
+        if subscribers is None and "Subscribers" in page and total is not None and total <= (offset or 0):
+            subscribers = []  # past the end of what TotalCount says; anywhere else null is no page
         if isinstance(subscribers, list) and all(type(each) is dict for each in subscribers):
-            echoes = (read_whole_number(page.get(name)) for name in ECHOES)
-            return Listed(subscribers, *echoes)
+            for each in subscribers:
+                _read_quoted_ids(each)
+            return Listed(subscribers, total, offset, limit)
     return _unsuccessful(status, headers, body, now, mask, answer.get("success"))
 
 
@@ -195,10 +204,23 @@ def _is_2xx(status: int) -> bool:
 
 
 def read_whole_number(value: object) -> int | None:
-    """JSON has one kind of number: 12.0 is 12. Booleans and texts are none."""
-    if type(value) is float and value.is_integer():
+    """JSON has one kind of number: 12.0 is 12, and so is the text "12" of a service that quotes its numbers."""
+    if (type(value) is float and value.is_integer()) or (type(value) is str and _WHOLE_NUMBER.fullmatch(value)):
         value = int(value)
     return value if type(value) is int and abs(value) <= LARGEST_ID else None
+
+
+def _read_quoted_ids(subscriber: dict[str, Any]) -> None:
+    """Ids that came as text become numbers: everything behind compares them as such."""
+    for owner in (subscriber, subscriber.get("Base")):
+        if type(owner) is dict and type(owner.get("Id")) is str:
+            number = read_whole_number(owner["Id"])
+            owner["Id"] = owner["Id"] if number is None else number
+
+
+def says_limit(status: int | None, retry_after_s: float | None) -> bool:
+    """Whether an answer says that requests come too fast: 429, or 503 or 403 with a Retry-After (design, section 2)."""
+    return status == TOO_MANY_REQUESTS or (status in _LIMITS_BY_RETRY_AFTER and retry_after_s is not None)
 
 
 def _unsuccessful(
@@ -208,7 +230,10 @@ def _unsuccessful(
     retry_after_s = parse_retry_after(headers, now)
     is_refused = _is_definite(status) and success is not True  # a 4xx that says `success: true` contradicts itself
     is_stated = success is False and status < 500 and not 300 <= status < 400  # a redirect says nothing of the row
-    return (Refused if is_refused or is_stated else Ambiguous)(status, message, retry_after_s)
+    # A 403 that names a Retry-After speaks of the pace, and not of the row: it is looked up, and sent again.
+    is_of_the_pace = status != TOO_MANY_REQUESTS and says_limit(status, retry_after_s)
+    is_refusal = (is_refused or is_stated) and not is_of_the_pace
+    return (Refused if is_refusal else Ambiguous)(status, message, retry_after_s)
 
 
 def _is_definite(status: int) -> bool:

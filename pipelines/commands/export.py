@@ -39,6 +39,7 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
 )
 @click.option("--allow-incomplete", is_flag=True, help="Write the list even if it cannot be certified as complete.")
 @click.option("--ignore-total-count", is_flag=True, help="Take a list against which TotalCount alone stands.")
+@click.option("--accept-cut-off-possible", is_flag=True, help="Take a list that the service may cut off unseen.")
 @click.option(
     "--guard-formulas/--no-guard-formulas",
     default=False,
@@ -70,6 +71,7 @@ def export_command(
     max_shrink: float | None,
     allow_incomplete: bool,
     ignore_total_count: bool,
+    accept_cut_off_possible: bool,
     guard_formulas: bool,
     columns: tuple[str, ...] | None,
     overwrite: bool,
@@ -87,10 +89,12 @@ def export_command(
     if Path(target).suffix in (".yaml", ".yml"):
         if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
-        finish(_export_job(Path(target), allow_incomplete, ignore_total_count, max_shrink, overwrite, output), output)
+        tolerances = allow_incomplete, ignore_total_count, max_shrink, accept_cut_off_possible
+        finish(_export_job(Path(target), *tolerances, overwrite, output), output)
     query = ListQuery(id=subscriber_id, gender="" if gender == "unspecified" else gender, **filters)  # type: ignore[arg-type] # click gives each its type
     settings = read_settings(os.environ, None, SettingOptions())
-    tolerance = Tolerance(allow_incomplete, ignore_total_count, MAX_SHRINK if max_shrink is None else max_shrink)
+    shrink = MAX_SHRINK if max_shrink is None else max_shrink
+    tolerance = Tolerance(allow_incomplete, ignore_total_count, shrink, accept_cut_off_possible)
     plan = plan_export(target, query, settings, options, tolerance, is_adopting=overwrite)
     _refuse_clash(plan, output)
     output = replace(output, is_data_on_stdout=plan.destination.is_standard_output)
@@ -102,6 +106,7 @@ def _export_job(
     allow_incomplete: bool,
     ignore_total_count: bool,
     max_shrink: float | None,
+    accept_cut_off_possible: bool,
     is_adopting: bool,
     output: Output,
 ) -> Report:
@@ -116,6 +121,7 @@ def _export_job(
         is_incomplete_allowed=allow_incomplete,
         is_total_count_ignored=ignore_total_count,
         max_shrink=max_shrink,
+        is_cut_off_accepted=accept_cut_off_possible,
         is_adopting=is_adopting,
     )
     _refuse_clash(plan, output)

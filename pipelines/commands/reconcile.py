@@ -19,6 +19,7 @@ from pipelines.settings import SettingOptions, read_settings
 @click.argument("path", metavar="JOB", type=click.Path(path_type=Path))
 @click.option("--to", type=click.Path(path_type=Path), help="Write a line for each difference to this CSV.")
 @click.option("--ignore-total-count", is_flag=True, help="Take the list for complete though its TotalCount disagrees.")
+@click.option("--accept-cut-off-possible", is_flag=True, help="Take a list that the service may cut off unseen.")
 @click.option("--forget-missing", is_flag=True, help="Forget those whom the ledger knows and the service lost.")
 @click.option("--yes", "is_sure", is_flag=True, help="Forget even if the service has lost all of a base.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
@@ -27,6 +28,7 @@ def reconcile_command(
     path: Path,
     to: Path | None,
     ignore_total_count: bool,
+    accept_cut_off_possible: bool,
     forget_missing: bool,
     is_sure: bool,
     wait_s: float,
@@ -47,6 +49,7 @@ def reconcile_command(
         plan_reconcile(job, settings, wait_s=wait_s),
         to=to,
         is_total_count_ignored=ignore_total_count,
+        is_cut_off_accepted=accept_cut_off_possible,
         is_forgetting=forget_missing,
         is_sure=is_sure,
     )

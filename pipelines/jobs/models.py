@@ -190,6 +190,7 @@ class Export(BaseModel):
         default=False, description="write the list even if it cannot be certified; in replace only where nothing is yet"
     )
     ignore_total_count: bool = Field(default=False, description="take a list against which TotalCount alone stands")
+    accept_cut_off_possible: bool = Field(default=False, description="take a list that the service may cut off unseen")
     guard_formulas: bool = Field(
         default=False, description="in CSV, an apostrophe before texts that a spreadsheet would run"
     )

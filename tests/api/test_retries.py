@@ -196,7 +196,7 @@ def test_a_read_is_not_read_again_before_the_service_allows_it(raw: bytes, asked
 def test_a_read_that_was_refused_or_sent_elsewhere_is_not_read_again(status: int) -> None:
     async def claim() -> None:
         waits = Waits()
-        refused = response(b"no", f"{status} Whatever", Retry_After="1")
+        refused = response(b"no", f"{status} Whatever")
         async with serve(faults.answers(refused, LISTED)) as server, open_client(Service(server.base_url, TOKEN)) as c:
             answer = await retrier(waits).read(c, QUERY)
             assert isinstance(answer, Refused | Ambiguous)

@@ -55,7 +55,7 @@ def read_from(serve: Serve) -> Certificate:
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("subscriber", [{}, {"Id": None}, {"Id": "5"}, {"Id": True}, {"Id": 1.5}, {"Id": 2**63}])
+@pytest.mark.parametrize("subscriber", [{}, {"Id": None}, {"Id": "5th"}, {"Id": True}, {"Id": 1.5}, {"Id": 2**63}])
 def test_a_subscriber_without_a_usable_id_ends_the_reading(subscriber: dict[str, Any]) -> None:
     with pytest.raises(ListFailed, match="without a whole number as its Id"):
         read_from(answering({"Id": 1}, subscriber))
@@ -77,7 +77,7 @@ def test_a_service_that_gives_the_same_page_at_every_offset_is_incomplete() -> N
         ("401 Unauthorized", "Check the token."),
         ("403 Forbidden", "Check the token."),
         ("404 Not Found", "Check the base URL, or run it again later."),
-        ("429 Too Many Requests", "Check the base URL, or run it again later."),
+        ("429 Too Many Requests", "Run it again later."),
         ("408 Request Timeout", "Run it again later."),
         ("500 Internal Server Error", "Run it again later."),
     ],
@@ -87,5 +87,5 @@ def test_a_list_that_is_not_given_says_what_to_do_next(status: str, hint: str) -
         read_from(failing(status, "Location: https://elsewhere.example/login"))
 
     assert failure.value.status == int(status[:3])
-    assert str(failure.value).endswith(f"). {hint}")
+    assert str(failure.value).endswith(f". {hint}")
     assert ("redirect to https://elsewhere.example/login" in str(failure.value)) == status.startswith("3")

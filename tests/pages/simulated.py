@@ -29,7 +29,7 @@ STABLE = ("id", "id_desc", "email")
 Reply = tuple[list[int], int | None, int | None, int | None]
 """Ids, TotalCount, Offset and Limit."""
 
-THOROUGH = Measures(DIMENSIONS, counts_activity=True)
+THOROUGH = Measures(DIMENSIONS)
 
 
 @dataclass(slots=True)
@@ -40,7 +40,9 @@ class SimulatedList:
     is the share of inserts whose id lies among the existing ones. `total` is honest, or a cap, a wrong number or
     none; `filters` work, are ignored or inverted, or lose some of one value (lossy, lossy by activity), and who is
     touched changes sides; `paging` is honest, aligned (offset cut to a multiple of limit), stuck (offset ignored),
-    clamped (offset at most 3 limits) or silent (at most half the limit, and the echo does not say so).
+    clamped (offset at most 3 limits) or silent (at most half the limit, and the echo does not say so). A `window` cuts
+    off every result. `lags` are those of replicas, in requests, of which each answer comes from one. `id_steps` are the
+    distances between one id and the next; where `is_homogeneous`, all are active, in one base and of no gender.
     """
 
     random: Random
@@ -57,6 +59,10 @@ class SimulatedList:
     paging: str = "honest"
     echoes: bool = True
     filters: str = "work"
+    window: int = 0
+    lags: tuple[int, ...] = ()
+    id_steps: tuple[int, ...] = (10,)
+    is_homogeneous: bool = False
     ids: list[int] = field(default_factory=list)
     email: dict[int, float] = field(default_factory=dict)
     people: dict[int, dict[str, object]] = field(default_factory=dict)
@@ -65,11 +71,15 @@ class SimulatedList:
     requests: int = 0
     ever: set[int] = field(default_factory=set)
     throughout: set[int] = field(default_factory=set)
+    born: dict[int, int] = field(default_factory=dict)
+    died: dict[int, int] = field(default_factory=dict)
     _clock: int = 0
 
     def __post_init__(self) -> None:
-        for number in range(self.count):
-            self._insert(1 + 10 * number)
+        new = 1
+        for _ in range(self.count):
+            self._insert(new)
+            new += self.random.choice(self.id_steps)
         self.throughout = set(self.ids)
         self.ever = set(self.ids)
 
@@ -81,13 +91,21 @@ class SimulatedList:
         self.requests += 1
         shown = min(limit, self.limit)
         place = self._place(offset, shown)
-        found = self._sorted([each for each in self.ids if self._finds(each, page)] if page.filters else self.ids)
+        ids = self._read_replica(self.random.choice(self.lags)) if self.lags else self.ids
+        found = self._sorted([each for each in ids if self._finds(each, page)] if page.filters else ids)
+        found = found[: self.window] if self.window else found
         rows = found[place : place + (shown // 2 or 1 if self.paging == "silent" else shown)]
         if self.order == "page_sorted":
             rows = sorted(rows)
         if not self.echoes:
             return rows, self._total(len(found)), None, None
         return rows, self._total(len(found)), place if self.paging == "clamped" else offset, shown
+
+    def _read_replica(self, lag: int) -> list[int]:
+        """The ids as they were so many requests ago."""
+        at = self.requests - lag
+        alive = [each for each in self.ids if self.born[each] <= at or not self.born[each]]
+        return alive + [each for each, died_at in self.died.items() if died_at > at and self.born[each] <= at]
 
     def _place(self, offset: int, limit: int) -> int:
         if self.paging == "aligned":
@@ -155,6 +173,7 @@ class SimulatedList:
             if self.ids and self.random.random() < self.deletes:
                 gone = self._choose_old()
                 self.ids.remove(gone)
+                self.died[gone] = self.requests
                 self.throughout.discard(gone)
             if self.ids and self.random.random() < self.touches:
                 self._clock += 1
@@ -168,7 +187,7 @@ class SimulatedList:
             return min(self.ids, default=0) - 1
         if self.where == "middle":
             return 1 + sorted(self.ids)[len(self.ids) // 2] if self.ids else 1
-        return 11 + max(self.ids, default=0)
+        return max(self.ids, default=0) + self.random.choice(self.id_steps)
 
     def _choose_old(self) -> int:
         if self.where == "anywhere":
@@ -181,10 +200,12 @@ class SimulatedList:
         self.ids.append(new)
         self.ever.add(new)
         self.email[new] = self.random.random()
+        self.born[new] = self.requests
         self.people[new] = {
-            "is_active": self.random.random() < 0.5,
-            "base_id": self.random.randrange(5),
-            "gender": self.random.choice(("male", "female", "")),
+            "id": new,
+            "is_active": self.is_homogeneous or self.random.random() < 0.5,
+            "base_id": 1 if self.is_homogeneous else self.random.randrange(5),
+            "gender": "" if self.is_homogeneous else self.random.choice(("male", "female", "")),
         }
         self._clock += 1
         self.touched[new] = self._clock if self.requests else 0

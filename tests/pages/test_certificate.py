@@ -7,7 +7,7 @@ from connector.pages import Certificate, Order, Reason, Verdict
 from tests.pages.times import FINISHED, STARTED
 
 KEYS = ["verdict", "reason", "order", "sweeps", "pages", "distinct", "total_first", "total_last", "appeared"]
-KEYS += ["vanished", "filters", "started_at", "finished_at", "total_active", "total_inactive", "total_count"]
+KEYS += ["vanished", "filters", "started_at", "finished_at", "total_count", "cut_off", "evidence"]
 
 
 def test_its_report_has_the_keys_of_the_design_in_their_order_as_plain_json() -> None:

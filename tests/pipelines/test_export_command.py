@@ -22,7 +22,7 @@ def test_every_destination_gets_every_subscriber_and_a_certificate(filled: Conne
     assert (certificate["verdict"], certificate["order"], certificate["distinct"]) == ("complete", "id", 2500)
     assert list(certificate) == [
         "verdict", "reason", "order", "sweeps", "pages", "distinct", "total_first", "total_last", "appeared",
-        "vanished", "filters", "started_at", "finished_at", "total_active", "total_inactive", "total_count",
+        "vanished", "filters", "started_at", "finished_at", "total_count", "cut_off", "evidence",
     ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from connector.protocol import (
     parse_created,
     parse_listed,
     parse_sent,
+    says_limit,
 )
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -46,7 +47,7 @@ def test_a_page_is_read_with_its_echoes_and_its_subscribers_as_they_came() -> No
     assert answer.subscribers == orjson.loads(LISTED)["SubscribersList"]["Subscribers"]
 
 
-@pytest.mark.parametrize("count", ["null", '"3"', "true", "2.5", "[]", "1180591620717411303424", "1e300"])
+@pytest.mark.parametrize("count", ["null", '"3 of 5"', "true", "2.5", "[]", "1180591620717411303424", "1e300"])
 def test_an_echo_that_is_no_whole_number_of_64_bits_is_none(count: str) -> None:
     body = f'{{"success": true, "SubscribersList": {{"TotalCount": {count}, "Limit": 50.0, "Subscribers": []}}}}'
     assert parse_listed(200, {}, body.encode(), NOW) == Listed([], None, None, 50)
@@ -77,7 +78,7 @@ def test_a_whole_number_may_be_written_as_a_decimal_and_a_body_may_begin_with_a_
         b'{"success": true, "Subscriber": [1]}',
         b'{"success": true, "Subscriber": {"Email": "a@b.c"}}',
         b'{"success": true, "Subscriber": {"Id": null}}',
-        b'{"success": true, "Subscriber": {"Id": "12"}}',
+        b'{"success": true, "Subscriber": {"Id": "12a"}}',
         b'{"success": true, "Subscriber": {"Id": true}}',
         b'{"success": true, "Subscriber": {"Id": 0}}',
         b'{"success": true, "Subscriber": {"Id": -4}}',
@@ -108,7 +109,7 @@ def test_a_page_without_a_whole_list_is_ambiguous(page: str) -> None:
     assert isinstance(parse_listed(200, {}, body, NOW), Ambiguous)
 
 
-@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 405, 406, 410, 413, 415, 422, 429, 431, 451, 499])
+@pytest.mark.parametrize("status", [400, 401, 402, 404, 405, 406, 410, 413, 415, 422, 429, 431, 451, 499])
 def test_429_and_a_definite_4xx_are_refusals(status: int) -> None:
     for parse in PARSERS:
         answer = parse(status, {"retry-after": "3"}, b'{"success": false, "message": "no"}', NOW)
@@ -153,6 +154,42 @@ def test_a_message_is_masked_before_it_is_cut_so_that_no_half_of_a_secret_stays(
     assert isinstance(answer, Refused)
     assert answer.message == "x" * 490 + "****" + "y" * 6
     assert len(answer.message) == 500
+
+
+def test_numbers_in_quotes_are_numbers() -> None:
+    row = b'{"Id":"7","Base":{"Id":"3"}}'
+    page = b'{"TotalCount":"12","Offset":"0","Limit":"5","Subscribers":[%s]}' % row
+    listed = parse_listed(200, {}, b'{"success":true,"SubscribersList":%s}' % page, NOW)
+    assert listed == Listed([{"Id": 7, "Base": {"Id": 3}}], 12, 0, 5)
+
+    created = parse_created(200, {}, b'{"success":true,"Subscriber":%s}' % row, NOW)
+    assert isinstance(created, Created)
+    assert (created.subscriber_id, created.read("base_id")) == (7, 3)
+
+
+@pytest.mark.parametrize(
+    ("echoes", "is_page"),
+    [
+        (b'"TotalCount":12,"Offset":12', True),
+        (b'"TotalCount":"0"', True),
+        (b'"TotalCount":12,"Offset":11', False),
+        (b'"TotalCount":12', False),
+        (b'"Offset":12', False),
+    ],
+)
+def test_null_in_place_of_rows_is_a_page_only_past_the_rows_that_are_counted(echoes: bytes, is_page: bool) -> None:
+    body = b'{"success":true,"SubscribersList":{%s,"Subscribers":null}}' % echoes
+    answer = parse_listed(200, {}, body, NOW)
+    assert isinstance(answer, Listed if is_page else Ambiguous)
+
+
+@pytest.mark.parametrize("status", [403, 503])
+def test_a_limit_by_another_status_than_429_is_no_refusal_of_a_row(status: int) -> None:
+    for parse in PARSERS:
+        answer = parse(status, {"retry-after": "3"}, b'{"success": false, "message": "slow down"}', NOW)
+        assert answer == Ambiguous(status, "slow down", 3.0)
+        assert says_limit(status, answer.retry_after_s)
+    assert not says_limit(status, None)
 
 
 def test_no_answer_shows_a_persons_data_in_its_repr() -> None:

@@ -1,0 +1,100 @@
+"""Habits of services that are harmless, and must not keep a list from being read (design, section 2)."""
+
+import pytest
+
+from connector.api.listing import ListFailed
+from connector.pages import CutOff, Reason
+from connector.protocol import ListQuery
+from connector.sandbox import SandboxProcess
+from tests.export.exports import read
+
+
+@pytest.mark.parametrize("order", ["id", "email"])
+@pytest.mark.parametrize("past_end", ["null", "400", "404"])
+def test_a_page_past_the_end_that_is_no_page_ends_the_list(sandbox: SandboxProcess, past_end: str, order: str) -> None:
+    sandbox.seed(2500, base_name="News")
+    sandbox.switch(past_end=past_end, order=order)
+
+    certificate, collector = read(sandbox)
+
+    assert certificate.is_complete
+    assert len(collector.ids) == 2500
+
+
+def test_an_empty_list_that_is_null_is_empty(sandbox: SandboxProcess) -> None:
+    sandbox.switch(past_end="null")
+
+    certificate, _ = read(sandbox)
+
+    assert (certificate.is_complete, certificate.distinct) == (True, 0)
+
+
+@pytest.mark.parametrize("switches", [{"past_end": "404", "max_total": 1000}, {"past_end": "400", "total_off": 7}])
+def test_a_page_that_is_refused_elsewhere_is_a_failure(sandbox: SandboxProcess, switches: dict[str, object]) -> None:
+    sandbox.seed(2500, base_name="News")
+    sandbox.switch(**switches)
+
+    with pytest.raises(ListFailed):
+        read(sandbox)
+
+
+def test_counts_and_ids_that_come_as_text_are_numbers(sandbox: SandboxProcess) -> None:
+    sandbox.seed(2500, base_name="News")
+    sandbox.switch(numbers_as_text="counts,ids")
+
+    certificate, collector = read(sandbox)
+
+    assert (certificate.is_complete, certificate.total_last, len(collector.ids)) == (True, 2500, 2500)
+
+
+@pytest.mark.parametrize("window", [2000, 1733])
+@pytest.mark.parametrize("order", ["id", "email"])
+def test_a_list_that_is_cut_off_is_incomplete(sandbox: SandboxProcess, order: str, window: int) -> None:
+    sandbox.seed(2500, base_name="News")
+    sandbox.switch(result_window=window, order=order)
+
+    certificate, _ = read(sandbox)
+
+    assert (certificate.is_complete, certificate.reason) == (False, Reason.CUT_OFF)
+    assert certificate.total_last == window
+
+
+@pytest.mark.parametrize(
+    ("window", "accepts", "is_complete", "cut_off"),
+    [
+        (2000, False, False, CutOff.UNCHECKED),
+        (2000, True, True, CutOff.ACCEPTED),
+        (1733, False, True, CutOff.NOT_EXCLUDED),
+    ],
+)
+def test_without_evidence_the_size_decides(
+    sandbox: SandboxProcess, window: int, accepts: bool, is_complete: bool, cut_off: CutOff
+) -> None:
+    sandbox.seed(2500, base_name="News")
+    sandbox.switch(result_window=window, filters="ignored")
+
+    certificate, _ = read(sandbox, accept_cut_off_possible=accepts)
+
+    assert (certificate.is_complete, certificate.cut_off) == (is_complete, cut_off)
+    if not is_complete:
+        assert certificate.reason is Reason.CUT_OFF_POSSIBLE
+
+
+def test_a_filtered_list_that_is_cut_off_is_incomplete(sandbox: SandboxProcess) -> None:
+    base = sandbox.seed(2500, base_name="News")["base_id"]
+    sandbox.seed(300, base_name="Shop")
+    sandbox.switch(result_window=2000)
+
+    certificate, _ = read(sandbox, ListQuery(base_id=base))
+
+    assert certificate.filters["sent"] == "base_id"
+    assert certificate.reason is Reason.CUT_OFF
+
+
+def test_a_long_honest_list_is_certified_by_evidence(sandbox: SandboxProcess) -> None:
+    sandbox.seed(2000, base_name="News")
+
+    certificate, _ = read(sandbox)
+
+    assert (certificate.is_complete, certificate.cut_off) == (True, CutOff.EXCLUDED)
+    assert list(certificate.evidence) == ["is_active"]

@@ -1,0 +1,107 @@
+"""Long lists, cut off by a result window or honest, and what a reading of each says with the evidence of rule 7."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from connector.listing import Suspect, gather_evidence
+from connector.pages import Certificate, IdArray, Page, Reading, decide_cut_off, may_be_cut_off
+from connector.protocol import Listed, ListQuery
+from tests.pages.simulated import SimulatedList
+from tests.pages.times import FINISHED, STARTED
+
+_FILTERS = ("id", "is_active", "base_id", "gender")
+
+
+@dataclass(slots=True)
+class LongList:
+    """A simulated list of more than one page, asked by list queries; `known` are ids that a ledger has confirmed."""
+
+    simulated: SimulatedList
+    known: frozenset[int] = frozenset()
+    asked: int = 0  # requests for evidence
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether subscribers are there that no reading shows, now as during the reading."""
+        return bool(self.simulated.window) and len(self.simulated.ids) > self.simulated.window
+
+    @property
+    def has_evidence(self) -> bool:
+        """Whether the service would show more, asked otherwise: its filters work, and tell parts of the list apart, or
+        reach ids beyond the last."""
+        simulated = self.simulated
+        is_dense = simulated.order in ("id", "id_desc") and len(simulated.id_steps) == 1 and not simulated.late
+        return simulated.filters == "work" and (not simulated.is_homogeneous or is_dense)
+
+    def read(self) -> tuple[Certificate, set[int]]:
+        """Read it whole; returns the certificate, and the ids of the last sweep."""
+        reading = Reading()
+        while (page := reading.decide_next()) is not None:
+            ids, total, offset, limit = self.simulated.answer(page)
+            reading.take(np.array(ids, dtype=np.int64), total=total, offset=offset, limit=limit)
+        certificate = reading.certify(STARTED, FINISHED)
+        if may_be_cut_off(certificate):
+            suspect = Suspect(certificate, ListQuery(), reading.ids)
+            draw = self.simulated.random.randbytes
+            findings = asyncio.run(gather_evidence(self.ask, suspect, (), draw, self.find_lacking))
+            certificate = decide_cut_off(certificate, findings, accepts_possible=False)
+        return certificate, set(reading.ids.tolist())
+
+    async def ask(self, query: ListQuery) -> Listed:
+        """One page of the list."""
+        self.asked += 1
+        filters = tuple((name, value) for name in _FILTERS if (value := getattr(query, name)) is not None)
+        ids, total, offset, limit = self.simulated.answer(Page(1, query.offset, query.limit, filters))
+        return Listed([self._write(each) for each in ids], total, offset, limit)
+
+    async def find_lacking(self, ids: IdArray) -> Sequence[int]:
+        """Those of the ledger's that were not shown."""
+        return sorted(self.known.difference(ids.tolist()))
+
+    def _write(self, each: int) -> dict[str, Any]:
+        person = self.simulated.people[each]
+        base = {"Id": person["base_id"]}
+        return {"Id": each, "Base": base, "IsActive": person["is_active"], "Gender": person["gender"]}
+
+
+def build_cut_off_list(seed: int) -> LongList:
+    """A list of which a window shows a part: 1 to 1,500 subscribers are beyond it."""
+    random = Random(seed)
+    window = random.choice((1000, 1023, 1024, 2000, 2047, 9999 // 5, random.randrange(1000, 2500)))
+    return _build(random, window + random.choice((1, 7, random.randrange(1, 1500))), window, (0, 0, 0.02, 0.2))
+
+
+def build_honest_list(seed: int) -> LongList:
+    """A list without a window: 5 % are empty, 5 % of a size that windows have."""
+    random = Random(seed)
+    drawn = random.random()
+    count = (
+        0 if drawn < 0.05 else random.choice((1000, 1024, 2000, 3000)) if drawn < 0.1 else random.randrange(900, 3500)
+    )
+    return _build(random, count, 0, (0.02, 0.2, 0.5))
+
+
+def _build(random: Random, count: int, window: int, churns: Sequence[float]) -> LongList:
+    churn = random.choice(churns)
+    simulated = SimulatedList(
+        random,
+        count,
+        random.choice(("id", "id", "id_desc", "email")),
+        1000,
+        inserts=churn * random.random(),
+        deletes=churn * random.random(),
+        touches=churn * random.random(),
+        late=random.choice((0, 0, 0.5)),
+        filters=random.choice(("work",) * 8 + ("ignored", "lossy")),
+        window=window,
+        lags=random.choice(((), (), (0, 2), (0, 1, 8))),
+        id_steps=random.choice(((1,), (1,), (10,), (1, 5, 40))),
+        is_homogeneous=random.random() < 0.3,
+    )
+    known = random.sample(simulated.ids, min(len(simulated.ids), 300)) if random.random() < 0.3 else ()
+    return LongList(simulated, frozenset(known))
