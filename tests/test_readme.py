@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from connector.sandbox import SandboxProcess
-from pipelines.demo.crm import write_crm
-from pipelines.demo.people import write_people
+from pipelines.demo_people import write_crm, write_people
 from pipelines.reference import replace_reference
 from tests.pipelines.conftest import write_csv
 

@@ -5,13 +5,14 @@ It imports nothing of the rest of this project, so that no shared encoder can hi
 
 from typing import TYPE_CHECKING
 
+from connector.sandbox.people import Person, draw_people
 from connector.sandbox.process import SandboxProcess
 from connector.sandbox.switches import SWITCHES
 
 if TYPE_CHECKING:
     from connector.sandbox.server import serve
 
-__all__ = ["SWITCHES", "SandboxProcess", "serve"]
+__all__ = ["SWITCHES", "Person", "SandboxProcess", "draw_people", "serve"]
 
 
 def __getattr__(name: str) -> object:

@@ -8,10 +8,13 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import groupby
+from itertools import groupby, islice
+from random import Random
 from typing import Any
 
 import orjson
+
+from connector.sandbox.people import Person, draw_people
 
 # bases
 
@@ -137,47 +140,45 @@ class SortedKeys:
 
 # synthetic subscribers
 
-_FIRST = (
-    ("Ana", "Ana"), ("Björn", "Bjorn"), ("Chloé", "Chloe"), ("Дмитрий", "Dmitry"), ("Ελένη", "Eleni"),
-    ("Fatima", "Fatima"), ("张伟", "Wei"), ("חנה", "Hannah"), ("Işıl", "Isil"), ("José", "Jose"), ("किरण", "Kiran"),
-    ("Łukasz", "Lukasz"), ("محمد", "Muhammad"),
-)  # fmt: skip
-_LAST = (
-    "Anders", "Brook", "Castillo", "Dimitrov", "Eriksen", "Fontaine", "Garcia", "Hoffmann", "Ivanova", "Jansen",
-    "Kowalski", "Lindgren", "Moreau", "Novak", "Okafor", "Petrov", "Quinn",
-)  # fmt: skip
-_PLACES = (
-    ("DE", "Berlin", "Berlin"), ("FR", "Lyon", ""), ("US", "Portland", "OR"), ("JP", "大阪", "Osaka"),
-    ("BR", "São Paulo", "SP"), ("GB", "Leeds", ""), ("GR", "Αθήνα", ""),
-)  # fmt: skip
-_GENDERS = ("female", "male", "")
-_TAGS = ('["news"]', '["news","shop"]', "[]", '["vip"]', '["shop","beta"]')
+_SHAPES = 2_000  # so many differ in more than their id and phone; a multiple of 10, by which IsActive recurs
+_MARK = "\ue000"  # of private use: no text of people.csv has it
 
-_SHAPES = 4_420  # so many differ in more than their id and phone; a multiple of 13 x 17, by which mailboxes recur
+
+@cache
+def _draw_people() -> list[Person]:
+    return list(islice(draw_people(Random(1)), _SHAPES))  # noqa: S311 - the same ones each time
 
 
 @cache
 def _write_shapes() -> list[tuple[bytes, bytes, bytes, bytes]]:
     """Return what stands between base, id, number of the phone, id again, and the end: written once, since a list of a
     million is read page by page."""
-    return [_write_shape(number) for number in range(_SHAPES)]
+    return [_write_shape(number, person) for number, person in enumerate(_draw_people())]
 
 
-def _write_shape(number: int) -> tuple[bytes, bytes, bytes, bytes]:
-    (first, plain), last = _FIRST[number % len(_FIRST)], _LAST[number % len(_LAST)]
-    country, city, state = _PLACES[number % len(_PLACES)]
-    parts = (
-        f',"IsActive":{"true" if _is_active(number) else "false"},"Email":"{f"{plain}.{last}".lower()}.',
-        f'@example.net","FirstName":"{first}","LastName":"{last}","Gender":"{_GENDERS[number % 3]}","Phone":"+31',
-        f'","Tags":{_TAGS[number % 5]},"ClientUserId":"seed-',
-        (
-            f'","CustomField1":"level {number % 9}","Address":{{"Country":"{country}","City":"{city}","State":"{state}"'
-            f',"Zip":"{10000 + 20 * number}","Line1":"Main Street {number % 997}","Line3":""}}'
-            f',"Birthday":"{1940 + number % 67}-{1 + number % 12:02}-{1 + number % 28:02}"}}'
-        ),
-    )
-    active, names, tags, rest = (part.encode() for part in parts)
-    return active, names, tags, rest
+def _write_shape(number: int, person: Person) -> tuple[bytes, bytes, bytes, bytes]:
+    subscriber = {
+        "IsActive": _is_active(number),
+        "Email": f"{person.latin_name}.{_MARK}@example.net",
+        "FirstName": person.first_name,
+        "LastName": person.last_name,
+        "Gender": person.gender,
+        "Phone": f"+31{_MARK}",
+        "Tags": person.tags,
+        "ClientUserId": f"seed-{_MARK}",
+        "CustomField1": f"level {number % 9}",
+        "Address": {
+            "Country": person.country,
+            "City": person.city,
+            "State": person.state,
+            "Zip": str(10_000 + 20 * number),
+            "Line1": f"Main Street {number % 997}",
+            "Line3": "",
+        },
+        "Birthday": f"{1940 + number % 67}-{1 + number % 12:02}-{1 + number % 28:02}",
+    }
+    first, second, third, last = orjson.dumps(subscriber).split(_MARK.encode())
+    return b"," + first[1:], second, third, last
 
 
 def _is_active(number: int) -> bool:
@@ -209,9 +210,8 @@ class SyntheticSubscribers:
 
     def email(self, subscriber_id: int) -> str:
         """Return the email of one of them, all in lower case, different for each id."""
-        index = self._index(subscriber_id)
-        first, last = _FIRST[index % len(_FIRST)][1], _LAST[index % len(_LAST)]
-        return f"{first}.{last}.{subscriber_id}@example.net".lower()
+        person = _draw_people()[self._index(subscriber_id) % _SHAPES]
+        return f"{person.latin_name}.{subscriber_id}@example.net"
 
     def is_active(self, subscriber_id: int) -> bool:
         """Whether one of them is active: nine of ten are."""

@@ -17,7 +17,7 @@ from pipelines.commands.options import Output, run_flow
 @click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True, help="Another seed, other people.")
 def demo_command(folder: Path | None, people: int, seed: int) -> None:
     """Import, sync and export made-up people, over a made-up service that loses answers; then check everything."""
-    from pipelines.demo.story import tell_story
+    from pipelines.demo import tell_story
 
     folder = _make_folder(folder)
     console, output = Console(), Output(is_json=False, is_quiet=False, report_path=None)

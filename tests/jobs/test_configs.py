@@ -9,8 +9,7 @@ from connector.extract import Source, open_csv
 from connector.fields import normalise_email
 from connector.mapping import FieldMapping, apply_mapping, guess_mapping
 from connector.validation import Rules, validate_rows
-from pipelines.demo.crm import write_crm
-from pipelines.demo.people import write_people
+from pipelines.demo_people import write_crm, write_people
 from pipelines.jobs import load_job
 from pipelines.jobs.conversion import build_mapping, build_rules, check_mapping
 from pipelines.jobs.opening import open_source

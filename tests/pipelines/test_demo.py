@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from pipelines.demo.reckoning import Check
+from pipelines.demo import Check
 from tests.pipelines.conftest import Connector
 
 
@@ -19,6 +19,6 @@ def test_the_demo_ends_with_a_verdict_and_leaves_its_files(connector: Connector,
 
 
 def test_a_claim_that_is_not_so_says_what_was_found() -> None:
-    from pipelines.demo.reckoning import _compare
+    from pipelines.demo import _compare
 
     assert _compare("two and two", 5, 4) == Check("two and two", False, "5, and not 4")

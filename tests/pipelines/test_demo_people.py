@@ -6,7 +6,7 @@ import unicodedata
 from contextlib import closing
 from dataclasses import replace
 from datetime import date
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from random import Random
 
@@ -15,14 +15,13 @@ import pytest
 from connector.extract import open_csv
 from connector.fields import normalise_email
 from connector.mapping import apply_mapping, guess_mapping
+from connector.sandbox import draw_people
 from connector.validation import Rules, validate_rows
-from pipelines.demo.crm import write_crm
-from pipelines.demo.people import COLUMNS, DIRT, Expected, write_people
-from pipelines.demo.person import draw_people, take
+from pipelines.demo_people import COLUMNS, DIRT, ExpectedFile, write_crm, write_people
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Expected]:
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ExpectedFile]:
     path = tmp_path_factory.mktemp("demo") / "people.csv"
     return path, write_people(path, 3000, seed=7)
 
@@ -51,25 +50,25 @@ def test_too_few_people_are_refused(tmp_path: Path) -> None:
         write_people(tmp_path / "people.csv", 49, seed=1)
 
 
-def test_no_two_people_share_an_address_in_any_spelling(written: tuple[Path, Expected]) -> None:
+def test_no_two_people_share_an_address_in_any_spelling(written: tuple[Path, ExpectedFile]) -> None:
     people = written[1].people
     assert len({normalise_email(person.email) for person in people}) == len(people)
     assert len({person.client_user_id for person in people}) == len(people)
 
 
-def test_no_letter_can_reach_anyone(written: tuple[Path, Expected]) -> None:
+def test_no_letter_can_reach_anyone(written: tuple[Path, ExpectedFile]) -> None:
     hosts = {person.email.rpartition("@")[2] for person in written[1].people}
     assert all(f".{host}".endswith((".example.com", ".example.org", ".example.net")) for host in hosts)
 
 
-def test_names_come_in_many_scripts(written: tuple[Path, Expected]) -> None:
+def test_names_come_in_many_scripts(written: tuple[Path, ExpectedFile]) -> None:
     names = "".join(person.first_name + person.last_name for person in written[1].people)
     scripts = {unicodedata.name(character, "").split()[0] for character in names if character.isalpha()}
     wanted = "LATIN CYRILLIC GREEK CJK HIRAGANA KATAKANA HANGUL ARABIC HEBREW DEVANAGARI THAI GEORGIAN"
     assert scripts >= set(wanted.split())
 
 
-def test_the_file_holds_the_troubles_of_real_files(written: tuple[Path, Expected]) -> None:
+def test_the_file_holds_the_troubles_of_real_files(written: tuple[Path, ExpectedFile]) -> None:
     content = written[0].read_bytes()
     people = written[1].people
     assert content.startswith(b"\xef\xbb\xbfEmail Address,")
@@ -85,7 +84,7 @@ def test_the_file_holds_the_troubles_of_real_files(written: tuple[Path, Expected
         content.decode()
 
 
-def test_the_people_are_named_in_the_order_of_the_file(written: tuple[Path, Expected]) -> None:
+def test_the_people_are_named_in_the_order_of_the_file(written: tuple[Path, ExpectedFile]) -> None:
     text = written[0].read_bytes().decode("utf-8", "replace")
     keys = [text.index(f",{person.client_user_id},") for person in written[1].people]
     assert all(first < second for first, second in pairwise(keys))
@@ -120,7 +119,7 @@ def read_customers(path: Path) -> dict[str, dict[str, str | None]]:
 
 
 def test_a_crm_holds_the_people_some_changed_and_some_new(tmp_path: Path) -> None:
-    people = take(draw_people(Random(1)), 300)
+    people = list(islice(draw_people(Random(1)), 300))
     expected = write_crm(tmp_path / "crm.db", people, added=40, changed=25, seed=2)
     customers = read_customers(tmp_path / "crm.db")
     assert expected.rows == len(customers) == 340
@@ -136,7 +135,7 @@ def test_a_crm_holds_the_people_some_changed_and_some_new(tmp_path: Path) -> Non
 
 
 def test_the_same_seed_makes_the_same_crm(tmp_path: Path) -> None:
-    people = take(draw_people(Random(1)), 60)
+    people = list(islice(draw_people(Random(1)), 60))
     for name in ("a.db", "b.db"):
         write_crm(tmp_path / name, people, added=5, changed=5, seed=2)
     assert read_customers(tmp_path / "a.db") == read_customers(tmp_path / "b.db")

@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from connector.sandbox.store import SubscriberStore, SyntheticSubscribers
 from connector.sandbox.truth import FileJournal
 
-EMAILS = st.sampled_from(["a@x.org", "A@x.org ", "b@x.org", "", "ana.anders.100009@example.net"])
+SEEDED_EMAIL = SyntheticSubscribers(100_009, 1, 1, 1, "x").email(100_009)
+EMAILS = st.sampled_from(["a@x.org", "A@x.org ", "b@x.org", "", SEEDED_EMAIL])
 CLIENTS = st.sampled_from(["", "1", " 1", "k", "K", "seed-100005"])
 
 
