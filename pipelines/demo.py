@@ -55,6 +55,7 @@ subscriber:
   base: {name: Newsletter}
   fields:
     email: email_address
+    is_active: {value: true}
     first_name: fname
     last_name: lname
     gender: {column: sex, values: {F: female, M: male}}
@@ -149,7 +150,7 @@ def _settings_for(sandbox: SandboxProcess, paths: Paths) -> Settings:
 def _import(paths: Paths, settings: Settings, run: Run) -> Report:
     rules = Rules()
     policy = build_policy(override_load(Load(), {"quiet_period": "1s"}), rules)
-    options = FileOptions(base_name=BASE_NAME)
+    options = FileOptions(base_name=BASE_NAME, is_active=True)
     plan = plan_import(paths.people, options, rules, policy, settings, reading=Reading(), wait_s=0)
     return run(lambda stop, progress: run_load(plan, stop, progress))
 
