@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from random import Random
 
 _HOSTS = ("mail.example.com", "post.example.org", "inbox.example.net", "example.com", "example.org")
@@ -53,7 +53,7 @@ class Person:
 
 @cache
 def _read_regions() -> tuple[Region, ...]:
-    lines = files(__package__).joinpath("people.csv").read_text(encoding="utf-8").splitlines()
+    lines = Path(__file__).with_name("people.csv").read_text(encoding="utf-8").splitlines()
     return tuple({name: tuple(cell.split("; ")) for name, cell in row.items()} for row in csv.DictReader(lines))
 
 

@@ -91,7 +91,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStore = StoreMachine.TestCase
-TestStore.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestStore.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
 
 
 def test_a_torn_last_line_is_dropped_and_the_next_begins_anew(tmp_path: Path) -> None:
