@@ -1,6 +1,7 @@
 """The demo: a made-up service with faults, an import, the same import again, a sync, an export, and the reckoning:
 whether what the service stored, the ledger holds and the warehouse shows agree."""
 
+import csv
 import os
 import sqlite3
 from collections import Counter
@@ -212,6 +213,16 @@ def _check_reports(story: Story) -> Iterator[Check]:
     yield _compare("the same import again created no subscriber", _pick(story.again, nothing_new), nothing_new)
     crm = {"exists": story.crm.unchanged, "changed": len(story.crm.changed), "created": len(story.crm.added)}
     yield _compare("the sync found the added and the changed rows", _pick(story.synced, crm), crm)
+    drifted = {normalise_email(line["identity"]) for line in _read_drift(story.synced)}
+    changed = {normalise_email(person.email) for person in story.crm.changed}
+    yield _compare("its drift file has each change, with the service's value", len(drifted ^ changed), 0)
+
+
+def _read_drift(report: Report) -> list[dict[str, str]]:
+    if report.drift_file is None:
+        return []
+    with Path(report.drift_file).open(encoding="utf-8", newline="") as file:
+        return [line for line in csv.DictReader(file) if line["_code"] == "changed"]
 
 
 def _check_truth(story: Story, stored: list[dict[str, Any]]) -> Iterator[Check]:

@@ -12,11 +12,15 @@ from connector.api.listing import read_list
 from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, ConnectorError, LockedError, RunAborted
+from connector.fields import NAMES
 from connector.ledger import Ledger, find_last_confirming, list_runs, open_ledger, open_private_copy
+from connector.mapping import FieldMapping
 from connector.pages import Certificate, TotalCount
 from connector.plan.suppression import Suppression
 from connector.protocol import ListQuery
 from connector.reconcile import ListedPeople
+from connector.validation import Rules
+from connector.validation.rules import ZIP_FIELDS
 from pipelines.jobs import Job
 from pipelines.loads.loading import LoadPlan
 from pipelines.loads.planning import plan_sync
@@ -26,7 +30,6 @@ from pipelines.reconciles.difference_file import DifferenceFile
 from pipelines.reconciles.differences import Differences
 from pipelines.reconciles.source_side import ROWS, SourceSide
 from pipelines.reconciles.vanished import describe_known, forget, refuse_emptied
-from pipelines.rows.mapped import build_mapped_fields
 from pipelines.rows.preparing import prepare_chunks
 from pipelines.rows.reading_ahead import ReadingAhead
 from pipelines.rows.suppressing import read_suppression
@@ -104,7 +107,7 @@ class _Reconciling:
 
     async def carry_out(self, ledger: Ledger, client: Client) -> None:
         """List, compare, tell; and forget if that was asked for."""
-        names = build_mapped_fields(self._load.mapping, self._load.rules).names
+        names = _list_compared(self._load.mapping, self._load.rules)
         suppression = await self._read_suppression()
         self._report.messages += self._describe_others(ledger)
         await self._give_time_to_show(ledger)
@@ -251,3 +254,9 @@ def _end(report: Report, found: Differences, ending: BaseException | None, stop:
         raise ending
     status: Status = "ok" if found.are_none else "partial"
     return end_report(report, status, clock.now())
+
+
+def _list_compared(mapping: FieldMapping, rules: Rules) -> tuple[str, ...]:
+    """Every field that a row may send but for its identity, in the order of the field table."""
+    filled = {*mapping.rules, *([rules.zip] if "address_zip" in mapping.rules and rules.zip in ZIP_FIELDS else [])}
+    return tuple(name for name in NAMES if name in filled and name != rules.identity)

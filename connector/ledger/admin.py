@@ -40,7 +40,7 @@ BUSY_S = 10.0  # a writer that opens or closes the ledger keeps others out for a
 BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file
 _TRIES = 5  # of a file that changes while it is read: whoever opens it leaves a journal beside it, and is met there
 _ROWS_AT_ONCE = 10_000
-_COPIED = (schema.run, schema.base, schema.mapping, schema.entry, schema.refusal, schema.source_cursor)
+_COPIED = (schema.run, schema.base, schema.entry, schema.refusal, schema.source_cursor)
 _CACHE = "PRAGMA cache_size = -16000"  # 16 MB, as of a ledger's own; what is beyond it goes to the disk
 
 
@@ -312,7 +312,7 @@ def _copy_into(path: Path, how: str, copy: sqlite3.Connection) -> None:
 
 
 def _copy_server(url: URL, name: str, account: str, ledger: Ledger, is_stopped: Callable[[], bool]) -> None:
-    """Copy the account's lines, and all runs, mappings and cursors."""
+    """Copy the account's lines, and all runs and cursors."""
     of_account = select(schema.base.c.base_key).where(schema.base.c.account == keep_text(account))
     with read_server(url) as server:
         if not inspect(server).has_table("meta"):

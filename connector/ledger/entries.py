@@ -14,7 +14,6 @@ from sqlalchemy import Connection, text
 from connector.ledger.records import Base
 from connector.ledger.schema import HOW, IDENTITY_FIELDS, UNFINISHED
 from connector.ledger.store import Batch, Rows, Store, keep_text
-from connector.plan.field_digests import MappedFields, read_mapped
 from connector.states import Event, State, decide_state
 from connector.values import hot_value
 
@@ -29,21 +28,20 @@ class Entry:
     status: int | None
     message: str | None
     attempts: int
+    reported: bytes | None = None  # the fingerprint that was reported as changed, and when (Unix seconds)
+    reported_at: float | None = None
+    altered: str | None = None  # fields that the service altered as it created it, with blanks between (design 4.13)
 
 
 @hot_value
 class Intent:
     """A create that is about to be sent: digest of the identity, fingerprint, the request's body, and the field
-    (email or client_user_id) that the identity is of.
-
-    `digests` are two bytes for each field of the mapping with this key (0: neither is known)."""
+    (email or client_user_id) that the identity is of."""
 
     identity: bytes
     fingerprint: bytes
     body: bytes
     field: str = "email"
-    mapping_key: int = 0
-    digests: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +49,7 @@ class Unfinished:
     """An entry whose body is kept, since it may be sent again: UNKNOWN, HELD or REJECTED.
 
     `run_id` is the run that sent it last, `suppressed_by` the job whose suppression list that run had (None: none),
-    `is_holding` whether that run left what is proved absent to a person, `status` and `message` those of a refusal,
-    `mapping_key` and `digests` as an Intent has them (None: not known).
+    `is_holding` whether that run left what is proved absent to a person, `status` and `message` those of a refusal.
     """
 
     identity: bytes
@@ -65,17 +62,6 @@ class Unfinished:
     status: int | None = None
     message: str | None = None
     is_holding: bool | None = None
-    mapping_key: int | None = None
-    digests: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SentFields:
-    """By which mapping the row was read that told an entry's fingerprint (None: it is written in a format that this
-    version does not know), and the two bytes of each of its fields."""
-
-    mapped: MappedFields | None
-    digests: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +108,6 @@ class Ledger:
         found = self.store.select(_FIND_DIFFERENT, {"confirmed": State.CONFIRMED}, rows)
         return {identity: bool(has_entry) for identity, has_entry in found}
 
-    def find_sent_fields(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, SentFields]:
-        """What is known, field by field, of what was sent of these identities; the others are left out."""
-        rows = self.store.select(_FIND_FIELDS, {}, _each(base, identities))
-        return {identity: SentFields(read_mapped(fields), digests) for identity, fields, digests in rows}
-
     def find_unfinished(self, base: Base, state: State) -> list[Unfinished]:
         """All entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, whoever left them."""
         rows = self.connection.execute(_FIND_UNFINISHED, {"base": base.key, "state": state})
@@ -146,18 +127,7 @@ class Ledger:
     def mark_intended(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
         """NONE to SENDING."""
         key = base.key
-        rows = [
-            (
-                key,
-                each.identity,
-                IDENTITY_FIELDS[each.field],
-                each.fingerprint,
-                each.body,
-                each.mapping_key,
-                each.digests,
-            )
-            for each in intents
-        ]
+        rows = [(key, each.identity, IDENTITY_FIELDS[each.field], each.fingerprint, each.body) for each in intents]
         self._move(_INSERT_INTENT, rows, State.NONE, Event.INTENDED, run=run_key)
 
     def mark_intended_again(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
@@ -246,15 +216,29 @@ class Ledger:
 
     # What a row says now
 
-    def record_fingerprints(self, base: Base, told: Sequence[tuple[bytes, bytes, int, bytes]]) -> None:
-        """CONFIRMED entries that a listing brought get from the first row that tells of them what it says: (identity,
-        fingerprint, key of the mapping, two bytes for each of its fields), the last two as an Intent has them."""
+    def record_fingerprints(self, base: Base, told: Sequence[tuple[bytes, bytes]]) -> None:
+        """CONFIRMED entries that a listing brought get the fingerprint of the first row that tells of them: (identity,
+        fingerprint)."""
+        self.store.change(_SET_FIRST_FINGERPRINT, {"left": State.CONFIRMED}, [(base.key, *each) for each in told])
+
+    def record_equal(self, base: Base, told: Sequence[tuple[bytes, bytes]]) -> None:
+        """CONFIRMED entries whose row was compared with the service and is equal get its fingerprint: (identity,
+        fingerprint)."""
         self.store.change(_SET_FINGERPRINT, {"left": State.CONFIRMED}, [(base.key, *each) for each in told])
 
+    def record_reported(self, base: Base, told: Sequence[tuple[bytes, bytes]], at: float) -> None:
+        """CONFIRMED entries whose row differs from the service, as was reported at `at` (Unix seconds): (identity, the
+        row's fingerprint)."""
+        rows = [(base.key, *each) for each in told]
+        self.store.change(_SET_REPORTED, {"left": State.CONFIRMED, "at": float(at)}, rows)
+
+    def record_altered(self, base: Base, altered: Sequence[tuple[bytes, Sequence[str]]]) -> None:
+        """CONFIRMED entries of which the service altered these fields when it created them: (identity, names)."""
+        rows = [(base.key, identity, " ".join(names)) for identity, names in altered]
+        self.store.change(_SET_ALTERED, {"left": State.CONFIRMED}, rows)
+
     def _send_again(self, base: Base, run_key: int, intents: Sequence[Intent], left: State, event: Event) -> None:
-        rows = [
-            (base.key, each.identity, each.fingerprint, each.body, each.mapping_key, each.digests) for each in intents
-        ]
+        rows = [(base.key, each.identity, each.fingerprint, each.body) for each in intents]
         self._move(_SEND_AGAIN, rows, left, event, run=run_key)
 
     def _move(self, batch: Batch, rows: Rows, left: State, event: Event, **shared: int) -> None:
@@ -297,13 +281,10 @@ def count_doubts(connection: Connection) -> dict[str, int]:
 # The base is told in every row. As a shared value it would lead PostgreSQL, before the table is first analysed, to read
 # the whole base for each batch: 54 ms in place of 3 among 300,000 entries, measured.
 _ENTRY = "entry.base_key = told.column1 AND entry.identity = told.column2"
-# A mapping of 0 is none: NULL itself, where all rows have it, would have no type in PostgreSQL.
-_MAPPING = "NULLIF(told.column{0}, 0)"
-_DIGESTS = "CASE WHEN told.column{0} > 0 THEN told.column{1} END"
 _AT = f"WHERE {_ENTRY} AND state = :left"
 
 _FIND = Batch(
-    "SELECT identity, state, subscriber_id, fingerprint, status, message, attempts "
+    "SELECT identity, state, subscriber_id, fingerprint, status, message, attempts, reported, reported_at, altered "
     f"FROM {{told}} JOIN entry ON {_ENTRY}",
     2,
 )
@@ -313,17 +294,11 @@ _FIND_DIFFERENT = Batch(
     "WHERE entry.identity IS NULL OR state <> :confirmed OR fingerprint IS NULL OR fingerprint <> told.column3",
     3,
 )
-_FIND_FIELDS = Batch(
-    "SELECT identity, mapping.fields, field_digests "
-    f"FROM {{told}} JOIN entry ON {_ENTRY} JOIN mapping ON mapping.mapping_key = entry.mapping_key",
-    2,
-)
 _INSERT_INTENT = Batch(
-    "INSERT INTO entry (base_key, identity, identity_field, state, fingerprint, body, attempts, run_key, mapping_key, "
-    "field_digests) SELECT told.column1, told.column2, told.column3, :to, told.column4, told.column5, 1, :run, "
-    f"{_MAPPING.format(6)}, {_DIGESTS.format(6, 7)} FROM {{told}} WHERE true "
+    "INSERT INTO entry (base_key, identity, identity_field, state, fingerprint, body, attempts, run_key) "
+    "SELECT told.column1, told.column2, told.column3, :to, told.column4, told.column5, 1, :run FROM {told} WHERE true "
     "ON CONFLICT DO NOTHING",  # WHERE true: without it SQLite reads ON as a condition of a join
-    7,
+    5,
 )
 _INSERT_LISTED = Batch(
     "INSERT INTO entry (base_key, identity, identity_field, state, how, subscriber_id) "
@@ -335,9 +310,8 @@ _INSERT_LISTED = Batch(
 )
 _SEND_AGAIN = Batch(
     "UPDATE entry SET state = :to, fingerprint = told.column3, body = told.column4, status = NULL, message = NULL, "
-    f"attempts = attempts + 1, run_key = :run, mapping_key = {_MAPPING.format(5)}, "
-    f"field_digests = {_DIGESTS.format(5, 6)} FROM {{told}} {_AT}",
-    6,
+    f"attempts = attempts + 1, run_key = :run FROM {{told}} {_AT}",
+    4,
 )
 _CONFIRM = Batch(
     "UPDATE entry SET state = :to, how = :how, subscriber_id = told.column3, body = NULL, status = NULL, "
@@ -349,11 +323,14 @@ _DOUBT = Batch(
     f"UPDATE entry SET state = :to, status = NULL, message = NULL FROM {{told}} {_AT} AND body IS NOT NULL", 2
 )
 _SET_STATE = Batch(f"UPDATE entry SET state = :to FROM {{told}} {_AT}", 2)
-_SET_FINGERPRINT = Batch(
-    f"UPDATE entry SET fingerprint = told.column3, mapping_key = {_MAPPING.format(4)}, "
-    f"field_digests = {_DIGESTS.format(4, 5)} FROM {{told}} {_AT} AND fingerprint IS NULL",
-    5,
+_SET_FIRST_FINGERPRINT = Batch(
+    f"UPDATE entry SET fingerprint = told.column3 FROM {{told}} {_AT} AND fingerprint IS NULL", 3
 )
+_SET_FINGERPRINT = Batch(
+    f"UPDATE entry SET fingerprint = told.column3, reported = NULL, reported_at = NULL FROM {{told}} {_AT}", 3
+)
+_SET_REPORTED = Batch(f"UPDATE entry SET reported = told.column3, reported_at = :at FROM {{told}} {_AT}", 3)
+_SET_ALTERED = Batch(f"UPDATE entry SET altered = told.column3 FROM {{told}} {_AT}", 3)
 _DELETE = Batch(
     "DELETE FROM entry WHERE state = :left AND (base_key, identity) IN (SELECT told.column1, told.column2 FROM {told})",
     2,
@@ -362,7 +339,7 @@ _DELETE = Batch(
 _SET_ALL = text(f"UPDATE entry SET state = :to WHERE state = :left AND {UNFINISHED}")
 _FIND_UNFINISHED = text(
     "SELECT identity, identity_field, fingerprint, body, attempts, run_id, suppressed_by, entry.status, message, "
-    "is_holding, mapping_key, field_digests FROM entry JOIN run USING (run_key) "
+    "is_holding FROM entry JOIN run USING (run_key) "
     f"WHERE base_key = :base AND state = :state AND {UNFINISHED} AND body IS NOT NULL ORDER BY identity"
 )
 _FIND_CONFIRMED = text(

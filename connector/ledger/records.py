@@ -11,7 +11,6 @@ from connector.errors import ConfigurationError
 from connector.fields import LARGEST_ID
 from connector.ledger.schema import HOW, UNFINISHED
 from connector.ledger.store import keep_optional, keep_text
-from connector.plan.field_digests import MappedFields
 from connector.states import State
 
 # Bases: one that was given by name is one with its Id as soon as that is known
@@ -211,24 +210,6 @@ def mark_refusal_created(connection: Connection, account: str, kind: str) -> Non
     connection.execute(_MARK_CREATED, {"account": keep_text(account), "kind": keep_text(kind), "yes": True})
 
 
-# Mappings by which rows were read
-
-
-@dataclass(frozen=True, slots=True)
-class KeptMapping:
-    """A mapping with the key (from 1 on) under which entries refer to it."""
-
-    key: int
-    fields: MappedFields
-
-
-def keep_mapping(connection: Connection, fields: MappedFields) -> KeptMapping:
-    """The mapping as the ledger has it, with a new line if it is new."""
-    values = {"fields": fields.write()}
-    connection.execute(_ADD_MAPPING, values)
-    return KeptMapping(int(connection.execute(_FIND_MAPPING, values).scalar_one()), fields)
-
-
 _COLUMNS = "base_key, account, service_id, name"
 _ALL = text(f"SELECT {_COLUMNS} FROM base WHERE account = :account ORDER BY base_key")
 _BY_ID = text(f"SELECT {_COLUMNS} FROM base WHERE account = :account AND service_id = :id")
@@ -290,5 +271,3 @@ _RECORD_REFUSAL = text(
 )
 _MARK_CHECKED = text("UPDATE refusal SET is_checked = :yes WHERE account = :account AND kind = :kind")
 _MARK_CREATED = text("UPDATE refusal SET has_created = :yes WHERE account = :account AND kind = :kind")
-_ADD_MAPPING = text("INSERT INTO mapping (fields) VALUES (:fields) ON CONFLICT DO NOTHING")
-_FIND_MAPPING = text("SELECT mapping_key FROM mapping WHERE fields = :fields")

@@ -70,13 +70,6 @@ base = Table(
     UniqueConstraint("account", "service_id", name="one_line_a_base"),
 )
 
-mapping = Table(
-    "mapping",
-    metadata,
-    Column("mapping_key", Integer, primary_key=True),
-    Column("fields", Text, nullable=False, unique=True),  # each mapped field with a digest of its rule
-)
-
 entry = Table(
     "entry",
     metadata,
@@ -92,8 +85,9 @@ entry = Table(
     Column("message", Text),  # its words
     Column("attempts", SmallInteger, nullable=False, server_default="0"),
     Column("run_key", Integer, ForeignKey(run.c.run_key)),
-    Column("mapping_key", Integer, ForeignKey(mapping.c.mapping_key)),  # by which the fingerprint's row was read
-    Column("field_digests", LargeBinary),  # two bytes for each of the mapping's fields (connector.plan.field_digests)
+    Column("reported", LargeBinary(FINGERPRINT_BYTES)),  # a row's fingerprint, compared and reported as changed
+    Column("reported_at", Float),  # Unix seconds
+    Column("altered", Text),  # names of fields that the service altered, with blanks between
     CheckConstraint(f"length(identity) = {IDENTITY_BYTES}", name="identity_is_whole"),
     CheckConstraint(f"state BETWEEN {State.SENDING} AND {State.REJECTED}", name="state_is_known"),
     CheckConstraint(f"(state = {State.CONFIRMED}) = (subscriber_id IS NOT NULL)", name="confirmed_means_an_id"),
@@ -107,7 +101,7 @@ entry = Table(
     ),
     CheckConstraint(f"(state = {State.REJECTED}) = (status IS NOT NULL)", name="rejected_means_a_status"),
     CheckConstraint(f"(state = {State.CONFIRMED}) = (how IS NOT NULL)", name="confirmed_says_how"),
-    CheckConstraint("(mapping_key IS NULL) = (field_digests IS NULL)", name="digests_have_a_mapping"),
+    CheckConstraint("(reported IS NULL) = (reported_at IS NULL)", name="reported_at_a_time"),
     sqlite_with_rowid=False,
 )
 

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from connector.extract import Chunk
 from connector.fields import BY_NAME, normalise_identity
-from connector.ledger import Base, Intent, KeptMapping
+from connector.ledger import Base, Intent
 from connector.plan.digests import Digests, split_digests
-from connector.plan.field_digests import compute_field_digests, compute_salts
 from connector.protocol.wire import encode_subscriber, plan_encoding
 from connector.states import State
 from connector.values import hot_value
@@ -101,13 +100,6 @@ def take_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
     return [Row(number, chunk.name, columns, row) for number, row in zip(numbers, of_rows, strict=True)]
 
 
-def digest_fields(subscribers: pd.DataFrame, identity: str, mapping: KeptMapping | None) -> list[bytes]:
-    """For each row what an Intent keeps of its fields; `identity` is the field that the rows are known by."""
-    if mapping is None:
-        return [b""] * len(subscribers)
-    return compute_field_digests(subscribers, mapping.fields, compute_salts(subscribers[identity].tolist(), identity))
-
-
 def find_omissions(planned: Planned, places: Sequence[int], identity: str) -> list[Omission | None]:
     """For each of these places (0-based) the zip that is left out there, if one is."""
     if planned.omitted_zips is None:
@@ -130,7 +122,6 @@ class _Cells:
     positions: list[int]
     identities: list[bytes]
     fingerprints: list[bytes]
-    digests: list[bytes]
     omissions: list[Omission | None]
 
 
@@ -143,14 +134,9 @@ class CandidateStream:
         chosen: Sequence[int],
         left: Mapping[int, State],
         identity: str,
-        mapping: KeptMapping | None = None,
     ) -> None:
-        """`chosen` are places in `planned.subscribers` (0-based), `left` the state of each one's entry.
-
-        `mapping` is the one by which the rows were read (None: nothing is kept of their fields).
-        """
+        """`chosen` are places in `planned.subscribers` (0-based), `left` the state of each one's entry."""
         self._planned, self._chosen, self._left, self._identity = planned, chosen, left, identity
-        self._mapping, self._mapping_key = mapping, mapping.key if mapping is not None else 0
         self._next = 0
         self._cells = self._read(0, 0)
         self._first = 0  # which of the chosen the first of the cells is
@@ -184,7 +170,6 @@ class CandidateStream:
             part.index.tolist(),
             split_digests(planned.identities[places]),
             split_digests(planned.fingerprints[places]),
-            digest_fields(part, self._identity, self._mapping),
             find_omissions(planned, places, self._identity),
         )
 
@@ -195,14 +180,7 @@ class CandidateStream:
             if cell is not None:
                 sent[name] = cell
         body = encode_subscriber(sent, self._plan)
-        intent = Intent(
-            cells.identities[order],
-            cells.fingerprints[order],
-            body,
-            self._identity,
-            self._mapping_key,
-            cells.digests[order],
-        )
+        intent = Intent(cells.identities[order], cells.fingerprints[order], body, self._identity)
         find_row = partial(take_row, self._planned.chunk, cells.positions[order])
         left, omission = self._left[self._chosen[at]], cells.omissions[order]
         return Candidate(intent, sent, find_row, left, known_until=known_until, omission=omission)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from connector.errors import LedgerError
 from connector.ledger import Entry, Unfinished
 from connector.load.candidates import Candidate, Row
-from connector.load.changing import Changes
 from connector.load.conduct import Conduct
 from connector.load.creating import Take
 from connector.load.deciding import decide_found
@@ -31,7 +30,6 @@ class Finisher:
         self._refusals = Refusals(session)
         self._creator = conduct.build_creator(session, self._refusals, self._on_verdict)
         self.settler = Settler(session, self._creator.create, self._on_settled)
-        self.changes = Changes(session)
         self._kept: list[KeptRow] = []
         self._stale: set[bytes] = set()
         self.open = 0  # rows taken that have neither an outcome nor a doubt yet
@@ -78,7 +76,6 @@ class Finisher:
         if await self._reconsider() and not session.stopping.is_set():
             await self._conduct.settle(self.settler)
         await self._end_doubts()
-        await self.changes.flush()
         session.check()
 
     async def close(self) -> None:
@@ -102,7 +99,7 @@ class Finisher:
     async def _learn_last_words(self) -> LedgerError | None:
         """Take from the ledger what it has learned of rows without an outcome; a failure is for the caller to raise."""
         failure: LedgerError | None = None
-        for step in (self._reconsider, self._end_doubts, self.changes.flush):
+        for step in (self._reconsider, self._end_doubts):
             try:
                 await step()
             except LedgerError as error:
@@ -245,7 +242,7 @@ class Finisher:
         if is_of_this_run:
             self._report_created(row, told)
         elif is_changed and told is not None:
-            self.changes.note(row, told)
+            self._session.waiting.add(self._session.journal, [(row, told, False)])
         else:
             self._count(Outcome.EXISTS, row)
 

@@ -82,6 +82,8 @@ class Journal:
         answered = [(identity, verdict.subscriber_id or 0) for identity, verdict in verdicts[Event.ANSWERED]]
         refused = [(identity, verdict.status or 0, verdict.message) for identity, verdict in verdicts[Event.REFUSED]]
         ledger.mark_answered(self.base, answered)
+        altered = [(identity, verdict.altered) for identity, verdict in verdicts[Event.ANSWERED] if verdict.altered]
+        ledger.record_altered(self.base, altered)
         ledger.mark_refused(self.base, State.SENDING, refused)
         ledger.mark_not_sent(self.base, [identity for identity, _ in verdicts[Event.NOT_SENT]])
         ledger.mark_lost(self.base, [identity for identity, _ in verdicts[Event.LOST]])

@@ -28,6 +28,9 @@ _IN_SOURCE_ORDER = 2_000
 ledger's own: it touches far fewer pages then, and costs half (28 µs a create came down to 16, among 300,000 entries 43
 to 22, measured)."""
 
+_REPORTED_FOR_S = 7 * 86_400.0
+"""For so long a change that was reported is taken to be there still (design 4.12)."""
+
 
 class Loader:
     """One load of one base: `begin`; `take` each chunk, then `settle`, or `retry`; `close` however it ends.
@@ -79,7 +82,7 @@ class Loader:
                 await self.knowledge.learn(planned, want_rows(planned, [*places, *kept], session.policy.identity))
                 await self._clear_doubts()
                 places = await sort_again()
-            stream = CandidateStream(planned, list(places), places, session.policy.identity, session.mapping)
+            stream = CandidateStream(planned, list(places), places, session.policy.identity)
             base = session.journal.base
             await self._finisher.create(self._take_while_known(planned, stream, base))
             if stream.rest and not session.limits.allow(1):
@@ -119,7 +122,7 @@ class Loader:
         entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, others)) if others else {}
         to_create: dict[int, State] = {}
         kept: dict[int, Entry] = {}
-        first_told, changed = list[int](), list[int]()
+        first_told, changed = list[int](), dict[int, Entry]()
         doubted, pending = dict[int, Entry](), dict[int, Entry]()
         for place, identity, fingerprint in rest:
             entry = entries.get(identity)
@@ -139,15 +142,14 @@ class Loader:
             elif decision is Decision.FIRST_TOLD:
                 first_told.append(place)
             elif decision is Decision.CHANGED:
-                changed.append(place)
+                changed[place] = entry
             else:
                 pending[place] = entry
         self._set_aside(planned, pending)
         if self._conduct.is_sending:
-            await self._finisher.changes.record_first(planned, first_told)
+            await self._record_first(planned, first_told)
         self._count_there(planned, first_told)
-        await self._finisher.changes.tell(planned, changed)
-        self._finisher.open -= len(changed)
+        self._await_comparison(planned, changed)
         if doubted:
             to_create |= await self._doubt(planned, doubted)
         return to_create, kept
@@ -156,6 +158,28 @@ class Loader:
         """The rows at these places are there as they were sent."""
         self._session.tally.count_places(Outcome.EXISTS, planned, places)
         self._finisher.open -= len(places)
+
+    async def _record_first(self, planned: Planned, places: list[int]) -> None:
+        """The rows at these places are the first to tell of subscribers whom a listing brought."""
+        rows = list(
+            zip(split_digests(planned.identities[places]), split_digests(planned.fingerprints[places]), strict=True)
+        )
+        if rows:
+            base = self._session.journal.base
+            await self._session.journal.ask(lambda ledger: ledger.record_fingerprints(base, rows))
+
+    def _await_comparison(self, planned: Planned, changed: Mapping[int, Entry]) -> None:
+        """The rows at these places wait to be compared with the service, each with its entry."""
+        if not changed:
+            return
+        session = self._session
+        since = session.clock.now().timestamp() - _REPORTED_FOR_S
+        rows = [
+            (row, told, entry.reported == told.fingerprint and (entry.reported_at or 0.0) > since)
+            for entry, (row, told) in zip(changed.values(), self._tell(planned, list(changed)), strict=True)
+        ]
+        session.waiting.add(session.journal, rows)
+        self._finisher.open -= len(changed)
 
     async def _doubt(self, planned: Planned, doubted: dict[int, Entry]) -> dict[int, State]:
         """Rows of those who were refused so lately that they may be there: UNKNOWN, and settled before they are sent.
@@ -205,7 +229,7 @@ class Loader:
         if not newer:
             return
         unknown = dict.fromkeys(newer, State.UNKNOWN)
-        stream = CandidateStream(planned, list(newer), unknown, session.policy.identity, session.mapping)
+        stream = CandidateStream(planned, list(newer), unknown, session.policy.identity)
         for doubt, candidate in zip(newer.values(), stream.take(len(newer), session.journal.base), strict=True):
             doubt.newer = candidate
 
@@ -214,7 +238,7 @@ class Loader:
         if not places:
             return []
         rows = take_rows(planned.chunk, planned.subscribers.index[places].tolist())
-        told = tell_rows(planned, places, self._session.policy.identity, self._session.mapping)
+        told = tell_rows(planned, places, self._session.policy.identity)
         return list(zip(rows, told, strict=True))
 
     def _take_while_known(self, planned: Planned, stream: CandidateStream, base: Base) -> Take:

@@ -11,8 +11,8 @@ from connector.api.client import Client
 from connector.api.retries import Retrier
 from connector.clock import Clock
 from connector.errors import RunAborted
-from connector.ledger import KeptMapping
 from connector.load.canaries import Canaries
+from connector.load.drift import WaitingRows
 from connector.load.journal import Journal
 from connector.load.limits import Limits
 from connector.load.looks.lookout import Lookout
@@ -41,10 +41,10 @@ class Session:
     asked_name: str | None = None  # the base's name, where the job gave that and no id: answers must agree with it
     job: str = ""  # the job's name: what an earlier run of it left may be sent again by this one
     suppression: Suppression | None = None  # the job's list, read anew by this run: none of it is sent again
-    mapping: KeptMapping | None = None  # by which its rows are read; None: nothing is kept of their fields
     pace: Pace | None = None  # what is known of it from the run's other bases; None: this is the first, or the only one
     canaries: Canaries = field(default_factory=Canaries)  # of the run, all its bases together
     limits: Limits = field(default_factory=Limits)  # of the whole run
+    waiting: WaitingRows = field(default_factory=WaitingRows)  # to be compared with the service, of all bases together
     draw: Callable[[int], bytes] = os.urandom  # so many random bytes; simulations pass their own
     ending: str | None = None
     activity: str = "reading"  # what a person should know of it now

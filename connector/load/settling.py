@@ -256,9 +256,7 @@ class Settler:
 
 def read_intent(entry: Unfinished) -> Intent:
     """What was intended when the entry was sent last."""
-    return Intent(
-        entry.identity, entry.fingerprint, entry.body, entry.field, entry.mapping_key or 0, entry.digests or b""
-    )
+    return Intent(entry.identity, entry.fingerprint, entry.body, entry.field)
 
 
 def build_again(told: Intent, sent: dict[str, object], base: Base, left: State) -> Candidate:

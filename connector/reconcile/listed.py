@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from connector.fields import BY_NAME
+from connector.kept_values import KeptValues
 from connector.plan.digests import IDENTITY_BYTES, Digests, digest_identity, join_digests
 from connector.plan.reconciling import Integers, Matching
 from connector.protocol.wire import read_field
-from connector.reconcile.kept_values import KeptValues
 
 BaseOf = tuple[object, object]
 """A base as it is listed: its id and its name."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from connector.clock import Clock, system_clock
 from connector.errors import RunAborted
 from connector.extract import Source
-from connector.ledger import Base, Ledger, find_or_add_base, find_rows_read, keep_mapping
+from connector.ledger import Base, Ledger, find_or_add_base, find_rows_read
 from connector.load import PLANNING, SENDING, Conduct, LoadPolicy
 from connector.mapping import AskedBase, BaseColumn, FieldMapping, list_columns
 from connector.outcomes import Outcome
@@ -20,7 +20,6 @@ from pipelines.jobs import Guard
 from pipelines.loads.base_loads import BaseLoads
 from pipelines.loads.guarding import build_limits, find_trip, withdraw
 from pipelines.loads.increments import Increment, Reading, read_kept
-from pipelines.rows.mapped import build_mapped_fields
 from pipelines.rows.preparing import Prepared, prepare_chunks
 from pipelines.rows.reading_ahead import ReadingAhead
 from pipelines.rows.rejects import build_different, build_invalid, build_malformed, own_columns
@@ -56,6 +55,7 @@ class LoadPlan:
     wait_s: float = 0.0
     guard: Guard | None = None
     is_own_source: bool = False  # the rows are the job's own, so that one run's number of them speaks of the next's
+    is_full: bool = False  # what earlier runs have reported as changed is compared again
     is_planned: bool = False
     rows_path: Path | None = None  # where a plan tells of each row
     are_rows_reported: bool = False  # whether its report does, too
@@ -102,6 +102,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock 
         settings=plan.settings,
         suppression=plan.suppression,
         wait_s=plan.wait_s,
+        is_full=plan.is_full,
         is_planned=plan.is_planned,
         rows_path=plan.rows_path,
         are_rows_reported=plan.are_rows_reported,
@@ -156,9 +157,8 @@ class _Load:
 
     async def _pass(self, conduct: Conduct, survey: BaseLoads | None = None) -> BaseLoads:
         loads = BaseLoads(self._run, self._plan.base, conduct, survey)
-        await self._run.see_through(loads, self._load(loads))
-        if conduct.is_sending or self._plan.is_planned:
-            await self._run.look_for_sent(loads.sessions)
+        is_compared = conduct.is_sending or self._plan.is_planned  # not by the survey of a load, which does it itself
+        await self._run.see_through(loads, self._load(loads, is_compared=is_compared))
         return loads
 
     async def _judge(self) -> None:
@@ -174,17 +174,17 @@ class _Load:
             )
         run.reason = find_trip(plan.guard, run.tally, last_read=last_read, may_be_empty=plan.increment is not None)
 
-    async def _load(self, loads: BaseLoads) -> None:
+    async def _load(self, loads: BaseLoads, *, is_compared: bool) -> None:
         plan, run = self._plan, self._run
         if plan.increment is not None and self._reading is None:
             await self._begin_at_cursor(plan.increment)
         await read_list(run)
-        mapped = build_mapped_fields(plan.mapping, plan.rules)
-        run.mapping = await run.commits.ask(lambda ledger: keep_mapping(ledger.connection, mapped))
         await loads.begin()
         await self._take_all(loads)
         await loads.settle()
         run.limits.check()
+        if is_compared:
+            await run.compare(loads.sessions)
 
     async def _begin_at_cursor(self, increment: Increment) -> None:
         """Have the source read from where its cursor stands, and the cursor moved as the run ends."""

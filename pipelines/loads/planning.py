@@ -56,7 +56,7 @@ def plan_sync(
     source = _open_own(job, job.source) if increment is None else increment.source
     is_file = job.source.file is not None
     plan = _plan_by_job("sync", job, job.subscriber, source, settings, limit, wait_s, is_empty_refused=is_file)
-    return replace(plan, increment=increment, is_own_source=True)
+    return replace(plan, increment=increment, is_own_source=True, is_full=is_full)
 
 
 def plan_import(

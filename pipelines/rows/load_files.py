@@ -7,8 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from connector.load import Change, Problem, Tally
-from connector.load.looks.sent import SentOf
+from connector.load import Problem, Tally
 from pipelines.rows.drift import DriftFile
 from pipelines.rows.preparing import Prepared
 from pipelines.rows.rejects import RejectsFile
@@ -28,10 +27,6 @@ class RowListener(Protocol):
     def drift_path(self) -> str | None: ...
 
     @property
-    def waiting(self) -> Sequence[Change]:
-        """Changes of which it is still to be looked up what was sent."""
-
-    @property
     def lines(self) -> list[dict[str, object]] | None:
         """The rows one by one for the report, if it is to hold them, once the context has ended."""
 
@@ -43,9 +38,6 @@ class RowListener(Protocol):
 
     def write(self, problem: Problem, raw: str | None = None) -> None:
         """A row that a person must see; `raw` is a record that is no row."""
-
-    def end_changes(self, sent: SentOf, failure: str | None = None) -> None:
-        """What was sent of those who wait, or why it could not be looked up."""
 
     def remark(self) -> Iterator[str]:
         """What a person should know of all that was told."""
@@ -85,11 +77,6 @@ class LoadFiles:
         """The drift file, or None if no line was written."""
         return self._drift.path
 
-    @property
-    def waiting(self) -> Sequence[Change]:
-        """Changes of which it is still to be looked up what was sent."""
-        return self._drift.waiting
-
     def build_tally(self) -> Tally:
         """The sums of the run; those whom a person must see, and those who have changed, are written as they come."""
         return Tally(self._rejects.write, self._drift.write_change, self._drift.write_omission)
@@ -100,10 +87,6 @@ class LoadFiles:
     def write(self, problem: Problem, raw: str | None = None) -> None:
         """A row for the rejects file."""
         self._rejects.write(problem, raw)
-
-    def end_changes(self, sent: SentOf, failure: str | None = None) -> None:
-        """Write those who wait."""
-        self._drift.end(sent, failure)
 
     def remark(self) -> Iterator[str]:
         """What a person should know of those who have changed."""

@@ -18,19 +18,17 @@ from connector.atomic_file import create_private
 from connector.errors import ConfigurationError
 from connector.fields import normalise_identity
 from connector.load import Change, Problem, Tally
-from connector.load.looks.sent import SentOf
 from connector.outcomes import Outcome
 from pipelines.rows.preparing import Prepared
 
-COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "sent", "source")
-"""`fields` are those of a changed row that differ, `source` what they are now, and `sent` what they were as sent, where
-that was looked up and the list still has it: both JSON objects, by field."""
+COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "service", "source")
+"""`fields` are those of a changed row that differ, `service` what the service has of them, and `source` what the source
+says: both JSON objects, by field."""
 
 MOST_REPORTED = 100_000  # lines that a report may hold; more are for a file
-_LOOKED_UP = 100  # changed rows of which it is looked up what was sent
 _LONGEST_CELL = 2**31 - 1  # characters of our own lines; Python's csv module reads 131,072 unless it is told otherwise
 
-_NAME, _FIELDS, _SENT, _SOURCE = (COLUMNS.index(name) for name in ("identity", "fields", "sent", "source"))
+_NAME, _FIELDS, _SERVICE, _SOURCE = (COLUMNS.index(name) for name in ("identity", "fields", "service", "source"))
 
 _Place = tuple[str, int]  # a row's file and number
 
@@ -48,10 +46,7 @@ class PlannedRows:
         self._path, self._identity, self._is_reported = path, identity, is_reported
         self._names: dict[_Place, str] = {}  # of valid rows that have no outcome yet
         self._lines: dict[_Place, list[object]] = {}
-        self._sent: dict[_Place, str] = {}
-        self._sent_failure: str | None = None
         self._written = 0
-        self.waiting: list[Change] = []
         self.lines: list[dict[str, object]] | None = None  # for the report, once the plan has ended
         is_asked_for = path is not None or is_reported
         self._file = tempfile.TemporaryFile() if is_asked_for else None  # noqa: SIM115 - closed by __exit__
@@ -81,11 +76,12 @@ class PlannedRows:
             self._add((file, number), [outcome, "", "", ""])
 
     def write_change(self, change: Change) -> None:
-        """A row that has changed, and in which fields, as far as that is known."""
-        if change.drifted and len(self.waiting) < _LOOKED_UP:
-            self.waiting.append(change)
-        fields = (*(change.drifted or ()), *change.by_mapping)
-        self._add(_place(change), [Outcome.CHANGED, "", "", ""], "; ".join(fields), _write_values(change.now))
+        """A row that has changed, and in which fields, where it was compared."""
+        message = "as an earlier run reported" if change.is_known else change.reason
+        was = {name: value for name, value, _ in change.fields}
+        now = {name: value for name, _, value in change.fields}
+        told: list[object] = [Outcome.CHANGED, "", "not_compared" if change.reason else "", message]
+        self._add((change.row.file, change.row.number), told, "; ".join(was), _write_values(was), _write_values(now))
 
     def write(self, problem: Problem, _raw: str | None = None) -> None:
         """A row that a person must see."""
@@ -93,17 +89,8 @@ class PlannedRows:
             told: list[object] = [problem.outcome, problem.field, problem.code, problem.message]
             self._add((problem.row.file, problem.row.number), told)
 
-    def end_changes(self, sent: SentOf, failure: str | None = None) -> None:
-        """What was sent of those who wait; `failure` says why it could not be looked up."""
-        for change in self.waiting:
-            if values := sent.get((change.base_key, change.digest)):
-                self._sent[_place(change)] = _write_values(values)
-        self._sent_failure = failure
-
     def remark(self) -> Iterator[str]:
         """What a person should know of the lines."""
-        if self._sent_failure is not None:
-            yield f"the plan does not say what was sent: that could not be looked up ({self._sent_failure})"
         if self._is_reported and self._path is None and self.count > MOST_REPORTED:
             yield f"the report holds no more than {MOST_REPORTED:,} rows: write them to a file by --rows FILE.csv"
 
@@ -115,11 +102,11 @@ class PlannedRows:
     def begin_anew(self) -> None:
         """Nothing: a plan reads its rows once."""
 
-    def _add(self, place: _Place, told: list[object], fields: str = "", source: str = "") -> None:
+    def _add(self, place: _Place, told: list[object], fields: str = "", service: str = "", source: str = "") -> None:
         file, number = place
         before = self._lines.get(place)  # a duplicate that differs is told twice
         name = str(before[_NAME]) if before is not None else self._take_name(place)
-        self._lines[place] = [number, file, *told, name, fields, "", source]
+        self._lines[place] = [number, file, *told, name, fields, service, source]
 
     def _take_name(self, place: _Place) -> str:
         name = self._names.pop(place, "")
@@ -170,18 +157,12 @@ class PlannedRows:
             writer.writerows(self._read_lines())
 
     def _read_lines(self) -> Iterator[list[str]]:
-        """The lines in their order, with what is known by now of what was sent."""
+        """The lines in their order."""
         if self._text is None:
             return
         self._text.seek(0)  # writes what it holds
         csv.field_size_limit(_LONGEST_CELL)
-        for line in csv.reader(self._text):
-            line[_SENT] = self._sent.get((line[1], int(line[0])), "")
-            yield line
-
-
-def _place(change: Change) -> _Place:
-    return change.row.file, change.row.number
+        yield from csv.reader(self._text)
 
 
 def _write_values(values: Mapping[str, object]) -> str:
@@ -191,7 +172,7 @@ def _write_values(values: Mapping[str, object]) -> str:
 def _build_object(line: Sequence[str]) -> dict[str, object]:
     """A line as the report has it: what is a number, a list or an object, as that."""
     told: dict[str, object] = dict(zip(COLUMNS, line, strict=True))
-    values = {name: orjson.loads(line[at] or b"{}") for name, at in (("sent", _SENT), ("source", _SOURCE))}
+    values = {name: orjson.loads(line[at] or b"{}") for name, at in (("service", _SERVICE), ("source", _SOURCE))}
     return {**told, "_row": int(line[0]), "fields": line[_FIELDS].split("; ") if line[_FIELDS] else [], **values}
 
 

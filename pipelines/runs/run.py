@@ -13,12 +13,13 @@ from connector.api.client import Client
 from connector.api.retries import Retrier
 from connector.clock import Clock
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
-from connector.ledger import Base, KeptMapping, Ledger
+from connector.ledger import Base, Ledger
 from connector.ledger.commits import Commits
 from connector.load import Limits, LoadPolicy, Tally
 from connector.load.canaries import Canaries
+from connector.load.comparison import close_waiting, compare_waiting
+from connector.load.drift import WaitingRows
 from connector.load.journal import Journal
-from connector.load.looks.sent import SentOf, look_for_sent
 from connector.load.looks.witness import Seeing
 from connector.load.session import Session
 from connector.pace import Pace
@@ -56,6 +57,7 @@ class Frame:
     suppression: SuppressionPlan | None
     wait_s: float
     may_make_ledger: bool = True
+    is_full: bool = False  # what earlier runs have reported as changed is compared again
     is_planned: bool = False  # a private copy of the ledger is worked with, and no rejects are written
     rows_path: Path | None = None  # where a plan tells of each row
     are_rows_reported: bool = False  # whether the report does, too
@@ -81,7 +83,7 @@ class Run:
     canaries: Canaries = field(default_factory=Canaries)
     seeing: Seeing = field(default_factory=Seeing)
     limits: Limits = field(default_factory=Limits)
-    mapping: KeptMapping | None = None  # by which its rows are read
+    waiting: WaitingRows = field(default_factory=WaitingRows)  # rows to be compared with the service
     reason: str | None = None  # why it had to end early
     refusal: ConfigurationError | None = None  # that reason, where settings are at fault
     suppression: Suppression | None = None
@@ -104,7 +106,7 @@ class Run:
             asked_name,
             job=self.frame.by_job,
             suppression=self.suppression,
-            mapping=self.mapping,
+            waiting=self.waiting,
             pace=self.pace,
             limits=self.limits,
             canaries=self.canaries,
@@ -140,22 +142,13 @@ class Run:
             await load.close()
         except ConnectorError as error:
             self.reason = self.reason or str(error)
+        close_waiting(self.waiting, self.tally, "the run ended before it was compared")
 
-    async def look_for_sent(self, sessions: Iterable[Session]) -> None:
-        """See what was sent of those who have changed, base by base, now that all is done; no failure of that is one of
-        the run's."""
-        if not self.is_going_on or not self.rows.waiting:
-            return
-        sent: SentOf = {}
-        failure: str | None = None
-        for session in sessions:
-            try:
-                sent |= await look_for_sent(session, self.rows.waiting)
-            except ConnectorError as error:
-                failure = str(error)
-            except Exception as error:  # noqa: BLE001 - a fault of ours: all that it costs is a column of the drift file
-                failure = describe_fault(error)
-        self.rows.end_changes(sent, failure)
+    async def compare(self, sessions: Sequence[Session]) -> None:
+        """Compare the rows that differ from their entries with the service, now that all else is done. Raises as
+        `compare_waiting` does."""
+        if self.is_going_on:
+            await compare_waiting(sessions, self.waiting, is_full=self.frame.is_full)
 
     def begin_anew(self) -> None:
         """All rows were surveyed, and are read again: nothing is counted or written of them yet."""

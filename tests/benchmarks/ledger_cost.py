@@ -26,7 +26,7 @@ from connector.api.service import Service
 from connector.api.token import Token
 from connector.clock import system_clock
 from connector.extract import open_csv
-from connector.ledger import Base, Entry, Ledger, SentFields, find_or_add_base, open_ledger, start_run
+from connector.ledger import Base, Entry, Ledger, find_or_add_base, open_ledger, start_run
 from connector.ledger.commits import Commits, open_commits
 from connector.load import Loader, LoadPolicy, Tally
 from connector.load.journal import Journal
@@ -57,9 +57,6 @@ class ForgetfulLedger:
         return {identity: False for identity, _ in told}
 
     def find_entries(self, _base: Base, _identities: Sequence[bytes]) -> dict[bytes, Entry]:
-        return {}
-
-    def find_sent_fields(self, _base: Base, _identities: Sequence[bytes]) -> dict[bytes, SentFields]:
         return {}
 
     def __getattr__(self, name: str) -> Callable[..., list[Any]]:

@@ -5,13 +5,10 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from connector.plan.field_digests import MappedFields
 from tests.ledger.model import STEPS, Step, Telling
 
 PEOPLE = [bytes([number]) * 16 for number in (0, 1, 2, 254, 255)]
 KINDS = ["422 no", "400 a\0b"]
-
-MAPPINGS = [MappedFields((("first_name", word),)) for word in ("one", "two")]  # their keys are 1 and 2
 
 people = st.lists(st.sampled_from(PEOPLE), min_size=1, max_size=3, unique=True)
 tellings = st.builds(
@@ -21,8 +18,6 @@ tellings = st.builds(
     fingerprint=st.binary(min_size=8, max_size=8),
     subscriber_id=st.sampled_from([0, 7, 2**31, 2**63 - 1]),
     words=st.text(alphabet=st.characters(exclude_characters="\0"), max_size=20),
-    mapping_key=st.integers(0, len(MAPPINGS)),
-    digests=st.binary(min_size=2, max_size=2),
 )
 names = st.sampled_from(["News", "Shop"])
 service_ids = st.sampled_from([1, 2])

@@ -22,8 +22,8 @@ class Line:
     message: str | None = None
     attempts: int = 0
     run_key: int | None = None
-    mapping_key: int | None = None
-    digests: bytes | None = None
+    reported: bytes | None = None
+    reported_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,6 @@ class Telling:
     fingerprint: bytes
     subscriber_id: int
     words: str
-    mapping_key: int = 0
-    digests: bytes = b""
 
 
 Entries = Mapping[tuple[int, bytes], Line]
@@ -64,8 +62,6 @@ def send(line: Line, told: Telling) -> Line:
         body=told.body,
         attempts=line.attempts + 1,
         run_key=told.run_key,
-        mapping_key=told.mapping_key or None,
-        digests=told.digests if told.mapping_key else None,
     )
 
 
@@ -94,8 +90,7 @@ def go_to(state: State) -> Callable[[Line, Telling], Line]:
 
 def hear(line: Line, told: Telling) -> Line:
     """What the first row of somebody tells whom a listing brought."""
-    mapping_key, digests = (told.mapping_key, told.digests) if told.mapping_key else (None, None)
-    return replace(line, fingerprint=told.fingerprint, mapping_key=mapping_key, digests=digests)
+    return replace(line, fingerprint=told.fingerprint)
 
 
 def go(_line: Line, _told: Telling) -> None:
@@ -103,7 +98,7 @@ def go(_line: Line, _told: Telling) -> None:
 
 
 def intents(people: Sequence[bytes], told: Telling) -> list[Intent]:
-    return [Intent(each, told.fingerprint, told.body, "email", told.mapping_key, told.digests) for each in people]
+    return [Intent(each, told.fingerprint, told.body) for each in people]
 
 
 def ids(people: Sequence[bytes], told: Telling) -> list[tuple[bytes, int]]:

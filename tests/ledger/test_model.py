@@ -19,10 +19,8 @@ from connector.ledger import (
     Entry,
     Ledger,
     RefusalKind,
-    SentFields,
     StaleMoveError,
     find_or_add_base,
-    keep_mapping,
     learn_base,
     mark_refusal_checked,
     mark_refusal_created,
@@ -35,7 +33,6 @@ from connector.ledger.schema import HOW
 from connector.states import TRANSITIONS, State
 from tests.ledger.chances import (
     KINDS,
-    MAPPINGS,
     PEOPLE,
     Planned,
     names,
@@ -80,8 +77,6 @@ class LedgerMachine(RuleBasedStateMachine):
         self.kinds: dict[str, RefusalKind] = {}
         self.opened = ExitStack()
         self.open()
-        with self.ledger.transaction() as connection:
-            assert [keep_mapping(connection, each).key for each in [*MAPPINGS, MAPPINGS[0]]] == [1, 2, 1]
 
     def open(self) -> None:
         self.ledger: Ledger = self.opened.enter_context(open_ledger(self.url))
@@ -195,7 +190,7 @@ class LedgerMachine(RuleBasedStateMachine):
         base = self.choose_base(number)
         lines = [self.entries.get((base.key, each), Line(State.NONE)) for each in who]
         is_legal = all(each.state is State.CONFIRMED and each.fingerprint is None for each in lines)
-        told = [(each, telling.fingerprint, telling.mapping_key, telling.digests) for each in who]
+        told = [(each, telling.fingerprint) for each in who]
         if not is_legal:
             with pytest.raises(StaleMoveError), self.ledger.transaction():
                 self.ledger.record_fingerprints(base, told)
@@ -204,6 +199,31 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledger.record_fingerprints(base, told)
         changed = {(base.key, who[at]): hear(line, telling) for at, line in enumerate(lines)}
         self.entries = {**self.entries, **changed}
+
+    @precondition(lambda self: self.bases)
+    @rule(number=st.integers(0, 9), who=people, telling=tellings, is_equal=st.booleans())
+    def compare_rows_with_the_service(self, number: int, who: list[bytes], telling: Telling, is_equal: bool) -> None:
+        base, told = self.choose_base(number), [(each, telling.fingerprint) for each in who]
+
+        def record() -> None:
+            with self.ledger.transaction():
+                if is_equal:
+                    self.ledger.record_equal(base, told)
+                else:
+                    self.ledger.record_reported(base, told, 5.0)
+
+        lines = {(base.key, each): self.entries.get((base.key, each), Line(State.NONE)) for each in who}
+        if any(line.state is not State.CONFIRMED for line in lines.values()):
+            with pytest.raises(StaleMoveError):
+                record()
+            return
+        record()
+        for at, line in lines.items():
+            if is_equal:
+                lines[at] = replace(line, fingerprint=telling.fingerprint, reported=None, reported_at=None)
+            else:
+                lines[at] = replace(line, reported=telling.fingerprint, reported_at=5.0)
+        self.entries = {**self.entries, **lines}
 
     @rule(is_killed=st.booleans())
     def open_it_again(self, is_killed: bool) -> None:
@@ -252,7 +272,7 @@ class LedgerMachine(RuleBasedStateMachine):
             bases = connection.exec_driver_sql("SELECT base_key, account, service_id, name FROM base").all()
             rows = connection.exec_driver_sql(
                 "SELECT base_key, identity, state, how, subscriber_id, fingerprint, body, status, message, attempts, "
-                "run_key, mapping_key, field_digests FROM entry"
+                "run_key, reported, reported_at FROM entry"
             ).all()
             kinds = read_refusal_kinds(connection, "account")
             for base in self.bases.values():
@@ -270,24 +290,23 @@ class LedgerMachine(RuleBasedStateMachine):
     def check_answers(self, base: Base) -> None:
         mine = {at[1]: line for at, line in sorted(self.entries.items()) if at[0] == base.key}
         assert self.ledger.find_entries(base, PEOPLE) == {
-            identity: Entry(line.state, line.subscriber_id, line.fingerprint, line.status, line.message, line.attempts)
+            identity: Entry(
+                line.state,
+                line.subscriber_id,
+                line.fingerprint,
+                line.status,
+                line.message,
+                line.attempts,
+                line.reported,
+                line.reported_at,
+            )
             for identity, line in mine.items()
-        }
-        assert self.ledger.find_sent_fields(base, PEOPLE) == {
-            identity: SentFields(MAPPINGS[line.mapping_key - 1], line.digests or b"")
-            for identity, line in mine.items()
-            if line.mapping_key is not None
         }
         for state in (State.UNKNOWN, State.HELD, State.REJECTED):
             unfinished = [
-                (each.identity, each.body, each.attempts, each.mapping_key, each.digests)
-                for each in self.ledger.find_unfinished(base, state)
+                (each.identity, each.body, each.attempts) for each in self.ledger.find_unfinished(base, state)
             ]
-            assert unfinished == [
-                (who, line.body, line.attempts, line.mapping_key, line.digests)
-                for who, line in mine.items()
-                if line.state is state
-            ]
+            assert unfinished == [(who, line.body, line.attempts) for who, line in mine.items() if line.state is state]
         confirmed = [identity for identity, line in mine.items() if line.state is State.CONFIRMED]
         round_from = [each for each in confirmed if each >= PEOPLE[2]] + [
             each for each in confirmed if each < PEOPLE[2]

@@ -190,9 +190,9 @@ def test_a_fingerprint_is_told_once_and_only_of_the_confirmed(ledger: Ledger) ->
     base = add_base(ledger)
     with ledger.transaction():
         ledger.record_listed(base, "email", [(IDENTITY, 7)])
-        ledger.record_fingerprints(base, [(IDENTITY, b"f" * 8, 0, b"")])
+        ledger.record_fingerprints(base, [(IDENTITY, b"f" * 8)])
     with pytest.raises(StaleMoveError), ledger.transaction():
-        ledger.record_fingerprints(base, [(IDENTITY, b"g" * 8, 0, b"")])
+        ledger.record_fingerprints(base, [(IDENTITY, b"g" * 8)])
     entry = read_entry(ledger, base)
     assert entry is not None
     assert entry.fingerprint == b"f" * 8

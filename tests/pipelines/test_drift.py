@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, write_addresses, write_csv
+from tests.pipelines.conftest import Connector, Ended, write_csv
+from tests.pipelines.reconciled import erase_first
 from tests.pipelines.test_sync_command import write_job
 
 JOB = """
@@ -26,7 +27,7 @@ subscriber:
     address_zip: zip
 load: {quiet_period: 200ms}
 """
-COLUMNS = ["identity", "field", "sent", "source", "_row", "_file", "_outcome", "_code", "_run_id", "_at"]
+COLUMNS = ["identity", "field", "service", "source", "_row", "_file", "_outcome", "_code", "_run_id", "_at"]
 
 
 def sync(connector: Connector, *lines: str, job: str = JOB) -> Ended:
@@ -42,7 +43,7 @@ def read_drift(ended: Ended) -> list[dict[str, str]]:
 
 
 def read_fields(ended: Ended) -> list[tuple[str, str, str, str]]:
-    return sorted((each["identity"], each["field"], each["sent"], each["source"]) for each in read_drift(ended))
+    return sorted((each["identity"], each["field"], each["service"], each["source"]) for each in read_drift(ended))
 
 
 def edit_in_the_service(connector: Connector, **values: object) -> None:
@@ -55,7 +56,9 @@ def edit_in_the_service(connector: Connector, **values: object) -> None:
         assert json.load(answer)["success"] is True
 
 
-def test_a_changed_row_names_its_fields_with_what_was_sent_and_what_the_source_says(connector: Connector) -> None:
+def test_a_changed_row_names_its_fields_with_the_values_of_service_and_source(
+    connector: Connector,
+) -> None:
     first = sync(connector, "Ann@x.org,Ann,a|b,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,7")
     assert (first.rows, first.report["drift_file"]) == ({"read": 3, "created": 3}, None)
     second = sync(connector, "Ann@x.org,Anna,a|c,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
@@ -74,37 +77,80 @@ def test_a_changed_row_names_its_fields_with_what_was_sent_and_what_the_source_s
     assert [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent)] == [0o600, 0o700]
 
 
-def test_what_has_changed_is_told_night_after_night_while_the_source_says_so(connector: Connector) -> None:
+def test_what_was_reported_is_counted_without_asking_again_until_a_week_has_passed(connector: Connector) -> None:
     sync(connector, "ann@x.org,Ann,,")
-    changed = [sync(connector, "ann@x.org,Anna,,") for _ in range(2)]
-    assert [read_fields(each) for each in changed] == [[("ann@x.org", "first_name", "Ann", "Anna")]] * 2
+    first = sync(connector, "ann@x.org,Anna,,")
+    assert read_fields(first) == [("ann@x.org", "first_name", "Ann", "Anna")]
+    second = sync(connector, "ann@x.org,Anna,,")
+    assert (second.rows, second.report["drift_file"]) == ({"read": 1, "changed": 1}, None)
+    assert any("say what an earlier run reported" in each for each in second.report["messages"])
+    assert count_lists(second) < count_lists(first)
+    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
+        ledger.execute("UPDATE entry SET reported_at = reported_at - 7 * 86400")
+    assert read_fields(sync(connector, "ann@x.org,Anna,,")) == read_fields(first)
+    other = sync(connector, "ann@x.org,Annie,,")
+    assert read_fields(other) == [("ann@x.org", "first_name", "Ann", "Annie")]
     mended = sync(connector, "ann@x.org,Ann,,")
     assert (mended.rows, mended.report["drift_file"]) == ({"read": 1, "exists": 1}, None)
 
 
+def count_lists(ended: Ended) -> int:
+    sent: int = ended.report["requests"]["list"]["sent"]
+    return sent
+
+
 @pytest.mark.parametrize("filters", ["exact", "ignored"])
-def test_what_the_service_has_otherwise_by_now_is_not_taken_for_what_was_sent(
-    connector: Connector, filters: str
+def test_a_changed_row_is_compared_with_what_the_service_has_now(connector: Connector, filters: str) -> None:
+    sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
+    edit_in_the_service(connector, Email="ann@x.org", FirstName="Annette")
+    edit_in_the_service(connector, Email="eve@x.org", FirstName="Eva", IsActive=True)
+    connector.sandbox.switch(filters=filters)
+    changed = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,", "eve@x.org,Eva,,")
+    assert changed.rows == {"read": 3, "exists": 1, "changed": 2}
+    assert read_fields(changed) == [
+        ("ann@x.org", "first_name", "Annette", "Anna"),
+        ("bob@x.org", "first_name", "Bob", "Rob"),
+    ]
+
+
+@pytest.mark.parametrize("people", [30, 250], ids=["by look-ups", "by one listing"])
+def test_a_sync_after_an_import_by_other_columns_reports_the_one_real_change_alone(
+    connector: Connector, people: int
+) -> None:
+    rows = [f"p{each}@x.org,Ann {each},Lee,true" for each in range(people)]
+    write_csv(connector.folder / "export.csv", "Email,First name,Last name,is_active", *rows)
+    imported = connector.run_json("import", connector.folder / "export.csv", "--base-id", "7")
+    assert imported.rows == {"read": people, "created": people}
+    job = JOB.replace("first_name: name", "first_name: name\n    last_name: {value: Lee}")
+    told = [f"p{each}@x.org,{'Zoe' if each == 5 else 'Ann'} {each},," for each in range(people)]
+    synced = sync(connector, *told, job=job)
+    assert synced.rows == {"read": people, "exists": people - 1, "changed": 1}
+    assert read_fields(synced) == [("p5@x.org", "first_name", "Ann 5", "Zoe 5")]
+    assert not any("mapping" in each for each in synced.report["messages"])
+    assert count_lists(synced) <= people + 5
+    again = sync(connector, *told, job=job)
+    assert (again.rows, again.report["drift_file"]) == (synced.rows, None)
+    assert count_lists(again) <= 1
+
+
+def test_values_that_the_service_altered_as_it_created_are_no_difference(connector: Connector) -> None:
+    connector.sandbox.switch(alter_fields=["FirstName"])
+    created = sync(connector, "ann@x.org,Annabel,,", "bob@x.org,Robert,a,")
+    assert created.report["echo"] == {"first_name": 2}
+    changed = sync(connector, "ann@x.org,Annabel,b,", "bob@x.org,Robert,,")
+    assert [each[:2] for each in read_fields(changed)] == [("ann@x.org", "tags"), ("bob@x.org", "tags")]
+
+
+def test_a_changed_row_whose_subscriber_the_list_does_not_show_says_that_it_was_not_compared(
+    connector: Connector,
 ) -> None:
     sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
-    edit_in_the_service(connector, Email="ann@x.org", FirstName="Annette")
-    connector.sandbox.switch(filters=filters)
+    erase_first(connector.sandbox, Email="ann@x.org")
     changed = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,")
-    assert read_fields(changed) == [("ann@x.org", "first_name", "", "Anna"), ("bob@x.org", "first_name", "Bob", "Rob")]
-
-
-def test_a_changed_mapping_warns_once_and_is_no_drift(connector: Connector) -> None:
-    people = [f"p{each}@x.org,Ann{each},a,{each + 1}" for each in range(30)]
-    sync(connector, *people)
-    other = JOB.replace("first_name: name", "last_name: name").replace('split: "|"', 'default: "b", split: "|"')
-    changed = sync(connector, *people, job=other)
-    assert (changed.rows, changed.report["drift_file"]) == ({"read": 30, "changed": 30}, None)
-    (message,) = [each for each in changed.report["messages"] if "mapping" in each]
-    assert message.startswith("30 rows differ from what was sent only since the mapping has changed")
-    assert "(first_name, last_name)" in message  # the rule of the tags is another one, and gives the same
-    both = sync(connector, "p0@x.org,Ann0,a,99", *people[1:], job=other)
-    assert read_fields(both) == [("p0@x.org", "address_zip", "1", "99")]
-    assert any(each.startswith("29 rows") for each in both.report["messages"])
+    assert changed.rows == {"read": 2, "changed": 2}
+    lines = [(each["identity"], each["field"], each["_code"]) for each in read_drift(changed)]
+    assert lines == [("ann@x.org", "", "not_compared"), ("bob@x.org", "first_name", "changed")]
+    assert any("the list did not show it" in each for each in changed.report["messages"])
 
 
 def test_a_zip_that_cannot_be_sent_is_told_when_its_row_is_created_and_not_again(connector: Connector) -> None:
@@ -121,46 +167,11 @@ def test_a_zip_that_cannot_be_sent_is_told_when_its_row_is_created_and_not_again
     assert (again.rows, again.report["drift_file"]) == ({"read": 3, "exists": 3}, None)
 
 
-def test_whom_a_listing_brought_is_compared_with_what_the_first_row_said(connector: Connector) -> None:
-    edit_in_the_service(connector, Email="ann@x.org", FirstName="Annette")
+def test_a_subscriber_whom_a_listing_brought_is_compared_once_the_row_changes(connector: Connector) -> None:
+    edit_in_the_service(connector, Email="ann@x.org", FirstName="Annette", IsActive=True)
     assert sync(connector, "ann@x.org,Ann,,").rows == {"read": 1, "exists": 1}
     changed = sync(connector, "ann@x.org,Anna,,")
-    assert read_fields(changed) == [("ann@x.org", "first_name", "", "Anna")]
-
-
-def test_a_row_of_whom_an_older_version_sent_something_is_told_without_a_field(connector: Connector) -> None:
-    sync(connector, "ann@x.org,Ann,,")
-    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
-        ledger.execute("UPDATE entry SET mapping_key = NULL, field_digests = NULL")
-    changed = sync(connector, "ann@x.org,Anna,,")
-    assert changed.rows == {"read": 1, "changed": 1}
-    assert read_fields(changed) == [("ann@x.org", "", "", "")]
-    assert any("does not know in which" in each for each in changed.report["messages"])
-
-
-@pytest.mark.parametrize(("filters", "requests"), [("exact", 110), ("ignored", 10)])
-def test_a_few_are_looked_up_and_all_are_told(connector: Connector, filters: str, requests: int) -> None:
-    write_addresses(connector.folder / "people.csv", 250)
-    job = write_job(
-        connector.folder, "job: crm\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 7}}\n", "all.yaml"
-    )
-    assert connector.run_json("sync", job).rows == {"read": 250, "created": 250}
-    write_csv(
-        connector.folder / "people.csv",
-        "email,first_name,last_name,is_active",
-        *(f"person{each}@example.com,Ann {each},Leigh,true" for each in range(250)),
-    )
-    connector.sandbox.switch(filters=filters)
-    changed = connector.run_json("sync", job)
-    assert changed.rows == {"read": 250, "changed": 250}
-    fields = read_fields(changed)
-    assert {each[:2] + each[3:] for each in fields} == {
-        (f"person{each}@example.com", "last_name", "Leigh") for each in range(250)
-    }
-    assert len(fields) == 250
-    assert [sum(each[2] == sent for each in fields) for sent in ("Lee", "")] == [100, 150]
-    assert changed.report["requests"]["list"]["sent"] <= requests
-    assert any("250 rows have changed" in each for each in changed.report["messages"])
+    assert read_fields(changed) == [("ann@x.org", "first_name", "Annette", "Anna")]
 
 
 def test_a_drift_file_that_cannot_be_written_ends_the_run(connector: Connector) -> None:

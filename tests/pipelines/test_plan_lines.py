@@ -1,4 +1,4 @@
-"""What the lines of a plan say of somebody who has changed: by which mapping it was sent, and how long it may be."""
+"""What the lines of a plan say of a changed row: the service's values and the source's, however long they are."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.pipelines.planned import JOB, plan, write_job
 BACKSLASH = chr(92)
 
 
-def test_a_ledger_in_postgresql_is_read_by_the_mapping_that_sent(connector: Connector, tmp_path: Path) -> None:
+def test_a_plan_by_a_ledger_in_postgresql_compares_rows_with_the_service(connector: Connector, tmp_path: Path) -> None:
     with open_postgres() as server:
         connector.environ["CONNECTOR_LEDGER"] = server.url
         write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
@@ -20,8 +20,8 @@ def test_a_ledger_in_postgresql_is_read_by_the_mapping_that_sent(connector: Conn
         write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Anna")
         (changed,) = plan(connector, write_job(tmp_path)).report["planned_rows"]
     assert as_before["_outcome"] == "exists"
-    assert (mapped_anew["fields"], mapped_anew["source"]) == (["first_name", "last_name"], {})
-    assert (changed["fields"], changed["sent"], changed["source"]) == (
+    assert (mapped_anew["fields"], mapped_anew["source"]) == (["last_name"], {"last_name": "Ann"})
+    assert (changed["fields"], changed["service"], changed["source"]) == (
         ["first_name"],
         {"first_name": "Ann"},
         {"first_name": "Anna"},
@@ -45,5 +45,5 @@ def test_long_values_are_told_whole(connector: Connector, tmp_path: Path) -> Non
     ended = plan(connector, job, "--rows", tmp_path / "rows.csv")
     assert (ended.code, ended.rows) == (0, {"read": 1, "changed": 1})
     (row,) = ended.report["planned_rows"]
-    assert (row["sent"], row["source"]) == (before, now)
+    assert (row["service"], row["source"]) == (before, now)
     assert (tmp_path / "rows.csv").stat().st_size > 250_000

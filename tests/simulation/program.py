@@ -16,9 +16,10 @@ from connector.api.retries import Retrier
 from connector.api.token import Token
 from connector.clock import Clock
 from connector.errors import RunAborted
-from connector.ledger import Ledger, find_or_add_base, finish_run, keep_mapping, start_run
+from connector.ledger import Ledger, find_or_add_base, finish_run, start_run
 from connector.ledger.commits import Commits
 from connector.load import Change, Conduct, Loader, LoadPolicy, Problem, Tally
+from connector.load.comparison import close_waiting, compare_waiting
 from connector.load.journal import Journal
 from connector.load.knowing import Knowledge
 from connector.load.session import Session
@@ -31,7 +32,7 @@ from pipelines.runs.report import start_report
 from pipelines.runs.run import Frame, Run
 from pipelines.runs.stopping import Stop
 from pipelines.settings import Settings
-from tests.simulation.rows import Portion, build_mapped_fields
+from tests.simulation.rows import Portion
 from tests.simulation.scenario import BASE_ID, BASE_NAME, Night
 from tests.simulation.timeline import Timeline
 
@@ -88,6 +89,8 @@ class Program:
         self.working = asyncio.current_task()
         try:
             await (self._load(loader) if loads is None else self._load_by_row(loads))
+            if not self.stopping.is_set():
+                await compare_waiting([session] if loads is None else loads.sessions, session.waiting)
         except RunAborted as error:
             self.report.reason = str(error)
         except asyncio.CancelledError:
@@ -96,6 +99,7 @@ class Program:
                 self.working.uncancel()
         self.working = None  # what is being recorded, a second signal does not end
         await (loader if loads is None else loads).close()
+        close_waiting(session.waiting, self.report.tally, "the run ended before it was compared")
         counts = client.counts["create"]
         self.report.attempts, self.report.limited = counts.sent, counts.limited
         with self.ledger.transaction() as connection:
@@ -162,7 +166,7 @@ class Program:
             self.commits,
             Pace(policy.max_rate, policy.max_concurrency),
             retrier=session.retrier,
-            mapping=session.mapping,
+            waiting=session.waiting,
             suppression=session.suppression,
         )
 
@@ -181,7 +185,6 @@ class Program:
             suppressed_by = None if suppression is None else suppression.job
             at = self.timeline.read_wall()
             is_holding = policy.on_unknown == "hold"
-            mapping = keep_mapping(connection, build_mapped_fields(self.policy.identity))
             run_key = start_run(connection, f"run-{self.number}", JOB, "sync", at, suppressed_by, is_holding=is_holding)
         return Session(
             client,
@@ -194,7 +197,6 @@ class Program:
             base_name if self.night.retry is None or base.service_id is None else None,
             job=JOB,
             suppression=suppression,
-            mapping=mapping,
             draw=self.random.randbytes,
         )
 

@@ -11,12 +11,10 @@ import numpy as np
 import pandas as pd
 
 from connector.extract import Chunk
-from connector.fields import NAMES
 from connector.load import Planned
 from connector.mapping import ColumnRule, FieldMapping, apply_mapping
 from connector.plan import SeenIdentities, compute_fingerprints, compute_identities
 from connector.plan.digests import Digests, split_digests
-from connector.plan.field_digests import MappedFields
 from connector.plan.seen import Mask
 from connector.plan.suppression import Suppression
 from connector.validation import Rules, validate_rows
@@ -37,11 +35,6 @@ class Cells:
 
 _COLUMNS = tuple(each.name for each in fields(Cells))
 _MAPPING = FieldMapping({name: ColumnRule(name) for name in _COLUMNS if name != "person"})
-
-
-def build_mapped_fields(identity: str) -> MappedFields:
-    """What the job's mapping fills, but for what makes two rows the same."""
-    return MappedFields(tuple((name, "column") for name in NAMES if name in _MAPPING.rules and name != identity))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Values of the list by their place, in a temporary file without a name: it goes with its process."""
+"""Values that wait to be compared, by their place, in a temporary file without a name: it goes with its process."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from connector.errors import RunAborted
 
 
 class KeptValues:
-    """A list of JSON values for each place, from 0 on; all are added before any is read."""
+    """A list of JSON values for each place, from 0 on."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
@@ -33,6 +33,7 @@ class KeptValues:
             self._file.write(b"".join(written))
         except OSError as error:
             raise _explain(error) from None
+        self._is_flushed = False
         end = self._begins[-1]
         for each in written:
             end += len(each)
@@ -56,8 +57,8 @@ class KeptValues:
 
 def _explain(error: OSError) -> RunAborted:
     return RunAborted(
-        f"the list cannot be kept in {tempfile.gettempdir()} while it is compared ({error.strerror}): make room, or "
-        "set TMPDIR to another folder"
+        f"what is to be compared cannot be kept in {tempfile.gettempdir()} ({error.strerror}): make room, or set "
+        "TMPDIR to another folder"
     )
 
 
