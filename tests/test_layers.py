@@ -16,7 +16,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.templates",),
     (
         "connector.mapping", "connector.validation", "connector.plan", "connector.states", "connector.email_states",
-        "connector.protocol", "connector.pace", "connector.pages", "connector.databases", "connector.kept_values", "connector.atomic_file",
+        "connector.protocol", "connector.pace", "connector.pages", "connector.databases", "connector.kept_values",
+        "connector.atomic_file",
     ),
     ("connector.listing",),
     ("connector.extract", "connector.ledger", "connector.api", "connector.export.writers"),
