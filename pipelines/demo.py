@@ -17,7 +17,7 @@ from rich.console import Console
 from connector.fields import normalise_email
 from connector.sandbox import SandboxProcess
 from connector.validation import Rules
-from pipelines.demo_people import ExpectedCrm, ExpectedFile, write_crm, write_people
+from pipelines.demo_people import DRIFTING, ExpectedCrm, ExpectedFile, write_crm, write_people
 from pipelines.exporting import plan_export_job, run_export
 from pipelines.jobs import Load, load_job, override_load
 from pipelines.jobs.conversion import build_policy
@@ -30,6 +30,7 @@ from pipelines.runs.stopping import Stop
 from pipelines.settings import SettingOptions, Settings, read_settings
 
 _CONFIRMED = 4  # connector.states.State.CONFIRMED, read here from the file as another program would
+_DRIFT_COLUMNS = ("identity", "field", "service", "source")
 _COMPARED = ("email", "first_name", "last_name", "address_city", "address_zip", "birthday")
 BASE_NAME = "Newsletter"
 _ADDED, _CHANGED = 120, 80  # what happened in the CRM since the file was written
@@ -132,6 +133,7 @@ def tell_story(folder: Path, people: int, seed: int, run: Run, console: Console)
         _show(console, again, "2. the same import again")
         crm, synced = _sync(paths, settings, expected, seed, run)
         _show(console, synced, f"3. sync from a CRM: {_ADDED} people added, {_CHANGED} changed")
+        _show_drift(console, synced)
         exported = _export(paths, settings, run)
         _show(console, exported, f"4. export to {paths.warehouse.name}")
         _show_countries(console, paths.warehouse)
@@ -176,6 +178,27 @@ def _show(console: Console, report: Report, title: str) -> None:
     console.print()
 
 
+def _show_drift(console: Console, report: Report) -> None:
+    """Show how many lines each field has in the drift file, with one example of each name, phone and city."""
+    lines = _read_drift(report)
+    numbers = Counter(line["field"] for line in lines)
+    fields = ", ".join(f"{field} {number}" for field, number in sorted(numbers.items()))
+    console.print(f"The service cannot update these; the drift file lists them: {fields}", soft_wrap=True)
+    for field in DRIFTING:
+        line = next((line for line in lines if line["field"] == field), None)
+        if line is not None:
+            words = f"{field}: the service has {line['service'] or 'nothing'}, the CRM says {line['source']}"
+            console.print(f"  {line['identity']}: {words}", soft_wrap=True)
+    console.print()
+
+
+def _read_drift(report: Report) -> list[dict[str, str]]:
+    if report.drift_file is None:
+        return []
+    with Path(report.drift_file).open(encoding="utf-8", newline="") as file:
+        return [line for line in csv.DictReader(file) if line["_code"] == "changed"]
+
+
 def _show_countries(console: Console, warehouse: Path) -> None:
     counts = ", ".join(f"{country or 'unknown'} {number}" for country, number in _count_by_country(warehouse, 8))
     console.print(f"Most people by country, asked of the warehouse: {counts}\n", soft_wrap=True)
@@ -213,16 +236,13 @@ def _check_reports(story: Story) -> Iterator[Check]:
     yield _compare("the same import again created no subscriber", _pick(story.again, nothing_new), nothing_new)
     crm = {"exists": story.crm.unchanged, "changed": len(story.crm.changed), "created": len(story.crm.added)}
     yield _compare("the sync found the added and the changed rows", _pick(story.synced, crm), crm)
-    drifted = {normalise_email(line["identity"]) for line in _read_drift(story.synced)}
+    lines = _read_drift(story.synced)
+    drifted = {normalise_email(line["identity"]) for line in lines}
     changed = {normalise_email(person.email) for person in story.crm.changed}
-    yield _compare("its drift file has each change, with the service's value", len(drifted ^ changed), 0)
-
-
-def _read_drift(report: Report) -> list[dict[str, str]]:
-    if report.drift_file is None:
-        return []
-    with Path(report.drift_file).open(encoding="utf-8", newline="") as file:
-        return [line for line in csv.DictReader(file) if line["_code"] == "changed"]
+    yield _compare("its drift file has every changed row, and no other", len(drifted ^ changed), 0)
+    listed = {tuple(line[name] for name in _DRIFT_COLUMNS) for line in lines if line["field"] in DRIFTING}
+    claim = "it lists each city, phone and name that changed: what the service has, and what the CRM says"
+    yield _compare(claim, len(listed ^ story.crm.drifted), 0)
 
 
 def _check_truth(story: Story, stored: list[dict[str, Any]]) -> Iterator[Check]:

@@ -195,18 +195,22 @@ create table customers (
 )
 """
 
+DRIFTING = {"last_name": "last_name", "phone": "phone", "address_city": "city"}
+"""From a field of the service to the attribute of a person."""
 _SEX = {"female": "F", "male": "M", "": None}
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCrm:
     """What a sync should find after the file was imported: `rows` in all, of which `added` are new, `changed` differ
-    from what was sent and `unchanged` do not."""
+    from what was sent and `unchanged` do not. `drifted` has (email, field, before, after) of each name, phone and city
+    that changed."""
 
     rows: int
     unchanged: int
     changed: tuple[Person, ...]
     added: tuple[Person, ...]
+    drifted: frozenset[tuple[str, str, str, str]]
 
 
 def write_crm(path: Path, people: Sequence[Person], *, added: int, changed: int, seed: int) -> ExpectedCrm:
@@ -229,7 +233,13 @@ def write_crm(path: Path, people: Sequence[Person], *, added: int, changed: int,
         database.execute(_CREATE)
         marks = ", ".join("?" * 15)
         database.executemany(f"insert into customers values ({marks})", [_row(random, person) for person in customers])  # noqa: S608 - only question marks
-    return ExpectedCrm(len(customers), len(people) - changed, tuple(moved.values()), tuple(new))
+    drifted = frozenset(
+        (after.email, field, getattr(people[index], name), getattr(after, name))
+        for index, after in moved.items()
+        for field, name in DRIFTING.items()
+        if getattr(after, name) != getattr(people[index], name)
+    )
+    return ExpectedCrm(len(customers), len(people) - changed, tuple(moved.values()), tuple(new), drifted)
 
 
 def _change(random: Random, person: Person) -> Person:

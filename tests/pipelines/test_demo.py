@@ -11,7 +11,9 @@ def test_the_demo_ends_with_a_verdict_and_leaves_its_files(connector: Connector,
     ended = connector.run("demo", "--folder", "demo", "--people", "400")
     assert ended.code == 0, ended.stdout
     assert "verdict: service, ledger and warehouse agree" in ended.stdout
-    assert len(re.findall(r"^yes ", ended.stdout, re.MULTILINE)) == 11
+    assert "address_city: the service has " in ended.stdout
+    assert ", the CRM says Ísafjörður\n" in ended.stdout
+    assert len(re.findall(r"^yes ", ended.stdout, re.MULTILINE)) == 13
     assert {path.name for path in (tmp_path / "demo").iterdir()} == {
         "people.csv", "crm.db", "crm.yaml", "warehouse.duckdb", "warehouse.yaml", "state", "service",
     }  # fmt: skip
