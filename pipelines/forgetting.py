@@ -75,7 +75,7 @@ def forget(ledger: Ledger, plan: ForgetPlan) -> Forgotten:
                 "and its answer is not known. Run `connector retry` first",
             )
         for each in found:
-            _forget_one(ledger, each)
+            ledger.mark_forgotten(each.base, each.state, [each.digest])
     forgotten = tuple(dict.fromkeys(each.base for each in found))
     message = f"forgotten in {describe_bases(forgotten)}: the next row of that identity is new"
     return Forgotten("ok", message, len(found), forgotten)
@@ -88,10 +88,3 @@ def _find(ledger: Ledger, bases: Sequence[Base], plan: ForgetPlan) -> list[_Foun
         for base in bases
         for digest, entry in ledger.find_entries(base, digests).items()
     ]
-
-
-def _forget_one(ledger: Ledger, found: _Found) -> None:
-    if found.state is State.HELD:
-        ledger.mark_dropped(found.base, [found.digest])
-    else:
-        ledger.mark_forgotten(found.base, found.state, [found.digest])

@@ -8,6 +8,7 @@ LEGAL = {
     (State.NONE, Event.INTENDED): State.SENDING,
     (State.NONE, Event.FOUND): State.CONFIRMED,
     (State.SENDING, Event.ANSWERED): State.CONFIRMED,
+    (State.SENDING, Event.MISANSWERED): State.HELD,
     (State.SENDING, Event.REFUSED): State.REJECTED,
     (State.SENDING, Event.NOT_SENT): State.NONE,
     (State.SENDING, Event.LOST): State.UNKNOWN,
@@ -19,7 +20,9 @@ LEGAL = {
     (State.UNKNOWN, Event.SUPPRESSED): State.NONE,
     (State.HELD, Event.FOUND): State.CONFIRMED,
     (State.HELD, Event.REOPENED): State.UNKNOWN,
-    (State.HELD, Event.DROPPED): State.NONE,
+    (State.HELD, Event.ACCEPTED): State.CONFIRMED,
+    (State.HELD, Event.DROPPED): State.REJECTED,
+    (State.HELD, Event.FORGOTTEN): State.NONE,
     (State.REJECTED, Event.INTENDED): State.SENDING,
     (State.REJECTED, Event.FOUND): State.CONFIRMED,
     (State.REJECTED, Event.DOUBTED): State.UNKNOWN,
@@ -38,10 +41,11 @@ def test_every_move_is_either_in_the_table_or_raises(state: State, event: Event)
             decide_state(state, event)
 
 
-def test_nothing_but_an_answer_or_a_sighting_confirms() -> None:
+def test_nothing_but_an_answer_a_sighting_or_a_person_confirms() -> None:
     assert {event for (_, event), state in TRANSITIONS.items() if state is State.CONFIRMED} == {
         Event.ANSWERED,
         Event.FOUND,
+        Event.ACCEPTED,
     }
 
 

@@ -32,6 +32,11 @@ def normalise_client_user_id(client_user_id: str) -> str:
     return client_user_id.strip()
 
 
+def fold_base_name(name: str) -> str:
+    """What the spellings of a base's name have in common: trimmed and case-folded (design, section 2)."""
+    return name.strip().casefold()
+
+
 def normalise_identity(field: str, value: str) -> str:
     """The normal form of `value` under the rule of the identity's `field` (email or client_user_id)."""
     return normalise_email(value) if field == "email" else normalise_client_user_id(value)

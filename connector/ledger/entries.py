@@ -20,7 +20,8 @@ from connector.values import hot_value
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the ledger knows of one identity: `status` and `message` of a refusal, None in other states."""
+    """What the ledger knows of one identity: `status` and `message` of a refusal; of what is HELD, `subscriber_id` and
+    `message` say what was answered (None: nothing that could be read). None in other states."""
 
     state: State
     subscriber_id: int | None
@@ -49,7 +50,8 @@ class Unfinished:
     """An entry whose body is kept, since it may be sent again: UNKNOWN, HELD or REJECTED.
 
     `run_id` is the run that sent it last, `suppressed_by` the job whose suppression list that run had (None: none),
-    `is_holding` whether that run left what is proved absent to a person, `status` and `message` those of a refusal.
+    `is_holding` whether that run left what is proved absent to a person, `status` and `message` those of a refusal,
+    `answered_id` the subscriber with whom a create that is HELD was answered.
     """
 
     identity: bytes
@@ -62,6 +64,7 @@ class Unfinished:
     status: int | None = None
     message: str | None = None
     is_holding: bool | None = None
+    answered_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +118,9 @@ class Ledger:
 
     def find_confirmed(self, base: Base, start: bytes, number: int, *, besides: int = 0) -> list[Known]:
         """At most `number` CONFIRMED entries of the base, from the identity (a digest) `start` on, and round; not those
-        that the run `besides` (its key) has sent."""
+        that the run `besides` (its key) has sent, nor those that a person has accepted under another identity."""
         values = {"base": base.key, "state": State.CONFIRMED, "number": number, "besides": besides}
+        values |= {"accepted": HOW["accepted"]}
         found = [Known(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": start})]
         if len(found) < number and start:
             found += [Known(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": b""})]
@@ -144,6 +148,11 @@ class Ledger:
         """SENDING to CONFIRMED: (identity, subscriber id)."""
         rows = [(base.key, *each) for each in answered]
         self._move(_CONFIRM, rows, State.SENDING, Event.ANSWERED, how=HOW["created"])
+
+    def mark_misanswered(self, base: Base, answered: Sequence[tuple[bytes, int, str]]) -> None:
+        """SENDING to HELD: (identity, the answered subscriber id, what was answered)."""
+        rows = [(base.key, identity, answered_id, keep_text(words)) for identity, answered_id, words in answered]
+        self._move(_HOLD, rows, State.SENDING, Event.MISANSWERED)
 
     def mark_refused(self, base: Base, left: State, refused: Sequence[tuple[bytes, int, str]]) -> None:
         """SENDING, or UNKNOWN and proved absent (`left`), to REJECTED: (identity, HTTP status, the service's words)."""
@@ -186,14 +195,20 @@ class Ledger:
 
     def mark_reopened(self, base: Base, identities: Sequence[bytes]) -> None:
         """HELD to UNKNOWN: to be looked for anew, and sent again if it is absent."""
-        self._move(_SET_STATE, _each(base, identities), State.HELD, Event.REOPENED)
+        self._move(_DOUBT, _each(base, identities), State.HELD, Event.REOPENED)
 
-    def mark_dropped(self, base: Base, identities: Sequence[bytes]) -> None:
-        """HELD to NONE: given up."""
-        self._move(_DELETE, _each(base, identities), State.HELD, Event.DROPPED)
+    def mark_accepted(self, base: Base, accepted: Sequence[tuple[bytes, int]]) -> None:
+        """HELD to CONFIRMED: (identity, the subscriber id that was answered)."""
+        rows = [(base.key, *each) for each in accepted]
+        self._move(_CONFIRM, rows, State.HELD, Event.ACCEPTED, how=HOW["accepted"])
+
+    def mark_dropped(self, base: Base, identities: Sequence[bytes], words: str) -> None:
+        """HELD to REJECTED, with these words: given up until the row changes."""
+        rows = [(base.key, identity, 0, words) for identity in identities]
+        self._move(_REJECT, rows, State.HELD, Event.DROPPED)
 
     def mark_forgotten(self, base: Base, left: State, identities: Sequence[bytes]) -> None:
-        """CONFIRMED or REJECTED (`left`) to NONE: the next row of it is new."""
+        """CONFIRMED, HELD or REJECTED (`left`) to NONE: the next row of it is new."""
         self._move(_DELETE, _each(base, identities), left, Event.FORGOTTEN)
 
     # What a listing shows
@@ -318,9 +333,18 @@ _CONFIRM = Batch(
     f"message = NULL FROM {{told}} {_AT}",
     3,
 )
-_REJECT = Batch(f"UPDATE entry SET state = :to, status = told.column3, message = told.column4 FROM {{told}} {_AT}", 4)
+_HOLD = Batch(
+    f"UPDATE entry SET state = :to, subscriber_id = told.column3, message = told.column4 FROM {{told}} {_AT}", 4
+)
+_REJECT = Batch(
+    "UPDATE entry SET state = :to, subscriber_id = NULL, status = told.column3, message = told.column4 "
+    f"FROM {{told}} {_AT}",
+    4,
+)
 _DOUBT = Batch(
-    f"UPDATE entry SET state = :to, status = NULL, message = NULL FROM {{told}} {_AT} AND body IS NOT NULL", 2
+    "UPDATE entry SET state = :to, subscriber_id = NULL, status = NULL, message = NULL "
+    f"FROM {{told}} {_AT} AND body IS NOT NULL",
+    2,
 )
 _SET_STATE = Batch(f"UPDATE entry SET state = :to FROM {{told}} {_AT}", 2)
 _SET_FIRST_FINGERPRINT = Batch(
@@ -339,14 +363,14 @@ _DELETE = Batch(
 _SET_ALL = text(f"UPDATE entry SET state = :to WHERE state = :left AND {UNFINISHED}")
 _FIND_UNFINISHED = text(
     "SELECT identity, identity_field, fingerprint, body, attempts, run_id, suppressed_by, entry.status, message, "
-    "is_holding FROM entry JOIN run USING (run_key) "
+    "is_holding, subscriber_id FROM entry JOIN run USING (run_key) "
     f"WHERE base_key = :base AND state = :state AND {UNFINISHED} AND body IS NOT NULL ORDER BY identity"
 )
 _FIND_CONFIRMED = text(
     "SELECT identity, subscriber_id, coalesce(run.finished_at, "
     "(SELECT min(later.started_at) FROM run AS later WHERE later.run_key > run.run_key)) "
     "FROM entry LEFT JOIN run USING (run_key) "
-    "WHERE base_key = :base AND state = :state AND identity >= :start "
+    "WHERE base_key = :base AND state = :state AND identity >= :start AND how <> :accepted "
     "AND (entry.run_key IS NULL OR entry.run_key <> :besides) ORDER BY identity LIMIT :number"
 )
 _LIST_CONFIRMED = text(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 
 from connector.errors import ConfigurationError
-from connector.fields import LARGEST_ID
+from connector.fields import LARGEST_ID, fold_base_name
 from connector.ledger.schema import HOW, UNFINISHED
 from connector.ledger.store import keep_optional, keep_text
 from connector.states import State
@@ -18,12 +18,21 @@ from connector.states import State
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A base of an account: `key` is the ledger's own, `service_id` the service's, None until it is known."""
+    """A base of an account: `key` is the ledger's own, `service_id` the service's, None until it is known.
+
+    `answered_id` and `answered_name` are those of another base, as which a create was answered (design 4.9)."""
 
     key: int
     account: str
     service_id: int | None
     name: str | None
+    answered_id: int | None = None
+    answered_name: str | None = None
+
+    @property
+    def is_misanswered(self) -> bool:
+        """Whether a create in it was answered as one in another base."""
+        return self.answered_id is not None or self.answered_name is not None
 
     @property
     def is_known_whole(self) -> bool:
@@ -38,7 +47,8 @@ def find_or_add_base(connection: Connection, account: str, service_id: int | Non
     """
     if service_id is not None and service_id > LARGEST_ID:
         raise ConfigurationError(f"no base has the id {service_id}: it is beyond 64 bits")
-    values = {"account": keep_text(account), "id": service_id, "name": keep_optional(name)}
+    kept = keep_optional(name)
+    values = {"account": keep_text(account), "id": service_id, "name": kept, "folded": _fold(kept)}
     rows = connection.execute(_BY_NAME if service_id is None else _BY_ID, values).all()
     ids = sorted({row.service_id for row in rows if row.service_id is not None})
     if len(ids) > 1:
@@ -65,11 +75,35 @@ def learn_base(connection: Connection, base: Base, service_id: int, name: str) -
     """Now that the service has told both: one line for Id and name, with the entries of every line that was it."""
     whole = find_or_add_base(connection, base.account, service_id, name)
     kept = keep_text(name)
-    connection.execute(_RENAME, {"key": whole.key, "name": kept})
-    values = {"account": whole.account, "name": kept}
+    connection.execute(_RENAME, {"key": whole.key, "name": kept, "folded": _fold(kept)})
+    values = {"account": whole.account, "folded": _fold(kept)}
     for (key,) in connection.execute(_NAME_ONLY, values).all():
         _merge(connection, key, whole.key)
     return Base(whole.key, whole.account, service_id, kept)
+
+
+def mark_misanswered_base(connection: Connection, base: Base, answered_id: int | None, name: str | None) -> None:
+    """A create in this base was answered as one in another: every later run ends before it sends (design 4.9).
+
+    With None for both a person says that the base is right, and runs may send again.
+    """
+    values = {"key": base.key, "answered_id": answered_id, "answered_name": keep_optional(name)}
+    connection.execute(_MISANSWERED, values)
+
+
+def read_largest_lag(connection: Connection, account: str) -> float:
+    """How late the account's list has shown a create, in seconds, as far as any run has seen it (design 4.5 c)."""
+    lag_s: float | None = connection.execute(_READ_LAG, {"account": keep_text(account)}).scalar_one_or_none()
+    return lag_s or 0.0
+
+
+def record_lag(connection: Connection, account: str, lag_s: float) -> None:
+    """A look has shown that the list is so late, in seconds; the largest counts."""
+    connection.execute(_RECORD_LAG, {"account": keep_text(account), "lag": lag_s})
+
+
+def _fold(name: str | None) -> str | None:
+    return None if name is None else fold_base_name(name)
 
 
 def _merge(connection: Connection, old: int, new: int) -> None:
@@ -210,11 +244,11 @@ def mark_refusal_created(connection: Connection, account: str, kind: str) -> Non
     connection.execute(_MARK_CREATED, {"account": keep_text(account), "kind": keep_text(kind), "yes": True})
 
 
-_COLUMNS = "base_key, account, service_id, name"
+_COLUMNS = "base_key, account, service_id, name, answered_id, answered_name"
 _ALL = text(f"SELECT {_COLUMNS} FROM base WHERE account = :account ORDER BY base_key")
 _BY_ID = text(f"SELECT {_COLUMNS} FROM base WHERE account = :account AND service_id = :id")
 _BY_NAME = text(
-    f"SELECT {_COLUMNS} FROM base WHERE account = :account AND name = :name ORDER BY service_id IS NULL, base_key"
+    f"SELECT {_COLUMNS} FROM base WHERE account = :account AND folded = :folded ORDER BY service_id IS NULL, base_key"
 )
 _DOUBTS = (
     "SELECT count(*) FROM entry JOIN base USING (base_key) "
@@ -222,9 +256,17 @@ _DOUBTS = (
 )
 _DOUBTS_BY_NAME = text(_DOUBTS + "service_id IS NULL")
 _DOUBTS_BY_ID = text(_DOUBTS + "name IS NULL")
-_ADD = text(f"INSERT INTO base (account, service_id, name) VALUES (:account, :id, :name) RETURNING {_COLUMNS}")
-_RENAME = text("UPDATE base SET name = :name WHERE base_key = :key")
-_NAME_ONLY = text("SELECT base_key FROM base WHERE account = :account AND name = :name AND service_id IS NULL")
+_ADD = text(
+    f"INSERT INTO base (account, service_id, name, folded) VALUES (:account, :id, :name, :folded) RETURNING {_COLUMNS}"
+)
+_RENAME = text("UPDATE base SET name = :name, folded = :folded WHERE base_key = :key")
+_MISANSWERED = text("UPDATE base SET answered_id = :answered_id, answered_name = :answered_name WHERE base_key = :key")
+_READ_LAG = text("SELECT largest_lag_s FROM account WHERE account = :account")
+_RECORD_LAG = text(
+    "INSERT INTO account (account, largest_lag_s) VALUES (:account, :lag) ON CONFLICT (account) DO UPDATE "
+    "SET largest_lag_s = excluded.largest_lag_s WHERE account.largest_lag_s < excluded.largest_lag_s"
+)
+_NAME_ONLY = text("SELECT base_key FROM base WHERE account = :account AND folded = :folded AND service_id IS NULL")
 # Confirmed says most, then what may be there (sending, unknown: 1, 2), held (3), and rejected (5) least.
 _RANK = f"CASE {{0}}.state WHEN {State.CONFIRMED} THEN 0 ELSE {{0}}.state END"
 _DROP_OLD = text(

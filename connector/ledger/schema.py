@@ -66,6 +66,9 @@ base = Table(
     Column("account", Text, nullable=False),
     Column("service_id", BigInteger),
     Column("name", Text),
+    Column("folded", Text),  # the name as names are compared (connector.fields.fold_base_name)
+    Column("answered_id", BigInteger),  # as which other base a create was answered (design 4.9); null: as this one
+    Column("answered_name", Text),
     CheckConstraint("service_id IS NOT NULL OR name IS NOT NULL", name="base_is_named"),
     UniqueConstraint("account", "service_id", name="one_line_a_base"),
 )
@@ -78,11 +81,11 @@ entry = Table(
     Column("identity_field", SmallInteger, nullable=False),  # IDENTITY_FIELDS below
     Column("state", SmallInteger, nullable=False),
     Column("how", SmallInteger),  # HOW below
-    Column("subscriber_id", BigInteger),
+    Column("subscriber_id", BigInteger),  # of what is held: the one that was answered
     Column("fingerprint", LargeBinary(FINGERPRINT_BYTES)),  # of what was sent; null until a row has told it
     Column("body", LargeBinary),
     Column("status", SmallInteger),  # HTTP status of a refusal
-    Column("message", Text),  # its words
+    Column("message", Text),  # its words, or what was answered of what is held
     Column("attempts", SmallInteger, nullable=False, server_default="0"),
     Column("run_key", Integer, ForeignKey(run.c.run_key)),
     Column("reported", LargeBinary(FINGERPRINT_BYTES)),  # a row's fingerprint, compared and reported as changed
@@ -90,7 +93,10 @@ entry = Table(
     Column("altered", Text),  # names of fields that the service altered, with blanks between
     CheckConstraint(f"length(identity) = {IDENTITY_BYTES}", name="identity_is_whole"),
     CheckConstraint(f"state BETWEEN {State.SENDING} AND {State.REJECTED}", name="state_is_known"),
-    CheckConstraint(f"(state = {State.CONFIRMED}) = (subscriber_id IS NOT NULL)", name="confirmed_means_an_id"),
+    CheckConstraint(f"state <> {State.CONFIRMED} OR subscriber_id IS NOT NULL", name="confirmed_means_an_id"),
+    CheckConstraint(
+        f"state IN ({State.CONFIRMED}, {State.HELD}) OR subscriber_id IS NULL", name="an_id_means_that_it_was_answered"
+    ),
     CheckConstraint(
         f"state NOT IN ({State.SENDING}, {State.UNKNOWN}, {State.HELD}) OR body IS NOT NULL",
         name="a_body_until_final",
@@ -124,6 +130,13 @@ refusal = Table(
     Column("is_checked", Boolean, nullable=False),  # by a run after the one that met it
 )
 
+account = Table(
+    "account",
+    metadata,
+    Column("account", Text, primary_key=True),
+    Column("largest_lag_s", Float, nullable=False),  # how late its list has shown a create, at most, that is known of
+)
+
 source_cursor = Table(
     "source_cursor",
     metadata,
@@ -137,8 +150,9 @@ source_cursor = Table(
 IDENTITY_FIELDS = {"email": 1, "client_user_id": 2}
 """What the identity is a digest of: an unknown can be looked for by nothing else."""
 
-HOW = {"created": 1, "settled": 2, "found": 3}
-"""How an entry came to be confirmed: answered at once, found by settling an unknown, found where we had not sent."""
+HOW = {"created": 1, "settled": 2, "found": 3, "accepted": 4}
+"""How an entry came to be confirmed: answered at once, found by settling an unknown, found where we had not sent, or
+answered with another base or identity and accepted by a person."""
 
 
 def create_or_check(connection: Connection, name: str, *, may_make: bool) -> bool:

@@ -30,6 +30,8 @@ _CUT_OFF = Verdict(Event.LOST, message="the run was cut off while this was under
 _STOPPED = Verdict(Event.NOT_SENT, message="the run was stopped before it was sent")
 _STALE = Verdict(Event.NOT_SENT, message="it grew old that nobody was there", is_stale=True)
 
+WHAT_TO_DO = "Nothing more was sent; look at that subscriber, and decide by connector retry what is held"
+
 Take = Callable[[int], list[Candidate]]
 Settle = Callable[[Candidate, Verdict], None]
 
@@ -85,11 +87,13 @@ class Creator:
             )
         elif verdict.event is Event.REFUSED:
             self._count_refused_canary(verdict)
+        elif verdict.event is Event.MISANSWERED:
+            self._session.end(f"{verdict.message}. {WHAT_TO_DO}")
         elif verdict.event is Event.LOST:
             self._canaries.unknown.add((self._session.journal.base.key, candidate.intent.identity))
-            if verdict.is_misdirected or len(self._canaries.unknown) >= _UNKNOWN_CANARIES:
+            if len(self._canaries.unknown) >= _UNKNOWN_CANARIES:
                 self._session.end(
-                    f"the run's first creates could not be told to have worked ({verdict.message}): "
+                    f"the run's first creates got no usable answer ({verdict.message}): "
                     "nothing more was sent; run again once the service answers as its document says"
                 )
         self._tell(candidate, verdict)
@@ -226,7 +230,9 @@ class Creator:
 
     def _watch(self, verdict: Verdict) -> None:
         """End the run when no answer can be understood any more, or when the service sends us elsewhere."""
-        if verdict.event in (Event.ANSWERED, Event.REFUSED):
+        if verdict.answered_base is not None:
+            self._session.end(f"{verdict.message}. {WHAT_TO_DO}")
+        if verdict.event in (Event.ANSWERED, Event.REFUSED, Event.MISANSWERED):
             self._session.canaries.lost = 0
             return
         if verdict.status is None or verdict.status >= 500:

@@ -17,7 +17,7 @@ class Decision(Enum):
     CHANGED = "it exists, and the source differs from what was sent"
     REJECTED = "rejected before, and nothing has changed"
     PENDING = "may or may not be there: to be settled"
-    HELD = "proved absent once, and left to a person"
+    HELD = "proved absent once, or answered with another base or identity, and left to a person"
 
 
 def decide_row(entry: Entry | None, fingerprint: bytes) -> Decision:
@@ -37,3 +37,10 @@ def decide_found(entry: Entry, fingerprint: bytes | None) -> Outcome:
     """The outcome of a row whose identity turned out to be there, by a CONFIRMED entry (None: no row has told)."""
     is_known = entry.fingerprint is not None and fingerprint is not None
     return Outcome.CHANGED if is_known and entry.fingerprint != fingerprint else Outcome.EXISTS
+
+
+def describe_held(message: str | None) -> str:
+    """What a person reads of a row whose identity is HELD; `message` says what was answered, if anything was."""
+    if message is None:
+        return "held: it was proved absent; decide by connector retry --resend-held or --drop-held"
+    return f"held: {message}; decide by connector retry --resend-held, --accept-held or --drop-held"

@@ -10,7 +10,7 @@ from connector.ledger import Entry, Unfinished
 from connector.load.candidates import Candidate, Row
 from connector.load.conduct import Conduct
 from connector.load.creating import Take
-from connector.load.deciding import decide_found
+from connector.load.deciding import decide_found, describe_held
 from connector.load.drift import Told, tell_candidate
 from connector.load.judging import Verdict
 from connector.load.keeping import ROWS_KEPT, KeptRow
@@ -157,6 +157,11 @@ class Finisher:
         elif verdict.event is Event.LOST and candidate.take_row is not None:
             self.doubts[candidate.intent.identity] = self._build_doubt(candidate, candidate.take_row(), verdict)
             self.open -= 1
+        elif verdict.event is Event.MISANSWERED and candidate.take_row is not None:
+            self.report(
+                candidate.take_row(), Outcome.UNKNOWN, "held", describe_held(verdict.message), verdict.status, 1
+            )
+            self.open -= 1
         elif verdict.is_stale:
             self._stale.add(candidate.intent.identity)
             self._session.limits.begun -= 1
@@ -174,7 +179,6 @@ class Finisher:
             verdict.status,
             verdict.message,
             is_of_this_run=self._session.policy.is_looking,
-            is_misdirected=verdict.is_misdirected,
             known_until=candidate.known_until,
             told=tell_candidate(candidate),
         )
@@ -190,6 +194,9 @@ class Finisher:
             self._report_created(doubt.row, doubt.told)
         elif verdict.event is Event.REFUSED and doubt.row is not None:
             self._keep_refused(candidate, doubt.row, verdict)
+        elif verdict.event is Event.MISANSWERED:
+            words = describe_held(verdict.message)
+            self.report_doubt(doubt, Outcome.UNKNOWN, "held", words, verdict.status, (doubt.attempts or 0) + 1)
         elif verdict.event is Event.REFUSED:
             self._session.tally.leftovers["rejected"] += 1
 

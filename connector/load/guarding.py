@@ -6,8 +6,9 @@ What cannot be told is not gone. Only when all who are asked for are gone is the
 from collections.abc import Sequence
 
 from connector.api.listing import fetch_page
-from connector.errors import RunAborted
-from connector.ledger import Known
+from connector.errors import ConfigurationError, RunAborted
+from connector.ledger import Base, Known
+from connector.load.judging import describe_other
 from connector.load.looks.listed import bears_identity
 from connector.load.session import Session
 from connector.plan.digests import IDENTITY_BYTES
@@ -26,6 +27,21 @@ class EmptiedError(RunAborted):
             "base; if people were erased on purpose, forget them (connector forget) or begin a new ledger "
             "(CONNECTOR_LEDGER)"
         )
+
+
+def refuse_misanswered(base: Base) -> None:
+    """Raise ConfigurationError if a create in this base was answered as one in another (design 4.9)."""
+    if not base.is_misanswered:
+        return
+    ways = [f"its id {base.answered_id}"] if base.answered_id is not None else []
+    ways += [f"its name {base.answered_name}"] if base.answered_name is not None else []
+    told = base.name if base.service_id is None else f"id {base.service_id}"
+    raise ConfigurationError(
+        f"the service answered a create in the base {told} as one in another base "
+        f"({describe_other(base.answered_id, base.answered_name)}), so nothing is sent to it. If that other base is "
+        f"meant, give it by {' or '.join(ways) or 'its id'}; if the service has been mended, run connector retry "
+        "--resend-held"
+    )
 
 
 async def guard_account(session: Session) -> tuple[Known, ...]:

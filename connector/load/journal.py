@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TypeVar
 
-from connector.ledger import Base, Intent, Ledger, learn_base
+from connector.ledger import Base, Intent, Ledger, learn_base, mark_misanswered_base
 from connector.ledger.commits import Commits, Step, Then
 from connector.load.candidates import Candidate
 from connector.load.judging import Verdict
@@ -85,5 +85,14 @@ class Journal:
         altered = [(identity, verdict.altered) for identity, verdict in verdicts[Event.ANSWERED] if verdict.altered]
         ledger.record_altered(self.base, altered)
         ledger.mark_refused(self.base, State.SENDING, refused)
+        self._write_misanswered(ledger, verdicts[Event.MISANSWERED])
         ledger.mark_not_sent(self.base, [identity for identity, _ in verdicts[Event.NOT_SENT]])
         ledger.mark_lost(self.base, [identity for identity, _ in verdicts[Event.LOST]])
+
+    def _write_misanswered(self, ledger: Ledger, noted: list[tuple[bytes, Verdict]]) -> None:
+        """What was answered is kept in the commit that records the answer (design 4.9)."""
+        rows = [(identity, verdict.subscriber_id or 0, verdict.message) for identity, verdict in noted]
+        ledger.mark_misanswered(self.base, rows)
+        for _, verdict in noted:
+            if verdict.answered_base is not None:
+                mark_misanswered_base(ledger.connection, self.base, *verdict.answered_base)

@@ -7,11 +7,12 @@ import numpy as np
 from connector.errors import RunAborted
 from connector.ledger import Base, Entry, Ledger, count_doubts_elsewhere
 from connector.load.candidates import Candidate, CandidateStream, Planned, Row, take_rows
-from connector.load.conduct import SENDING, Conduct
+from connector.load.conduct import PLANNING, SENDING, Conduct
 from connector.load.creating import Take
-from connector.load.deciding import Decision, decide_row
+from connector.load.deciding import Decision, decide_row, describe_held
 from connector.load.drift import Told, tell_rows
 from connector.load.finishing import Finisher
+from connector.load.guarding import refuse_misanswered
 from connector.load.judging import NOT_FINAL
 from connector.load.knowing import Knowledge
 from connector.load.retrying import RetryPlan, retry_entries
@@ -44,11 +45,20 @@ class Loader:
         self.knowledge = knowledge or Knowledge(session)
         self._is_clear = False  # whether nothing is in doubt that a new row might be (`_clear_doubts`)
 
-    async def begin(self) -> None:
-        """See that the account is the one that the ledger speaks of, and look for those refused by earlier runs.
+    @classmethod
+    def open_retry(cls, session: Session, plan: RetryPlan) -> "Loader":
+        """The load for a retry: in a base that was answered as another it looks, and sends nothing."""
+        is_sending = plan.held == "resend" or plan.is_rejected or not session.journal.base.is_misanswered
+        return cls(session, SENDING if is_sending else PLANNING)
 
-        Raises RunAborted (EmptiedError, ListFailed) when the run cannot go on.
+    async def begin(self, retry: RetryPlan | None = None) -> None:
+        """See that base and account are those that the ledger speaks of, and look for those refused by earlier runs.
+
+        Raises ConfigurationError if a create in this base was answered as one in another (a `retry` may look, or send
+        what is held again), RunAborted (EmptiedError, ListFailed) when the run cannot go on.
         """
+        if retry is None or (retry.is_rejected and retry.held != "resend"):
+            refuse_misanswered(self._session.journal.base)
         await self.knowledge.guard_account()
         await self._finisher.begin()
         self._session.check()
@@ -316,6 +326,5 @@ def _order(planned: Planned) -> list[int]:
 def _build_problem(row: Row, entry: Entry) -> Problem:
     """A row whose identity is held or rejected, as the ledger has it."""
     if entry.state is State.HELD:
-        words = "held: it was proved absent, and is left to a person (connector retry)"
-        return Problem(row, Outcome.UNKNOWN, "", "held", words, None, entry.attempts)
-    return Problem(row, Outcome.REJECTED, "", "rejected", entry.message or "", entry.status, entry.attempts)
+        return Problem(row, Outcome.UNKNOWN, "", "held", describe_held(entry.message), None, entry.attempts)
+    return Problem(row, Outcome.REJECTED, "", "rejected", entry.message or "", entry.status or None, entry.attempts)

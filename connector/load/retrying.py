@@ -7,9 +7,10 @@ from itertools import count
 from typing import Literal
 
 from connector.fields import NAMES
-from connector.ledger import Unfinished
+from connector.ledger import Ledger, Unfinished, mark_misanswered_base
 from connector.load.candidates import Candidate, CandidateList, Row
 from connector.load.cells import write_cell
+from connector.load.deciding import describe_held
 from connector.load.finishing import Finisher
 from connector.load.looks.looking import look_as_well_as_can_be
 from connector.load.session import Session
@@ -18,6 +19,11 @@ from connector.load.wanting import read_body, want_unfinished
 from connector.outcomes import Outcome
 from connector.states import State
 
+Held = Literal["leave", "resend", "accept", "drop"]
+"""What becomes of what is held."""
+
+_DROPPED = "given up by connector retry --drop-held; it is tried again once its row changes"
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPlan:
@@ -25,7 +31,7 @@ class RetryPlan:
 
     run_id: str | None = None
     is_rejected: bool = False
-    held: Literal["leave", "resend", "drop"] = "leave"
+    held: Held = "leave"
 
     def concerns(self, entry: Unfinished) -> bool:
         """Whether the entry is of the run that was asked for."""
@@ -62,26 +68,42 @@ class _Retry:
             self._doubt(entry)
 
     async def take_up_held(self) -> None:
-        """Sent again (once more looked for before), dropped, or found if they can be."""
+        """Sent again (once more looked for before), accepted, given up, or found if they can be."""
         held, journal = await self._find(State.HELD), self._session.journal
         identities = [entry.identity for entry in held]
         if self._plan.held == "resend":
             await self._reopen(held)
         elif self._plan.held == "drop":
-            await journal.ask(lambda ledger: ledger.mark_dropped(journal.base, identities))
-            self._count(Outcome.UNSENT, len(held))
-            if held:
-                self._session.tally.say(f"{len(held)} held were dropped: a row that has one of them again is new")
+            await journal.ask(lambda ledger: ledger.mark_dropped(journal.base, identities, _DROPPED))
+            for entry in held:
+                self._report(entry, Outcome.REJECTED, "dropped", _DROPPED, None)
+        elif self._plan.held == "accept":
+            await self._accept(held)
         else:
             for entry in await self._find_out(held, State.HELD):
-                message = "held: it was proved absent, and is left to a person (--resend-held or --drop-held)"
-                self._report(entry, Outcome.UNKNOWN, "held", message, None)
+                self._report(entry, Outcome.UNKNOWN, "held", describe_held(entry.message), None)
+
+    async def _accept(self, held: list[Unfinished]) -> None:
+        """Those that were answered are confirmed as they were; the others stay held."""
+        base = self._session.journal.base
+        accepted = [(entry.identity, entry.answered_id) for entry in held if entry.answered_id is not None]
+        await self._session.journal.ask(lambda ledger: ledger.mark_accepted(base, accepted))
+        self._count(Outcome.EXISTS, len(accepted))
+        for entry in held:
+            if entry.answered_id is None:
+                words = f"no answer to accept; {describe_held(entry.message)}"
+                self._report(entry, Outcome.UNKNOWN, "held", words, None)
 
     async def _reopen(self, held: list[Unfinished]) -> None:
         """Those whom this run may send again; the others stay held, or nobody could drop them either."""
         session, journal = self._session, self._session.journal
         ours = [entry for entry in held if entry.suppressed_by in (None, session.job)]
-        await journal.ask(lambda ledger: ledger.mark_reopened(journal.base, [entry.identity for entry in ours]))
+
+        def write(ledger: Ledger) -> None:
+            ledger.mark_reopened(journal.base, [entry.identity for entry in ours])
+            mark_misanswered_base(ledger.connection, journal.base, None, None)
+
+        await journal.ask(write)
         for entry in ours:
             self._doubt(entry)
         for entry in held:

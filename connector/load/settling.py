@@ -42,7 +42,6 @@ class Doubt:
     is_of_this_run: bool = False  # sent by this run, and known absent before
     known_until: float = float("-inf")  # until when it may be relied on (monotonic) that they were absent
     is_refused: bool = False  # an earlier run's refusal that is not final: absent, it is sent again under any policy
-    is_misdirected: bool = False  # the answer spoke of another subscriber: perhaps that is what was made of this one
     missed_at: float | None = None  # when the first look that told it was not there began
     uncounted: int = 0  # attempts that the ledger counts, and that were never made or are an earlier run's
     newer: Candidate | None = None  # what the source says now, where that is not what was sent
@@ -119,7 +118,6 @@ class Settler:
         doubt.known_until = candidate.known_until
         doubt.since, doubt.missed_at = self._session.clock.monotonic(), None
         doubt.status, doubt.message = verdict.status, verdict.message
-        doubt.is_misdirected = verdict.is_misdirected
 
     async def _read_unknown(self) -> list[Unfinished]:
         base = self._session.journal.base
@@ -221,7 +219,7 @@ class Settler:
             return None
         if session.suppression is not None and session.suppression.holds(self._newest(entry)):
             return Event.SUPPRESSED
-        if self._is_to_be_held(entry) or doubt.is_misdirected:
+        if self._is_to_be_held(entry):
             return Event.WITHHELD
         if entry.attempts - doubt.uncounted >= _ATTEMPTS and doubt.is_of_this_run:
             return Event.WITHHELD if doubt.status is None else Event.REFUSED

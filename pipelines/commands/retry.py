@@ -2,12 +2,11 @@
 
 import os
 from pathlib import Path
-from typing import Literal
 
 import click
 
 from connector.errors import ConfigurationError
-from connector.load.retrying import RetryPlan
+from connector.load.retrying import Held, RetryPlan
 from connector.validation import Rules
 from pipelines.commands.options import Duration, Output, finish, output_options, run_flow
 from pipelines.jobs import Job, Load, load_job, override_load
@@ -21,7 +20,8 @@ from pipelines.settings import SettingOptions, read_settings
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--rejected", "is_rejected", is_flag=True, help="Send again what was rejected, once looked for.")
 @click.option("--resend-held", is_flag=True, help="Send again what is held, once more proved absent.")
-@click.option("--drop-held", is_flag=True, help="Give up what is held: a row of it is new to the next run.")
+@click.option("--accept-held", is_flag=True, help="Take what is held as it was answered: it is there, under that id.")
+@click.option("--drop-held", is_flag=True, help="Give up what is held: it is rejected until its row changes.")
 @click.option(
     "--job",
     "job_path",
@@ -40,6 +40,7 @@ def retry_command(
     run_id: str | None,
     is_rejected: bool,
     resend_held: bool,
+    accept_held: bool,
     drop_held: bool,
     job_path: Path | None,
     base_id: int | None,
@@ -56,7 +57,7 @@ def retry_command(
     What is found in the service is confirmed, what is proved absent is sent again. What is held stays held, and what
     was rejected stays rejected, unless an option says otherwise. With RUN, only what that run sent last is taken up.
     """
-    held = _decide_held(resend_held, drop_held, on_unknown)
+    held = _decide_held({"resend": resend_held, "accept": accept_held, "drop": drop_held}, on_unknown)
     job = load_job(job_path, os.environ) if job_path is not None else None
     given = {
         "on_unknown": "resend" if resend_held else on_unknown,
@@ -77,12 +78,14 @@ def retry_command(
     finish(run_flow(lambda stop, progress: run_retry(order, stop, progress), output), output)
 
 
-def _decide_held(resend_held: bool, drop_held: bool, on_unknown: str | None) -> Literal["leave", "resend", "drop"]:
-    if resend_held and drop_held:
-        raise ConfigurationError("--resend-held and --drop-held: what is held can be sent again or given up, not both")
-    if resend_held and on_unknown == "hold":
+def _decide_held(asked: dict[Held, bool], on_unknown: str | None) -> Held:
+    chosen = [held for held, is_asked in asked.items() if is_asked]
+    if len(chosen) > 1:
+        options = " and ".join(f"--{held}-held" for held in chosen)
+        raise ConfigurationError(f"{options}: what is held can be sent again, accepted or given up; give one of them")
+    if chosen == ["resend"] and on_unknown == "hold":
         raise ConfigurationError("--resend-held and --on-unknown hold: what is sent again is not held; leave one out")
-    return "resend" if resend_held else "drop" if drop_held else "leave"
+    return chosen[0] if chosen else "leave"
 
 
 def _find_rules(job: Job | None) -> Rules:

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from connector.errors import ConnectorError, RunAborted
+from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.ledger import Base, Ledger, find_or_add_base, find_run, list_bases
 from connector.load import SENDING, Conduct, Loader, Planned
 from connector.load.knowing import Knowledge
@@ -180,7 +180,8 @@ class BaseLoads:
         except ConnectorError as error:
             if isinstance(self._base, AskedBase):
                 raise
-            raise RunAborted(f"{describe_base(each.base)}: {error}") from error
+            kind = ConfigurationError if isinstance(error, ConfigurationError) else RunAborted
+            raise kind(f"{describe_base(each.base)}: {error}") from error
         finally:
             each.created += self._run.tally.outcomes[Outcome.CREATED] - created_before
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from connector.errors import ConfigurationError, RunAborted
+from connector.fields import fold_base_name
 from connector.ledger import Base, Ledger, list_bases
 from connector.mapping import BaseColumn
 
@@ -18,7 +19,8 @@ def choose_bases(ledger: Ledger, account: str, base_id: int | None, base_name: s
     chosen = [
         base
         for base in known
-        if (base_id is None or base.service_id == base_id) and (base_name is None or base.name == base_name)
+        if (base_id is None or base.service_id == base_id)
+        and (base_name is None or (base.name is not None and fold_base_name(base.name) == fold_base_name(base_name)))
     ]
     if not chosen and (base_id is not None or base_name is not None):
         raise ConfigurationError(

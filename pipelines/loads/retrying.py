@@ -89,7 +89,12 @@ class _Retry:
         self._elsewhere = count_doubts(ledger.connection)
         self._besides = self._elsewhere.pop(settings.account, 0)
         bases = choose_bases(ledger, settings.account, order.base_id, order.base_name)
-        return [base for base in bases if self._note(self._find_concerned(ledger, base))]
+        is_resending = order.what.held == "resend"  # which also says that a base that was answered as another is right
+        return [
+            base
+            for base in bases
+            if self._note(self._find_concerned(ledger, base)) or (is_resending and base.is_misanswered)
+        ]
 
     async def carry_out(self, run: Run) -> None:
         """Settle and finish each base in turn, until one ends the run; remark on it."""
@@ -100,14 +105,14 @@ class _Retry:
 
     async def _finish(self, run: Run, base: Base) -> None:
         session = run.open_session(base, base.name if base.service_id is None else None)
-        loader = Loader(session)
+        loader = Loader.open_retry(session, self._order.what)
 
         async def retry() -> None:
             session.suppression = await read_list(run)
             session.journal.base = await run.commits.ask(  # another base may have turned out to be this one by now
                 lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
             )
-            await loader.begin()
+            await loader.begin(self._order.what)
             await loader.retry(self._order.what)
 
         await run.see_through(loader, retry())
@@ -150,7 +155,10 @@ class _Retry:
         if waiting:
             yield f"not taken up, since the run ended before: {describe_bases(waiting)}"
         if run.is_going_on and self._order.what.held == "leave" and run.commits.do(self._holds_any):
-            yield "what is held stays held until `connector retry --resend-held` or `connector retry --drop-held`"
+            yield (
+                "what is held stays held until `connector retry --resend-held`, `--accept-held` (as it was answered) "
+                "or `--drop-held`"
+            )
         for account, number in sorted(self._elsewhere.items()):
             yield f"{number} are unknown or held in another account of this ledger: {account}"
         for name, number in sorted(run.tally.altered.items()):

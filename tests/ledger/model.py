@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from connector.ledger import Base, Intent, Ledger
 from connector.states import TRANSITIONS, Event, State
 
-CREATED, SETTLED, FOUND = 1, 2, 3  # how an entry came to be confirmed
+CREATED, SETTLED, FOUND, ACCEPTED = 1, 2, 3, 4  # how an entry came to be confirmed
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,15 @@ def refuse(line: Line, told: Telling) -> Line:
 
 
 def go_to(state: State) -> Callable[[Line, Telling], Line]:
-    return lambda line, _told: replace(line, state=state, status=None, message=None)
+    return lambda line, _told: replace(line, state=state, subscriber_id=None, status=None, message=None)
+
+
+def hold(line: Line, told: Telling) -> Line:
+    return replace(line, state=State.HELD, subscriber_id=told.subscriber_id, message=told.words)
+
+
+def drop(line: Line, _told: Telling) -> Line:
+    return replace(line, state=State.REJECTED, subscriber_id=None, status=0, message="no")
 
 
 def hear(line: Line, told: Telling) -> Line:
@@ -103,6 +111,10 @@ def intents(people: Sequence[bytes], told: Telling) -> list[Intent]:
 
 def ids(people: Sequence[bytes], told: Telling) -> list[tuple[bytes, int]]:
     return [(each, told.subscriber_id) for each in people]
+
+
+def misanswers(people: Sequence[bytes], told: Telling) -> list[tuple[bytes, int, str]]:
+    return [(each, told.subscriber_id, told.words) for each in people]
 
 
 def refusals(people: Sequence[bytes], told: Telling) -> list[tuple[bytes, int, str]]:
@@ -126,7 +138,10 @@ STEPS = (
     Step(E.SUPPRESSED, S.UNKNOWN, lambda at, b, p, t: at.mark_suppressed(b, p), go),
     Step(E.DOUBTED, S.REJECTED, lambda at, b, p, t: at.mark_doubted(b, p), go_to(S.UNKNOWN)),
     Step(E.REOPENED, S.HELD, lambda at, b, p, t: at.mark_reopened(b, p), go_to(S.UNKNOWN)),
-    Step(E.DROPPED, S.HELD, lambda at, b, p, t: at.mark_dropped(b, p), go),
+    Step(E.DROPPED, S.HELD, lambda at, b, p, t: at.mark_dropped(b, p, "no"), drop),
+    Step(E.MISANSWERED, S.SENDING, lambda at, b, p, t: at.mark_misanswered(b, misanswers(p, t)), hold),
+    Step(E.ACCEPTED, S.HELD, lambda at, b, p, t: at.mark_accepted(b, ids(p, t)), confirm(ACCEPTED)),
+    Step(E.FORGOTTEN, S.HELD, lambda at, b, p, t: at.mark_forgotten(b, S.HELD, p), go),
     Step(E.FORGOTTEN, S.REJECTED, lambda at, b, p, t: at.mark_forgotten(b, S.REJECTED, p), go),
     Step(E.FORGOTTEN, S.CONFIRMED, lambda at, b, p, t: at.mark_forgotten(b, S.CONFIRMED, p), go),
 )

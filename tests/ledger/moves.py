@@ -18,6 +18,9 @@ MOVES: dict[Move, Callable[[Ledger, Base], object]] = {
     (State.SENDING, Event.REFUSED): lambda ledger, base: ledger.mark_refused(
         base, State.SENDING, [(IDENTITY, 422, "no")]
     ),
+    (State.SENDING, Event.MISANSWERED): lambda ledger, base: ledger.mark_misanswered(
+        base, [(IDENTITY, 7, "of another")]
+    ),
     (State.SENDING, Event.NOT_SENT): lambda ledger, base: ledger.mark_not_sent(base, [IDENTITY]),
     (State.SENDING, Event.LOST): lambda ledger, base: ledger.mark_lost(base, [IDENTITY]),
     (State.SENDING, Event.DIED): lambda ledger, base: ledger.mark_died(),
@@ -30,7 +33,9 @@ MOVES: dict[Move, Callable[[Ledger, Base], object]] = {
     (State.UNKNOWN, Event.SUPPRESSED): lambda ledger, base: ledger.mark_suppressed(base, [IDENTITY]),
     (State.HELD, Event.FOUND): lambda ledger, base: ledger.mark_found(base, State.HELD, [(IDENTITY, 7)]),
     (State.HELD, Event.REOPENED): lambda ledger, base: ledger.mark_reopened(base, [IDENTITY]),
-    (State.HELD, Event.DROPPED): lambda ledger, base: ledger.mark_dropped(base, [IDENTITY]),
+    (State.HELD, Event.DROPPED): lambda ledger, base: ledger.mark_dropped(base, [IDENTITY], "given up"),
+    (State.HELD, Event.ACCEPTED): lambda ledger, base: ledger.mark_accepted(base, [(IDENTITY, 7)]),
+    (State.HELD, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.HELD, [IDENTITY]),
     (State.REJECTED, Event.INTENDED): lambda ledger, base: ledger.mark_intended_again(base, RUN, [INTENT]),
     (State.REJECTED, Event.FOUND): lambda ledger, base: ledger.mark_found(base, State.REJECTED, [(IDENTITY, 7)]),
     (State.REJECTED, Event.DOUBTED): lambda ledger, base: ledger.mark_doubted(base, [IDENTITY]),

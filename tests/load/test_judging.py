@@ -35,15 +35,21 @@ def test_success_is_an_id_with_the_base_and_the_identity_that_were_sent(base: Ba
         (BY_ID, {"base_id": 8}),
         (BY_ID, {"base_id": "7"}),
         (Base(1, "account", 1, None), {"base_id": True}),
-        (BY_NAME, {"base_name": "news"}),
         (WHOLE, {"base_name": "Other"}),
         (WHOLE, {"base_id": 8}),
         (BY_NAME, {"base_name": None}),
     ],
 )
-def test_an_answer_about_somebody_else_leaves_it_unknown(base: Base, values: dict[str, object]) -> None:
+def test_a_success_with_another_base_or_identity_is_misanswered(base: Base, values: dict[str, object]) -> None:
     verdict = judge_answer(answer(**values), CANDIDATE, base, base.name)
-    assert (verdict.event, verdict.is_misdirected) == (Event.LOST, True)
+    is_of_another_base = "email" not in values
+    assert (verdict.event, verdict.subscriber_id) == (Event.MISANSWERED, answer().subscriber_id)
+    assert (verdict.answered_base is not None) == is_of_another_base
+
+
+@pytest.mark.parametrize("name", ["news", " NEWS "])
+def test_a_base_is_the_same_whatever_the_capitals_and_blanks_of_its_name(name: str) -> None:
+    assert judge_answer(answer(base_name=name), CANDIDATE, BY_NAME, "News").event is Event.ANSWERED
 
 
 @pytest.mark.parametrize(

@@ -213,12 +213,6 @@ def test_what_a_run_that_held_has_left_is_held_by_one_that_would_send_it_again(b
     assert (bench.state, bench.sent_again) == (State.HELD, [])
 
 
-def test_whose_answer_spoke_of_somebody_else_is_held(bench: Bench) -> None:
-    bench.looks = [NOTHING, NOTHING, NOTHING]
-    bench.settle(confirmed_at=1001.0, doubt=Doubt(since=990.0, is_misdirected=True))
-    assert (bench.state, bench.sent_again) == (State.HELD, [])
-
-
 def lose_often(bench: Bench) -> None:
     with bench.ledger.transaction():
         for _ in range(5):

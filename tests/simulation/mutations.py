@@ -118,7 +118,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the answered identity is not compared with the one that was sent",
-        (Edit("load/judging.py", "and (is_echo or _is_asked_for(answer, candidate))):", "):"),),
+        (Edit("load/judging.py", "if not (is_echo or _is_asked_for(answer, candidate)):", "if False:"),),
     ),
     Mutation(
         "an incomplete certificate counts as a complete one",
@@ -127,7 +127,7 @@ MUTATIONS = (
     ),
     Mutation(
         "hold is not heard",
-        (Edit("load/settling.py", "if self._is_to_be_held(entry) or doubt.is_misdirected", "if doubt.is_misdirected"),),
+        (Edit("load/settling.py", "if self._is_to_be_held(entry):", "if False:"),),
     ),
     Mutation(
         "the first refusal of a kind is believed",

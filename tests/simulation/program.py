@@ -15,7 +15,7 @@ from connector.api.client import Client, Sender
 from connector.api.retries import Retrier
 from connector.api.token import Token
 from connector.clock import Clock
-from connector.errors import RunAborted
+from connector.errors import ConfigurationError, RunAborted
 from connector.ledger import Ledger, find_or_add_base, finish_run, start_run
 from connector.ledger.commits import Commits
 from connector.load import Change, Conduct, Loader, LoadPolicy, Problem, Tally
@@ -85,13 +85,14 @@ class Program:
         client = Client(self.sender, str, self._clock)
         session = self._open_session(client)
         loads = self._open_by_row(session) if self.night.is_by_row else None
-        loader = Loader(session)
+        retry = self.night.retry
+        loader = Loader(session) if retry is None else Loader.open_retry(session, retry)
         self.working = asyncio.current_task()
         try:
             await (self._load(loader) if loads is None else self._load_by_row(loads))
             if not self.stopping.is_set():
                 await compare_waiting([session] if loads is None else loads.sessions, session.waiting)
-        except RunAborted as error:
+        except (ConfigurationError, RunAborted) as error:
             self.report.reason = str(error)
         except asyncio.CancelledError:
             self.report.reason = "a second signal"
@@ -121,7 +122,7 @@ class Program:
             self.working.cancel()
 
     async def _load(self, loader: Loader) -> None:
-        await loader.begin()
+        await loader.begin(self.night.retry)
         if self.night.retry is not None:
             await loader.retry(self.night.retry)
             return

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from connector.errors import RunAborted
-from connector.fields import BY_NAME
+from connector.errors import ConfigurationError, RunAborted
+from connector.fields import BY_NAME, fold_base_name
 from connector.ledger import Base
 from connector.plan import digest_identity
 
@@ -20,12 +20,13 @@ def bears_identity(wire: Mapping[str, Any], identity: bytes) -> bool:
 class BaseReader:
     """Takes from pages of the list those of one base: the digests of the identities and the id of each.
 
-    `fields` are the identities to read (email, client_user_id). Raises RunAborted when the name that the job gave is
-    borne by several bases, or by another than it was: then nobody can say which base is meant.
+    `fields` are the identities to read (email, client_user_id). Raises ConfigurationError when several bases bear
+    the name that the job gave (trimmed and case-folded), RunAborted when another base bears it now than before.
     """
 
     def __init__(self, base: Base, asked_name: str | None, fields: Sequence[str]) -> None:
         self._asked_name = asked_name
+        self._folded = None if asked_name is None else fold_base_name(asked_name)
         self._paths = [(name, BY_NAME[name].path[0]) for name in fields]
         self.service_id = base.service_id
 
@@ -46,7 +47,7 @@ class BaseReader:
         service_id, name = base.get("Id"), base.get("Name")
         if self._asked_name is None:
             return bool(service_id == self.service_id)
-        if name == self._asked_name and isinstance(service_id, int):
+        if isinstance(name, str) and fold_base_name(name) == self._folded and isinstance(service_id, int):
             self._learn(service_id)
             return True
         if self.service_id is not None and service_id == self.service_id:
@@ -55,7 +56,7 @@ class BaseReader:
 
     def _learn(self, service_id: int) -> None:
         if self.service_id not in (None, service_id):
-            raise RunAborted(
+            raise ConfigurationError(
                 f"several bases are called {self._asked_name} (ids {self.service_id}, {service_id}): give it by its id"
             )
         self.service_id = service_id

@@ -1,0 +1,110 @@
+"""Creates that are answered with another base or identity than was sent (design 4.9): held until a person decides."""
+
+import json
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+from connector.states import State
+from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
+from tests.pipelines.leftovers import read_rejects, read_states, retry
+
+TAGGED = ("ann+news@x.org,true", "bob@x.org,true", "cyd@x.org,true")
+
+
+def write_tagged(folder: Path) -> Path:
+    return write_csv(folder / "people.csv", "email,is_active", *TAGGED)
+
+
+def put(connector: Connector, email: str, base_name: str) -> None:
+    """A subscriber who comes by another way."""
+    body = json.dumps({"Subscriber": {"Base": {"Name": base_name}, "Email": email}}).encode()
+    headers = {"Authorization": connector.sandbox.token, "Content-Type": "application/json"}
+    url = f"{connector.sandbox.base_url}/api/subscribers/create-subscriber/"
+    with urlopen(Request(url, body, headers)) as answer:
+        assert json.load(answer)["success"]
+
+
+def test_a_base_that_is_answered_as_another_makes_one_wrong_subscriber_in_all(
+    connector: Connector, tmp_path: Path
+) -> None:
+    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 5)
+    sandbox.switch(base_alias="News=Other")
+    first = connector.import_file(path)
+    assert (first.code, first.rows) == (3, {"read": 5, "unknown": 1, "unsent": 4}), first.stderr
+    assert "another base: Other" in first.stderr
+    assert [row["_code"] for row in read_rejects(first)] == ["held"]
+    for options in ((), ("--dry-run",), ("--quiet-period", "100ms")):
+        later = connector.import_file(path, *options)
+        assert (later.code, later.rows if later.stdout.strip() else {}) == (2, {}), later.stderr
+        assert "Other" in later.stderr
+    assert sandbox.stats()["subscribers"] == 1
+    by_its_name = connector.run_json("import", path, "--base-name", "Other", "--quiet-period", "200ms")
+    assert (by_its_name.code, by_its_name.rows) == (0, {"read": 5, "exists": 1, "created": 4}), by_its_name.stderr
+    assert set(count_stored(sandbox).values()) == {1}
+
+
+def test_a_base_that_was_answered_as_another_is_tried_again_once_a_person_says_so(
+    connector: Connector, tmp_path: Path
+) -> None:
+    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
+    sandbox.switch(base_alias="News=Other")
+    assert connector.import_file(path).code == 3
+    looked = retry(connector)
+    assert (looked.code, looked.rows) == (1, {"read": 1, "unknown": 1}), looked.stderr
+    assert retry(connector, "--rejected").code == 2
+    sandbox.switch(base_alias="")
+    again = retry(connector, "--resend-held")
+    assert (again.code, again.rows) == (0, {"read": 1, "created": 1}), again.stderr
+    assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 2}
+
+
+def test_an_identity_that_the_service_alters_is_held_and_never_sent_again(connector: Connector, tmp_path: Path) -> None:
+    sandbox, path = connector.sandbox, write_tagged(tmp_path)
+    sandbox.switch(alter_identity=True)
+    first = connector.import_file(path)
+    assert (first.code, first.rows) == (3, {"read": 3, "unknown": 1, "unsent": 2}), first.stderr
+    assert "ann" not in first.stderr
+    for counted in ("created", "exists", "exists"):
+        later = connector.import_file(path)
+        assert (later.code, later.rows) == (1, {"read": 3, counted: 2, "unknown": 1}), later.stderr
+    assert count_stored(sandbox)["ann@x.org"] == 1
+    assert sandbox.stats()["subscribers"] == 3
+
+
+def test_what_is_held_is_accepted_as_it_was_answered(connector: Connector, tmp_path: Path) -> None:
+    path = write_tagged(tmp_path)
+    connector.sandbox.switch(alter_identity=True)
+    connector.import_file(path)
+    accepted = retry(connector, "--accept-held")
+    assert (accepted.code, accepted.rows) == (0, {"read": 1, "exists": 1}), accepted.stderr
+    last = connector.import_file(path)
+    assert (last.code, last.rows) == (0, {"read": 3, "exists": 1, "created": 2}), last.stderr
+    assert read_states(connector) == []
+
+
+def test_what_was_answered_as_another_is_given_up(connector: Connector, tmp_path: Path) -> None:
+    path = write_tagged(tmp_path)
+    connector.sandbox.switch(alter_identity=True)
+    connector.import_file(path)
+    assert retry(connector, "--drop-held").rows == {"read": 1, "rejected": 1}
+    last = connector.import_file(path)
+    assert (last.code, last.rows) == (1, {"read": 3, "created": 2, "rejected": 1}), last.stderr
+    assert read_states(connector) == [State.REJECTED]
+
+
+def test_a_base_is_found_by_its_name_in_other_capitals(connector: Connector, tmp_path: Path) -> None:
+    put(connector, "stranger@y.org", "NEWS ")
+    for way in ("exact", "folded"):
+        connector.sandbox.switch(base_names=way)
+        path = write_addresses(tmp_path / f"{way}.csv", 3, first=10 * len(way))
+        ended = connector.import_file(path)
+        assert (ended.code, ended.rows) == (0, {"read": 3, "created": 3}), ended.stderr
+    assert {event["base_id"] for event in connector.sandbox.truth()["events"]} == {1}
+
+
+def test_a_name_that_two_bases_bear_in_other_capitals_is_refused(connector: Connector, tmp_path: Path) -> None:
+    put(connector, "one@y.org", "News")
+    put(connector, "two@y.org", "NEWS")
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 3))
+    assert (ended.code, connector.sandbox.stats()["subscribers"]) == (2, 2), ended.stderr
+    assert "ids 1, 2" in ended.stderr
