@@ -3,7 +3,7 @@
 from connector.load.candidates import Omission, Planned, Row
 from connector.load.conduct import PLANNING, SENDING, Conduct
 from connector.load.drift import Change
-from connector.load.limits import Limits
+from connector.load.limits import Limits, is_excess
 from connector.load.loader import Loader
 from connector.load.policy import LoadPolicy
 from connector.load.tally import Problem, Tally
@@ -21,4 +21,5 @@ __all__ = [
     "Problem",
     "Row",
     "Tally",
+    "is_excess",
 ]

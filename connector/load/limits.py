@@ -4,7 +4,18 @@ from dataclasses import dataclass
 
 from connector.errors import RunAborted
 
-_ENOUGH = 100  # answers; before, a share says little of the rest
+_ENOUGH = 100  # rows; of fewer a share says little, unless all are concerned
+_ALL_OF = 10  # rows at least, that all are concerned
+
+
+def is_excess(number: int, allowed: float | None, of: int) -> bool:
+    """Whether so many of so many rows are more than a guard's share (0 to 1; None: any) allows (design, section 8).
+
+    Judged from 100 rows on, below that only when all of at least 10 rows are concerned.
+    """
+    if allowed is None or (of < _ENOUGH and not (of >= _ALL_OF and number == of)):
+        return False
+    return number > allowed * of
 
 
 @dataclass(slots=True)
@@ -25,14 +36,14 @@ class Limits:
         """One was answered; why the run is to end by that, or None."""
         self.answered += 1
         self.rejected += is_rejected
-        return self._find_excess() if self.answered >= _ENOUGH else None
+        return self._find_excess() if self.answered >= _ENOUGH else None  # fewer are judged once all have been sent
 
     def take_back(self) -> None:
         """One that was noted as rejected was not, as a look has shown since."""
         self.rejected -= 1
 
     def check(self) -> None:
-        """Judge what there was when all has been sent, however little. Raises RunAborted."""
+        """Judge what there was when all has been sent. Raises RunAborted."""
         if reason := self._find_excess():
             raise RunAborted(reason)
 
@@ -44,7 +55,7 @@ class Limits:
         )
 
     def _find_excess(self) -> str | None:
-        if self.max_rejected is None or self.rejected <= self.max_rejected * self.answered:
+        if self.max_rejected is None or not is_excess(self.rejected, self.max_rejected, self.answered):
             return None
         return (
             f"guard.max_rejected: of {self.answered:,} creates that were answered {self.rejected:,} were rejected, and "

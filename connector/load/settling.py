@@ -3,7 +3,7 @@
 Theory of operation. Somebody whom a look shows is there. Somebody is absent when two looks in a row told that they were
 not there, the first begun a quiet period after the attempt ended (or was found), the second a quiet period later, and
 the second showed a subscriber who was confirmed after that attempt: so a create that had taken effect would have shown,
-too. Where nobody was confirmed since, twice the largest lag that this run has seen must have passed instead. Whoever
+too. Where nobody was confirmed since, twice the largest lag on record for the account must have passed instead. Whoever
 may have come by another way since they were known not to be there is looked for in any spelling (design 4.7). The
 absent are sent again, held, or given up when they are on the suppression list by now; what that leaves unknown is
 settled in the next round.
@@ -12,7 +12,7 @@ settled in the next round.
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from connector.ledger import Base, Intent, Ledger, Unfinished
+from connector.ledger import Base, Intent, Ledger, Unfinished, read_largest_lag, record_lag
 from connector.load.candidates import Candidate, CandidateList, Row
 from connector.load.creating import Take
 from connector.load.drift import Told
@@ -79,6 +79,12 @@ class Settler:
         self.left_to: dict[bytes, str] = {}  # absent, and not this run's to send again: the job whose list it lacks
         self.is_resending_held = False
         self.only: set[bytes] | None = None  # those who are settled, and nobody else (`connector retry RUN`)
+
+    async def begin(self) -> None:
+        """Learn how late the account's list has shown creates, in runs before this one. Raises LedgerError."""
+        account, seeing = self._session.journal.base.account, self._session.seeing
+        lag_s = await self._session.journal.ask(lambda ledger: read_largest_lag(ledger.connection, account))
+        seeing.largest_lag_s = max(seeing.largest_lag_s, lag_s)
 
     async def settle(self, *, is_patient: bool = True) -> None:
         """Settle all that can be; what is left in the ledger as UNKNOWN afterwards could not be told, or would have had
@@ -152,11 +158,16 @@ class Settler:
         """Settle those that a look shows; note on the others what the look says of them."""
         self._last = sighting = await self._look_for(self._session, [self._want(entry) for entry in unknown])
         self._looked_at = self._session.clock.monotonic()
-        seeing = self._session.seeing
-        seeing.largest_lag_s = max(seeing.largest_lag_s, sighting.lag_s)
-        base = self._session.journal.base
+        base, lag_s = self._session.journal.base, sighting.lag_s
         found = [(identity, ids[0]) for identity, ids in sighting.found.items()]
-        await self._session.journal.ask(lambda ledger: ledger.mark_found(base, State.UNKNOWN, found))
+
+        def write(ledger: Ledger) -> None:
+            ledger.mark_found(base, State.UNKNOWN, found)
+            if lag_s > self._session.seeing.largest_lag_s:
+                record_lag(ledger.connection, base.account, lag_s)
+
+        await self._session.journal.ask(write)
+        self._session.seeing.largest_lag_s = max(self._session.seeing.largest_lag_s, lag_s)
         remaining = []
         for entry in unknown:
             if entry.identity in sighting.found:

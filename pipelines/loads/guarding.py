@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from connector.load import Limits, Tally
+from connector.load import Limits, Tally, is_excess
 from connector.outcomes import Outcome
 from pipelines.jobs import Guard
 from pipelines.shares import show_share
@@ -31,7 +31,7 @@ def _judge(guard: Guard, tally: Tally, last_read: int | None, may_be_empty: bool
         if not may_be_empty:
             yield "guard: the source is empty; see why, or take the guard section out of the job"
         return
-    if guard.max_invalid is not None and invalid > guard.max_invalid * read:
+    if guard.max_invalid is not None and is_excess(invalid, guard.max_invalid, read):
         yield (
             f"guard.max_invalid: {invalid:,} of {read:,} rows are invalid ({show_share(invalid / read)}), and "
             f"{show_share(guard.max_invalid)} are allowed; correct the source, or raise the guard"
@@ -41,7 +41,7 @@ def _judge(guard: Guard, tally: Tally, last_read: int | None, may_be_empty: bool
             f"guard.max_creates: {creates:,} would be created, and {guard.max_creates:,} are allowed; see whether the "
             "source is the right one, or raise the guard"
         )
-    if last_read is not None and read < (1 - guard.max_shrink) * last_read:
+    if last_read is not None and is_excess(last_read - read, guard.max_shrink, last_read):
         yield (
             f"guard.max_shrink: {read:,} rows were read, {show_share(1 - read / last_read)} fewer than by the last run "
             f"({last_read:,}), and {show_share(guard.max_shrink)} are allowed; see whether the source is whole, or "

@@ -12,7 +12,16 @@ import pytest
 
 from connector.clock import Clock
 from connector.fields import normalise_email
-from connector.ledger import Base, Intent, Ledger, find_or_add_base, open_ledger, start_run
+from connector.ledger import (
+    Base,
+    Intent,
+    Ledger,
+    find_or_add_base,
+    open_ledger,
+    read_largest_lag,
+    record_lag,
+    start_run,
+)
 from connector.ledger.commits import Commits
 from connector.load.candidates import Candidate
 from connector.load.creating import Take
@@ -84,6 +93,7 @@ class Bench:
         self.settler = settler = Settler(session, self._create, self.settled.append, self._look)
         if doubt is not None:
             settler.doubts[ANN] = doubt
+        await settler.begin()
         await settler.settle()
 
     async def _sleep(self, seconds: float) -> None:
@@ -189,6 +199,23 @@ def test_a_witness_from_before_the_attempt_is_none_and_then_twice_the_lag_must_p
     bench.settle(confirmed_at=950.0)  # it did not show at 1030: a lag of 80 s at least, so nobody is absent before 1160
     assert bench.looked_at == [1000.0, 1030.0, 1060.0, 1090.0, 1120.0, 1150.0, 1180.0]
     assert len(bench.sent_again) == 1
+
+
+def test_twice_the_largest_lag_that_earlier_runs_have_seen_must_pass_where_nobody_was_confirmed(bench: Bench) -> None:
+    with bench.ledger.transaction() as connection:
+        record_lag(connection, bench.base.account, 45.0)
+        record_lag(connection, bench.base.account, 5.0)
+    bench.looks = [NOTHING] * 10
+    bench.settle()
+    assert bench.looked_at == [1000.0, 1030.0, 1060.0, 1090.0]
+    assert len(bench.sent_again) == 1
+
+
+def test_the_largest_lag_that_a_run_has_seen_is_on_record_for_the_next(bench: Bench) -> None:
+    bench.looks = [LAGGING, LAGGING, *[NOTHING] * 10]
+    bench.settle(confirmed_at=950.0)
+    with bench.ledger.transaction() as connection:
+        assert read_largest_lag(connection, bench.base.account) == 80.0
 
 
 def test_who_was_left_by_an_earlier_run_may_have_come_by_another_way_in_any_spelling(bench: Bench) -> None:

@@ -20,6 +20,9 @@ load: {quiet_period: 200ms}
 CURSOR = 'table: people, cursor: {column: number, start: "0"}'
 
 
+BAD = tuple(f"nobody {each},X" for each in range(11))
+
+
 def write_people(folder: Path, number: int, *others: str) -> None:
     people = [f"p{each}@x.org,Ann" for each in range(number)]
     write_csv(folder / "people.csv", "email,name", *people, *others)
@@ -41,20 +44,30 @@ def is_tripped(ended: Ended, guard: str) -> bool:
 
 def test_too_many_invalid_rows_stop_the_run_and_are_told(connector: Connector, tmp_path: Path) -> None:
     job = write_job(tmp_path, "guard: {max_invalid: 10%}")
-    write_people(tmp_path, 17, "nobody,X", "no one,Y")
+    write_people(tmp_path, 89, *BAD)
     ended = connector.run_json("sync", job)
-    assert is_tripped(ended, "guard.max_invalid: 2 of 19 rows are invalid (10.5 %), and 10 % are allowed")
-    assert ended.rows == {"read": 19, "invalid": 2, "unsent": 17}
-    assert [row["_outcome"] for row in read_rejects(ended)] == ["invalid"] * 2
+    assert is_tripped(ended, "guard.max_invalid: 11 of 100 rows are invalid (11 %), and 10 % are allowed")
+    assert ended.rows == {"read": 100, "invalid": 11, "unsent": 89}
+    assert [row["_outcome"] for row in read_rejects(ended)] == ["invalid"] * 11
     assert count_creates(connector.sandbox) == 0
 
 
 def test_as_many_invalid_rows_as_are_allowed_do_not(connector: Connector, tmp_path: Path) -> None:
     job = write_job(tmp_path, "guard: {max_invalid: 10%}")
-    write_people(tmp_path, 18, "nobody,X", "no one,Y")
+    write_people(tmp_path, 90, *BAD[:10])
     ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (1, {"read": 20, "invalid": 2, "created": 18})
-    assert [row["_row"] for row in read_rejects(ended)] == ["19", "20"]  # once, though they were read twice
+    assert (ended.code, ended.rows) == (1, {"read": 100, "invalid": 10, "created": 90})
+    assert [row["_row"] for row in read_rejects(ended)] == [str(each) for each in range(91, 101)]  # once: read twice
+
+
+def test_a_share_of_few_rows_stops_no_run_unless_all_of_ten_are_concerned(connector: Connector, tmp_path: Path) -> None:
+    job = write_job(tmp_path, "guard: {max_invalid: 5%}")
+    write_people(tmp_path, 4, *BAD[:1])
+    assert connector.run_json("sync", job).rows == {"read": 5, "created": 4, "invalid": 1}
+    write_people(tmp_path, 0, *BAD[:9])
+    assert connector.run_json("sync", job).rows == {"read": 9, "invalid": 9}
+    write_people(tmp_path, 0, *BAD[:10])
+    assert is_tripped(connector.run_json("sync", job), "guard.max_invalid: 10 of 10 rows are invalid")
 
 
 def test_too_many_creates_stop_the_run_and_those_who_exist_are_none(connector: Connector, tmp_path: Path) -> None:
@@ -69,19 +82,19 @@ def test_too_many_creates_stop_the_run_and_those_who_exist_are_none(connector: C
 
 
 def test_a_shrunken_source_stops_the_run(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, 20)
+    write_people(tmp_path, 200)
     connector.run_json("sync", write_job(tmp_path))  # the run before the job had guards counts, too
     job = write_job(tmp_path, "guard: {}")
-    write_people(tmp_path, 9, "new@x.org,N")
-    assert connector.run_json("sync", job).rows == {"read": 10, "exists": 9, "created": 1}
-    write_people(tmp_path, 4)
+    write_people(tmp_path, 99, "new@x.org,N")
+    assert connector.run_json("sync", job).rows == {"read": 100, "exists": 99, "created": 1}
+    write_people(tmp_path, 40)
     ended = connector.run_json("sync", job)
-    assert is_tripped(ended, "guard.max_shrink: 4 rows were read, 60 % fewer than by the last run (10)")
+    assert is_tripped(ended, "guard.max_shrink: 40 rows were read, 60 % fewer than by the last run (100)")
     assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")  # a stopped run sets no new measure
     assert connector.run_json("sync", job, "--limit", "2").rows == {"read": 2, "exists": 2}
     assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")  # nor does one with a limit
     raised = write_job(tmp_path, "guard: {max_shrink: 60%}")
-    assert connector.run_json("sync", raised).rows == {"read": 4, "exists": 4}
+    assert connector.run_json("sync", raised).rows == {"read": 40, "exists": 40}
 
 
 def test_an_empty_query_stops_the_run(connector: Connector, tmp_path: Path) -> None:
@@ -150,22 +163,26 @@ def test_too_many_rejections_end_the_run_while_it_goes_on(connector: Connector, 
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
-@pytest.mark.parametrize(("share", "code"), [("33%", 3), ("34%", 1)])
-def test_of_few_the_rejected_are_judged_at_the_end(connector: Connector, tmp_path: Path, share: str, code: int) -> None:
+@pytest.mark.parametrize(("created", "code"), [(0, 3), (1, 1)])
+def test_of_few_the_rejected_are_judged_at_the_end_and_only_if_all_are(
+    connector: Connector, tmp_path: Path, created: int, code: int
+) -> None:
     connector.sandbox.switch(required="FirstName")
-    write_csv(tmp_path / "people.csv", "email,name", "a@x.org,A", "b@x.org,B", "c@x.org,")
-    ended = connector.run_json("sync", write_job(tmp_path, f"guard: {{max_rejected: {share}}}"))
-    assert (ended.code, ended.rows) == (code, {"read": 3, "created": 2, "rejected": 1})
+    rows = (f"p{each}@x.org,{'Ann' if each < created else ''}" for each in range(10))
+    write_csv(tmp_path / "people.csv", "email,name", *rows)
+    ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 5%}"))
+    told = {"read": 10, "created": created, "rejected": 10 - created}
+    assert (ended.code, ended.rows) == (code, {name: number for name, number in told.items() if number})
 
 
 def test_guards_are_judged_by_a_ledger_in_postgresql_too(connector: Connector, tmp_path: Path) -> None:
     with open_postgres() as server:
         connector.environ["CONNECTOR_LEDGER"] = server.url
-        write_people(tmp_path, 4)
-        job = write_job(tmp_path, "guard: {max_creates: 4}")
-        assert connector.run_json("sync", job).rows == {"read": 4, "created": 4}
-        write_people(tmp_path, 9)
-        assert is_tripped(connector.run_json("sync", job), "guard.max_creates: 5 would be created")
+        write_people(tmp_path, 100)
+        job = write_job(tmp_path, "guard: {max_creates: 100}")
+        assert connector.run_json("sync", job).rows == {"read": 100, "created": 100}
+        write_people(tmp_path, 201)
+        assert is_tripped(connector.run_json("sync", job), "guard.max_creates: 101 would be created")
         write_people(tmp_path, 1)
         assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")
 
@@ -178,7 +195,7 @@ def test_a_plan_says_that_a_guard_would_stop_the_run(connector: Connector, tmp_p
 
 
 def test_all_guards_that_trip_are_told_at_once(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, 4, "nobody,X")
+    write_people(tmp_path, 95, *BAD[:5])
     ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 3, max_invalid: 0%}"))
     assert is_tripped(ended, "guard.max_creates")
     assert is_tripped(ended, "guard.max_invalid")

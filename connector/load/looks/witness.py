@@ -21,7 +21,7 @@ class Witness:
 @dataclasses.dataclass(slots=True)
 class Seeing:
     """What a run knows of how late the list shows people, whichever of its bases they are in: the latest whom it has
-    confirmed, and the largest lag that its looks have met."""
+    confirmed, and the largest lag on record for the account (design 4.5 c)."""
 
     witnesses: deque[Witness] = dataclasses.field(default_factory=lambda: deque(maxlen=_WITNESSES))
     largest_lag_s: float = 0.0
