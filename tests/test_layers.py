@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.fields", "connector.outcomes", "connector.errors", "connector.clock", "connector.values",
      "connector.driver_words",
-     "connector.export.names", "connector.export.arrow_values"),
+     "connector.rows", "connector.export.names", "connector.export.arrow_values"),
     ("connector.templates",),
     (
         "connector.mapping", "connector.validation", "connector.plan", "connector.states", "connector.email_states",
@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "connector.atomic_file",
     ),
     ("connector.listing",),
-    ("connector.extract", "connector.ledger", "connector.api", "connector.export.writers"),
+    ("connector.sources", "connector.ledger", "connector.api", "connector.export.writers"),
     ("connector.warehouse",),
     ("connector.load", "connector.export", "connector.mail", "connector.reconcile"),
     ("pipelines",),
@@ -29,7 +29,7 @@ APART = "connector.sandbox"
 MAY_START_THE_SANDBOX = ("pipelines",)
 
 HOMES = {  # each third-party library has its one home (house style, layout)
-    "chardet": ("connector.extract.csv.encoding",),
+    "chardet": ("connector.sources.encoding",),
     "tenacity": ("connector.api.retries",),
     "aiohttp": ("connector.api",),
     "httptools": ("connector.sandbox",),
@@ -37,13 +37,13 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "rich": ("pipelines",),
     "pydantic": ("pipelines.jobs",),
     "yaml": ("pipelines.jobs",),
-    "sqlalchemy": ("connector.databases", "connector.ledger", "connector.extract", "connector.export.writers"),
+    "sqlalchemy": ("connector.databases", "connector.ledger", "connector.sources", "connector.export.writers"),
     "pandera": ("connector.validation",),
     "jinja2": ("connector.templates",),
     "phonenumbers": ("connector.validation.phones",),
     "pycountry": ("connector.validation.countries",),
-    "python_calamine": ("connector.extract.files",),
-    "duckdb": ("connector.extract", "connector.export.writers", "pipelines.demo"),
+    "python_calamine": ("connector.sources.workbook",),
+    "duckdb": ("connector.sources", "connector.export.writers", "pipelines.demo"),
 }
 
 

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from connector.extract import Chunk
 from connector.fields import BY_NAME, normalise_identity
 from connector.ledger import Base, Intent
 from connector.plan.digests import Digests, split_digests
 from connector.protocol.wire import encode_subscriber, plan_encoding
+from connector.rows import Chunk
 from connector.states import State
 from connector.values import hot_value
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from connector.extract import Chunk
 from connector.load.candidates import Omission, Planned, Row
 from connector.load.drift import Change
 from connector.outcomes import Outcome
+from connector.rows import Chunk
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import click
 
 from connector.errors import ConfigurationError
-from connector.extract import FORMATS
+from connector.sources import FORMATS
 from connector.validation import Rules
 from connector.validation.rules import IDENTITIES, ZIP_POLICIES
 from pipelines.commands.options import Command

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError
-from connector.extract import FORMATS, STANDARD_INPUT, Source, open_sql
+from connector.rows import Source
+from connector.sources import FORMATS, STANDARD_INPUT, open_sql
 from connector.validation.rules import IDENTITIES
 from pipelines.commands.stdout import write_stdout
 from pipelines.drafts.drafting import draft_job, write_rule

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from connector.errors import RunAborted
-from connector.extract import Source
 from connector.load import Problem, Row
 from connector.load.candidates import take_rows
 from connector.mail.draft import Composed
@@ -14,6 +13,7 @@ from connector.mapping import ColumnRule, FieldMapping
 from connector.outcomes import MailOutcome, Outcome
 from connector.plan.suppression import Suppression
 from connector.protocol.email_rules import MessageError
+from connector.rows import Source
 from connector.templates import TemplateError
 from connector.validation import Rules
 from pipelines.emails.spool import Spool, digest_files

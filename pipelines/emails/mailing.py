@@ -10,7 +10,6 @@ from connector.api.client import Client, open_client
 from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock
 from connector.errors import ConnectorError, LedgerError, LockedError
-from connector.extract import Source
 from connector.ledger.emails import Campaign, EmailLog, open_emails
 from connector.load import Problem, Row
 from connector.mail.mailer import Addressee, Letter, Mailer, MailPolicy, Told
@@ -20,6 +19,7 @@ from connector.plan.digests import digest_identity
 from connector.plan.suppression import Suppression
 from connector.protocol.email import Message
 from connector.protocol.email_rules import MessageError
+from connector.rows import Source
 from connector.templates import TemplateError
 from pipelines.emails.checking import Checked, Checker, read_cells
 from pipelines.emails.spool import Kept, Spool, digest_files

@@ -4,8 +4,9 @@ from difflib import get_close_matches
 from math import inf
 
 from connector.errors import ConfigurationError
-from connector.extract import Source, refuse_lacking
 from connector.mail.mailer import MailPolicy
+from connector.rows import Source
+from connector.sources import refuse_lacking
 from pipelines.emails.mailing import MailPlan
 from pipelines.emails.templates import MailTexts, build_texts
 from pipelines.jobs import Job

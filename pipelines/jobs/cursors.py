@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
-from connector.extract import CursorKind, CursorValue, find_kind, parse_cursor
+from connector.sources import CursorKind, CursorValue, find_kind, parse_cursor
 from pipelines.durations import parse_duration
 from pipelines.jobs.fields import STRICT
 

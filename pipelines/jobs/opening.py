@@ -1,20 +1,18 @@
 """A source or list that a job names, opened; it knows nothing of what the rows are for."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
-from connector.extract import (
+from connector.rows import Source
+from connector.sources import (
     IncrementalSource,
-    KeptInput,
-    Source,
-    keep_input,
     open_file,
     open_files,
     open_incremental,
-    open_kept,
     open_repeatedly,
     open_sql,
+    spool_pipe,
 )
 from pipelines.jobs.cursors import Cursor
 from pipelines.jobs.sources import FileSource, JobSource, SqlRows, SqlSource, Suppress
@@ -37,21 +35,22 @@ def open_source_repeatedly(source: JobSource) -> Source:
     if source.file is not None:
         file = source.file
         return open_path_repeatedly(
-            file.path, lambda path, kept: open_files(path, lambda each: open_as(each, file, kept))
+            file.path, lambda path, spool: open_files(path, lambda each: open_as(each, file, spool))
         )
     return open_repeatedly(lambda: open_source(source))
 
 
-def open_path_repeatedly(path: Path, opener: Callable[[Path, KeptInput | None], Source]) -> Source:
-    """What `opener` opens of a path (and of what was kept of it, if it is a pipe), to be read more than once."""
-    kept = keep_input(path)
-    return open_repeatedly(lambda: opener(path, kept), kept.close if kept is not None else lambda: None)
+def open_path_repeatedly(path: Path, opener: Callable[[Path, BinaryIO | None], Source]) -> Source:
+    """What `opener` opens of a path (and of the spool, if it is a pipe), to be read more than once."""
+    spool = spool_pipe(path)
+    return open_repeatedly(lambda: opener(path, spool), spool.close if spool is not None else lambda: None)
 
 
-def open_as(path: str | Path, file: FileSource, kept: KeptInput | None = None) -> Source:
-    """A file as another is said to be written, or what was kept of a pipe. Raises SourceError, ConfigurationError."""
-    opener = open_file if kept is None else partial(open_kept, kept=kept)
-    return opener(path, format=file.format, encoding=file.encoding, delimiter=file.delimiter, sheet=file.sheet)
+def open_as(path: str | Path, file: FileSource, spool: BinaryIO | None = None) -> Source:
+    """A file, or the spool of a pipe, with the options of `file`. Raises SourceError, ConfigurationError."""
+    return open_file(
+        path, format=file.format, encoding=file.encoding, delimiter=file.delimiter, sheet=file.sheet, spool=spool
+    )
 
 
 def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:

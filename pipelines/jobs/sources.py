@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from connector.extract import uses_cursor
+from connector.sources import uses_cursor
 from pipelines.jobs.cursors import Cursor
 from pipelines.jobs.fields import STRICT, Identity
 from pipelines.jobs.places import resolve_path, resolve_url

@@ -9,7 +9,8 @@ from datetime import UTC, date, datetime, timedelta
 from hashlib import blake2b
 
 from connector.errors import ConfigurationError
-from connector.extract import (
+from connector.ledger import Ledger, move_cursor, read_cursor
+from connector.sources import (
     CursorValue,
     IncrementalSource,
     describe_place,
@@ -18,7 +19,6 @@ from connector.extract import (
     parse_cursor,
     write_cursor,
 )
-from connector.ledger import Ledger, move_cursor, read_cursor
 from pipelines.jobs import Job
 from pipelines.jobs.cursors import Cursor
 from pipelines.jobs.opening import open_increment

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from connector.clock import Clock, system_clock
 from connector.errors import RunAborted
-from connector.extract import Source
 from connector.ledger import Base, Ledger, find_or_add_base, find_rows_read
 from connector.load import PLANNING, SENDING, Conduct, LoadPolicy
 from connector.mapping import AskedBase, BaseColumn, FieldMapping, list_columns
 from connector.outcomes import Outcome
+from connector.rows import Source
 from connector.validation import Rules
 from pipelines.jobs import Guard
 from pipelines.loads.base_loads import BaseLoads

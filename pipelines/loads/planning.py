@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from connector.errors import ConfigurationError, SourceError
-from connector.extract import STANDARD_INPUT, KeptInput, Source, open_file, refuse_lacking
 from connector.fields import NAMES
 from connector.load import LoadPolicy
 from connector.mapping import AskedBase, BaseColumn, ColumnRule, FieldMapping, guess_mapping, override_mapping
+from connector.rows import Source
+from connector.sources import STANDARD_INPUT, open_file, refuse_lacking
 from connector.validation import Rules
 from pipelines.jobs import Job, JobSource, JobSubscriber
 from pipelines.jobs.bases import build_base
@@ -97,7 +98,7 @@ def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: Rea
     if job.guard is None:
         source = _open_in_place(path, job, reading)
     else:
-        source = open_path_repeatedly(path, lambda _, kept: _open_in_place(path, job, reading, kept))
+        source = open_path_repeatedly(path, lambda _, spool: _open_in_place(path, job, reading, spool))
     return _plan_by_job("import", job, job.subscriber, source, settings, reading.limit, wait_s, is_empty_refused=True)
 
 
@@ -210,16 +211,16 @@ def _check_base(options: FileOptions) -> str | None:
     return name
 
 
-def _open_in_place(path: Path, job: Job, reading: Reading, kept: KeptInput | None = None) -> Source:
+def _open_in_place(path: Path, job: Job, reading: Reading, spool: BinaryIO | None = None) -> Source:
     """The file as its options say, else as the job's own file is written, unless it is one of our rejects files.
 
-    What comes through a pipe can be opened but once (unless it was kept): as its options or the job say.
+    What comes through a pipe can be opened but once (unless it was spooled): as its options or the job say.
     """
     given = job.source.file if job.source is not None else None
     if given is None or _says_anything(reading.file):
-        return open_as(path, reading.file, kept)
+        return open_as(path, reading.file, spool)
     if not path.is_file():
-        return open_as(path, given, kept)
+        return open_as(path, given, spool)
     try:
         source = open_file(path)
     except SourceError:  # not as we would write it; as the job says, then, and what is wrong with that is said

@@ -10,11 +10,11 @@ from typing import Any
 
 from connector.clock import Clock
 from connector.errors import ConfigurationError, SourceError
-from connector.extract import Chunk, Source
 from connector.fields import BY_NAME, NAMES
 from connector.mapping import BaseColumn, FieldMapping, list_columns
 from connector.outcomes import Fault
 from connector.plan.suppression import Suppression
+from connector.rows import Chunk, Source
 from connector.validation import Rules
 from pipelines.rows.preparing import Prepared, prepare_chunks
 from pipelines.rows.rejects import RejectsFile, build_different, build_invalid, build_malformed, own_columns

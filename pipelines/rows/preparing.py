@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from connector.extract import Chunk, Source
 from connector.load import Planned
 from connector.mapping import AskedBase, BaseColumn, FieldMapping, RowBases, apply_mapping, read_bases, refuse_mixed
 from connector.outcomes import Fault
@@ -16,6 +15,7 @@ from connector.plan import SeenIdentities, compute_fingerprints, compute_identit
 from connector.plan.digests import IDENTITY_BYTES, Digests, digest_text, join_digests, separate_digests
 from connector.plan.seen import Mask
 from connector.plan.suppression import Suppression
+from connector.rows import Chunk, Source
 from connector.validation import Rules, validate_rows
 
 Positions = npt.NDArray[np.int64]

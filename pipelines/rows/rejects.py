@@ -7,10 +7,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from connector.extract import Chunk, MalformedRow
 from connector.load import Problem, Row
 from connector.load.candidates import take_row
 from connector.outcomes import Fault, Outcome
+from connector.rows import Chunk, MalformedRow
 from pipelines.rows.row_file import RowFile
 
 ADDED_COLUMNS = (

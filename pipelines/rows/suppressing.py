@@ -8,10 +8,11 @@ from difflib import get_close_matches
 import numpy as np
 
 from connector.errors import ConfigurationError, RunAborted, SourceError
-from connector.extract import Chunk, Source, refuse_lacking
 from connector.mapping import ColumnRule, FieldMapping, apply_mapping
 from connector.plan.digests import IDENTITY_BYTES, Digests, compute_identities, join_digests
 from connector.plan.suppression import Suppression
+from connector.rows import Chunk, Source
+from connector.sources import refuse_lacking
 from connector.validation import Rules, validate_rows
 from pipelines.jobs import Job, Suppress
 from pipelines.jobs.opening import open_source

@@ -25,7 +25,6 @@ from connector.api.retries import Retrier
 from connector.api.service import Service
 from connector.api.token import Token
 from connector.clock import system_clock
-from connector.extract import open_csv
 from connector.ledger import Base, Entry, Ledger, find_or_add_base, open_ledger, start_run
 from connector.ledger.commits import Commits, open_commits
 from connector.load import Loader, LoadPolicy, Tally
@@ -34,6 +33,7 @@ from connector.load.session import Session
 from connector.mapping import guess_mapping
 from connector.outcomes import Outcome
 from connector.sandbox import SandboxProcess
+from connector.sources import open_file
 from connector.validation import Rules
 from pipelines.rows.preparing import prepare_chunks
 from tests.benchmarks.machine import describe_machine
@@ -87,7 +87,7 @@ async def load(sandbox: SandboxProcess, path: Path, opened: Opened) -> int:
         journal = Journal(commits, base, run_key)
         session = Session(client, Retrier(), journal, LoadPolicy(), system_clock(), tally, asyncio.Event())
         loader = Loader(session)
-        with open_csv(path) as source:
+        with open_file(path) as source:
             mapping, today = guess_mapping(source.columns).mapping, datetime.now(UTC).date()
             for prepared in prepare_chunks(source, mapping, Rules(), today=today, limit=None):
                 await loader.take(prepared.planned)

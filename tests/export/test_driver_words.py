@@ -15,7 +15,7 @@ from connector.driver_words import say_safely
 from connector.errors import RunAborted, SourceError
 from connector.export import Format
 from connector.export.writers import postgres_place
-from connector.extract import open_sql
+from connector.sources import open_sql
 from tests.databases import Database
 from tests.export.test_modes import person, publish
 from tests.export.warehouses import DATABASES, open_destination, run_sql, url_of

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from connector.extract import Source, open_csv
 from connector.fields import normalise_email
 from connector.mapping import FieldMapping, apply_mapping, guess_mapping
+from connector.rows import Source
+from connector.sources import open_file
 from connector.validation import Rules, validate_rows
 from pipelines.demo_people import write_crm, write_people
 from pipelines.jobs import load_job
@@ -46,7 +47,7 @@ def test_the_crm_job_finds_whom_the_file_brought_and_only_the_changed_differ(tmp
     assert job.subscriber is not None
     mapping, rules = build_mapping(job.subscriber), build_rules(job.subscriber)
     assert mapping is not None
-    file = open_csv(tmp_path / "people.csv")
+    file = open_file(tmp_path / "people.csv")
     in_file = read_rows(file, guess_mapping(file.columns).mapping, Rules())
     crm = open_source(job.source)
     check_mapping(mapping, rules, crm.columns, where="crm")

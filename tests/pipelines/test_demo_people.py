@@ -12,10 +12,10 @@ from random import Random
 
 import pytest
 
-from connector.extract import open_csv
 from connector.fields import normalise_email
 from connector.mapping import apply_mapping, guess_mapping
 from connector.sandbox import draw_people
+from connector.sources import open_file
 from connector.validation import Rules, validate_rows
 from pipelines.demo_people import COLUMNS, DIRT, ExpectedFile, write_crm, write_people
 
@@ -95,7 +95,7 @@ def test_an_import_finds_what_the_generator_says_it_should(tmp_path: Path, seed:
     expected = write_people(tmp_path / "people.csv", 1000, seed=seed)
     rows = invalid = omitted = 0
     emails: list[str] = []
-    with open_csv(tmp_path / "people.csv") as source:
+    with open_file(tmp_path / "people.csv") as source:
         guess = guess_mapping(source.columns)
         assert guess.unmapped == ("Notes",)
         assert source.columns == COLUMNS

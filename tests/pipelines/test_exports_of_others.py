@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.extract import open_csv
 from connector.mapping import apply_mapping, guess_mapping
+from connector.sources import open_file
 from connector.validation import Rules, validate_rows
 from tests.pipelines.conftest import Connector
 
@@ -43,7 +43,7 @@ EXPECTED: dict[str, Mapping[str, object]] = {
 def read_people(path: Path) -> list[dict[str, object]]:
     """Everybody in the file, as an import without a flag would send them; nobody may be invalid."""
     people: list[dict[str, object]] = []
-    with open_csv(path) as source:
+    with open_file(path) as source:
         mapping = guess_mapping(source.columns).mapping
         for chunk in source.chunks():
             mapped = apply_mapping(chunk.frame, mapping)

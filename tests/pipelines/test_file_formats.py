@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.extract.files.people import FILES, SAMPLES, pack_gzip, write_csv, write_xlsx
-from tests.extract.files.reading import write
 from tests.pipelines.conftest import Connector, Ended, count_stored
+from tests.sources.files.people import FILES, SAMPLES, pack_gzip, write_csv, write_xlsx
+from tests.sources.files.reading import write
 
 STORED = [
     {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.extract import open_csv
 from connector.mapping import guess_mapping
+from connector.sources import open_file
 from pipelines.jobs import load_job
 from pipelines.jobs.conversion import build_mapping
 from tests.pipelines.conftest import Connector, write_csv
@@ -26,7 +26,7 @@ def test_an_export_of_another_program_becomes_a_job_that_imports(connector: Conn
     assert subscriber is not None
     mapping = build_mapping(subscriber)
     assert mapping is not None
-    with open_csv(path) as source:  # what an import by headers does, and a whole name cut in two
+    with open_file(path) as source:  # what an import by headers does, and a whole name cut in two
         by_header = guess_mapping(source.columns).mapping.rules
     assert {name: rule for name, rule in mapping.rules.items() if rule.split_at is None} == dict(by_header)
 

@@ -11,7 +11,7 @@ from typing import Self
 
 import pytest
 
-from connector.extract import Chunk, Source
+from connector.rows import Chunk, Source
 from pipelines.jobs import load_job
 from pipelines.reconciling import plan_reconcile, run_reconcile
 from pipelines.runs.progress import Progress

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.extract.files.people import write_xlsx
-from tests.extract.files.reading import write
 from tests.pipelines.conftest import Connector, Ended, write_csv
+from tests.sources.files.people import write_xlsx
+from tests.sources.files.reading import write
 
 BY = {"import": ("--base-name", "News", "--quiet-period", "200ms"), "validate": ()}
 """The commands that read a file, and what else they ask for."""

@@ -10,13 +10,13 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from connector.extract import Chunk
 from connector.load import Planned
 from connector.mapping import ColumnRule, FieldMapping, apply_mapping
 from connector.plan import SeenIdentities, compute_fingerprints, compute_identities
 from connector.plan.digests import Digests, split_digests
 from connector.plan.seen import Mask
 from connector.plan.suppression import Suppression
+from connector.rows import Chunk
 from connector.validation import Rules, validate_rows
 
 _TODAY = date(2026, 11, 1)

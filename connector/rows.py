@@ -1,0 +1,78 @@
+"""What a source gives: chunks of rows as text, numbered, and beside them the records that are no rows.
+
+A cell is what the source holds, and no more: nothing here knows fields, mapping or validity.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class MalformedRow:
+    """A record that has no place in a frame: ragged, undecodable, with a NUL byte or a stray quote.
+
+    `number` counts records from 1 (or is as in `Chunk.numbers`), `line` is the physical line it starts on (1-based, the
+    header's line included; None where a source has no lines), `raw` the record as text, `code` a stable word.
+    """
+
+    number: int
+    line: int | None
+    raw: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some consecutive records of a source.
+
+    `frame` has the source's own columns in order, as pandas `str`, on a RangeIndex from 0 (a missing value only where
+    the source has one: SQL's NULL); it may be empty. `numbers` (int64, one per frame row) are record numbers from 1,
+    running over good and malformed records alike, or the source's own numbers (a sheet's rows, a file's lines). `name`
+    is the source's name for messages: of several files, the one that these rows are from. `messages` say how the source
+    was read, each once in a source, with the first chunk that it concerns. `number_cells` counts, for each column of a
+    workbook, the cells that hold a number and no text.
+    """
+
+    frame: pd.DataFrame
+    numbers: npt.NDArray[np.int64]
+    malformed: tuple[MalformedRow, ...]
+    name: str
+    messages: tuple[str, ...] = ()
+    number_cells: Mapping[str, int] = field(default_factory=dict)
+
+
+class Closing(Protocol):
+    """Something with a `close`, which a `with` calls at its end in any case."""
+
+    def close(self) -> None:
+        """Release the file or connection; may be called more than once."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Source(Closing, Protocol):
+    """Rows from a file, files or a database, read once from the beginning; to be closed, or used with `with`."""
+
+    @property
+    def name(self) -> str:
+        """Its name in messages: a file's path, a table; never with a password in it."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its columns, in order, each once."""
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Give the records, once, in order; none for a source without records. Raises SourceError."""

@@ -1,0 +1,188 @@
+"""Values of a cursor column: read from a job and from a database, kept as text, compared by what they are. Pure.
+
+It knows no database: what one gives as text or number is read as the kind that the job's `start` is of.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from connector.sources.cell_text import write_text
+
+CursorValue = datetime | date | int | str
+
+
+class CursorKind(StrEnum):
+    """What a cursor's values are."""
+
+    TIMESTAMP = "timestamp"
+    DATE = "date"
+    INTEGER = "integer"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class CursorBound:
+    """What to read: rows whose `column` is `value` or larger; None: no rows, only their columns."""
+
+    column: str
+    kind: CursorKind
+    value: CursorValue | None
+
+
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_LARGEST = 2**63 - 1  # of a bigint, the largest that every database takes
+_TYPES: dict[CursorKind, type] = {
+    CursorKind.TIMESTAMP: datetime,
+    CursorKind.DATE: date,
+    CursorKind.INTEGER: int,
+    CursorKind.TEXT: str,
+}
+
+
+def find_kind(text: str) -> CursorKind:
+    """What a job's `start` is: `7`, `2026-11-21`, `2026-11-21T10:00:00`, or any other text."""
+    text = text.strip()
+    if _INTEGER.fullmatch(text):
+        return CursorKind.INTEGER
+    if _DAY.fullmatch(text):
+        return CursorKind.DATE
+    return CursorKind.TIMESTAMP if _DAY.match(text) else CursorKind.TEXT
+
+
+def parse_cursor(text: str, kind: CursorKind) -> CursorValue:
+    """The value that a person wrote, or that `write_cursor` did. Raises ValueError saying what it must be."""
+    try:
+        match kind:
+            case CursorKind.TIMESTAMP:
+                return datetime.fromisoformat(text.strip())
+            case CursorKind.DATE:
+                return date.fromisoformat(text.strip())
+            case CursorKind.INTEGER:
+                return _check_size(int(text))
+            case CursorKind.TEXT:
+                return text
+    except ValueError:
+        raise ValueError(f"must be {_MUST_BE[kind]}") from None
+
+
+_MUST_BE = {
+    CursorKind.TIMESTAMP: "a timestamp, such as 2026-11-21T10:00:00 or 2026-11-21T10:00:00+01:00",
+    CursorKind.DATE: "a date, such as 2026-11-21",
+    CursorKind.INTEGER: "a whole number of at most 64 bits",
+    CursorKind.TEXT: "text",
+}
+
+
+def write_cursor(value: CursorValue) -> str:
+    """The value as text, which `parse_cursor` reads back."""
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def read_value(value: object, kind: CursorKind) -> CursorValue | None:
+    """A database's value as this kind, rounded down where it is finer; None for NULL and for what is none."""
+    if value is None:
+        return None
+    try:
+        plain = bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else value
+        match kind:
+            case CursorKind.TIMESTAMP:
+                return _read_timestamp(plain)
+            case CursorKind.DATE:
+                read = _read_timestamp(plain)
+                return None if read is None else read.date()
+            case CursorKind.INTEGER:
+                return _read_integer(plain)
+            case CursorKind.TEXT:
+                text = write_text(plain)
+                return None if "\0" in text else text  # which not every ledger can keep
+    except (ValueError, OverflowError):
+        return None
+
+
+def look_back(value: CursorValue, lookback_s: float) -> CursorValue:
+    """So much earlier; a date by whole days, rounded up. Numbers and texts stay as they are."""
+    if not isinstance(value, date):
+        return value
+    is_moment = isinstance(value, datetime)
+    back = timedelta(seconds=lookback_s) if is_moment else timedelta(days=math.ceil(lookback_s / 86_400))
+    try:
+        return value - back
+    except OverflowError:  # before the year 1
+        return value.replace(year=1, month=1, day=2)
+
+
+def is_larger(value: CursorValue, other: CursorValue) -> bool:
+    """Whether it comes after the other, of the same kind; a timestamp without a zone counts as one in UTC."""
+    return bool(_key(value) > _key(other))
+
+
+@dataclass(slots=True)
+class CursorWatch:
+    """Sees every value of a cursor column that is read: the largest, and how many are none of their kind."""
+
+    column: str
+    kind: CursorKind
+    largest: CursorValue | None = None
+    strays: int = 0
+    first_stray: int | None = None  # its record number, from 1
+
+    def take(self, values: Sequence[object], first: int) -> None:
+        """The column's values in some consecutive rows, `first` being the record number of the first of them."""
+        largest = _find_largest(values, self.kind)
+        if largest is None:
+            largest = self._find_one_by_one(values, first)
+        if largest is not None and (self.largest is None or is_larger(largest, self.largest)):
+            self.largest = largest
+
+    def _find_one_by_one(self, values: Sequence[object], first: int) -> CursorValue | None:
+        read = [read_value(value, self.kind) for value in values]
+        strays = [place for place, value in enumerate(values) if value is not None and read[place] is None]
+        self.strays += len(strays)
+        if strays and self.first_stray is None:
+            self.first_stray = first + strays[0]
+        return max((each for each in read if each is not None), key=_key, default=None)
+
+
+def _find_largest(values: Sequence[object], kind: CursorKind) -> CursorValue | None:
+    """The largest the fast way, of values that are all of the kind's own type; None where they are not."""
+    if {*map(type, values)} - {type(None)} != {_TYPES[kind]} or kind is CursorKind.TEXT:
+        return None
+    try:
+        largest: CursorValue = max(value for value in values if value is not None)  # type: ignore[type-var, assignment] # of one type
+    except TypeError:  # with a zone and without
+        return None
+    return None if isinstance(largest, int) and largest > _LARGEST else largest
+
+
+def _key(value: CursorValue) -> Any:
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
+
+
+def _read_timestamp(value: object) -> datetime | None:
+    if isinstance(value, datetime):  # one with nanoseconds is pandas' own: a subclass
+        is_plain = type(value) is datetime
+        return value if is_plain else datetime.fromisoformat(value.isoformat(timespec="microseconds"))
+    if isinstance(value, date):
+        return datetime.combine(value, time.min)
+    return datetime.fromisoformat(value.strip()) if isinstance(value, str) and _DAY.match(value.strip()) else None
+
+
+def _read_integer(value: object) -> int | None:
+    if isinstance(value, str):
+        return _check_size(int(value)) if _INTEGER.fullmatch(value) else None
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return _check_size(math.floor(value))
+    return None
+
+
+def _check_size(number: int) -> int:
+    if abs(number) > _LARGEST:
+        raise ValueError("beyond 64 bits")
+    return number

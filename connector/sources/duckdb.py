@@ -1,0 +1,126 @@
+"""A query or a table of a DuckDB file as a source, streamed by DuckDB's own package and Arrow."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import sqlalchemy as sa
+
+from connector.driver_words import say_safely
+from connector.errors import ConfigurationError, SourceError
+from connector.rows import Chunk, Closing, Source
+from connector.sources.cell_text import CHUNK_ROWS, build_row_chunk
+from connector.sources.cursor import CursorBound, CursorWatch
+from connector.sources.header_row import name_columns
+from connector.sources.statement import CURSOR, check_names, mark_names
+
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "memory_limit": "256MB", "threads": 1, "autoinstall_known_extensions": False,
+}  # fmt: skip
+"""DuckDB takes 80 % of the memory otherwise; what a query must hold beyond that goes to a file of its own. And it gets
+code from the network for whatever it takes a file to be."""
+
+
+class DuckdbSource(Closing):
+    """A query's result, opened by `open_duckdb`; `watch` sees the values of its cursor column."""
+
+    def __init__(self, path: Path, query: str, values: Mapping[str, object], watch: CursorWatch | None) -> None:
+        self.name = f"duckdb:///{path}"
+        self._watch = watch
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        try:
+            self._connection = duckdb.connect(str(path), read_only=True, config=_SETTINGS)
+            self._refuse_all_but_select(self._connection, query)
+            self._reader = _open_reader(self._connection, query, values)
+        except duckdb.Error as error:
+            self.close()
+            raise SourceError(f"{self.name}: {say_safely(error)}") from None
+        except ConfigurationError:
+            self.close()
+            raise
+        self.columns = name_columns(self._reader.schema.names)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Give the rows, in the query's order, once; none for an empty result. Raises SourceError."""
+        number = 1
+        try:
+            for batch in self._reader:
+                values = [_take_values(column) for column in batch.columns]
+                if batch.num_rows and self._watch is not None:
+                    self._watch.take(values[self.columns.index(self._watch.column)], number)
+                if batch.num_rows:
+                    yield build_row_chunk(self.name, self.columns, values, number)
+                number += batch.num_rows
+        except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow raises an OSError for DuckDB's
+            raise SourceError(f"{self.name}: reading stopped after row {number - 1}: {say_safely(error)}") from None
+
+    def close(self) -> None:
+        """Release the file; may be called more than once."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _refuse_all_but_select(self, connection: duckdb.DuckDBPyConnection, query: str) -> None:
+        """A database that is opened read-only may still be asked to write files (COPY, ATTACH)."""
+        statements = connection.extract_statements(query)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise ConfigurationError(f"{self.name}: the query is no SELECT, and a source only reads")
+
+
+def open_duckdb(
+    url: sa.URL,
+    query: str | None,
+    table: str | None,
+    parameters: Mapping[str, object],
+    bound: CursorBound | None,
+    watch: CursorWatch | None,
+) -> Source:
+    """Open a query, or a table (`name` or `schema.name`), of the file of `duckdb:///…`; the rest is as of `open_bound`.
+
+    Raises ConfigurationError for a URL without a file or a query that is no SELECT, SourceError for a file that is not
+    there, is no database or is being written by another process.
+    """
+    path = _find_file(url)
+    values = dict(parameters) | ({} if bound is None else {CURSOR: bound.value})
+    if query is None:
+        query = f"select * from {_quote_table(table or '')}"  # noqa: S608 - quoted
+        if bound is not None:
+            column = _quote(bound.column)
+            query += f" where {column} >= :{CURSOR} or {column} is null"
+    check_names(query, list(values), "duckdb")
+    return DuckdbSource(path, mark_names(query, list(values), "$", "duckdb"), values, watch)
+
+
+def _find_file(url: sa.URL) -> Path:
+    if url.host or not url.database or url.database == ":memory:" or url.query:
+        raise ConfigurationError("a DuckDB source needs a file: write duckdb:///crm.duckdb, without any options")
+    path = Path(url.database)
+    if not path.is_file():
+        raise SourceError(f"{path}: there is no such DuckDB database; check the path")
+    return path
+
+
+def _open_reader(
+    connection: duckdb.DuckDBPyConnection, query: str, values: Mapping[str, object]
+) -> pa.RecordBatchReader:
+    """By Arrow: as Python values DuckDB gives no time with a zone without pytz."""
+    relation: Any = connection.sql(query, params=dict(values)) if values else connection.sql(query)
+    open_reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch  # before DuckDB 2
+    return open_reader(CHUNK_ROWS)
+
+
+def _take_values(column: pa.Array) -> list[object]:
+    try:
+        return list(column.to_pylist())
+    except OverflowError:  # a date that Python does not have, such as infinity
+        return list(column.cast(pa.string()).to_pylist())
+
+
+def _quote_table(table: str) -> str:
+    schema, _, name = table.rpartition(".")
+    return ".".join(_quote(part) for part in (schema, name) if part)
+
+
+def _quote(identifier: str) -> str:
+    return '"' + identifier.replace('"', '""') + '"'

@@ -1,0 +1,241 @@
+"""Files of any format, told apart by content first and by name second; one of them, or those of a pattern."""
+
+import codecs
+import glob
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import BinaryIO, Literal, get_args
+
+import pandas as pd
+
+from connector.errors import ConfigurationError, SourceError
+from connector.rows import Chunk, Closing, Source
+from connector.sources.cell_text import TEXT
+from connector.sources.columnar import open_json_lines, open_parquet
+from connector.sources.csv import open_csv
+from connector.sources.inputs import Input, open_input
+from connector.sources.workbook import open_workbook
+
+FileFormat = Literal["csv", "tsv", "excel", "parquet", "jsonl"]
+AUTO = "auto"
+FORMATS: tuple[str, ...] = get_args(FileFormat)
+
+_BEGINNINGS: tuple[tuple[bytes, FileFormat], ...] = (
+    (b"PAR1", "parquet"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "excel"),  # .xls
+    (b"PK\x03\x04", "excel"),  # .xlsx and .ods: any other zip archive was unpacked before
+)
+_SUFFIXES: tuple[tuple[tuple[str, ...], FileFormat], ...] = (
+    ((".jsonl", ".ndjson"), "jsonl"),
+    ((".tsv", ".tab"), "tsv"),
+)
+_BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_OBJECT = re.compile(rb'\{\s*["}]')
+_ARRAY = re.compile(rb"\[\s*[{\]]")
+_MARKUP = re.compile(rb"<(!doctype|html|head|meta|style|table|\?xml)", re.IGNORECASE)
+
+_WORDS = {"excel": "an Excel workbook or a spreadsheet", "parquet": "a Parquet file"}
+_KEYS_OF = {"delimiter": ("csv",), "encoding": ("csv", "tsv", "jsonl"), "sheet": ("excel",)}
+
+Opener = Callable[[str], Source]
+
+
+def open_file(
+    path: str | PathLike[str],
+    *,
+    format: str = AUTO,  # noqa: A002 - the word of the job file and the option
+    encoding: str = AUTO,
+    delimiter: str = AUTO,
+    sheet: str | None = None,
+    spool: BinaryIO | None = None,
+) -> Source:
+    """Open a file of rows, standard input (`-`) or one file of a zip archive (`archive.zip#member.csv`).
+
+    gzip, zip and Zstandard are undone. `format` is csv, tsv, excel (.xlsx, .xls, .ods), parquet, jsonl, or auto: the
+    content decides, then the suffix. `encoding` and `delimiter` are those of a text, `sheet` is a workbook's: a name,
+    or a number from 1 (the first visible one when not given). A `spool` (of `spool_pipe`) is read in place of the path.
+
+    Raises SourceError for what cannot be read as such a file, ConfigurationError for options that do not fit it.
+    """
+    source_input = open_input(path, spool)
+    try:
+        form = _decide_format(format, source_input)
+        if form == "tsv" and format == AUTO and delimiter != AUTO:
+            form = "csv"  # tsv by its suffix alone, and the delimiter was given
+        _refuse_misfits(form, source_input.name, delimiter=delimiter, encoding=encoding, sheet=sheet)
+        if form == "excel":
+            return open_workbook(source_input, sheet)
+        if form == "parquet":
+            return open_parquet(source_input)
+        if form == "jsonl":
+            return open_json_lines(source_input, encoding)
+        return open_csv(source_input, delimiter="\t" if form == "tsv" else delimiter, encoding=encoding)
+    except BaseException:
+        source_input.close()
+        raise
+
+
+def open_files(path: str | PathLike[str], opener: Opener) -> Source:
+    """Open the file of this path or, if there is none and it is a pattern (`*`, `?`, `[…]`, `**`), those that match.
+
+    Files come in the order of their names; hidden ones match only a pattern that begins with a dot. Raises SourceError
+    if no file matches, and as `opener` does for any of them.
+    """
+    name = fspath(path)
+    if not glob.has_magic(name) or Path(name).exists() or Path(name.partition("#")[0]).exists():
+        return opener(name)
+    base, pattern = _split(Path(name))
+    found = sorted(glob.glob(pattern, root_dir=base, recursive=True))  # noqa: PTH207 - Path's takes hidden files too
+    paths = [str(base / each) for each in found if not (base / each).is_dir()]
+    if not paths:
+        raise SourceError(f"{name}: no file matches; check the pattern, or whether the files have come")
+    return MatchedFiles(name, paths, opener)
+
+
+def open_repeatedly(opener: Callable[[], Source], at_close: Callable[[], None] = lambda: None) -> Source:
+    """Open a source that may be read as often as `opener` can open it; `at_close` is called when it is closed.
+
+    Raises as `opener` does.
+    """
+    try:
+        return RepeatedSource(opener, at_close)
+    except BaseException:
+        at_close()
+        raise
+
+
+class MatchedFiles(Closing):
+    """Several files of rows, opened by `open_files`; `columns` are those of all, in the order in which they come.
+
+    A file's rows have no value in the columns that it lacks; record numbers begin again with each file.
+    """
+
+    def __init__(self, name: str, paths: Sequence[str], opener: Opener) -> None:
+        self.name = name
+        self._opener = opener
+        self.columns_by_file: dict[str, tuple[str, ...]] = {}
+        for path in paths:
+            with opener(path) as source:
+                self.columns_by_file[path] = source.columns
+        self.columns = tuple(dict.fromkeys(name for columns in self.columns_by_file.values() for name in columns))
+        self._open: Source | None = None
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Give the records of every file, file by file, once. Raises SourceError."""
+        for path, columns in self.columns_by_file.items():
+            with self._opener(path) as source:
+                self._open = source
+                if source.columns != columns:
+                    raise SourceError(f"{path}: its columns have changed since the run began; run again")
+                for chunk in source.chunks():
+                    yield self._widen(chunk)
+
+    def close(self) -> None:
+        """Release the file that is open, if any; may be called more than once."""
+        if self._open is not None:
+            self._open.close()
+
+    def _widen(self, chunk: Chunk) -> Chunk:
+        if tuple(chunk.frame.columns) == self.columns:
+            return chunk
+        return replace(chunk, frame=chunk.frame.reindex(columns=pd.Index(self.columns)).astype(TEXT))
+
+
+class RepeatedSource(Closing):
+    """A source opened by `open_repeatedly`; each call of `chunks` gives the records from the beginning."""
+
+    def __init__(self, opener: Callable[[], Source], at_close: Callable[[], None]) -> None:
+        self._opener, self._at_close = opener, at_close
+        self._source = opener()
+        self._is_fresh = True
+        self.name, self.columns = self._source.name, self._source.columns
+
+    @property
+    def columns_by_file(self) -> dict[str, tuple[str, ...]]:
+        """Of several files the columns of each; empty of one alone."""
+        by_file: dict[str, tuple[str, ...]] = getattr(self._source, "columns_by_file", {})
+        return by_file
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Give the records, in order, as any source does. Raises SourceError, also for columns that have changed."""
+        if not self._is_fresh:
+            self._source.close()
+            self._source = self._opener()
+        self._is_fresh = False
+        if self._source.columns != self.columns:
+            raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
+        yield from self._source.chunks()
+
+    def close(self) -> None:
+        """Release everything; may be called more than once."""
+        self._source.close()
+        self._at_close()
+
+
+def refuse_lacking(source: Source, columns: Sequence[str]) -> None:
+    """Raise ConfigurationError if one of a source's files lacks a column that others have, and that is needed."""
+    by_file: dict[str, tuple[str, ...]] = getattr(source, "columns_by_file", {})
+    lacking = [(path, name) for path, there in by_file.items() for name in columns if name not in there]
+    if lacking:
+        path, name = lacking[0]
+        more = f" ({len(lacking) - 1} more are missing in these files)" if len(lacking) > 1 else ""
+        raise ConfigurationError(
+            f"{path}: has no column {name}, which other files of {source.name} have{more}; its columns: "
+            f"{', '.join(by_file[path])}. Give every file the columns that are mapped, or narrow the pattern"
+        )
+
+
+def _decide_format(said: str, source_input: Input) -> FileFormat:
+    """The format of an input; `said` is a format or `auto`.
+
+    Raises ConfigurationError for a format that does not exist, SourceError where the content cannot be what is `said`.
+    """
+    if said != AUTO and said not in FORMATS:
+        raise ConfigurationError(f"format {said!r} is not known; use auto, {', '.join(FORMATS)}")
+    head, name = source_input.head, source_input.name
+    held = next((form for magic, form in _BEGINNINGS if head.startswith(magic)), None)
+    text = head.removeprefix(next((bom for bom in _BOMS if head.startswith(bom)), b"")).replace(b"\0", b"").lstrip()
+    if said == AUTO:
+        return held or _decide_text(text, name, source_input.inner)
+    if held is not None and held != said:
+        raise SourceError(f"{name}: is {_WORDS[held]}, and not {said}; say format auto or {held}")
+    if held is None and said in _WORDS:
+        raise SourceError(f"{name}: is not {_WORDS[said]}; say format auto, or the one that it is in")
+    return next(form for form in get_args(FileFormat) if form == said)
+
+
+def _refuse_misfits(form: FileFormat, name: str, **said: str | None) -> None:
+    """Raise ConfigurationError for an option (delimiter, encoding, sheet) that the format does not have."""
+    for key, value in said.items():
+        if value not in (None, AUTO) and form not in _KEYS_OF[key]:
+            raise ConfigurationError(
+                f"{name}: is read as {form}, which has no {key}: leave {key} out, or say the format that is meant"
+            )
+
+
+def _decide_text(text: bytes, name: str, inner: str) -> FileFormat:
+    by_suffix = next((form for suffixes, form in _SUFFIXES if inner.lower().endswith(suffixes)), None)
+    if _ARRAY.match(text):
+        raise SourceError(
+            f"{name}: is a JSON array, and not JSON Lines: write one object a line, as `jq -c '.[]'` does"
+        )
+    if _MARKUP.match(text):
+        raise SourceError(
+            f"{name}: is a web page or XML, whatever its name says; open it in a spreadsheet, save it as .xlsx or CSV"
+        )
+    if by_suffix == "jsonl" or _OBJECT.match(text):
+        return "jsonl"
+    return "tsv" if by_suffix == "tsv" and b"\t" in next(iter(text.splitlines()), b"") else "csv"
+
+
+def _split(path: Path) -> tuple[Path, str]:
+    """The folder that is there as it is written, brackets and all, and the pattern within it."""
+    parts = list(path.parts)
+    base = Path(path.anchor or ".")
+    parts = parts[1:] if path.anchor else parts
+    while len(parts) > 1 and (base / parts[0]).is_dir():
+        base /= parts.pop(0)
+    return base, str(Path(*parts))

@@ -1,0 +1,251 @@
+"""A query or a table of a database as a source, streamed: rows in, chunks of texts out; nothing is ever written.
+
+`open_sql` reads all of it, `open_incremental` only what is new: from a cursor's value on, and to its end or not. The
+value is the ledger's, which is opened later, so the database is asked for no longer than it takes to learn the columns
+until the rows are wanted.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from connector import databases
+from connector.databases import explain, parse_url, show_url
+from connector.errors import ConfigurationError, SourceError
+from connector.rows import Chunk, Closing, Source
+from connector.sources.cell_text import CHUNK_ROWS, build_row_chunk
+from connector.sources.cursor import CursorBound, CursorKind, CursorValue, CursorWatch
+from connector.sources.header_row import name_columns
+from connector.sources.statement import build_query, build_select, check_bound
+
+
+class SqlSource(Closing):
+    """A query's result, opened by `open_sql`; `watch` sees the values of its cursor column."""
+
+    def __init__(
+        self,
+        url: sa.URL,
+        engine: sa.Engine,
+        statement: sa.TextClause | sa.Select[tuple[object]],
+        watch: CursorWatch | None = None,
+    ) -> None:
+        self.name = show_url(url)
+        self._url, self._engine, self._watch = url, engine, watch
+        self._connection: sa.Connection | None = None
+        try:
+            self._connection = engine.connect()
+            options: dict[str, object] = {"yield_per": CHUNK_ROWS}
+            if engine.dialect.name == "postgresql":
+                options["postgresql_readonly"] = True
+            self._connection = self._connection.execution_options(**options)
+            self._result = self._connection.execute(statement)
+        except (sa.exc.SQLAlchemyError, UnicodeError) as error:
+            self.close()
+            raise SourceError(f"{self.name}: {_explain(error, url)}") from None
+        if not self._result.returns_rows:
+            self.close()
+            raise ConfigurationError(f"{self.name}: the query gives no rows; a source needs a SELECT")
+        self.columns = name_columns([str(name) for name in self._result.keys()])  # noqa: SIM118 - no mapping
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Give the rows, in the query's order, once; none for an empty result. Raises SourceError."""
+        number = 1
+        try:
+            for rows in self._result.partitions(CHUNK_ROWS):
+                values = list(zip(*rows, strict=True))
+                if self._watch is not None:
+                    self._watch.take(values[self.columns.index(self._watch.column)], number)
+                yield build_row_chunk(self.name, self.columns, values, number)
+                number += len(rows)
+        except (sa.exc.SQLAlchemyError, UnicodeError) as error:
+            raise SourceError(
+                f"{self.name}: reading stopped after row {number - 1}: {_explain(error, self._url)}"
+            ) from None
+
+    def close(self) -> None:
+        """Release the connection, whose transaction is rolled back; may be called more than once."""
+        if self._connection is not None:
+            _release(self._connection, getattr(self, "_result", None))
+        self._engine.dispose()
+
+
+def _explain(error: Exception, url: sa.URL) -> str:
+    is_strange = isinstance(error, sa.exc.DataError) and url.get_backend_name() == "postgresql"
+    advice = "; select a date that Python does not have (infinity) as text" if is_strange else ""
+    return explain(error, url) + advice
+
+
+def open_sql(
+    url: str, *, query: str | None = None, table: str | None = None, parameters: Mapping[str, object] | None = None
+) -> Source:
+    """Open a query, or a table (`name` or `schema.name`), of which every value comes as text.
+
+    NULL is missing, booleans are true and false, numbers plain, dates and times ISO, lists and objects JSON. Bytes
+    that are not UTF-8 make their row malformed. `parameters` fill the `:names` of the query; another colon stays what
+    it is. Nothing is ever written, and no error shows a password. Raises ConfigurationError for a URL without a driver
+    or a query without rows, SourceError for a database that cannot be reached or does not take the query.
+    """
+    return open_bound(url, query=query, table=table, parameters=parameters)
+
+
+def open_bound(
+    url: str,
+    *,
+    query: str | None,
+    table: str | None,
+    parameters: Mapping[str, object] | None = None,
+    bound: CursorBound | None = None,
+    watch: CursorWatch | None = None,
+) -> Source:
+    """The same, read from a cursor's `bound` on; `watch` sees its values, and its column must be there."""
+    if (query is None) == (table is None):
+        raise ConfigurationError("a SQL source needs either a query or a table")
+    parsed, given = parse_url(url), parameters or {}
+    database = parsed.get_backend_name()
+    if bound is not None:
+        check_bound(bound, database)
+    if database == "duckdb":
+        from connector.sources.duckdb import open_duckdb  # here: other databases do not need it
+
+        return open_duckdb(parsed, query, table, given, bound, watch)
+    statement = (
+        build_select(table or "", bound, database) if query is None else build_query(query, given, bound, database)
+    )
+    return SqlSource(parsed, _build_engine(parsed), statement, watch)
+
+
+class IncrementalSource(Closing):
+    """What `open_incremental` opens: `begin_at` a value, then read its chunks, as often as is wanted."""
+
+    def __init__(self, url: str, query: str | None, table: str | None, column: str, kind: CursorKind) -> None:
+        self.watch = CursorWatch(column, kind)
+        self.is_read_to_end = False
+        self._url, self._query, self._table = url, query, table
+        self._source: Source | None = None
+        self._value: CursorValue | None = None
+        with self._open(None) as nothing:
+            self.name, self.columns = nothing.name, nothing.columns
+        self._check_column()
+
+    def begin_at(self, value: CursorValue) -> None:
+        """Read from this value on. Raises ConfigurationError for one that the database cannot compare."""
+        check_bound(self._bind(value), parse_url(self._url).get_backend_name())
+        self._value = value
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Ask for the rows, and give them as any source does; what was seen of them before is forgotten.
+
+        Raises SourceError.
+        """
+        self.close()
+        self.is_read_to_end = False
+        self.watch = CursorWatch(self.watch.column, self.watch.kind)
+        self._source = self._open(self._value)
+        if self._source.columns != self.columns:
+            raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
+        yield from self._source.chunks()
+        self.is_read_to_end = True
+
+    def close(self) -> None:
+        """Release the connection, if there is one; may be called more than once."""
+        if self._source is not None:
+            self._source.close()
+
+    def _open(self, value: CursorValue | None) -> Source:
+        watch = None if value is None else self.watch
+        return open_bound(self._url, query=self._query, table=self._table, bound=self._bind(value), watch=watch)
+
+    def _bind(self, value: CursorValue | None) -> CursorBound:
+        return CursorBound(self.watch.column, self.watch.kind, value)
+
+    def _check_column(self) -> None:
+        column = self.watch.column
+        if f"{column} (2)" in self.columns:  # so sources name a second one
+            raise ConfigurationError(f"{self.name}: more than one column is named {column}: which is the cursor?")
+        if column not in self.columns:
+            meant = get_close_matches(column, self.columns, n=1)
+            hint = f" (did you mean {meant[0]}?)" if meant else ""
+            raise ConfigurationError(
+                f"{self.name}: the cursor's column {column} is not in the result{hint}; select it, too. "
+                f"Its columns: {', '.join(self.columns)}"
+            )
+
+
+def open_incremental(
+    url: str, *, query: str | None = None, table: str | None = None, column: str, kind: CursorKind
+) -> IncrementalSource:
+    """Open a query with a `:cursor` in it, or a table, of which rows are read whose `column` is not below a value.
+
+    Of a table, rows that have no value there are read each time. The database is asked with NULL for the cursor, to
+    which no value compares, so that it tells its columns and gives no rows. Raises as `open_sql` does, and
+    ConfigurationError if the column is not in the result.
+    """
+    return IncrementalSource(url, query, table, column, kind)
+
+
+_MYSQL_BIT = 16  # the protocol's number of the type
+
+
+def describe_place(text: str) -> str:
+    """Name the database of a URL without its password, driver and options: the same text for the same database."""
+    url = parse_url(text)
+    return repr((url.get_backend_name(), url.username, url.host, url.port, url.database))
+
+
+def _build_engine(url: sa.URL) -> sa.Engine:
+    """Make an engine; nothing is connected yet. Raises ConfigurationError naming the extra for a missing driver."""
+    _refuse_missing_file(url)
+    engine = databases.build_engine(url)
+    dialect = url.drivername.partition("+")[0]
+    if dialect in _PREPARE:
+        sa.event.listen(engine, "connect", _PREPARE[dialect])
+    return engine
+
+
+def _release(connection: sa.Connection, result: sa.CursorResult[Any] | None) -> None:
+    """Close the connection without reading what is left of the result.
+
+    PyMySQL would read all of it, since MySQL cannot be told to stop sending: it is told by a cut connection.
+    """
+    cursor = getattr(result, "cursor", None)
+    unread: Any = getattr(cursor, "_result", None)  # PyMySQL's own; of another driver there is none
+    if getattr(unread, "unbuffered_active", False):
+        unread.unbuffered_active = False
+        connection.invalidate()
+    if result is not None:
+        result.close()  # PostgreSQL's cursor, before its connection
+    connection.close()
+
+
+def _refuse_missing_file(url: sa.URL) -> None:
+    """SQLite would create an empty database where there is none."""
+    database = url.database or ":memory:"
+    if url.get_backend_name() == "sqlite" and database != ":memory:" and not database.startswith("file:"):
+        if Path(database).is_dir():
+            raise SourceError(f"{database}: is a folder, not a SQLite database")
+        if not Path(database).exists():
+            raise SourceError(f"{database}: there is no such SQLite database; check the path")
+
+
+def _prepare_sqlite(connection: Any, _: object) -> None:
+    """Texts come as bytes, so that one that is not UTF-8 costs its row and not the query; and nothing is written."""
+    connection.text_factory = bytes
+    connection.execute("PRAGMA query_only = ON")
+
+
+def _prepare_mysql(connection: Any, _: object) -> None:
+    """Nothing is written; for the session, since a statement such as CREATE TABLE ends a transaction and its rules."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION TRANSACTION READ ONLY")
+    if hasattr(connection, "decoders"):  # PyMySQL's: a BIT(1), which is a boolean, would come as the character U+0001
+        connection.decoders[_MYSQL_BIT] = lambda value: int.from_bytes(value, "big")
+
+
+_PREPARE: Mapping[str, Callable[[Any, object], None]] = {
+    "sqlite": _prepare_sqlite,
+    "mysql": _prepare_mysql,
+    "mariadb": _prepare_mysql,
+}

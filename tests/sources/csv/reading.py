@@ -1,0 +1,34 @@
+"""CSV files written for a test, and read whole."""
+
+from pathlib import Path
+
+from connector.rows import Chunk, Source
+from connector.sources import csv
+from connector.sources.inputs import open_input
+
+
+def open_csv(
+    path: Path | str, *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None
+) -> Source:
+    given = open_input(path)
+    try:
+        return csv.open_csv(given, delimiter=delimiter, encoding=encoding, chunk_bytes=chunk_bytes)
+    except BaseException:
+        given.close()
+        raise
+
+
+def write(folder: Path, content: bytes | str) -> Path:
+    path = folder / "people.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+    return path
+
+
+def read(path: Path, *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None) -> list[Chunk]:
+    with open_csv(path, delimiter=delimiter, encoding=encoding, chunk_bytes=chunk_bytes) as source:
+        return list(source.chunks())
+
+
+def read_rows(path: Path, *, delimiter: str = "auto", encoding: str = "auto") -> list[list[str]]:
+    chunks = read(path, delimiter=delimiter, encoding=encoding)
+    return [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()]

@@ -1,0 +1,209 @@
+"""In which encoding a file is: found from its bytes and told, or not believed and told, or named."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connector.sources.encoding import EncodingGuess, Utf8Stream, decide_encoding, find_utf_16
+from tests.sources.csv.reading import read, write
+
+NAMES = {
+    "German": "Jörg Müller Jürgen Weiß Günther Schäfer Böhm Jäger Köhler Schröder",
+    "French": "François Hélène Benoît Chloé Gérard Lefèvre Élodie Béranger Noémie Françoise Maël Aimé Cécile",
+    "Danish": "Søren Jørgensen Mette Sørensen Bjørn Åse Kjær Lærke Østergaard Præstø Åkjær",
+    "Portuguese": "João Conceição Gonçalves Magalhães Inês Simões Araújo Antônio São Luís",
+    "Polish": "Łukasz Małgorzata Wiśniewski Wójcik Kowalczyk Dąbrowski Łódź Gdańsk Poznań Świętosław",
+    "Czech": "Jiří Dvořák Černý Procházka Kučera Veselý Tomáš Ondřej Plzeň Žižkov Růžička",
+    "Russian": "Иванов Петрова Сергей Анна Кузнецов Смирнова Дмитрий Екатерина Владимир",
+    "Greek": "Γιώργος Παπαδόπουλος Μαρία Δημήτρης Ελένη Κωνσταντίνος Αθήνα",
+    "Arabic": "محمد فاطمة أحمد خديجة علي مريم يوسف القاهرة",
+    "Hebrew": "דוד כהן לוי משה שרה ירושלים רחל יצחק",
+    "Lithuanian": "Jonas Kazlauskienė Petrauskaitė Žemaitis Šiauliai Panevėžys Birutė Žukauskas Mažeikiai Rūta",
+}  # fmt: skip
+FOUND = [
+    ("German", "cp1252"), ("German", "iso8859-1"), ("German", "iso8859-15"), ("French", "cp1252"),
+    ("French", "iso8859-15"), ("Danish", "cp1252"), ("Portuguese", "iso8859-1"), ("Polish", "cp1250"),
+    ("Polish", "iso8859-2"), ("Czech", "cp1250"), ("Czech", "iso8859-2"), ("Russian", "cp1251"),
+    ("Russian", "iso8859-5"), ("Greek", "cp1253"), ("Greek", "iso8859-7"),
+    ("Arabic", "cp1256"), ("Hebrew", "cp1255"), ("Lithuanian", "cp1257"), ("Lithuanian", "iso8859-13"),
+    ("Russian", "utf-16-le"), ("German", "utf-16-be"),
+]  # fmt: skip
+
+
+def write_people(folder: Path, names: str, encoding: str) -> tuple[Path, list[list[str]]]:
+    rows = [[f"{place}@x.org", name, "Ann"] for place, name in enumerate(names.split())]
+    text = "\n".join(",".join(row) for row in [["email", "name", "first"], *rows])
+    return write(folder, text.encode(encoding)), rows
+
+
+@pytest.mark.parametrize(("language", "encoding"), FOUND)
+def test_an_encoding_is_found_and_told(tmp_path: Path, language: str, encoding: str) -> None:
+    path, rows = write_people(tmp_path, NAMES[language], encoding)
+    (chunk,) = read(path)
+    assert chunk.frame.to_numpy().tolist() == rows
+    (message,) = chunk.messages
+    assert message.startswith(f"{path}: read as ")
+    assert "found" in message
+
+
+def test_a_guess_is_reported_with_some_decoded_names(tmp_path: Path) -> None:
+    path, _ = write_people(tmp_path, NAMES["French"], "cp1252")
+    (message,) = read(path)[0].messages
+    assert "read as cp1252, found by its words (François, Hélène, Benoît, Noémie" not in message
+    assert "read as cp1252, found by its words (François, Hélène, Benoît" in message
+    assert "--encoding NAME, or source.file.encoding in a job" in message
+
+
+@pytest.mark.parametrize(
+    ("names", "encoding"),
+    [
+        ("Hélène Lefèvre François", "cp1252"),
+        ("François Benoît Chloé", "cp1252"),
+        ("Søren Kjær Jørgensen", "cp1252"),
+        ("Núñez", "cp1252"),
+        ("Łukasz Wiśniewski", "cp1250"),
+        ("Иванов Сергей Анна", "cp1251"),
+        ("Müller", "cp1252"),
+    ],
+)
+def test_a_handful_of_names_is_enough(tmp_path: Path, names: str, encoding: str) -> None:
+    path, rows = write_people(tmp_path, f"Ann {names} Bob", encoding)
+    (chunk,) = read(path)
+    assert chunk.frame.to_numpy().tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("names", "encoding", "reason"),
+    [
+        ("Zoë Noël", "cp1252", r"it may be cp1252 \(Zoë\) or cp1257 \(Zoė\)"),
+        ("山田 太郎 佐藤 花子 鈴木 一郎 高橋 さくら 田中", "cp932", "in no encoding of Windows or ISO"),
+        ("Jörg Müller Jürgen Weiß", "cp850", "in no encoding of Windows or ISO"),
+        ("Иванов Петрова Сергей", "koi8-r", "in no encoding of Windows or ISO"),
+    ],
+)
+def test_an_encoding_that_is_not_certain_is_not_guessed(tmp_path: Path, names: str, encoding: str, reason: str) -> None:
+    path, rows = write_people(tmp_path, f"Ann {names} Bob", encoding)
+    (chunk,) = read(path)
+    assert chunk.frame["name"].tolist() == ["Ann", "Bob"]
+    assert [row.code for row in chunk.malformed] == ["encoding"] * (len(rows) - 2)
+    (message,) = chunk.messages
+    assert re.search(f"its encoding is not certain: {reason}", message)
+    (named,) = read(path, encoding=encoding)
+    assert named.frame.to_numpy().tolist() == rows
+    assert named.messages == ()
+
+
+@pytest.mark.parametrize(("good", "bad"), [(40, 1), (3, 1), (5, 10)])
+def test_utf8_with_some_bad_bytes_stays_utf8(tmp_path: Path, good: int, bad: int) -> None:
+    lines = [f"{n},Müller".encode() for n in range(good)] + [f"{n},Müller".encode("cp1252") for n in range(bad)]
+    (chunk,) = read(write(tmp_path, b"id,name\n" + b"\n".join(lines)))
+    assert chunk.frame["name"].tolist() == ["Müller"] * good
+    assert [row.code for row in chunk.malformed] == ["encoding"] * bad
+    assert chunk.messages == ()
+
+
+def test_a_file_half_in_utf8_is_not_read_as_something_else(tmp_path: Path) -> None:
+    cp1252 = "\n".join(f"{n},{name}" for n, name in enumerate(NAMES["German"].split())).encode("cp1252")
+    (chunk,) = read(write(tmp_path, b"id,name\n" + cp1252 + "\n99,Größe".encode()))
+    assert "GrÃ¶ÃŸe" not in chunk.frame["name"].tolist()
+    assert any("not certain" in message for message in chunk.messages)
+
+
+def test_an_encoding_is_found_wherever_its_first_sign_is(tmp_path: Path) -> None:
+    plain = [[f"{n}", "Ann Lee"] for n in range(200_000)]
+    rows = [*plain, *([f"{n}", name] for n, name in enumerate(NAMES["Polish"].split() * 200))]
+    path = write(tmp_path, ("id,name\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode("cp1250"))
+    assert path.stat().st_size > 2 << 20
+    chunks = read(path)
+    assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == rows
+    assert [len(chunk.messages) for chunk in chunks].count(1) == 1
+    assert chunks[0].messages == ()
+
+
+@pytest.mark.parametrize("shift", range(4))
+@pytest.mark.parametrize(("name", "encoding"), [("Jürgen", "utf-8"), ("€uro", "utf-8"), ("Müller", "cp1252")])
+def test_half_a_character_at_the_end_of_the_beginning_decides_nothing(
+    tmp_path: Path, name: str, encoding: str, shift: int
+) -> None:
+    beginning = 1 << 18  # judged first
+    filler = "1,Ann\n" * (beginning // 6)
+    start = "id,name\n" + filler[: -6 * 5]
+    start += "2," + "x" * (beginning - len(start) - 2 - shift)
+    assert len(start) == beginning - shift
+    names = [name, *NAMES["German"].split()]
+    chunks = read(write(tmp_path, (start + "\n3,".join(names)).encode(encoding)))
+    assert [each.lstrip("x") for each in chunks[-1].frame["name"].tolist()[-len(names) :]] == names
+    assert [row for chunk in chunks for row in chunk.malformed] == []
+
+
+def test_no_sign_at_the_beginning_and_too_few_later_cost_their_rows_alone(tmp_path: Path) -> None:
+    path = write(tmp_path, b"id,name\n" + b"1,Ann\n" * 300_000 + b"2,No\xebl Zo\xeb\n3,Ann\n")
+    chunks = read(path)
+    (row,) = [row for chunk in chunks for row in chunk.malformed]
+    assert (row.line, row.code) == (300_002, "encoding")
+    assert sum(len(chunk.frame) for chunk in chunks) == 300_001
+    assert ["not certain" in message for chunk in chunks for message in chunk.messages] == [True]
+
+
+@pytest.mark.parametrize(
+    ("language", "encoding", "wrong"), [("German", "cp1252", b"\x81"), ("Polish", "iso8859-2", b"\x9c")]
+)
+def test_a_later_byte_that_the_found_encoding_has_not_costs_its_row(
+    tmp_path: Path, language: str, encoding: str, wrong: bytes
+) -> None:
+    path, rows = write_people(tmp_path, NAMES[language] + " Ann" * 100_000, encoding)
+    with path.open("ab") as file:
+        file.write(b"\nlast@x.org,Jo" + wrong + b"n,Ann")
+    chunks = read(path)
+    (row,) = [row for chunk in chunks for row in chunk.malformed]
+    assert (row.number, row.code) == (len(rows) + 1, "encoding")
+    assert f"not {encoding}" in row.message
+
+
+def test_a_bom_is_believed_over_whatever_follows(tmp_path: Path) -> None:
+    (chunk,) = read(write(tmp_path, b"\xef\xbb\xbfid,name\n1,M\xfcller\n2,Ann\n"))
+    assert chunk.frame.to_numpy().tolist() == [["2", "Ann"]]
+    assert chunk.messages == ()
+
+
+class Pipe(io.RawIOBase):
+    """Bytes that come as a pipe brings them: some at a time, and no way back."""
+
+    def __init__(self, content: bytes, most: int) -> None:
+        self._content, self._most, self._at = content, most, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override] # RawIOBase takes any writable buffer
+        piece = self._content[self._at : self._at + min(self._most, len(buffer))]
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+
+@settings(deadline=None)  # a shared machine keeps none
+@given(
+    st.sampled_from([("German", "cp1252"), ("Russian", "cp1251"), ("Czech", "utf-8"), ("Greek", "utf-16-le")]),
+    st.integers(1, 50),
+    st.integers(1, 100),
+)
+def test_what_comes_through_a_pipe_is_read_alike(kind: tuple[str, str], most: int, size: int) -> None:
+    language, encoding = kind
+    text = "id,name\n" + "\n".join(f"1,{name}" for name in NAMES[language].split())
+    stream = Utf8Stream(Pipe(text.encode(encoding), most), "auto")
+    pieces = []
+    while piece := stream.read(size):
+        pieces.append(piece)
+    assert b"".join(pieces).decode() == text
+
+
+def test_words_alone_decide_and_no_words_decide_nothing() -> None:
+    assert decide_encoding(b"a,\x80\x81\x82\x83,b").encoding is None
+    assert decide_encoding("é".encode()) == EncodingGuess("utf-8")
+    assert find_utf_16(b"a,b\n1,2\n" * 9) is None
+    assert find_utf_16(b"") is None

@@ -1,0 +1,245 @@
+"""CSV files of every unpleasant kind, read from real files."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from connector.errors import ConfigurationError, SourceError
+from tests.sources.csv.reading import open_csv, read, read_rows, write
+
+
+def test_every_cell_is_text_as_it_came(tmp_path: Path) -> None:
+    path = write(tmp_path, "id,phone,note,empty\n007,+31612345678, 1.50 ,\nNULL,NA,nan,\n")
+    (chunk,) = read(path)
+    assert chunk.frame.to_numpy().tolist() == [["007", "+31612345678", " 1.50 ", ""], ["NULL", "NA", "nan", ""]]
+    assert [str(dtype) for dtype in chunk.frame.dtypes] == ["str"] * 4
+    assert chunk.numbers.tolist() == [1, 2]
+    assert chunk.numbers.dtype == "int64"
+    assert chunk.frame.index.tolist() == [0, 1]
+    assert chunk.name == str(path)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_is_found(tmp_path: Path, delimiter: str) -> None:
+    lines = [["email", "name", "note"], ["a@x.com", "Ann", '"one, two; three"'], ["b@x.com", "Bob", "x"]]
+    path = write(tmp_path, "\n".join(delimiter.join(line) for line in lines))
+    with open_csv(path) as source:
+        assert source.columns == ("email", "name", "note")
+    assert read_rows(path)[0] == ["a@x.com", "Ann", "one, two; three"]
+
+
+def test_a_delimiter_in_most_cells_does_not_mislead(tmp_path: Path) -> None:
+    path = write(tmp_path, "email;name\n" + "a@x.com;Doe, Ann, Dr\n" * 50)
+    assert read_rows(path)[0] == ["a@x.com", "Doe, Ann, Dr"]
+
+
+def test_of_two_delimiters_that_fit_the_one_with_more_cells_is_taken(tmp_path: Path) -> None:
+    assert read_rows(write(tmp_path, "a|b|c;d\n1|2|3;4\n")) == [["1", "2", "3;4"]]
+
+
+def test_one_column_needs_no_delimiter(tmp_path: Path) -> None:
+    assert read_rows(write(tmp_path, "email\na@x.com\nb@x.com\n")) == [["a@x.com"], ["b@x.com"]]
+
+
+def test_a_named_delimiter_is_obeyed(tmp_path: Path) -> None:
+    assert read_rows(write(tmp_path, "a:b\n1:2\n"), delimiter=":") == [["1", "2"]]
+    assert read_rows(write(tmp_path, "a\tb\n1\t2\n"), delimiter="tab") == [["1", "2"]]
+
+
+def test_excels_own_hint_is_a_hint_and_no_header(tmp_path: Path) -> None:
+    path = write(tmp_path, "sep=;\r\nemail;name\r\na@x.com;Ann\r\nragged\r\n")
+    (chunk,) = read(path)
+    assert chunk.frame.to_dict("list") == {"email": ["a@x.com"], "name": ["Ann"]}
+    assert chunk.malformed[0].line == 4
+
+
+def test_quotes_commas_and_line_breaks_within_cells(tmp_path: Path) -> None:
+    path = write(tmp_path, 'email,note\r\na@x.com,"one, ""two""\r\nthree"\r\nb@x.com,""\r\n')
+    assert read_rows(path) == [["a@x.com", 'one, "two"\r\nthree'], ["b@x.com", ""]]
+
+
+def test_a_quote_within_a_bare_cell_is_a_quote(tmp_path: Path) -> None:
+    path = write(tmp_path, 'size,name\n5" pipe,Ann\nx,Bob "the" Lee\n12" screen,"a, b"\n"x ""y""",z\n')
+    assert read_rows(path) == [['5" pipe', "Ann"], ["x", 'Bob "the" Lee'], ['12" screen', "a, b"], ['x "y"', "z"]]
+
+
+@pytest.mark.parametrize("chunk_bytes", [None, 16])
+@pytest.mark.parametrize(
+    "row",
+    ['Ann"Lee, Jr",Graz', 'Ann "Lee, Jr"', '5",6",7', 'Ann ""Lee, Jr"",Graz', 'a,Ann \\"Lee, Jr\\"', 'a"b"c"d,e"f,g'],
+)
+def test_quotes_inside_a_bare_cell_that_enclose_a_delimiter_cost_their_row(
+    tmp_path: Path, row: str, chunk_bytes: int | None
+) -> None:
+    """Where the row fits the header if they are signs, and has fewer cells if they are quotes, nothing is guessed."""
+    width = row.count(",") + 1
+    header, good = ",".join(f"c{place}" for place in range(width)), ",".join(["x"] * width)
+    chunks = read(write(tmp_path, f"{header}\n{good}\n{row}\n{good}\n"), delimiter=",", chunk_bytes=chunk_bytes)
+    assert [cells for chunk in chunks for cells in chunk.frame.to_numpy().tolist()] == [["x"] * width] * 2
+    assert [(bad.line, bad.code, bad.raw) for chunk in chunks for bad in chunk.malformed] == [
+        (3, "ambiguous_quote", row)
+    ]
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("last", ["", "ending"])
+def test_every_line_ending_ends_a_record(tmp_path: Path, ending: str, last: str) -> None:
+    path = write(tmp_path, ending.join(["a,b", "1,2", "3,4"]) + (ending if last else ""))
+    assert read_rows(path) == [["1", "2"], ["3", "4"]]
+
+
+def test_blank_lines_and_lines_of_delimiters_alone_are_no_records(tmp_path: Path) -> None:
+    (chunk,) = read(write(tmp_path, "\n\na,b,c\n\n1,2,3\n,,\n\r\n4,5,6\nragged\n,,\n,,\n"))
+    assert chunk.frame["a"].tolist() == ["1", "4"]
+    assert chunk.numbers.tolist() == [1, 2]
+    assert [(row.number, row.line) for row in chunk.malformed] == [(3, 9)]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_line_of_blanks_alone_is_no_record(tmp_path: Path, delimiter: str) -> None:
+    lines = ["  ", "a,b,c", " ", "1,2,3", "   ", "", "ragged ", ",,", "4,5, ", "  \r"]
+    path = write(tmp_path, "\n".join(lines).replace(",", delimiter))
+    (chunk,) = read(path)
+    assert chunk.frame.to_numpy().tolist() == [["1", "2", "3"], ["4", "5", " "]]
+    assert chunk.numbers.tolist() == [1, 3]
+    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [(2, 7, "ragged")]
+
+
+def test_a_delimiter_is_no_blank(tmp_path: Path) -> None:
+    (chunk,) = read(write(tmp_path, "a\tb\tc\n1\t2\t3\n\t\n\t\t\n"))
+    assert chunk.numbers.tolist() == [1]
+    assert [(row.number, row.code) for row in chunk.malformed] == [(2, "ragged")]
+    (comma,) = read(write(tmp_path, "a,b\n1,2\n\t \t\n"))
+    assert comma.malformed == ()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "named"),
+    [("utf-8", "auto"), ("utf-8-sig", "auto"), ("utf-8-sig", "utf-8"), ("utf-16", "auto"), ("utf-32", "auto"),
+     ("utf-16-le", "utf-16-le"), ("cp1252", "cp1252"), ("shift_jis", "shift_jis")],
+)  # fmt: skip
+def test_encodings(tmp_path: Path, encoding: str, named: str) -> None:
+    name = "山田" if encoding == "shift_jis" else "Müller"
+    path = write(tmp_path, f"email,name\na@x.com,{name}\n".encode(encoding))
+    (chunk,) = read(path, encoding=named)
+    assert chunk.frame.to_dict("list") == {"email": ["a@x.com"], "name": [name]}
+
+
+def test_a_byte_that_the_named_encoding_lacks_costs_its_row(tmp_path: Path) -> None:
+    (chunk,) = read(write(tmp_path, b"a,b\n1,\x81\n2,\xe9\n"), encoding="cp1252")
+    assert chunk.frame.to_numpy().tolist() == [["2", "é"]]
+    assert [(row.number, row.code, row.raw) for row in chunk.malformed] == [(1, "encoding", "1,\ufffd")]
+    assert "source.file.encoding in a job" in chunk.malformed[0].message
+
+
+def test_a_character_cut_by_a_block_is_whole_again(tmp_path: Path) -> None:
+    rows = [[f"{number}", "äöü€𝔘" * 3] for number in range(200)]
+    path = write(tmp_path, "a,b\n" + "".join(f"{a},{b}\n" for a, b in rows))
+    chunks = read(path, chunk_bytes=37)
+    assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == rows
+    assert len(chunks) > 50
+
+
+@pytest.mark.parametrize("shift", range(3))
+def test_a_character_cut_by_the_decoder_is_whole_again(tmp_path: Path, shift: int) -> None:
+    cell = "x" * shift + "€" * 100_000  # three bytes each: one of the shifts cuts one, wherever it cuts
+    assert read_rows(write(tmp_path, f"a,b\n{cell},1\n")) == [[cell, "1"]]
+
+
+def test_only_the_files_first_bytes_are_its_bom(tmp_path: Path) -> None:
+    with open_csv(write(tmp_path, "abc,\ufeffd\n1,2\n")) as source:
+        assert source.columns == ("abc", "\ufeffd")
+
+
+def test_a_row_longer_than_the_block_is_read_whole(tmp_path: Path) -> None:
+    long = "x" * 100_000 + "\n" + "y" * 100_000
+    chunks = read(write(tmp_path, f'a,b\n1,2\n3,"{long}"\n5,6\n'), chunk_bytes=1000)
+    assert [cell for chunk in chunks for cell in chunk.frame["b"].tolist()] == ["2", long, "6"]
+
+
+def test_numbers_and_lines_run_on_over_chunks(tmp_path: Path) -> None:
+    content = "a,b\n" + "".join(f'{n},"x\n"\n' if n % 5 else f"ragged {n}\n\n" for n in range(1, 1001))
+    chunks = read(write(tmp_path, content), chunk_bytes=500)
+    assert len(chunks) > 5
+    for chunk in chunks:
+        assert chunk.frame["a"].astype(int).tolist() == chunk.numbers.tolist()
+        assert all(row.raw == f"ragged {row.number}" for row in chunk.malformed)
+    lines = content.split("\n")
+    assert all(lines[row.line - 1] == row.raw for chunk in chunks for row in chunk.malformed if row.line)
+    assert sum(len(chunk.malformed) for chunk in chunks) == 200
+
+
+@pytest.mark.parametrize("content", ["email,name\n", "email,name", "\n\nemail,name\n\n\n"])
+def test_a_header_alone_gives_no_chunk(tmp_path: Path, content: str) -> None:
+    path = write(tmp_path, content)
+    with open_csv(path) as source:
+        assert source.columns == ("email", "name")
+        assert list(source.chunks()) == []
+
+
+def test_column_names_are_trimmed_named_and_unique(tmp_path: Path) -> None:
+    with open_csv(write(tmp_path, '\ufeff"Email", Name ,,Email,Email (2),"two\nlines"\n1,2,3,4,5,6\n')) as source:
+        assert source.columns == ("Email", "Name", "column 3", "Email (3)", "Email (2)", "two\nlines")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"\xef\xbb\xbf", "is empty"),
+        (b" \n\r\n", "is empty"),
+        (b"PK\x03\x04....", "cut off or damaged"),
+        (gzip.compress(gzip.compress(b"a,b\n1,2\n", mtime=0), mtime=0), "gzip"),
+        (bytes(range(256)) * 20, "binary file"),
+        ("a,b\n1,2\n".encode("utf-32-le"), "--encoding utf-16-le, or source.file.encoding in a job"),
+        (b"a@x.com,Ann\nb@x.com,Bob\n", "no header"),
+        (b"1,2\n3,4\n", "no header"),
+        (b",,\n1,2,3\n", "names no column"),
+        (b'"email,name\n1,2\n', "never closed"),
+        (b"No\xebl,Zo\xeb\n1,2\n", "not utf-8 (byte 0xEB)"),
+        (b"No\xebl,Zo\xeb\n1,2\n", "--encoding cp1252, or source.file.encoding in a job"),
+        (b'"Email"x,Name\n1,2\n', "header cannot be read"),
+        (b"x" * 300_000, "does not end within"),
+    ],
+)
+def test_what_is_no_csv_is_refused_in_plain_words(tmp_path: Path, content: bytes, words: str) -> None:
+    path = write(tmp_path, content)
+    with pytest.raises(SourceError) as caught:
+        open_csv(path)
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_no_refusal_shows_a_persons_data(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        open_csv(write(tmp_path, "secret@x.com,Ann\n"))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no such file"):
+        open_csv(tmp_path / "none.csv")
+    with pytest.raises(SourceError, match="is a folder"):
+        open_csv(tmp_path)
+    with pytest.raises(SourceError, match="cannot be opened"):
+        open_csv("nul\0.csv")
+
+
+@pytest.mark.parametrize("delimiter", ["", ",,", '"', "\n", "€"])
+def test_a_delimiter_that_cannot_be_is_refused(tmp_path: Path, delimiter: str) -> None:
+    with pytest.raises(ConfigurationError, match="delimiter"):
+        open_csv(write(tmp_path, "a,b\n"), delimiter=delimiter)
+
+
+@pytest.mark.parametrize("encoding", ["utf-9", "base64", "", "a\0b"])
+def test_an_encoding_that_does_not_exist_is_refused(tmp_path: Path, encoding: str) -> None:
+    with pytest.raises(ConfigurationError, match="encoding"):
+        open_csv(write(tmp_path, "a,b\n"), encoding=encoding)
+
+
+def test_a_file_may_be_left_before_its_end_and_closed_twice(tmp_path: Path) -> None:
+    with open_csv(write(tmp_path, "a,b\n" + "1,2\n" * 10_000), chunk_bytes=1000) as source:
+        first = next(source.chunks())
+        source.close()
+    assert len(first.frame) == 250

@@ -1,0 +1,44 @@
+"""Files written for a test, and read whole."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from connector.errors import SourceError
+from connector.rows import Chunk, MalformedRow
+from connector.sources import open_file
+
+
+def write(folder: Path, name: str, content: bytes | str) -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def read(path: Path, **said: str) -> list[Chunk]:
+    with open_file(path, **said) as source:
+        return list(source.chunks())
+
+
+def read_frame(path: Path, **said: str) -> pd.DataFrame:
+    return pd.concat([chunk.frame for chunk in read(path, **said)], ignore_index=True)
+
+
+def read_rows(path: Path, **said: str) -> list[list[str]]:
+    rows: list[list[str]] = read_frame(path, **said).to_numpy().tolist()
+    return rows
+
+
+def read_malformed(path: Path, **said: str) -> list[MalformedRow]:
+    return [row for chunk in read(path, **said) for row in chunk.malformed]
+
+
+def read_until_error(path: Path) -> tuple[list[Chunk], str]:
+    """What came before the error, and what it says; an error there must be."""
+    chunks: list[Chunk] = []
+    with open_file(path) as source:
+        try:
+            chunks.extend(source.chunks())
+        except SourceError as error:
+            return chunks, str(error)
+    raise AssertionError(f"{path} was read to its end")

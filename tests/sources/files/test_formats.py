@@ -1,0 +1,131 @@
+"""One opener for every format: what a file holds decides, then its name, and what is said is held to."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from connector.errors import ConfigurationError, SourceError
+from connector.mapping import ColumnRule, FieldMapping, apply_mapping
+from connector.sources import open_file
+from tests.sources.files.people import (
+    EXPECTED,
+    FILES,
+    PEOPLE,
+    pack_gzip,
+    pack_zip,
+    write_csv,
+    write_parquet,
+    write_xlsx,
+)
+from tests.sources.files.reading import read, read_frame, read_rows, write
+
+TAGS = FieldMapping({"tags": ColumnRule(column="tags")})
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_same_people_come_out_of_every_format(tmp_path: Path, name: str) -> None:
+    frame = read_frame(write(tmp_path, name, FILES[name]()))
+    assert frame.drop(columns="tags").equals(EXPECTED)
+    assert [str(dtype) for dtype in frame.dtypes] == ["str"] * len(frame.columns)
+    tags = apply_mapping(frame, TAGS).frame["tags"].tolist()
+    assert [list(each) if each is not None else [] for each in tags] == [person["tags"] for person in PEOPLE]
+
+
+_FROM_A_PIPE = """
+import sys
+from connector.sources import open_file
+with open_file("-") as source:
+    print(source.name, sum(len(chunk.frame) for chunk in source.chunks()), *source.columns)
+"""
+
+
+@pytest.mark.parametrize("name", ["people.csv", "people.zip", "people.xlsx", "people.parquet", "people.ndjson.gz"])
+def test_what_comes_through_a_pipe_is_read_like_a_file(name: str) -> None:
+    ran = subprocess.run([sys.executable, "-W", "error", "-c", _FROM_A_PIPE], input=FILES[name](), capture_output=True)
+    assert ran.returncode == 0, ran.stderr.decode()
+    assert ran.stdout.decode().split() == [
+        "standard",
+        "input",
+        "3",
+        *EXPECTED.columns[:3],
+        "tags",
+        *EXPECTED.columns[3:],
+    ]
+
+
+LOOKS: list[tuple[str, bytes | str, tuple[str, ...]]] = [
+    ("a.tsv", "a\tb,c,d\n1\t2,3,4\n", ("a", "b,c,d")),  # the suffix tells the delimiter
+    ("a.csv", "a\tb\n1\t2\n", ("a", "b")),
+    ("a.tsv", "a,b\n1,2\n", ("a", "b")),  # no tab in it: misnamed
+    ("a.tsv.gz", pack_gzip(b"a\tb,c,d\n1\t2,3,4\n"), ("a", "b,c,d")),
+    ("a.zip", pack_zip(b"a\tb,c,d\n1\t2,3,4\n", "a.tsv"), ("a", "b,c,d")),
+    ("a.csv", '\ufeff{"a": 1, "b": 2}\n', ("a", "b")),
+    ("a.csv", "{a},[b]\n1,2\n", ("{a}", "[b]")),  # odd names, and no JSON
+    ("a.jsonl", "\n\n  \n{}\n" + '{"a": 1, "b": 2}', ("a", "b")),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "columns"), LOOKS, ids=[name for name, *_ in LOOKS])
+def test_the_format_is_what_it_looks_like(
+    tmp_path: Path, name: str, content: bytes | str, columns: tuple[str, ...]
+) -> None:
+    with open_file(write(tmp_path, name, content)) as source:
+        assert source.columns == columns
+
+
+def test_what_is_said_of_a_file_is_done(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.dat", "na\xefve|x;y\n1|2\n".encode("cp1252"))
+    assert read_rows(path, delimiter="pipe", encoding="cp1252") == [["1", "2"]]
+    assert read_rows(write(tmp_path, "b.tsv", "a;\tb\n1;2\n"), delimiter=";") == [["1", "2"]]
+    assert read_rows(write(tmp_path, "b.dat", "a\tb\n1\t2\n"), format="tsv") == [["1", "2"]]
+
+
+REFUSED: list[tuple[str, bytes | str, dict[str, str], type[Exception], str]] = [
+    ("a", "x\n", {"format": "xml"}, ConfigurationError, "use auto, csv, tsv, excel, parquet, jsonl"),
+    ("a.csv", write_parquet(), {"format": "csv"}, SourceError, "is a Parquet file, and not csv"),
+    ("a.xlsx", write_xlsx(), {"format": "jsonl"}, SourceError, "is an Excel workbook or a spreadsheet, and not"),
+    ("a.csv", "a,b\n", {"format": "excel"}, SourceError, "is not an Excel workbook"),
+    ("a.csv", "a,b\n", {"format": "parquet"}, SourceError, "is not a Parquet file"),
+    ("a.csv", "a,b\n", {"sheet": "People"}, ConfigurationError, "is read as csv, which has no sheet"),
+    ("a.xlsx", write_xlsx(), {"delimiter": ","}, ConfigurationError, "is read as excel, which has no delimiter"),
+    ("a.parquet", write_parquet(), {"encoding": "utf-8"}, ConfigurationError, "parquet, which has no encoding"),
+    ("a.json", '[{"a": 1}]', {}, SourceError, "is a JSON array, and not JSON Lines"),
+    ("a.csv", "", {}, SourceError, "is empty"),
+    ("a.xls", "\n<html><table>", {}, SourceError, "is a web page or XML, whatever its name says"),
+    ("a.parquet", b"PAR1" + b"x" * 100, {}, SourceError, "is no Parquet file that can be read"),
+    ("a.xlsx", write_xlsx()[:-30], {}, SourceError, "cut off or damaged"),
+    ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), {}, SourceError, "is no workbook"),
+    ("a.docx", pack_zip(b"", "[Content_Types].xml"), {}, SourceError, "is no workbook that can be read"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "said", "error", "words"), REFUSED, ids=[words for *_, words in REFUSED])
+def test_what_cannot_be_is_refused_in_clear_words(
+    tmp_path: Path, name: str, content: bytes | str, said: dict[str, str], error: type[Exception], words: str
+) -> None:
+    path = write(tmp_path, name, content)
+    with pytest.raises(error, match=words) as caught:
+        open_file(path, **said)
+    assert str(caught.value).startswith(str(path)) or said == {"format": "xml"}
+
+
+def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="there is no such file; check the path"):
+        open_file(tmp_path / "none.xlsx")
+    with pytest.raises(SourceError, match="is a folder"):
+        open_file(tmp_path)
+
+
+def test_a_source_may_be_closed_at_any_time_and_twice(tmp_path: Path) -> None:
+    for name in FILES:
+        source = open_file(write(tmp_path, name, FILES[name]()))
+        source.close()
+        source.close()
+
+
+def test_plain_csv_comes_in_the_chunks_of_its_reader(tmp_path: Path) -> None:
+    (chunk,) = read(write(tmp_path, "people.csv", write_csv()))
+    assert chunk.numbers.tolist() == [1, 2, 3]
+    assert chunk.name == str(tmp_path / "people.csv")

@@ -1,0 +1,131 @@
+"""JSON Lines: one object a line; a line that is none costs itself alone."""
+
+import json
+import string
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from connector.errors import SourceError
+from connector.mapping import ColumnRule, FieldMapping, apply_mapping
+from connector.sources import open_file
+from connector.sources.cell_text import parse_object
+from tests.sources.files.reading import read, read_frame, read_malformed, write
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ('"00123"', "00123"),
+        ("31612345678", "31612345678"),
+        ("1.0", "1"),
+        ("1e3", "1000"),
+        ("0.1", "0.1"),
+        ("1e-7", "0.0000001"),
+        ("18446744073709551617", "18446744073709551617"),  # more than 64 bits: no digit is lost
+        ("12345678901234567890.25", "12345678901234567890.25"),
+        ("true", "true"),
+        ("null", None),
+        ('""', ""),
+        ('["a","b, c"]', '["a","b, c"]'),
+        ("[1, true, null]", '["1","true"]'),
+        ('[{"a": 1}]', '[{"a":1}]'),
+    ],
+)
+def test_a_value_comes_as_its_text(tmp_path: Path, value: str, text: str | None) -> None:
+    frame = read_frame(write(tmp_path, "a.jsonl", f'{{"key": {value}, "email": "a"}}\n'))
+    assert frame.astype(object).where(frame.notna(), None)["key"].tolist() == [text]
+
+
+def test_objects_within_are_flattened_and_a_key_may_come_late(tmp_path: Path) -> None:
+    lines = (
+        '{"email": "a", "address": {"city": "X", "geo": {"lat": 1.5}}}',
+        '{"email": "b", "address": null}',
+        '{"address": {"city": "Y"}, "email": "c", "phone": "+31"}',
+    )
+    frame = read_frame(write(tmp_path, "a.jsonl", "\n".join(lines)))
+    assert list(frame.columns) == ["email", "address.city", "address.geo.lat", "phone"]
+    assert frame.astype(object).where(frame.notna(), None).to_numpy().tolist() == [
+        ["a", "X", "1.5", None],
+        ["b", None, None, None],
+        ["c", "Y", None, "+31"],
+    ]
+
+
+def test_a_key_that_is_an_object_here_and_a_value_there_keeps_both(tmp_path: Path) -> None:
+    frame = read_frame(write(tmp_path, "a.jsonl", '{"address": "Main St 1"}\n{"address": {"city": "Y"}}\n'))
+    assert list(frame.columns) == ["address", "address.city"]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        (b"nope", "json", "is no JSON: "),
+        (b'{"a": 1', "json", "is no JSON: "),
+        (b'{"a": NaN}', "json", "is no JSON: "),
+        (b"[1]", "json", "is JSON, and no object"),
+        (b'{"a.b": 1, "a": {"b": 2}}', "json", "has a.b twice"),
+        (b'{"a":' * 30 + b"1" + b"}" * 30, "json", "nested more than 20 deep"),
+        (b'{"a": "M\xfcller"}', "json", "is no JSON: "),
+        (b'{"a": "' + b"x" * 2_000_000 + b'"}', "too_long", "is longer than 1 MiB"),
+        (b'{"a": "' + b"x" * 9_000_000 + b'"}', "too_long", "is longer than 1 MiB"),
+    ],
+)
+def test_a_line_that_is_no_object_costs_itself_by_its_number(
+    tmp_path: Path, line: bytes, code: str, words: str
+) -> None:
+    path = write(tmp_path, "a.jsonl", b'{"a": 1}\r\n\n' + line + b'\n{"a": 2}\n')
+    chunks = read(path)
+    assert [
+        (n, text) for chunk in chunks for n, text in zip(chunk.numbers.tolist(), chunk.frame["a"], strict=True)
+    ] == [
+        (1, "1"),
+        (4, "2"),
+    ]
+    (row,) = read_malformed(path)
+    assert (row.number, row.line, row.code) == (3, 3, code)
+    assert row.message.startswith(words) or words in row.message
+    assert len(row.raw) < 1500
+
+
+def test_lists_of_tags_arrive_whole(tmp_path: Path) -> None:
+    frame = read_frame(
+        write(tmp_path, "a.jsonl", '{"t": ["a", "b, c", "[x]"]}\n{"t": [1, 2]}\n{"t": []}\n{"t": "a,b"}')
+    )
+    tags = apply_mapping(frame, FieldMapping({"tags": ColumnRule(column="t")})).frame["tags"].tolist()
+    assert [list(each) for each in tags] == [["a", "b, c", "[x]"], ["1", "2"], [], ["a", "b"]]
+
+
+def test_a_file_without_an_object_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="holds no JSON object with a key"):
+        open_file(write(tmp_path, "a.jsonl", "[1]\n"))
+
+
+def test_a_key_for_each_person_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="more than 10,000 keys"):
+        open_file(write(tmp_path, "a.jsonl", "".join(f'{{"p{n}": 1}}\n' for n in range(10_001))))
+
+
+def test_many_lines_come_in_chunks_with_their_own_numbers(tmp_path: Path) -> None:
+    text = "".join(f'{{"email": "p{n}@x.org", "filler": "{"x" * 100}"}}\n' for n in range(100_000))
+    chunks = read(write(tmp_path, "a.jsonl", text))
+    assert len(chunks) > 2
+    assert [n for chunk in chunks for n in chunk.numbers.tolist()] == list(range(1, 100_001))
+    assert [email for chunk in chunks for email in chunk.frame["email"]] == [f"p{n}@x.org" for n in range(100_000)]
+
+
+VALUES = st.one_of(st.text(), st.booleans(), st.integers(), st.none(), st.floats(allow_nan=False, allow_infinity=False))
+OBJECTS = st.dictionaries(st.text(string.ascii_letters, min_size=1), VALUES, max_size=8)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the first text that Hypothesis makes takes it seconds
+@given(OBJECTS)
+def test_any_object_of_plain_values_is_read_exactly(written: dict[str, object]) -> None:
+    exact = {
+        key: Decimal(repr(value)) if isinstance(value, float) and abs(value) >= 2**53 else value
+        for key, value in written.items()
+    }
+    assert parse_object(json.dumps(written).encode()) == exact

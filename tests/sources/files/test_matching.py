@@ -1,0 +1,112 @@
+"""The files of a pattern as one source."""
+
+from pathlib import Path
+
+import pytest
+
+from connector.errors import ConfigurationError, SourceError
+from connector.rows import Source
+from connector.sources import open_file, open_files, refuse_lacking
+from tests.sources.files.people import pack_gzip, write_json_lines
+from tests.sources.files.reading import write
+
+
+def open_pattern(path: Path | str) -> Source:
+    return open_files(path, open_file)
+
+
+def test_files_come_in_the_order_of_their_names_each_under_its_own(tmp_path: Path) -> None:
+    write(tmp_path, "b.csv", "email,name\nb@x.org,Bob\nragged\nc@x.org,Cem\n")
+    write(tmp_path, "a.csv", "email,name\na@x.org,Ann\n")
+    write(tmp_path, "c.txt", "email,name\nno@x.org,No\n")
+    write(tmp_path, ".hidden.csv", "email,name\nno@x.org,No\n")
+    (tmp_path / "d.csv").mkdir()
+    with open_pattern(tmp_path / "*.csv") as source:
+        assert source.name == str(tmp_path / "*.csv")
+        first, second = source.chunks()
+    assert (first.name, first.numbers.tolist(), first.frame["email"].tolist()) == (
+        str(tmp_path / "a.csv"),
+        [1],
+        ["a@x.org"],
+    )
+    assert (second.name, second.numbers.tolist()) == (str(tmp_path / "b.csv"), [1, 3])
+    assert second.frame["email"].tolist() == ["b@x.org", "c@x.org"]
+    assert [row.number for row in second.malformed] == [2]
+
+
+def test_columns_are_matched_by_name(tmp_path: Path) -> None:
+    write(tmp_path, "a.csv", "email,name\na@x.org,Ann\n")
+    write(tmp_path, "b.csv.gz", pack_gzip(b"phone;email\n+31;b@x.org\n"))
+    with open_pattern(tmp_path / "*") as source:
+        assert source.columns == ("email", "name", "phone")
+        frames = [chunk.frame for chunk in source.chunks()]
+    assert [frame.astype(object).where(frame.notna(), None).to_numpy().tolist() for frame in frames] == [
+        [["a@x.org", "Ann", None]],
+        [["b@x.org", None, "+31"]],
+    ]
+    assert [str(dtype) for frame in frames for dtype in frame.dtypes] == ["str"] * 6
+
+
+def test_files_of_different_formats_are_one_source(tmp_path: Path) -> None:
+    write(tmp_path, "a.csv", "email\na@x.org\n")
+    write(tmp_path, "b.jsonl", write_json_lines())
+    with open_pattern(tmp_path / "?.*") as source:
+        assert sum(len(chunk.frame) for chunk in source.chunks()) == 4
+
+
+def test_a_file_that_lacks_a_needed_column_is_told_by_its_name(tmp_path: Path) -> None:
+    write(tmp_path, "a.csv", "email,name,phone\na@x.org,Ann,1\n")
+    write(tmp_path, "b.csv", "email\nb@x.org\n")
+    with open_pattern(tmp_path / "*.csv") as source:
+        refuse_lacking(source, ["email"])
+        with pytest.raises(ConfigurationError, match=r"b.csv: has no column name, which other files of .* \(1 more"):
+            refuse_lacking(source, ["email", "name", "phone"])
+    with open_pattern(tmp_path / "b.csv") as single:
+        refuse_lacking(single, ["name"])  # of a single file its own check speaks
+
+
+def test_no_match_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"none-\*\.csv: no file matches; check the pattern"):
+        open_pattern(tmp_path / "none-*.csv")
+    with pytest.raises(SourceError, match="there is no such file"):
+        open_pattern(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize("pattern", ["in[b]ox/*.csv", "**/people-?.csv", "inbox/people-[0-9].csv"])
+def test_patterns_may_be_in_any_part(tmp_path: Path, pattern: str) -> None:
+    (tmp_path / "inbox").mkdir()
+    write(tmp_path / "inbox", "people-1.csv", "email\na@x.org\n")
+    with open_pattern(tmp_path / pattern) as source:
+        assert [chunk.name for chunk in source.chunks()] == [str(tmp_path / "inbox" / "people-1.csv")]
+
+
+def test_brackets_in_the_name_of_a_file_or_folder_that_is_there_are_no_pattern(tmp_path: Path) -> None:
+    folder = tmp_path / "crm [old]"
+    folder.mkdir()
+    write(folder, "people [1].csv", "email\na@x.org\n")
+    for name in ("people [1].csv", "*.csv"):
+        with open_pattern(folder / name) as source:
+            assert [chunk.name for chunk in source.chunks()] == [str(folder / "people [1].csv")]
+
+
+def test_a_pattern_is_relative_to_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "a.csv", "email\na@x.org\n")
+    monkeypatch.chdir(tmp_path)
+    with open_pattern("*.csv") as source:
+        assert [chunk.name for chunk in source.chunks()] == ["a.csv"]
+
+
+def test_a_file_that_changes_its_columns_meanwhile_ends_the_run(tmp_path: Path) -> None:
+    write(tmp_path, "a.csv", "email,name\na@x.org,Ann\n")
+    write(tmp_path, "b.csv", "email,name\nb@x.org,Bob\n")
+    with open_pattern(tmp_path / "*.csv") as source:
+        write(tmp_path, "b.csv", "name,email\nBob,b@x.org\n")
+        with pytest.raises(SourceError, match=r"b\.csv: its columns have changed since the run began"):
+            list(source.chunks())
+
+
+def test_one_bad_file_is_told_before_any_is_read(tmp_path: Path) -> None:
+    write(tmp_path, "a.csv", "email\na@x.org\n")
+    write(tmp_path, "b.csv", "")
+    with pytest.raises(SourceError, match=r"b\.csv: is empty"):
+        open_pattern(tmp_path / "*.csv")

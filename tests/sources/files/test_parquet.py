@@ -1,0 +1,133 @@
+"""Parquet: typed columns as texts, in batches."""
+
+import datetime as dt
+import io
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from connector.mapping import ColumnRule, FieldMapping, apply_mapping
+from connector.sources import open_file
+from tests.sources.files.reading import read, read_frame, read_until_error, write
+
+
+def write_table(folder: Path, table: pa.Table, **options: object) -> Path:
+    out = io.BytesIO()
+    pq.write_table(table, out, **options)
+    return write(folder, "people.parquet", out.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("array", "text"),
+    [
+        (pa.array(["00123"]), "00123"),
+        (pa.array(["x"]).dictionary_encode(), "x"),
+        (pa.array(["é"], pa.large_string()), "é"),
+        (pa.array([b"M\xc3\xbcller"]), "Müller"),
+        (pa.array([31612345678]), "31612345678"),
+        (pa.array([2**64 - 1], pa.uint64()), "18446744073709551615"),
+        (pa.array([7.0]), "7"),
+        (pa.array([1e22]), "10000000000000000000000"),
+        (pa.array([0.1], pa.float32()), "0.1"),
+        (pa.array([Decimal("1.50")]), "1.50"),
+        (pa.array([Decimal("1E+3")], pa.decimal128(10, 2)), "1000.00"),
+        (pa.array([True]), "true"),
+        (pa.array([dt.date(1980, 2, 29)]), "1980-02-29"),
+        (pa.array([1577934245000], pa.timestamp("ms")), "2020-01-02T03:04:05"),
+        (pa.array([1577934245123456789], pa.timestamp("ns", "UTC")), "2020-01-02T03:04:05.123456789+00:00"),
+        (pa.array([253402300800], pa.timestamp("s")), "10000-01-01 00:00:00.000"),  # beyond Python's dates
+        (pa.array([dt.time(13, 5)]), "13:05:00"),
+        (pa.array([["a", "b, c", None]]), '["a","b, c"]'),
+        (pa.array([[1, 2]]), '["1","2"]'),
+        (pa.array([[b"M\xc3\xbcller"]]), '["Müller"]'),
+        (pa.array([float("nan")]), None),
+        (pa.array([float("nan")], pa.float32()), None),
+        (pa.array([None], pa.string()), None),
+        (pa.array([None], pa.null()), None),
+        (pa.array([None], pa.list_(pa.string())), None),
+    ],
+)
+def test_a_value_comes_as_its_text(tmp_path: Path, array: pa.Array, text: str | None) -> None:
+    frame = read_frame(write_table(tmp_path, pa.table({"key": array})))
+    assert frame.astype(object).where(frame.notna(), None)["key"].tolist() == [text]
+
+
+def test_structs_are_flattened_at_any_depth(tmp_path: Path) -> None:
+    people = [{"city": "X", "geo": {"lat": 1.5}}, None, {"city": None, "geo": None}]
+    frame = read_frame(write_table(tmp_path, pa.table({"email": ["a", "b", "c"], "address": people})))
+    assert list(frame.columns) == ["email", "address.city", "address.geo.lat"]
+    assert frame.astype(object).where(frame.notna(), None).to_numpy().tolist() == [
+        ["a", "X", "1.5"],
+        ["b", None, None],
+        ["c", None, None],
+    ]
+
+
+def test_lists_of_tags_arrive_whole(tmp_path: Path) -> None:
+    table = pa.table({"t": [["a", "b, c"], [], None]})
+    mapped = apply_mapping(
+        read_frame(write_table(tmp_path, table)), FieldMapping({"tags": ColumnRule(column="t")})
+    ).frame
+    assert mapped["tags"].isna().tolist() == [False, False, True]
+    assert [list(each) for each in mapped["tags"].tolist()[:2]] == [["a", "b, c"], []]
+
+
+def test_bytes_that_are_not_utf8_cost_their_row(tmp_path: Path) -> None:
+    broken = pa.Array.from_buffers(pa.string(), 3, [None, *pa.array([b"ok", b"M\xfc", b"x"]).buffers()[1:]])
+    (chunk,) = read(write_table(tmp_path, pa.table({"email": broken, "n": [1, 2, 3]})))
+    assert chunk.frame["email"].tolist() == ["ok", "x"]
+    assert chunk.numbers.tolist() == [1, 3]
+    (row,) = chunk.malformed
+    assert (row.number, row.line, row.code) == (2, None, "encoding")
+    assert row.message == "column email holds bytes that are not UTF-8 (0xFC)"
+    assert row.raw == r'{"email":"M\\xfc","n":"2"}'
+
+
+def test_bytes_that_are_not_utf8_within_a_list_cost_their_row(tmp_path: Path) -> None:
+    texts = pa.Array.from_buffers(pa.string(), 2, [None, *pa.array([b"ok", b"M\xfc"]).buffers()[1:]])
+    (chunk,) = read(write_table(tmp_path, pa.table({"t": pa.ListArray.from_arrays([0, 1, 2], texts)})))
+    assert chunk.frame["t"].tolist() == ['["ok"]']
+    assert [(row.number, row.code) for row in chunk.malformed] == [(2, "encoding")]
+
+
+def test_columns_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["email", "email"])
+    assert list(read_frame(write_table(tmp_path, table)).columns) == ["email", "email (2)"]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [[b"ok", b"\xff"], [[b"ok"], [b"\xff"]], [[{"k": b"ok"}], [{"k": b"\xff"}]]],
+    ids=["plain", "list", "object"],
+)
+def test_bytes_that_are_no_text_cost_their_row_however_deep_they_are(tmp_path: Path, cells: list[object]) -> None:
+    (chunk,) = read(write_table(tmp_path, pa.table({"email": ["a@x.org", "b@x.org"], "key": cells})))
+    assert chunk.frame["email"].tolist() == ["a@x.org"]
+    assert [(row.number, row.code) for row in chunk.malformed] == [(2, "encoding")]
+
+
+def test_many_rows_come_in_batches_with_running_numbers(tmp_path: Path) -> None:
+    path = write_table(tmp_path, pa.table({"n": range(50_000)}), row_group_size=15_000)
+    chunks = read(path)
+    assert max(len(chunk.frame) for chunk in chunks) <= 20_000
+    assert [n for chunk in chunks for n in chunk.numbers.tolist()] == list(range(1, 50_001))
+    assert [text for chunk in chunks for text in chunk.frame["n"]] == [str(n) for n in range(50_000)]
+
+
+def test_a_file_without_rows_gives_no_chunk(tmp_path: Path) -> None:
+    with open_file(write_table(tmp_path, pa.table({"email": pa.array([], pa.string())}))) as source:
+        assert source.columns == ("email",)
+        assert list(source.chunks()) == []
+
+
+def test_damage_in_the_middle_is_told_after_the_rows_before_it(tmp_path: Path) -> None:
+    path = write_table(tmp_path, pa.table({"n": range(60_000)}), row_group_size=20_000, use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 20_000] = b"\xff" * 20_000
+    path.write_bytes(content)
+    chunks, message = read_until_error(path)
+    assert [len(chunk.frame) for chunk in chunks] == [20_000]
+    assert "cannot be read on after row 20000" in message

@@ -1,0 +1,191 @@
+"""Packed files: streamed, bounded, and damage told after the rows before it."""
+
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from connector.errors import SourceError
+from connector.sources import open_file
+from tests.sources.files.people import pack_gzip, pack_zip, pack_zstd, write_csv
+from tests.sources.files.reading import read_rows, read_until_error, write
+
+PACKS: dict[str, Callable[[bytes], bytes]] = {"gz": pack_gzip, "zip": pack_zip, "zst": pack_zstd}
+
+
+def build_rows(number: int) -> bytes:
+    """A CSV whose cells do not pack to nothing."""
+    return b"email,key\n" + b"".join(b"p%d@example.com,%s\n" % (n, os.urandom(8).hex().encode()) for n in range(number))
+
+
+def read_emails(path: Path) -> tuple[list[str], str]:
+    chunks, message = read_until_error(path)
+    return [email for chunk in chunks for email in chunk.frame["email"]], message
+
+
+@pytest.mark.parametrize("pack", ["gz", "zst"])
+@pytest.mark.parametrize("number", [200, 60_000])
+def test_the_rows_before_a_cut_come_and_then_a_clear_error(tmp_path: Path, pack: str, number: int) -> None:
+    packed = PACKS[pack](build_rows(number))
+    path = write(tmp_path, f"people.csv.{pack}", packed[: -max(len(packed) // 10, 12)])
+    if pack == "zst" and number == 200:  # one block, and what is in a block comes whole or not at all
+        with pytest.raises(SourceError, match="cut off or damaged after 0 unpacked bytes"):
+            open_file(path)
+        return
+    emails, message = read_emails(path)
+    assert 0.75 * number < len(emails) < number
+    assert emails == [f"p{n}@example.com" for n in range(len(emails))]
+    assert message.startswith(f"{path}: its packed content is cut off or damaged after ")
+    assert message.count(str(path)) == 1
+    assert message.endswith("fetch it or pack it again")
+
+
+def test_damage_in_the_middle_of_an_archive_is_an_error_after_rows(tmp_path: Path) -> None:
+    packed = bytearray(pack_zip(build_rows(60_000)))
+    packed[len(packed) // 2 : len(packed) // 2 + 50] = bytes(50)
+    emails, message = read_emails(write(tmp_path, "people.zip", bytes(packed)))
+    assert 20_000 < len(emails) < 40_000
+    assert "cut off or damaged" in message
+
+
+def test_a_wrong_checksum_is_an_error_though_all_rows_came(tmp_path: Path) -> None:
+    packed = bytearray(pack_gzip(build_rows(100)))
+    packed[-8] ^= 1
+    emails, message = read_emails(write(tmp_path, "people.csv.gz", bytes(packed)))
+    assert len(emails) == 100
+    assert "CRC" in message
+
+
+def test_an_archive_that_is_cut_off_has_no_directory_and_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="is a ZIP archive that is cut off or damaged"):
+        open_file(write(tmp_path, "people.zip", pack_zip(build_rows(1000))[:-40]))
+
+
+def test_parts_that_follow_each_other_are_one_file(tmp_path: Path) -> None:
+    for name, pack in (("a.gz", pack_gzip), ("a.zst", pack_zstd)):
+        assert read_rows(write(tmp_path, name, pack(b"a,b\n1,2\n") + pack(b"3,4\n"))) == [["1", "2"], ["3", "4"]]
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        (
+            {"b.csv": b"x", "c.csv": b"x"},
+            r"people\.csv, b\.csv, c\.csv; name the one to read: .*people\.zip#people\.csv",
+        ),
+        ({f"{n}.csv": b"" for n in range(99)}, r"holds people\.csv, 0\.csv, .*18\.csv and 80 more; name the one"),
+    ],
+)
+def test_an_archive_of_several_files_is_refused_by_their_names(
+    tmp_path: Path, others: dict[str, bytes], words: str
+) -> None:
+    with pytest.raises(SourceError, match=words):
+        open_file(write(tmp_path, "people.zip", pack_zip(write_csv(), others=others)))
+
+
+MAILCHIMP = {
+    "subscribed_email_audience_export_1f.csv": b"Email Address,First Name\nann@example.com,Ann\n",
+    "unsubscribed_email_audience_export_1f.csv": b"Email Address,First Name\nben@example.com,Ben\n",
+    "cleaned_email_audience_export_1f.csv": b"Email Address,First Name\ncem@example.com,Cem\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("member", "name"),
+    [("cleaned_email_audience_export_1f.csv", "Cem"), ("subscribed*", "Ann"), ("unsubscribed_*.csv", "Ben")],
+)
+def test_one_file_of_an_archive_is_read_by_its_name(tmp_path: Path, member: str, name: str) -> None:
+    path = write(tmp_path, "export.zip", pack_zip(b"#", "readme.txt", others=MAILCHIMP))
+    assert [row[1] for row in read_rows(Path(f"{path}#{member}"))] == [name]
+
+
+@pytest.mark.parametrize(
+    ("member", "words"), [("*.csv", "3 of them match"), ("none.csv", "none of them is"), ("", "there is no such file")]
+)
+def test_a_name_that_is_not_exactly_one_file_of_an_archive_is_told_with_those_that_are(
+    tmp_path: Path, member: str, words: str
+) -> None:
+    path = write(tmp_path, "export.zip", pack_zip(b"#", "readme.txt", others=MAILCHIMP))
+    with pytest.raises(SourceError, match=words) as caught:
+        open_file(f"{path}#{member}")
+    assert all(name in str(caught.value) for name in MAILCHIMP) or not member
+
+
+def test_a_member_of_what_is_no_archive_is_refused_and_a_file_may_have_a_sign_in_its_name(tmp_path: Path) -> None:
+    path = write(tmp_path, "people.csv", b"a\n1\n")
+    with pytest.raises(SourceError, match=r"is no ZIP archive, so there is no b\.csv in it"):
+        open_file(f"{path}#b.csv")
+    assert read_rows(write(tmp_path, "people#1.csv", b"a\n1\n")) == [["1"]]
+
+
+@pytest.mark.parametrize("archive", [pack_zip(b"", "folder/"), b"PK\x05\x06" + bytes(18)], ids=["a folder", "nothing"])
+def test_an_archive_without_a_file_is_refused(tmp_path: Path, archive: bytes) -> None:
+    with pytest.raises(SourceError, match="holds no file"):
+        open_file(write(tmp_path, "people.zip", archive))
+
+
+def test_folders_and_what_macos_adds_do_not_count(tmp_path: Path) -> None:
+    others = {"export/": b"", "__MACOSX/export/._people.csv": b"x", "export/.DS_Store": b"x"}
+    path = write(tmp_path, "people.zip", pack_zip(b"a\n1\n", "export/people.csv", others=others))
+    assert read_rows(path) == [["1"]]
+
+
+def test_a_password_is_told(tmp_path: Path) -> None:
+    packed = bytearray(pack_zip(b"a\n1\n"))
+    for magic, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        packed[packed.index(magic) + flags] |= 1
+    with pytest.raises(SourceError, match=r"people\.csv in it is protected by a password"):
+        open_file(write(tmp_path, "people.zip", bytes(packed)))
+
+
+_READ = """
+import resource, sys
+from connector.errors import SourceError
+from connector.sources import open_file
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+before = peak()
+try:
+    with open_file(sys.argv[1]) as source:
+        for chunk in source.chunks():
+            pass
+except SourceError as error:
+    print(peak() - before, error)
+"""
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_a_bomb_ends_in_a_clear_error_and_memory_stays_flat(tmp_path: Path, pack: str) -> None:
+    line = b"bomb@example.com," + b"x" * 10_000 + b"\n"
+    path = write(tmp_path, f"bomb.csv.{pack}", PACKS[pack](b"email,key\n" + line * 8_000))
+    ran = subprocess.run([sys.executable, "-c", _READ, path], check=True, capture_output=True, text=True)
+    megabytes, message = ran.stdout.split(" ", 1)
+    assert int(megabytes) < 100
+    assert f"{path}: unpacks to more than 500 times its size" in message
+
+
+def test_a_short_file_may_pack_to_nothing(tmp_path: Path) -> None:
+    line = b"ann@example.com," + b"x" * 10_000 + b"\n"
+    path = write(tmp_path, "people.csv.gz", pack_gzip(b"email,key\n" + line * 2_000))
+    assert path.stat().st_size * 500 < 20_000_000
+    assert len(read_rows(path)) == 2_000
+
+
+def test_an_archive_within_an_archive_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="compressed by gzip: unpack it first"):
+        open_file(write(tmp_path, "people.zip", pack_zip(pack_gzip(b"a\n1\n"), "people.csv.gz")))
+
+
+def test_a_packing_that_is_not_known_is_told(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("people.csv", b"a\n1\n")
+    packed = bytearray(out.getvalue())
+    for magic, method in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        packed[packed.index(magic) + method] = 97  # WavPack
+    with pytest.raises(SourceError, match=r"people\.csv in it cannot be unpacked"):
+        open_file(write(tmp_path, "people.zip", bytes(packed)))

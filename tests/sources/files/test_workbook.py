@@ -1,0 +1,240 @@
+"""Workbooks: what a person sees in a sheet is what comes, and what cannot be read costs its row."""
+
+import datetime as dt
+import io
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import xlsxwriter
+
+from connector.errors import SourceError
+from connector.sources import open_file
+from tests.sources.files.people import EXPECTED, SAMPLES, write_ods, write_xlsx
+from tests.sources.files.reading import read, read_frame, read_malformed, read_rows, write
+
+SHEETS: dict[str, Callable[[list[list[object]]], bytes]] = {"xlsx": write_xlsx, "ods": write_ods}
+
+
+@pytest.mark.parametrize("kind", SHEETS)
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        ("00123", "00123"),
+        (5, "5"),
+        (5.0, "5"),
+        (12.5, "12.5"),
+        (31612345678, "31612345678"),
+        (1.5e22, "15000000000000000000000"),
+        (1e-7, "0.0000001"),
+        (-3, "-3"),
+        (True, "true"),
+        (False, "false"),
+        (dt.date(1980, 2, 29), "1980-02-29"),
+        ("", ""),
+        (" x ", " x "),
+        ("né", "né"),
+    ],
+)
+def test_a_cell_comes_as_it_is_shown(tmp_path: Path, kind: str, cell: object, text: str) -> None:
+    path = write(tmp_path, f"a.{kind}", SHEETS[kind]([["key", "email"], [cell, "a@x.org"]]))
+    assert read_rows(path) == [[text, "a@x.org"]]
+
+
+def test_times_and_durations_come_as_they_are_shown(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    with xlsxwriter.Workbook(out) as book:
+        page = book.add_worksheet()
+        page.write_row(0, 0, ["moment", "time", "duration"])
+        moment = book.add_format({"num_format": "yyyy-mm-dd hh:mm"})
+        page.write_datetime(1, 0, dt.datetime(2020, 2, 29, 13, 5), moment)  # noqa: DTZ001 - a sheet has no zone
+        page.write_datetime(1, 1, dt.time(13, 5), book.add_format({"num_format": "hh:mm"}))
+        page.write_datetime(1, 2, dt.timedelta(hours=30), book.add_format({"num_format": "[h]:mm"}))
+    assert read_rows(write(tmp_path, "a.xlsx", out.getvalue())) == [["2020-02-29T13:05:00", "13:05:00", "30:00:00"]]
+
+
+@pytest.mark.parametrize("kind", SHEETS)
+def test_an_error_costs_its_row_by_the_number_that_the_sheet_shows(tmp_path: Path, kind: str) -> None:
+    rows: list[list[object]] = [
+        ["email", "name"],
+        ["a@x.org", "Ann"],
+        [],
+        ["b@x.org", "=NA()"],
+        ["", "=NA()"],
+        ["c@x.org", "Cem"],
+    ]
+    (chunk,) = read(write(tmp_path, f"a.{kind}", SHEETS[kind](rows)))
+    assert chunk.frame["email"].tolist() == ["a@x.org", "c@x.org"]
+    assert chunk.numbers.tolist() == [2, 6]
+    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [
+        (4, None, "error_cell"),
+        (5, None, "error_cell"),
+    ]
+    assert "row 4: the cell B4 holds " in chunk.malformed[0].message
+    assert chunk.malformed[0].raw == '{"email":"b@x.org","name":""}'
+
+
+@pytest.mark.parametrize("kind", SHEETS)
+def test_a_last_row_of_nothing_but_an_error_is_told_too(tmp_path: Path, kind: str) -> None:
+    rows: list[list[object]] = [["email", "name"], ["a@x.org", "Ann"], ["", ""], ["", "=NA()"]]
+    assert [row.number for row in read_malformed(write(tmp_path, f"a.{kind}", SHEETS[kind](rows)))] == [4]
+
+
+def test_a_workbook_of_the_old_kind_is_read_alike(tmp_path: Path) -> None:
+    content = (SAMPLES / "people.xls").read_bytes()
+    place = content.index(b"\x05\x02\x08\x00\x05\x00\x02\x00")  # its one error, #N/A: now the boolean FALSE
+    path = write(tmp_path, "people.xls", content[: place + 10] + b"\x00\x00" + content[place + 12 :])
+    (chunk,) = read(path)
+    assert chunk.frame.drop(columns="tags").head(3).equals(EXPECTED)
+    assert chunk.malformed == ()
+
+
+@pytest.mark.parametrize("sheet", [None, "Other"])
+def test_an_error_in_a_workbook_of_the_old_kind_refuses_it(sheet: str | None) -> None:
+    with pytest.raises(SourceError, match=r"holds an error, such as #N/A, in a cell; save it as \.xlsx"):
+        open_file(SAMPLES / "people.xls", sheet=sheet)
+
+
+@pytest.mark.parametrize("length", range(8, 5632, 307))
+def test_an_old_workbook_that_is_cut_off_is_refused_whatever_the_library_does(tmp_path: Path, length: int) -> None:
+    with pytest.raises(SourceError, match=r"a\.xls: is (no workbook|a workbook that is damaged)"):
+        open_file(write(tmp_path, "a.xls", (SAMPLES / "people.xls").read_bytes()[:length]))
+
+
+def test_rows_go_by_the_numbers_that_the_sheet_shows_wherever_it_begins(tmp_path: Path) -> None:
+    rows = [["email", "name"], ["a@x.org", "Ann"], ["", ""], ["b@x.org", "Bob"]]
+    (chunk,) = read(write(tmp_path, "a.xlsx", write_xlsx(rows, top=4, left=2)))
+    assert chunk.numbers.tolist() == [6, 8]
+    assert list(chunk.frame.columns) == ["email", "name"]
+
+
+@pytest.mark.parametrize(
+    ("row", "is_good"),
+    [
+        (["a@x.org", "Ann"], True),
+        (["a@x.org", "Ann", ""], True),
+        (["a@x.org", "Ann", "more"], False),
+        (["a@x.org"], True),
+    ],
+)
+def test_a_cell_beyond_the_header_costs_its_row(tmp_path: Path, row: list[object], is_good: bool) -> None:
+    path = write(tmp_path, "a.xlsx", write_xlsx([["email", "name"], row, ["b@x.org", "Bob"]]))
+    assert [found.code for found in read_malformed(path)] == ([] if is_good else ["ragged"])
+    assert len(read_frame(path)) == 1 + is_good
+
+
+def test_merged_cells_and_what_is_only_formatted_are_no_rows_and_no_columns(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    with xlsxwriter.Workbook(out) as book:
+        page, bold = book.add_worksheet(), book.add_format({"bold": True})
+        page.write_row(0, 0, ["email", "city"])
+        page.write_string(1, 0, "a@x.org")
+        page.write_string(2, 0, "b@x.org")
+        page.merge_range(1, 1, 2, 1, "Utrecht")
+        for row, column in ((500, 0), (3, 40)):
+            page.write_blank(row, column, None, bold)
+    assert read_rows(write(tmp_path, "a.xlsx", out.getvalue())) == [["a@x.org", "Utrecht"], ["b@x.org", ""]]
+
+
+def write_sheets(sheets: Mapping[str, Sequence[Sequence[str]]], hidden: str = "") -> bytes:
+    out = io.BytesIO()
+    with xlsxwriter.Workbook(out) as book:
+        for name, rows in sheets.items():
+            page = book.add_worksheet(name)
+            for at, row in enumerate(rows):
+                page.write_row(at, 0, row)
+            if name == hidden:
+                page.hide()
+            elif hidden:
+                page.activate()
+                page.set_first_sheet()
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("said", "columns"),
+    [
+        ({}, ("a",)),
+        ({"sheet": "Two"}, ("b",)),
+        ({"sheet": "2"}, ("a",)),
+        ({"sheet": "1"}, ("z",)),
+        ({"sheet": "3"}, ("b",)),
+    ],
+)
+def test_a_sheet_goes_by_name_or_number_and_the_first_that_shows_is_taken(
+    tmp_path: Path, said: dict[str, str], columns: tuple[str, ...]
+) -> None:
+    sheets = {"Lookup": [["z"], ["1"]], "1st": [["a"], ["1"]], "Two": [["b"], ["1"]]}
+    with open_file(write(tmp_path, "a.xlsx", write_sheets(sheets, hidden="Lookup")), **said) as source:
+        assert source.columns == columns
+
+
+@pytest.mark.parametrize("sheet", ["none", "0", "3"])
+def test_a_sheet_that_is_not_there_is_told_with_those_that_are(tmp_path: Path, sheet: str) -> None:
+    path = write(tmp_path, "a.xlsx", write_sheets({"One": [["a"]], "Two": [["b"]]}))
+    with pytest.raises(SourceError, match=f"has no sheet {sheet}; its sheets: One, Two"):
+        open_file(path, sheet=sheet)
+
+
+def test_columns_of_numbers_are_told_with_how_many(tmp_path: Path) -> None:
+    rows: list[list[object]] = [
+        ["email", "phone", "id"],
+        ["a@x.org", 31612345678, "007"],
+        ["b@x.org", "0031", 8],
+        ["c@x.org", 5, True],
+    ]
+    (chunk,) = read(write(tmp_path, "a.xlsx", write_xlsx(rows)))
+    assert chunk.number_cells == {"phone": 2, "id": 1}
+
+
+def test_a_sheet_that_spans_more_than_memory_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    with xlsxwriter.Workbook(out) as book:
+        page = book.add_worksheet()
+        page.write(0, 0, "email")
+        page.write(1_048_575, 16_383, "x")  # loaded, it would take 512 GiB and end the process
+    words = "spans 17,179,869,184 cells, down to XFD1048576, and 12,000,000 are the most"
+    with pytest.raises(SourceError, match=words):
+        open_file(write(tmp_path, "a.xlsx", out.getvalue()))
+
+
+def test_the_same_of_a_spreadsheet_of_repeated_cells(tmp_path: Path) -> None:
+    content = rewrite(
+        write_ods(), "content.xml", b"<table:table-row>", b'<table:table-row table:number-rows-repeated="9000000">'
+    )
+    with pytest.raises(SourceError, match="cells, down to "):
+        open_file(write(tmp_path, "a.ods", content))
+
+
+def rewrite(workbook: bytes, part: str, old: bytes, new: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(workbook)) as given, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as written:
+        for info in given.infolist():
+            content = given.read(info)
+            written.writestr(info.filename, content.replace(old, new) if info.filename == part else content)
+    return out.getvalue()
+
+
+def test_a_workbook_that_unpacks_to_more_than_its_directory_says_is_refused(tmp_path: Path) -> None:
+    bomb = rewrite(write_xlsx(), "xl/sharedStrings.xml", b"</sst>", b" " * (2 << 20) + b"</sst>")
+    at = bomb.rindex(b"xl/sharedStrings.xml") - 46
+    assert bomb[at : at + 4] == b"PK\x01\x02"
+    liar = bomb[: at + 24] + (100).to_bytes(4, "little") + bomb[at + 28 :]
+    with pytest.raises(SourceError, match=r"is a workbook that is damaged|is no workbook that can be read"):
+        open_file(write(tmp_path, "a.xlsx", liar))
+
+
+def test_a_workbook_that_is_too_large_by_its_directory_is_refused(tmp_path: Path) -> None:
+    at = (book := write_xlsx()).rindex(b"xl/sharedStrings.xml") - 46
+    large = book[: at + 24] + (3 << 30).to_bytes(4, "little") + book[at + 28 :]
+    with pytest.raises(SourceError, match="unpacks to more than 2 GiB; save the sheet as CSV instead"):
+        open_file(write(tmp_path, "a.xlsx", large))
+
+
+def test_a_large_sheet_comes_in_chunks(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["email", "n"], *([f"p{n}@x.org", n] for n in range(45_000))]
+    chunks = read(write(tmp_path, "a.xlsx", write_xlsx(rows)))
+    assert [len(chunk.frame) for chunk in chunks] == [20_000, 20_000, 5_000]
+    assert [n for chunk in chunks for n in chunk.numbers.tolist()] == list(range(2, 45_002))
+    assert chunks[-1].frame["n"].tolist()[-1] == "44999"

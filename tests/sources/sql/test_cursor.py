@@ -1,0 +1,164 @@
+"""Values of a cursor: what they are, and which is larger."""
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connector.errors import ConfigurationError
+from connector.sources import CursorKind
+from connector.sources.cursor import (
+    CursorBound,
+    CursorValue,
+    CursorWatch,
+    find_kind,
+    is_larger,
+    look_back,
+    parse_cursor,
+    read_value,
+    write_cursor,
+)
+from connector.sources.statement import check_bound
+
+NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - as databases give it
+EAST = timezone(timedelta(hours=2))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("0", CursorKind.INTEGER),
+        ("-7", CursorKind.INTEGER),
+        ("2026-11-21", CursorKind.DATE),
+        ("2026-11-21T10:00:00", CursorKind.TIMESTAMP),
+        ("2026-11-21 10:00:00.5+01:00", CursorKind.TIMESTAMP),
+        ("1970-01-01T00:00:00Z", CursorKind.TIMESTAMP),
+        ("", CursorKind.TEXT),
+        ("A-1", CursorKind.TEXT),
+        ("1.5", CursorKind.TEXT),
+        ("20261121", CursorKind.INTEGER),
+    ],
+)
+def test_a_start_says_what_its_cursor_is(text: str, kind: CursorKind) -> None:
+    assert find_kind(text) is kind
+
+
+@pytest.mark.parametrize("text", ["2026-13-01", "2026-02-30T10:00:00", "2026-11-21T25:00", "9" * 30])
+def test_what_looks_like_a_value_and_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        parse_cursor(text, find_kind(text))
+
+
+VALUES: dict[CursorKind, st.SearchStrategy[CursorValue]] = {
+    CursorKind.TIMESTAMP: st.datetimes(timezones=st.sampled_from([None, UTC, EAST])),
+    CursorKind.DATE: st.dates(),
+    CursorKind.INTEGER: st.integers(-(2**63) + 1, 2**63 - 1),
+    CursorKind.TEXT: st.text(),
+}
+
+
+@given(st.sampled_from(CursorKind).flatmap(lambda kind: st.tuples(st.just(kind), VALUES[kind])))
+def test_a_value_is_kept_as_text_and_read_back_the_same(given_: tuple[CursorKind, CursorValue]) -> None:
+    kind, value = given_
+    assert parse_cursor(write_cursor(value), kind) == value
+
+
+@given(st.sampled_from(CursorKind).flatmap(lambda kind: st.tuples(st.just(kind), st.lists(VALUES[kind], min_size=1))))
+def test_the_largest_is_found_whatever_the_order_and_the_chunks(given_: tuple[CursorKind, list[CursorValue]]) -> None:
+    kind, values = given_
+    values = [each for each in values if read_value(each, kind) is not None]
+    watch = CursorWatch("c", kind)
+    for start in range(0, len(values), 3):
+        watch.take([*values[start : start + 3], None], start + 1)
+    assert all(watch.largest is not None and not is_larger(each, watch.largest) for each in values)
+    assert watch.largest is None or watch.largest in values
+    assert watch.strays == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "read"),
+    [
+        (NOON, CursorKind.TIMESTAMP, NOON),
+        (date(2026, 11, 21), CursorKind.TIMESTAMP, datetime(2026, 11, 21)),  # noqa: DTZ001
+        ("2026-11-21 12:00:00", CursorKind.TIMESTAMP, NOON),
+        (b"2026-11-21T12:00:00Z", CursorKind.TIMESTAMP, NOON.replace(tzinfo=UTC)),
+        ("0000-00-00 00:00:00", CursorKind.TIMESTAMP, None),
+        ("yesterday", CursorKind.TIMESTAMP, None),
+        (20261121, CursorKind.TIMESTAMP, None),
+        ("20261121", CursorKind.TIMESTAMP, None),
+        (NOON, CursorKind.DATE, date(2026, 11, 21)),
+        ("2026-11-21", CursorKind.DATE, date(2026, 11, 21)),
+        (7, CursorKind.INTEGER, 7),
+        (Decimal("1.90"), CursorKind.INTEGER, 1),
+        (-1.5, CursorKind.INTEGER, -2),
+        (b"42", CursorKind.INTEGER, 42),
+        (True, CursorKind.INTEGER, None),
+        (float("nan"), CursorKind.INTEGER, None),
+        (Decimal("Infinity"), CursorKind.INTEGER, None),
+        (2**63, CursorKind.INTEGER, None),
+        (b"\xff", CursorKind.TEXT, None),
+        ("a\0b", CursorKind.TEXT, None),
+        ("Ünï", CursorKind.TEXT, "Ünï"),
+        (None, CursorKind.TEXT, None),
+    ],
+)
+def test_a_databases_value_is_read_as_the_kind_that_the_cursor_is(
+    value: object, kind: CursorKind, read: CursorValue | None
+) -> None:
+    assert read_value(value, kind) == read
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "largest"),
+    [
+        ([9, 10], CursorKind.INTEGER, 10),
+        (["9", "10"], CursorKind.INTEGER, 10),
+        ([Decimal("9.9"), Decimal("10.10")], CursorKind.INTEGER, 10),
+        ([b"2026-11-21 09:00:00", b"2026-11-21T08:00:00"], CursorKind.TIMESTAMP, NOON.replace(hour=9)),
+        (
+            ["2026-11-21T12:00:00+02:00", "2026-11-21T11:00:00Z"],
+            CursorKind.TIMESTAMP,
+            NOON.replace(hour=11, tzinfo=UTC),
+        ),
+        ([NOON, NOON.replace(tzinfo=EAST)], CursorKind.TIMESTAMP, NOON),
+        ([None, None], CursorKind.INTEGER, None),
+    ],
+)
+def test_values_are_compared_by_what_they_are_and_not_as_text(
+    values: list[object], kind: CursorKind, largest: CursorValue | None
+) -> None:
+    watch = CursorWatch("c", kind)
+    watch.take(values, 1)
+    assert watch.largest == largest
+
+
+def test_what_is_no_value_is_counted_with_its_first_record() -> None:
+    watch = CursorWatch("moment", CursorKind.TIMESTAMP)
+    watch.take([NOON, None], 1)
+    watch.take([None, "soon", "later", NOON], 3)
+    assert (watch.strays, watch.first_stray, watch.largest) == (2, 4, NOON)
+
+
+@pytest.mark.parametrize(
+    ("value", "lookback_s", "earlier"),
+    [
+        (NOON, 600, NOON - timedelta(minutes=10)),
+        (datetime(1, 1, 1, 0, 5, tzinfo=UTC), 600, datetime(1, 1, 2, 0, 5, tzinfo=UTC)),
+        (date(2026, 11, 21), 600, date(2026, 11, 20)),
+        (date(2026, 11, 21), 86_401, date(2026, 11, 19)),
+        (date(2026, 11, 21), 0, date(2026, 11, 21)),
+        (7, 0, 7),
+        ("a", 0, "a"),
+    ],
+)
+def test_a_lookback_is_so_much_earlier(value: CursorValue, lookback_s: float, earlier: CursorValue) -> None:
+    assert look_back(value, lookback_s) == earlier
+
+
+def test_a_zone_is_refused_where_timestamps_have_none() -> None:
+    bound = CursorBound("moment", CursorKind.TIMESTAMP, NOON.replace(tzinfo=UTC))
+    with pytest.raises(ConfigurationError, match="have no zone"):
+        check_bound(bound, "mariadb")
+    check_bound(bound, "postgresql")

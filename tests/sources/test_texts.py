@@ -1,0 +1,63 @@
+"""Values of databases as texts."""
+
+import uuid
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+
+import pytest
+
+from connector.sources.cell_text import build_texts, write_text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("007", "007"),
+        ("", ""),
+        (7, "7"),
+        (-(10**30), "-1" + "0" * 30),
+        (True, "true"),
+        (False, "false"),
+        (7.0, "7"),
+        (1e22, "1" + "0" * 22),
+        (0.1, "0.1"),
+        (1.5e-9, "0.0000000015"),
+        (float("nan"), "NaN"),
+        (float("-inf"), "-Infinity"),
+        (Decimal("1E+3"), "1000"),
+        (Decimal("12.50"), "12.50"),
+        (Decimal("1E-9"), "0.000000001"),
+        (date(2001, 2, 3), "2001-02-03"),
+        (datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC), "2001-02-03T04:05:06+00:00"),
+        (time(4, 5), "04:05:00"),
+        (timedelta(hours=4, minutes=5), "04:05:00"),
+        (timedelta(days=1, microseconds=500), "24:00:00.000500"),
+        (-timedelta(seconds=90), "-00:01:30"),
+        (b"\xc3\xa9", "é"),
+        (memoryview(b"ab"), "ab"),
+        (["a", 1, None], '["a",1,null]'),
+        ({"k": Decimal("1.5")}, '{"k":"1.5"}'),
+        ([{"k": b"ab"}, Decimal("1E+3")], '[{"k":"ab"},"1000"]'),
+        (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+    ],
+)
+def test_texts(value: object, text: str) -> None:
+    assert write_text(value) == text
+
+
+@pytest.mark.parametrize("value", [b"\xff", "\ud800", ["\ud800"], {"k": "\udfff"}])
+def test_what_is_no_text_is_refused(value: object) -> None:
+    with pytest.raises(ValueError):
+        write_text(value)
+
+
+def test_a_column_tells_which_of_its_values_are_no_text() -> None:
+    array, wrong = build_texts(["a", None, b"\xff", "\ud800", 5, [b"\xff"]])
+    assert array.to_pylist() == ["a", None, None, None, "5", None]
+    assert set(wrong) == {2, 3, 5}
+
+
+@pytest.mark.parametrize("value", [float("nan"), Decimal("NaN")])
+def test_a_number_that_is_none_is_missing(value: object) -> None:
+    array, wrong = build_texts([value, 1.5])
+    assert (array.to_pylist(), wrong) == ([None, "1.5"], {})
