@@ -1,6 +1,7 @@
 """Files written for a test, and read whole."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -15,21 +16,21 @@ def write(folder: Path, name: str, content: bytes | str) -> Path:
     return path
 
 
-def read(path: Path, **said: str) -> list[Chunk]:
+def read(path: Path, **said: Any) -> list[Chunk]:
     with open_file(path, **said) as source:
         return list(source.chunks())
 
 
-def read_frame(path: Path, **said: str) -> pd.DataFrame:
+def read_frame(path: Path, **said: Any) -> pd.DataFrame:
     return pd.concat([chunk.frame for chunk in read(path, **said)], ignore_index=True)
 
 
-def read_rows(path: Path, **said: str) -> list[list[str]]:
+def read_rows(path: Path, **said: Any) -> list[list[str]]:
     rows: list[list[str]] = read_frame(path, **said).to_numpy().tolist()
     return rows
 
 
-def read_malformed(path: Path, **said: str) -> list[MalformedRow]:
+def read_malformed(path: Path, **said: Any) -> list[MalformedRow]:
     return [row for chunk in read(path, **said) for row in chunk.malformed]
 
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,7 +104,7 @@ REFUSED: list[tuple[str, bytes | str, dict[str, str], type[Exception], str]] = [
 
 @pytest.mark.parametrize(("name", "content", "said", "error", "words"), REFUSED, ids=[words for *_, words in REFUSED])
 def test_what_cannot_be_is_refused_in_clear_words(
-    tmp_path: Path, name: str, content: bytes | str, said: dict[str, str], error: type[Exception], words: str
+    tmp_path: Path, name: str, content: bytes | str, said: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     path = write(tmp_path, name, content)
     with pytest.raises(error, match=words) as caught:

@@ -5,6 +5,7 @@ import io
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import xlsxwriter
@@ -163,7 +164,7 @@ def write_sheets(sheets: Mapping[str, Sequence[Sequence[str]]], hidden: str = ""
     ],
 )
 def test_a_sheet_goes_by_name_or_number_and_the_first_that_shows_is_taken(
-    tmp_path: Path, said: dict[str, str], columns: tuple[str, ...]
+    tmp_path: Path, said: dict[str, Any], columns: tuple[str, ...]
 ) -> None:
     sheets = {"Lookup": [["z"], ["1"]], "1st": [["a"], ["1"]], "Two": [["b"], ["1"]]}
     with open_file(write(tmp_path, "a.xlsx", write_sheets(sheets, hidden="Lookup")), **said) as source:
