@@ -78,12 +78,10 @@ def test_what_is_said_of_standard_input_is_done_and_a_job_says_the_rest(connecto
     assert again.rows == {"read": 3, "invalid": 1, "exists": 2}
 
 
-def test_an_old_workbook_is_imported_and_its_error_rejected_by_the_row_that_it_shows(connector: Connector) -> None:
-    ended = connector.import_file(SAMPLES / "people.xls")
-    assert ended.rows == {"read": 4, "invalid": 2, "created": 2}
-    assert read_stored(connector) == STORED
-    told = {row["_row"]: (row["_code"], row["_message"]) for row in read_rejects(ended)}
-    assert told["6"] == ("error_cell", "row 6: the cell C6 holds the error #N/A; correct it in the workbook")
+def test_an_old_workbook_with_an_error_is_refused_before_anything_is_sent(connector: Connector) -> None:
+    ended = connector.run("import", str(SAMPLES / "people.xls"), "--base-name", "News")
+    assert ended.code == 2
+    assert "holds an error, such as #N/A, in a cell; save it as .xlsx" in ended.stderr
 
 
 def test_numbers_where_a_text_belongs_are_warned_of(connector: Connector, tmp_path: Path) -> None:
