@@ -11,6 +11,7 @@ from connector.errors import ConfigurationError
 _BASE_URL = "The base URL (CONNECTOR_BASE_URL, or service.base_url in the job)"
 _UNWRITABLE = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
 _PLACE = "{token}"
+_DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ class Service:
 
 
 def parse_base_url(text: str) -> str:
-    """The base URL in one form: lower-case scheme and host, no slash at the end.
+    """The base URL in its canonical form, which is the default account's name: lower-case scheme and host, no default
+    port, no slash at the end.
 
     Raises ConfigurationError unless it is https, or http to a loopback address (127.0.0.0/8, ::1, localhost), and free
     of credentials, query and fragment. The error shows nothing of a URL that carries credentials.
@@ -72,7 +74,8 @@ def parse_base_url(text: str) -> str:
             "use https (plain http is only for 127.0.0.1, ::1 and localhost)."
         )
     shown_host = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{shown_host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
+    shown_port = "" if port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{port}"
+    return f"{parts.scheme}://{shown_host}{shown_port}{parts.path.rstrip('/')}"
 
 
 def is_loopback(host: str) -> bool:

@@ -1,6 +1,7 @@
 """What is known of every identity in every base: the memory that survives the process (design, section 4)."""
 
 from connector.ledger.admin import Backup, back_up_ledger, open_private_copy
+from connector.ledger.emails import Campaign, EmailEntry, EmailLog, OpenEmail
 from connector.ledger.entries import (
     Entry,
     Intent,
@@ -11,7 +12,8 @@ from connector.ledger.entries import (
     find_last_confirming,
     list_confirmed,
 )
-from connector.ledger.opening import open_ledger, wrap_connection
+from connector.ledger.opening import open_emails, open_existing_emails, open_ledger, wrap_connection
+from connector.ledger.place import find_emails
 from connector.ledger.records import (
     Base,
     KeptCursor,
@@ -41,11 +43,15 @@ from connector.ledger.store import StaleMoveError, Store
 __all__ = [
     "Backup",
     "Base",
+    "Campaign",
+    "EmailEntry",
+    "EmailLog",
     "Entry",
     "Intent",
     "KeptCursor",
     "Known",
     "Ledger",
+    "OpenEmail",
     "RefusalKind",
     "RunRecord",
     "StaleMoveError",
@@ -54,6 +60,7 @@ __all__ = [
     "back_up_ledger",
     "count_doubts",
     "count_doubts_elsewhere",
+    "find_emails",
     "find_last_confirming",
     "find_or_add_base",
     "find_rows_read",
@@ -67,6 +74,8 @@ __all__ = [
     "mark_refusal_checked",
     "mark_refusal_created",
     "move_cursor",
+    "open_emails",
+    "open_existing_emails",
     "open_ledger",
     "open_private_copy",
     "read_cursor",

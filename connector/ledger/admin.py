@@ -28,10 +28,9 @@ from sqlalchemy.pool import StaticPool
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, LedgerError, LockedError, RunAborted
 from connector.ledger import schema
-from connector.ledger.emails.place import find_emails
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import wrap_connection
-from connector.ledger.place import parse_place, show_place
+from connector.ledger.place import find_emails, parse_place, show_place
 from connector.ledger.postgres import read_server
 from connector.ledger.sqlite import find_lock, hold_lock
 from connector.ledger.store import build_missing, keep_text

@@ -2,15 +2,25 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
-from sqlalchemy import URL, Connection
+from sqlalchemy import URL, Connection, text
 
+from connector.ledger.emails import EmailLog
 from connector.ledger.entries import Ledger
-from connector.ledger.place import parse_place, show_place
-from connector.ledger.postgres import open_server
-from connector.ledger.schema import create_or_check
-from connector.ledger.sqlite import open_file
+from connector.ledger.place import find_emails, parse_place, show_place
+from connector.ledger.postgres import compute_key, hold_campaigns, open_server, open_session
+from connector.ledger.schema import (
+    SCHEMA_VERSION,
+    create_or_check,
+    create_tables,
+    email_meta,
+    emails_metadata,
+    has_emails,
+    meta,
+)
+from connector.ledger.sqlite import hold_campaign_file, open_emails_file, open_file, resolve_file
 from connector.ledger.store import Store, build_missing
 
 
@@ -49,3 +59,59 @@ def wrap_connection(connection: Connection, name: str, *, may_make: bool = True)
         if not create_or_check(connection, name, may_make=may_make):
             raise build_missing(name)
     return Ledger(store)
+
+
+# The emails, which no lock keeps several processes from having open
+
+
+_EMAIL_TABLES = (email_meta.name, meta.name)  # where the emails are, else where the ledger is that they belong to
+_ALONE = text("SELECT pg_advisory_xact_lock(:key)")
+_MAKING = compute_key("", b"connector emails")  # the whole database's, for a moment
+
+
+@contextmanager
+def open_emails(url: str) -> Iterator[EmailLog]:
+    """Open the emails of the ledger at a SQLAlchemy URL (SQLite or PostgreSQL), made where there are none.
+
+    Its connection may be used from one thread at a time. Raises LedgerError when it cannot be used, ConfigurationError
+    when the URL is none or its driver is missing.
+    """
+    with _open_emails_place(_find_emails_place(url, may_make=True)) as log:
+        with log.transaction() as connection:  # a second process finds what the first has made
+            if not log.store.is_file:
+                connection.execute(_ALONE, {"key": _MAKING})  # in SQLite the transaction itself keeps others out
+            if not has_emails(connection, log.name):
+                create_tables(connection, log.name, emails_metadata, email_meta, SCHEMA_VERSION)
+        yield log
+
+
+@contextmanager
+def open_existing_emails(url: str) -> Iterator[EmailLog | None]:
+    """The same for what only reads: None where there are none, and none are made."""
+    place = _find_emails_place(url, may_make=False)
+    if isinstance(place, Path) and not place.exists():
+        yield None
+        return
+    with _open_emails_place(place) as log:
+        with log.transaction() as connection:
+            is_there = has_emails(connection, log.name)
+        yield log if is_there else None
+
+
+def _find_emails_place(url: str, *, may_make: bool) -> Path | URL:
+    """The emails' own file, without symbolic links, or the ledger's database."""
+    place = parse_place(url)
+    if isinstance(place, URL):
+        return place
+    return resolve_file(find_emails(resolve_file(place, may_make=may_make)), may_make=may_make)
+
+
+@contextmanager
+def _open_emails_place(place: Path | URL) -> Iterator[EmailLog]:
+    if isinstance(place, Path):
+        with open_emails_file(place) as connection:
+            yield EmailLog(Store(connection, str(place)), partial(hold_campaign_file, connection, place))
+    else:
+        name = show_place(place)
+        with open_session(place, _EMAIL_TABLES) as (connection, schema):
+            yield EmailLog(Store(connection, name), hold_campaigns(connection, schema, name))

@@ -1,6 +1,7 @@
 """Where a ledger is kept: CONNECTOR_LEDGER read, and shown again without what is secret. It opens nothing."""
 
 import re
+from hashlib import blake2b
 from pathlib import Path
 
 from sqlalchemy import URL
@@ -46,6 +47,22 @@ def show_place(place: Path | URL) -> str:
     if isinstance(place, Path):
         return str(place)
     return place.set(query={}, drivername="postgresql").render_as_string(hide_password=True)
+
+
+def find_emails(ledger: Path) -> Path:
+    """The file of a ledger's emails: `ledger-emails.db` for `ledger.db`, whose symbolic links are resolved. A load does
+    not lock it."""
+    return ledger.with_name(f"{ledger.stem}-emails{ledger.suffix}")
+
+
+def digest_campaign(name: str) -> bytes:
+    """What the lock of a campaign's name is known by, of whichever account: 16 bytes."""
+    return blake2b(name.encode(errors="surrogatepass"), digest_size=16, person=b"campaign").digest()
+
+
+def find_campaign_lock(emails: Path, name: str) -> Path:
+    """The file whose lock a campaign's run holds; `emails` is the emails' own, symbolic links resolved."""
+    return emails.with_name(f"{emails.name}.{digest_campaign(name).hex()}.lock")
 
 
 def mask_secrets(message: str, url: URL) -> str:

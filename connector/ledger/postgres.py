@@ -6,7 +6,7 @@ vacuum.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from hashlib import blake2b
 
 from sqlalchemy import URL, Connection, Engine, create_engine, text
@@ -14,8 +14,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from connector.driver_words import say_safely
-from connector.errors import ConfigurationError, LedgerError
-from connector.ledger.place import mask_secrets, show_place
+from connector.errors import ConfigurationError, LedgerError, LockedError
+from connector.ledger.emails import Hold
+from connector.ledger.place import digest_campaign, mask_secrets, show_place
 from connector.ledger.store import build_error, describe_holder, translated, wait_for_lock
 
 _CONNECT_TIMEOUT_S = 10  # libpq's own is the kernel's, two minutes and more
@@ -137,12 +138,6 @@ def take_lock(
     wait_for_lock(name, try_lock, read_holder, wait_s, is_stopped=is_stopped)
 
 
-def release_lock(connection: Connection, key: int) -> None:
-    """Give the advisory lock `key` back before the session ends; call it in no transaction."""
-    with connection.begin():
-        connection.execute(_RELEASE, {"key": key})
-
-
 def _check_place(name: str, schema: str | None, encoding: str) -> None:
     if schema is None:
         raise LedgerError(f"the ledger {name} has no schema: create one that the user's search_path names")
@@ -164,3 +159,30 @@ def _describe(holder: tuple[str, int] | None) -> str:
         return "another run"
     application, pid = holder
     return f"{application.removeprefix(_APPLICATION) or 'another session'} (PostgreSQL's process {pid})"
+
+
+# The emails
+
+
+def hold_campaigns(connection: Connection, schema: str, ledger: str) -> Hold:
+    """Campaigns held by advisory locks of the session that also writes, so that both are lost at once; `ledger` says in
+    messages where they are."""
+    held: set[int] = set()
+
+    @contextmanager
+    def hold(name: str, wait_s: float, is_stopped: Callable[[], bool]) -> Iterator[None]:
+        key = compute_key(schema, b"connector mail", digest_campaign(name))
+        if key in held:  # PostgreSQL would give it to the same session once more
+            raise LockedError(f"the campaign {name} is held by this very run")
+        with translated(ledger):
+            take_lock(connection, key, f"the campaign {name}", wait_s, is_stopped)
+        held.add(key)
+        try:
+            yield
+        finally:
+            held.remove(key)
+            if not connection.invalidated:  # it would be made anew, and has no lock to give back
+                with suppress(SQLAlchemyError), connection.begin():  # lost in this very moment, the lock is, too
+                    connection.execute(_RELEASE, {"key": key})
+
+    return hold

@@ -27,6 +27,7 @@ from sqlalchemy import (
     update,
 )
 
+from connector.email_states import EmailState
 from connector.errors import LedgerError
 from connector.fields import IDENTITY_RULE
 from connector.plan.digests import FINGERPRINT_BYTES, IDENTITY_BYTES
@@ -147,6 +148,53 @@ source_cursor = Table(
     CheckConstraint(f"length(source) = {SOURCE_BYTES}", name="source_is_whole"),
 )
 
+# The emails: in SQLite a file of their own, in PostgreSQL the same schema
+
+emails_metadata = MetaData()
+
+email_meta = Table(
+    "email_meta", emails_metadata, Column("name", String(40), primary_key=True), Column("value", Text, nullable=False)
+)  # beside the version: restored_at, when a backup took the place of what was there
+
+campaign = Table(
+    "campaign",
+    emails_metadata,
+    Column("campaign_key", Integer, primary_key=True),
+    Column("account", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("is_closed", Boolean, nullable=False),  # since a restore, until a person reopens it
+    UniqueConstraint("account", "name", name="one_line_a_campaign"),
+)
+
+email = Table(
+    "email",
+    emails_metadata,
+    Column("email_key", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("campaign_key", Integer, ForeignKey(campaign.c.campaign_key)),  # null: an email sent by itself
+    Column("account", Text),  # of an email sent by itself; any other's is its campaign's
+    Column("recipient", LargeBinary(IDENTITY_BYTES)),  # the digest of the normalised address
+    Column("state", SmallInteger, nullable=False),
+    Column("address", Text),  # in clear, for as long as a person may have to hear of it
+    Column("run_id", String(40), nullable=False),
+    Column("intended_at", Float, nullable=False),  # Unix seconds
+    Column("sent_at", Float),  # when the answer came
+    Column("request_id", BigInteger),  # SendMessageRequestId and MessageId (api.md 2.3)
+    Column("message_id", Text),
+    Column("status", SmallInteger),  # HTTP status of a refusal
+    Column("words", Text),  # its words
+    CheckConstraint(f"length(recipient) = {IDENTITY_BYTES}", name="recipient_is_whole"),
+    CheckConstraint("(campaign_key IS NULL) = (recipient IS NULL)", name="a_campaign_knows_its_recipients"),
+    CheckConstraint("(campaign_key IS NULL) = (account IS NOT NULL)", name="an_email_has_one_account"),
+    CheckConstraint(f"state BETWEEN {EmailState.SENDING} AND {EmailState.REFUSED}", name="state_is_known"),
+    CheckConstraint(f"(state = {EmailState.SENT}) = (request_id IS NOT NULL)", name="sent_means_a_number"),
+    CheckConstraint(f"(state = {EmailState.SENT}) = (message_id IS NOT NULL)", name="sent_means_a_message_id"),
+    CheckConstraint(f"(state = {EmailState.SENT}) = (sent_at IS NOT NULL)", name="sent_means_a_time"),
+    CheckConstraint(f"(state = {EmailState.SENT}) = (address IS NULL)", name="an_address_until_sent"),
+    CheckConstraint(f"(state = {EmailState.REFUSED}) = (status IS NOT NULL)", name="refused_means_a_status"),
+    CheckConstraint(f"(state = {EmailState.REFUSED}) = (words IS NOT NULL)", name="refused_means_words"),
+    UniqueConstraint("campaign_key", "recipient", name="one_email_a_recipient"),
+)
+
 IDENTITY_FIELDS = {"email": 1, "client_user_id": 2}
 """What the identity is a digest of: an unknown can be looked for by nothing else."""
 
@@ -169,6 +217,14 @@ def create_or_check(connection: Connection, name: str, *, may_make: bool) -> boo
     check_version(connection, name)
     written = update(meta).where(meta.c.name == "schema_version")
     connection.execute(written.values(value=str(SCHEMA_VERSION)))
+    return True
+
+
+def has_emails(connection: Connection, name: str) -> bool:
+    """Whether there are tables of emails; call it inside a transaction. Raises LedgerError as `check_version` does."""
+    if not inspect(connection).has_table(email_meta.name):
+        return False
+    check_version(connection, name, email_meta)
     return True
 
 

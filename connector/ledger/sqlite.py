@@ -20,6 +20,7 @@ from sqlalchemy.pool import StaticPool
 
 from connector.driver_words import say_safely
 from connector.errors import LedgerError
+from connector.ledger.place import find_campaign_lock
 from connector.ledger.store import build_error, describe_holder, keep_text, translated, wait_for_lock
 
 _OLDEST = (3, 35, 0)  # RETURNING, and UPDATE … FROM two versions before
@@ -247,3 +248,54 @@ def _tell_holder(path: Path, descriptor: int) -> None:
 
 def _read_holder(descriptor: int) -> str:
     return os.pread(descriptor, 200, 0).decode(errors="replace") or "another run"
+
+
+# The emails: a rollback journal and short transactions, since several processes write them
+
+
+_EMAILS_BUSY_S = 30.0  # a backup of millions of emails keeps writers out for as long as it copies: seconds
+
+_EMAILS_PRAGMAS = (
+    "journal_mode = DELETE",  # no WAL, which two connections that write at the same instant can corrupt
+    "synchronous = EXTRA",  # FULL leaves the journal's removal, and that is the commit, to the file system's leisure
+    "secure_delete = ON",  # an address that has served its time is overwritten
+    "temp_store = MEMORY",
+    "foreign_keys = ON",
+)
+
+
+@contextmanager
+def open_emails_file(path: Path) -> Iterator[Connection]:
+    """A connection to the file, made when there is none, beside others' that may be open; `path` is without symbolic
+    links. Raises LedgerError when it cannot be used."""
+    refuse_old_sqlite()
+    make_file(path)
+    engine = build_engine(path, _EMAILS_PRAGMAS, _EMAILS_BUSY_S)
+    try:
+        with translated(str(path)):
+            connection = engine.connect()
+        with closing(connection):
+            yield connection
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def hold_campaign_file(
+    connection: Connection, path: Path, name: str, wait_s: float, is_stopped: Callable[[], bool]
+) -> Iterator[None]:
+    """Hold a campaign by a lock on a file beside the emails', every page of which is checked first.
+
+    Among damaged pages an email that was sent would not be found, and be sent again. It takes a second for a million
+    emails, which no run sends in less than minutes.
+    """
+    lock = find_campaign_lock(path, name)
+    with hold_lock(lock, wait_s, name=f"the campaign {name}", is_stopped=is_stopped):
+        with translated(str(path)), connection.begin():
+            found = check_pages(connection)
+        if found != "ok":
+            raise LedgerError(
+                f"the ledger of emails {path} is damaged ({found}). Nothing was sent. Move it away and restore a "
+                "backup (connector ledger restore), which does not know who was mailed since"
+            )
+        yield

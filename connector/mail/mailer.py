@@ -17,7 +17,7 @@ from connector.api.client import LONGEST_PAUSE_S, Client
 from connector.api.retries import Retrier
 from connector.clock import Clock
 from connector.email_states import EmailState
-from connector.ledger.emails import Campaign, EmailLog
+from connector.ledger import Campaign, EmailLog
 from connector.mail.ending import Ending
 from connector.outcomes import MailOutcome
 from connector.pace import Pace

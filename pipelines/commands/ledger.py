@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from connector.errors import ConfigurationError, LedgerError
-from connector.ledger import back_up_ledger
-from connector.ledger.emails.place import find_emails
+from connector.clock import system_clock
+from connector.errors import ConfigurationError, LedgerError, LockedError
+from connector.ledger import back_up_ledger, find_emails
+from connector.ledger.restore import restore_ledger
 from pipelines.commands.options import Output, end, output_options
 from pipelines.runs.report import EXIT_CODES
 from pipelines.settings import SettingOptions, read_state
@@ -26,9 +27,8 @@ def ledger_group() -> None:
 def backup_command(target: Path, force: bool, output: Output) -> None:
     """Copy the ledger to the file TARGET, whole and as it is at one moment, also while a run goes on.
 
-    The emails that were sent are copied, too, to a file beside it: copy-emails.db for copy.db. A copy that is put back
-    knows nothing of what was sent since: whoever was created meanwhile is found by the look before creating, and not
-    created again, but who was mailed meanwhile may be mailed again.
+    The emails that were sent are copied, too, to a file beside it: copy-emails.db for copy.db. Put a copy
+    back by `connector ledger restore`: it knows nothing of what was sent since.
     """
     for path in (target, find_emails(target)):
         if os.path.lexists(path) and not force:
@@ -62,3 +62,32 @@ def _back_up(target: Path, force: bool) -> dict[str, Any]:
         "emails": copied.emails or 0,
         "messages": told,
     }
+
+
+@ledger_group.command("restore")
+@click.argument("source", type=click.Path(path_type=Path))
+@output_options
+def restore_command(source: Path, output: Output) -> None:
+    """Put the backup SOURCE, and the emails beside it, in the place of the ledger, while no run has it.
+
+    What is there is overwritten. A backup knows nothing of what was sent since. A subscriber who was created meanwhile
+    is found by the look before creating. For emails there is no such look: campaigns are closed, and `connector mail`
+    refuses each of them, and any that the backup does not know, until it is run with --reopen.
+    """
+    state = read_state(os.environ, SettingOptions())
+    answer: dict[str, Any] = {"status": "ok", "source": str(source.absolute()), "entries": 0, "emails": 0}
+    try:
+        restored = restore_ledger(state.ledger_url, source, at=system_clock().now())
+    except LedgerError as error:
+        answer |= {"status": "locked" if isinstance(error, LockedError) else "aborted", "messages": [str(error)]}
+    else:
+        answer |= {"entries": restored.entries or 0, "emails": restored.emails or 0}
+        answer["messages"] = [f"restored: {restored.entries or 0:,} entries, {restored.emails or 0:,} emails"]
+        if restored.campaigns:
+            answer["messages"].append(
+                f"{restored.campaigns:,} campaigns are closed: who was mailed after the backup was made is not known. "
+                "`connector mail JOB --reopen` sends one on"
+            )
+    if not output.is_quiet or answer["status"] != "ok":
+        click.echo("\n".join(answer["messages"]), err=True)
+    end(answer, EXIT_CODES[answer["status"]], output)

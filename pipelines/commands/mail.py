@@ -31,6 +31,18 @@ from pipelines.settings import SettingOptions, read_settings
     help="Where to; a folder that is new or empty.  [default: preview]",
 )
 @click.option("--rejected", "allows_rejected", is_flag=True, help="Send to those, too, whom it refused before.")
+@click.option(
+    "--new-account",
+    "is_new_account",
+    is_flag=True,
+    help="This account is another one than that under which the ledger knows the campaign: send it here, too.",
+)
+@click.option(
+    "--reopen",
+    "is_reopening",
+    is_flag=True,
+    help="Send a campaign on although the ledger was restored and does not know who was mailed after its backup.",
+)
 @click.option("--wait", "wait_s", type=Duration(), default="0s", help="How long to wait for another run's lock.")
 @output_options
 def mail_command(
@@ -39,6 +51,8 @@ def mail_command(
     previewed: int | None,
     preview_dir: Path | None,
     allows_rejected: bool,
+    is_new_account: bool,
+    is_reopening: bool,
     wait_s: float,
     output: Output,
 ) -> None:
@@ -51,7 +65,15 @@ def mail_command(
         raise ConfigurationError("--preview-dir is for --preview N")
     loaded = load_job(job, os.environ)
     settings = read_settings(os.environ, loaded, SettingOptions(), is_writing=previewed is None)
-    plan = plan_mail(loaded, settings, limit=limit, wait_s=wait_s, allows_rejected=allows_rejected)
+    plan = plan_mail(
+        loaded,
+        settings,
+        limit=limit,
+        wait_s=wait_s,
+        allows_rejected=allows_rejected,
+        is_new_account=is_new_account,
+        is_reopening=is_reopening,
+    )
     if previewed is not None:
         folder, number = preview_dir or Path("preview"), previewed
         finish(run_flow(lambda stop, progress: preview(plan, folder, number, stop, progress), output), output)

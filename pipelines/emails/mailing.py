@@ -10,7 +10,7 @@ from connector.api.client import Client, open_client
 from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock
 from connector.errors import ConnectorError, LedgerError, LockedError
-from connector.ledger.emails import Campaign, EmailLog, open_emails
+from connector.ledger import Campaign, EmailLog, open_emails
 from connector.load import Problem, Row
 from connector.mail.mailer import Addressee, Letter, Mailer, MailPolicy, Told
 from connector.outcomes import MailOutcome, Outcome
@@ -59,6 +59,8 @@ class MailPlan:
     max_invalid: float | None = None
     limit: int | None = None
     wait_s: float = 0.0
+    is_new_account: bool = False  # a campaign that the ledger knows under another account is another one
+    is_reopening: bool = False  # a campaign that was closed when the ledger was restored is sent on
 
 
 @dataclass(slots=True)
@@ -106,7 +108,12 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress, clock: Clock 
             run = _Run(plan, report, stop, progress, clock, rejects)
             log = opened.enter_context(open_emails(plan.settings.ledger_url))
             held = log.hold_campaign(
-                plan.settings.account, plan.campaign, wait_s=plan.wait_s, is_stopped=stop.event.is_set
+                plan.settings.account,
+                plan.campaign,
+                is_new_account=plan.is_new_account,
+                is_reopening=plan.is_reopening,
+                wait_s=plan.wait_s,
+                is_stopped=stop.event.is_set,
             )
             async with enter_in_thread(held, stop) as campaign:
                 await _work(run, log, campaign)

@@ -21,7 +21,14 @@ _MODEST_CONCURRENCY = 64
 
 
 def plan_mail(
-    job: Job, settings: Settings, *, limit: int | None = None, wait_s: float = 0.0, allows_rejected: bool = False
+    job: Job,
+    settings: Settings,
+    *,
+    limit: int | None = None,
+    wait_s: float = 0.0,
+    allows_rejected: bool = False,
+    is_new_account: bool = False,
+    is_reopening: bool = False,
 ) -> MailPlan:
     """The mail run of a job, its source opened and its texts read. Raises ConfigurationError and SourceError."""
     if job.mail is None or job.source is None:
@@ -59,6 +66,8 @@ def plan_mail(
         max_invalid=guard.max_invalid if guard is not None else None,
         limit=limit,
         wait_s=wait_s,
+        is_new_account=is_new_account,
+        is_reopening=is_reopening,
     )
 
 

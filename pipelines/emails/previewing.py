@@ -8,7 +8,7 @@ from pathlib import Path
 from connector.clock import Clock, system_clock
 from connector.email_states import EmailState
 from connector.errors import ConfigurationError, RunAborted, SourceError
-from connector.ledger.emails import find_campaign, open_existing_emails
+from connector.ledger import open_existing_emails
 from connector.load import Problem
 from connector.mail.eml import write_eml
 from connector.mail.files import FIELD as ATTACHMENTS
@@ -50,11 +50,11 @@ async def preview(
         except (SourceError, RunAborted) as error:
             report.rows, report.signal = count_mail_rows(0, {}), stop.signal
             return end_report(report, "aborted" if stop.signal is None else "stopped", clock.now(), str(error))
+        outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool)
         for place, (kept,) in enumerate(spool.read(1), start=1):
             if place > number:
                 break
             _write(folder / f"{place:04d}", checker.texts.compose(read_cells(kept.row), checker.now).message)
-        outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool)
     report.rows = count_mail_rows(checked.read, outcomes)
     report.messages += [*dict.fromkeys(checked.messages), *sorted(checked.warnings), *faults]
     report.messages.append(f"{min(number, spool.rows):,} emails were written to {folder}; nothing was sent")
@@ -84,8 +84,13 @@ def _foresee(plan: MailPlan, spool: Spool) -> Counter[MailOutcome]:
     with open_existing_emails(plan.settings.ledger_url) as log:
         if log is None:
             return Counter({MailOutcome.SENT: spool.rows})
-        with log.transaction() as connection:
-            campaign = find_campaign(connection, plan.settings.account, plan.campaign)
+        with log.transaction():
+            campaign = log.find_campaign(
+                plan.settings.account,
+                plan.campaign,
+                is_new_account=plan.is_new_account,
+                is_reopening=plan.is_reopening,
+            )
             for batch in spool.read(_AT_ONCE):
                 people = [digest_identity("email", plan.texts.read_address(read_cells(each.row))) for each in batch]
                 known = log.find(campaign, people) if campaign is not None else {}

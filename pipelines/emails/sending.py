@@ -7,15 +7,7 @@ from connector.api.client import Client, open_client
 from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock
 from connector.errors import LedgerError
-from connector.ledger.emails import (
-    EmailLog,
-    mark_single_accepted,
-    mark_single_intended,
-    mark_single_lost,
-    mark_single_not_sent,
-    mark_single_refused,
-    open_emails,
-)
+from connector.ledger import EmailLog, open_emails
 from connector.mail.draft import Composed
 from connector.outcomes import MailOutcome
 from connector.protocol import Accepted, Ambiguous, Message, NotSent, Refused
@@ -65,26 +57,24 @@ async def _send(plan: SendPlan, log: EmailLog, report: Report, stop: Stop, clock
         _end(report, MailOutcome.UNSENT, "stopped", clock)
         report.signal = stop.signal
         return
-    with log.transaction() as connection:
-        key = mark_single_intended(
-            connection, plan.settings.account, report.run_id, addresses, at=clock.now().timestamp()
-        )
+    with log.transaction():
+        key = log.mark_single_intended(plan.settings.account, report.run_id, addresses, at=clock.now().timestamp())
     async with open_client(build_service(plan.settings, 1)) as client:
         answer = await _await_answer(client, message, stop)
         report.requests = count_requests(client.counts)
     _tell(report, answer, clock)
     if answer is _GIVEN_UP:
         report.status, report.signal = "stopped", stop.signal
-    with log.transaction() as connection:
+    with log.transaction():
         match answer:
             case Accepted(request_id, message_id):
-                mark_single_accepted(connection, key, request_id, message_id, at=clock.now().timestamp())
+                log.mark_single_accepted(key, request_id, message_id, at=clock.now().timestamp())
             case Refused(status, words):
-                mark_single_refused(connection, key, status, words)
+                log.mark_single_refused(key, status, words)
             case NotSent():
-                mark_single_not_sent(connection, key)
+                log.mark_single_not_sent(key)
             case Ambiguous():
-                mark_single_lost(connection, key)
+                log.mark_single_lost(key)
 
 
 async def _await_answer(client: Client, message: Message, stop: Stop) -> Accepted | Refused | Ambiguous | NotSent:

@@ -1,10 +1,13 @@
 """`connector ledger backup FILE`: a copy that is a ledger, also while a run goes on."""
 
+import sqlite3
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
-from connector.ledger.emails import mark_single_intended, open_emails, read_unsettled_singles
+from connector.errors import ConfigurationError
+from connector.ledger import open_emails, open_ledger
 from tests.pipelines.conftest import Connector, count_stored, write_addresses
 
 
@@ -80,8 +83,8 @@ def test_a_ledger_that_is_not_there_is_told_and_nothing_is_made(connector: Conne
 
 def test_the_emails_that_were_sent_are_copied_beside_the_ledger(connector: Connector, tmp_path: Path) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
-    with open_emails(f"sqlite:///{tmp_path}/state/ledger.db") as log, log.transaction() as connection:
-        mark_single_intended(connection, "account", "run-1", "ann@example.com", at=1.0)
+    with open_emails(f"sqlite:///{tmp_path}/state/ledger.db") as log, log.transaction():
+        log.mark_single_intended("account", "run-1", "ann@example.com", at=1.0)
     copy, emails = tmp_path / "copy.db", tmp_path / "copy-emails.db"
     ended = connector.run_json("ledger", "backup", copy)
     assert (ended.code, ended.report["entries"], ended.report["emails"]) == (0, 3, 1)
@@ -92,5 +95,85 @@ def test_the_emails_that_were_sent_are_copied_beside_the_ledger(connector: Conne
     assert f"{emails} is there already" in refused.stderr
     assert "--force" in refused.stderr
     assert not copy.exists()
-    with open_emails(f"sqlite:///{copy}") as found, found.transaction() as connection:
-        assert [each.address for each in read_unsettled_singles(connection, "account")] == ["ann@example.com"]
+    with open_emails(f"sqlite:///{copy}") as found, found.transaction():
+        assert [each.address for each in found.read_unsettled_singles("account")] == ["ann@example.com"]
+
+
+def test_a_backup_that_is_restored_is_the_ledger(connector: Connector, tmp_path: Path) -> None:
+    path = write_addresses(tmp_path / "people.csv", 5)
+    connector.import_file(path)
+    connector.run_json("ledger", "backup", "copy.db")
+    connector.import_file(write_addresses(tmp_path / "more.csv", 8))
+
+    ended = connector.run_json("ledger", "restore", "copy.db")
+    assert (ended.code, ended.report["status"], ended.report["entries"]) == (0, "ok", 5)
+    assert (tmp_path / "state" / "ledger.db").stat().st_mode & 0o777 == 0o600
+    again = connector.import_file(tmp_path / "more.csv")
+    assert (again.code, again.rows) == (0, {"read": 8, "exists": 8})
+    assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no database" * 500, "another application's", "another version's"])
+def test_what_is_no_backup_of_a_ledger_is_refused_and_the_ledger_stays(
+    connector: Connector, tmp_path: Path, content: bytes | str | None
+) -> None:
+    connector.import_file(write_addresses(tmp_path / "people.csv", 3))
+    copy, ledger = tmp_path / "copy.db", tmp_path / "state" / "ledger.db"
+    if isinstance(content, bytes):
+        copy.write_bytes(content)
+    elif content is not None:
+        with closing(sqlite3.connect(copy)) as other:
+            other.execute("CREATE TABLE meta (name, value)" if "version" in content else "CREATE TABLE other (x)")
+            other.execute("CREATE TABLE entry (x)")
+            other.commit()
+    before = ledger.read_bytes()
+    refused = connector.run_json("ledger", "restore", copy)
+    assert refused.is_refused
+    assert str(copy) in refused.stderr
+    assert ledger.read_bytes() == before
+    assert connector.run_json("ledger", "restore", ledger).is_refused
+
+
+@pytest.mark.parametrize("held", ["the ledger", "a campaign"])
+def test_nothing_is_restored_while_a_run_has_it(connector: Connector, tmp_path: Path, held: str) -> None:
+    connector.import_file(write_addresses(tmp_path / "people.csv", 3))
+    url = f"sqlite:///{tmp_path}/state/ledger.db"
+    with open_emails(url) as log, log.hold_campaign("account", "welcome"):
+        pass
+    connector.run_json("ledger", "backup", "copy.db")
+    with ExitStack() as stack:
+        if held == "the ledger":
+            stack.enter_context(open_ledger(url))
+        else:
+            stack.enter_context(stack.enter_context(open_emails(url)).hold_campaign("account", "welcome"))
+        ended = connector.run_json("ledger", "restore", "copy.db")
+    assert (ended.code, ended.report["status"]) == (4, "locked")
+    assert connector.run_json("ledger", "restore", "copy.db").code == 0
+
+
+def test_emails_that_the_backup_lacks_stay_and_without_any_every_campaign_is_asked_for(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.import_file(write_addresses(tmp_path / "people.csv", 3))
+    connector.run_json("ledger", "backup", "copy.db")
+    url = f"sqlite:///{tmp_path}/state/ledger.db"
+    with open_emails(url) as log, log.hold_campaign("account", "welcome"):
+        pass
+    assert connector.run_json("ledger", "restore", "copy.db").code == 0
+    with open_emails(url) as log, log.transaction():
+        assert log.find_campaign("account", "welcome") is not None
+
+    (tmp_path / "state" / "ledger-emails.db").unlink()
+    assert connector.run_json("ledger", "restore", "copy.db").code == 0
+    with open_emails(url) as log:
+        with log.transaction(), pytest.raises(ConfigurationError, match="--reopen"):
+            log.find_campaign("account", "welcome")
+        with log.hold_campaign("account", "welcome", is_reopening=True) as campaign, log.transaction():
+            assert log.find_campaign("account", "welcome") == campaign
+
+
+def test_a_ledger_in_postgresql_is_restored_by_its_own_tools(connector: Connector) -> None:
+    environ = {"CONNECTOR_LEDGER": "postgresql://nobody@127.0.0.1:1/none"}
+    refused = connector.run_json("ledger", "restore", "copy.db", environ=environ)
+    assert refused.is_refused
+    assert "pg_restore" in refused.stderr

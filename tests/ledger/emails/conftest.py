@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.ledger.emails import Campaign, EmailLog, open_emails
+from connector.ledger import Campaign, EmailLog, open_emails
 from tests.ledger.emails.moves import add_campaign
 
 

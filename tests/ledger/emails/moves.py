@@ -5,18 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from connector.email_states import EMAIL_TRANSITIONS, EmailEvent, EmailState
-from connector.ledger.emails import (
+from connector.ledger import (
     Campaign,
     EmailEntry,
     EmailLog,
-    find_campaign_or_add,
-    mark_single_accepted,
-    mark_single_intended,
-    mark_single_lost,
-    mark_single_not_sent,
-    mark_single_refused,
+    find_emails,
 )
-from connector.ledger.emails.place import find_emails
 
 RUN = "run-1"
 RECIPIENT = b"r" * 16
@@ -37,10 +31,10 @@ MOVES: dict[Move, Callable[[EmailLog, Campaign], object]] = {
 TOLERANT = {(S.SENDING, E.DIED)}  # it speaks of many emails: those that fit move
 
 SINGLE_MOVES: dict[EmailEvent, Callable[[EmailLog, int], object]] = {
-    E.ACCEPTED: lambda log, key: mark_single_accepted(log.connection, key, 7, "<7@shop>", at=2.0),
-    E.REFUSED: lambda log, key: mark_single_refused(log.connection, key, 422, "no"),
-    E.NOT_SENT: lambda log, key: mark_single_not_sent(log.connection, key),
-    E.LOST: lambda log, key: mark_single_lost(log.connection, key),
+    E.ACCEPTED: lambda log, key: log.mark_single_accepted(key, 7, "<7@shop>", at=2.0),
+    E.REFUSED: lambda log, key: log.mark_single_refused(key, 422, "no"),
+    E.NOT_SENT: lambda log, key: log.mark_single_not_sent(key),
+    E.LOST: lambda log, key: log.mark_single_lost(key),
 }
 
 PATHS: dict[EmailState, tuple[EmailEvent, ...]] = {
@@ -53,13 +47,13 @@ PATHS: dict[EmailState, tuple[EmailEvent, ...]] = {
 
 
 def add_campaign(log: EmailLog, name: str = "welcome", account: str = "account") -> Campaign:
-    with log.transaction() as connection:
-        return find_campaign_or_add(connection, account, name)
+    with log.hold_campaign(account, name, is_new_account=True) as campaign:
+        return campaign
 
 
 def add_single(log: EmailLog, account: str = "account") -> int:
-    with log.transaction() as connection:
-        return mark_single_intended(connection, account, RUN, ADDRESS, at=1.0)
+    with log.transaction():
+        return log.mark_single_intended(account, RUN, ADDRESS, at=1.0)
 
 
 def bring_to(log: EmailLog, campaign: Campaign, state: EmailState) -> None:

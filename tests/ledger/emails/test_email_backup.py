@@ -10,8 +10,7 @@ import pytest
 
 from connector.email_states import EmailState
 from connector.errors import ConfigurationError, LedgerError
-from connector.ledger import Backup, StaleMoveError, back_up_ledger, open_ledger
-from connector.ledger.emails import open_emails, open_existing_emails
+from connector.ledger import Backup, StaleMoveError, back_up_ledger, open_emails, open_existing_emails, open_ledger
 from tests.ledger.emails.moves import RECIPIENT, RUN, add_campaign, bring_to, read_state
 from tests.ledger.moves import begin_run
 
@@ -121,13 +120,12 @@ def test_of_a_ledger_whose_emails_are_damaged_there_is_no_copy(source: Path, tmp
 
 _KILLED = """
 import os, sys
-from connector.ledger.emails import find_campaign_or_add, open_emails
+from connector.ledger import open_emails
 
 with open_emails(sys.argv[1]) as log:
     log.connection.exec_driver_sql("PRAGMA cache_size = 1")  # what is changed is in the file before the commit
     log.connection.rollback()
-    with log.transaction() as connection:
-        campaign = find_campaign_or_add(connection, "account", "welcome")
+    with log.hold_campaign("account", "welcome") as campaign, log.transaction():
         people = [(number.to_bytes(16, "big"), "p@example.com") for number in range(1000)]
         log.mark_intended(campaign, "run-1", people, at=1.0)
         os.kill(os.getpid(), 9)
@@ -143,7 +141,7 @@ def test_what_a_killed_process_left_half_written_is_not_in_the_copy(source: Path
 
 _WRITER = f"""
 import select, sys
-from connector.ledger.emails import open_emails
+from connector.ledger import open_emails
 
 start = 0
 with open_emails(sys.argv[1]) as log, log.hold_campaign("account", "farewell") as campaign:

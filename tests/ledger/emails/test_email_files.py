@@ -9,15 +9,14 @@ import pytest
 
 from connector.email_states import EmailState
 from connector.errors import LedgerError
-from connector.ledger import open_ledger
-from connector.ledger.emails import (
+from connector.ledger import (
+    Campaign,
     EmailLog,
-    find_campaign_or_add,
-    mark_single_accepted,
+    find_emails,
     open_emails,
     open_existing_emails,
+    open_ledger,
 )
-from connector.ledger.emails.place import find_emails
 from tests.ledger.emails.moves import RUN, add_campaign, add_single, bring_to, read_state
 
 PEOPLE = 3000
@@ -46,8 +45,8 @@ def fill(path: Path, number: int = PEOPLE) -> list[bytes]:
             with log.transaction():
                 log.mark_accepted(campaign, [(each, 7, "<7@shop>", 2.0) for each in batch])
         key = add_single(log)
-        with log.transaction() as connection:
-            mark_single_accepted(connection, key, 7, "<7@shop>", at=2.0)
+        with log.transaction():
+            log.mark_single_accepted(key, 7, "<7@shop>", at=2.0)
     return people
 
 
@@ -167,12 +166,12 @@ def test_no_campaign_is_held_in_a_damaged_file(path: Path) -> None:
     file.write_bytes(content)
     with open_emails(url_of(path)) as log:
         with (
-            pytest.raises(LedgerError, match=r"damaged \(.*put a backup in its place"),
+            pytest.raises(LedgerError, match=r"damaged \(.*restore a backup"),
             log.hold_campaign("account", "welcome"),
         ):
             pass
-        with pytest.raises(LedgerError, match="malformed"), log.transaction() as connection:
-            log.find(find_campaign_or_add(connection, "account", "welcome"), people)
+        with pytest.raises(LedgerError, match="malformed"), log.transaction():
+            log.find(Campaign(1, "account", "welcome"), people)
 
 
 def test_a_file_that_was_cut_short_is_refused(path: Path) -> None:

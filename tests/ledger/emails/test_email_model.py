@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from connector.email_states import EMAIL_TRANSITIONS, EmailEvent, EmailState
-from connector.ledger import StaleMoveError
-from connector.ledger.emails import Campaign, EmailEntry, EmailLog, open_emails
+from connector.ledger import Campaign, EmailEntry, EmailLog, StaleMoveError, open_emails
 from tests.ledger.emails.moves import add_campaign
 from tests.ledger.places import add_schema
 

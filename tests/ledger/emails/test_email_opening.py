@@ -12,8 +12,7 @@ from sqlalchemy import text
 
 from connector.email_states import EmailState
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger import open_ledger, open_private_copy
-from connector.ledger.emails import EmailLog, open_emails, open_existing_emails
+from connector.ledger import EmailLog, open_emails, open_existing_emails, open_ledger, open_private_copy
 from tests.ledger.emails.moves import (
     RECIPIENT,
     add_campaign,
@@ -104,9 +103,10 @@ def test_emails_by_another_rule_for_addresses_are_refused(ledger_url: str) -> No
 def test_a_second_run_of_a_campaign_is_told_who_holds_it(ledger_url: str) -> None:
     holder = f"the campaign welcome is held by process {os.getpid()} on .*: wait for that run, or use --wait"
     with open_emails(ledger_url) as first, open_emails(ledger_url) as second, first.hold_campaign("one", "welcome"):
-        with pytest.raises(LockedError, match=holder), second.hold_campaign("one", "welcome"):
-            pass
-        with second.hold_campaign("one", "farewell"), second.hold_campaign("two", "welcome"):
+        for account in ("one", "two"):  # which may be the same account, spelt otherwise
+            with pytest.raises(LockedError, match=holder), second.hold_campaign(account, "welcome"):
+                pass
+        with second.hold_campaign("one", "farewell"):
             pass
         add_single(second)
 
@@ -119,13 +119,6 @@ def test_a_campaign_is_not_held_twice_by_one_run(log: EmailLog) -> None:
             log.hold_campaign("account", "welcome"),
         ):
             pass
-
-
-def test_names_that_read_alike_when_joined_are_two_campaigns(log: EmailLog) -> None:
-    with log.hold_campaign("ab", "c") as first, log.hold_campaign("a", "bc") as second:
-        assert first != second
-    with log.hold_campaign("1:a", "b") as first, log.hold_campaign("1", "a:b") as second:
-        assert first != second
 
 
 def test_a_run_that_waits_gets_the_campaign_when_it_is_free(ledger_url: str) -> None:
@@ -165,7 +158,7 @@ def test_what_goes_wrong_inside_is_not_taken_for_the_ledgers_fault_and_frees_the
 
 _KILLED = """
 import os, sys
-from connector.ledger.emails import open_emails
+from connector.ledger import open_emails
 
 with open_emails(sys.argv[1]) as log, log.hold_campaign("account", "welcome") as campaign:
     if sys.argv[1].startswith("sqlite"):
@@ -209,7 +202,7 @@ def test_of_a_run_that_was_killed_between_intent_and_answer_all_are_unknown_and_
 
 _WRITER = """
 import sys
-from connector.ledger.emails import mark_single_accepted, mark_single_intended, open_emails
+from connector.ledger import open_emails
 
 url, kind, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with open_emails(url) as log:
@@ -226,9 +219,9 @@ with open_emails(url) as log:
     else:
         for _ in range(number):
             with log.transaction() as connection:
-                key = mark_single_intended(connection, "account", "run-2", "ann@example.com", at=1.0)
+                key = log.mark_single_intended("account", "run-2", "ann@example.com", at=1.0)
             with log.transaction() as connection:
-                mark_single_accepted(connection, key, 7, "<7@shop>", at=2.0)
+                log.mark_single_accepted(key, 7, "<7@shop>", at=2.0)
 """
 
 

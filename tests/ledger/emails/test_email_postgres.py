@@ -7,8 +7,7 @@ from sqlalchemy import make_url
 
 from connector.email_states import EmailState
 from connector.errors import LedgerError, LockedError
-from connector.ledger import open_ledger
-from connector.ledger.emails import EmailLog, open_emails
+from connector.ledger import EmailLog, open_emails, open_ledger
 from tests.ledger.emails.moves import add_campaign, bring_to, read_state
 from tests.ledger.places import add_schema, run_sql
 

@@ -6,18 +6,13 @@ from sqlalchemy import text
 
 from connector.email_states import EMAIL_TRANSITIONS, EmailEvent, EmailState
 from connector.errors import LedgerError
-from connector.ledger import StaleMoveError
-from connector.ledger.emails import (
+from connector.ledger import (
     Campaign,
     EmailEntry,
     EmailLog,
     OpenEmail,
-    find_campaign,
-    list_campaigns,
-    mark_single_accepted,
-    mark_single_lost,
+    StaleMoveError,
     open_emails,
-    read_unsettled_singles,
 )
 from tests.ledger.emails.moves import (
     ADDRESS,
@@ -154,10 +149,10 @@ def test_a_campaign_is_an_accounts_by_its_name(log: EmailLog) -> None:
     first, other = add_campaign(log, "welcome", "one"), add_campaign(log, "welcome", "two")
     assert first.key != other.key
     assert add_campaign(log, "welcome", "one") == first
-    with log.transaction() as connection:
-        assert find_campaign(connection, "one", "welcome") == first
-        assert find_campaign(connection, "one", "Welcome") is None
-        assert list_campaigns(connection, "two") == [other]
+    with log.transaction():
+        assert log.find_campaign("one", "welcome") == first
+        assert log.find_campaign("one", "Welcome") is None
+        assert log.list_campaigns("two") == [other]
 
 
 def test_more_emails_than_one_statement_takes_are_all_marked(log: EmailLog, campaign: Campaign) -> None:
@@ -196,11 +191,11 @@ def test_an_email_sent_by_itself_ends_once(log: EmailLog, left: EmailEvent | Non
 def test_of_those_sent_by_themselves_the_unanswered_are_told_account_by_account(log: EmailLog) -> None:
     keys = [add_single(log) for _ in range(4)]
     add_single(log, "another")
-    with log.transaction() as connection:
-        mark_single_lost(connection, keys[0])
-        mark_single_accepted(connection, keys[1], 7, "", at=2.0)
+    with log.transaction():
+        log.mark_single_lost(keys[0])
+        log.mark_single_accepted(keys[1], 7, "", at=2.0)
         SINGLE_MOVES[EmailEvent.REFUSED](log, keys[2])
-        told = read_unsettled_singles(connection, "account")
+        told = log.read_unsettled_singles("account")
     assert [(each.key, each.state, each.address, each.recipient) for each in told] == [
         (keys[0], EmailState.UNKNOWN, ADDRESS, None),
         (keys[3], EmailState.SENDING, ADDRESS, None),
@@ -212,7 +207,7 @@ def test_a_campaigns_email_is_none_that_was_sent_by_itself(log: EmailLog, campai
     with log.transaction() as connection:
         key = connection.exec_driver_sql("SELECT email_key FROM email").scalar_one()
     with pytest.raises(StaleMoveError), log.transaction() as connection:
-        mark_single_lost(connection, key)
+        log.mark_single_lost(key)
 
 
 # What the database itself refuses

@@ -282,6 +282,61 @@ def test_a_signal_ends_it_when_all_that_left_is_answered(mailer: Connector, tmp_
     assert rows["unknown"] == 0
 
 
+@pytest.mark.parametrize("change", ["another host name", "service.account"])
+def test_a_campaign_that_the_ledger_knows_under_another_account_is_refused(
+    mailer: Connector, tmp_path: Path, change: str
+) -> None:
+    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
+    environ = {}
+    if change == "service.account":
+        write_job(tmp_path, service={"account": "main"})
+    else:
+        environ = {"CONNECTOR_BASE_URL": mailer.sandbox.base_url.replace("127.0.0.1", "LocalHost")}
+
+    for arguments in (("mail", "mail.yaml"), ("mail", "mail.yaml", "--preview", "1")):
+        refused = mailer.run_json(*arguments, environ=environ)
+        assert (refused.code, "--new-account" in refused.stderr, mailer.sandbox.base_url in refused.stderr) == (
+            2,
+            True,
+            True,
+        )
+    assert mailer.sandbox.stats()["emails"] == 3
+
+    assert mailer.run_json("mail", "mail.yaml", "--new-account", environ=environ).rows == {"read": 3, "sent": 3}
+    assert mailer.run_json("mail", "mail.yaml", environ=environ).rows == {"read": 3, "already_sent": 3}
+
+
+def test_the_default_account_is_the_base_url_in_canonical_form(mailer: Connector) -> None:
+    mailer.run_json("mail", "mail.yaml")
+    spelt = mailer.sandbox.base_url.replace("http:", "HTTP:") + "//"
+    again = mailer.run_json("mail", "mail.yaml", environ={"CONNECTOR_BASE_URL": spelt})
+    assert (again.code, again.rows) == (0, {"read": 3, "already_sent": 3})
+
+
+def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: Connector, tmp_path: Path) -> None:
+    mailer.run_json("mail", "mail.yaml", "--limit", "1")
+    assert mailer.run_json("ledger", "backup", "copy.db").code == 0
+    mailer.run_json("mail", "mail.yaml")
+    write_job(tmp_path, {"campaign": "begun after the backup"})
+    mailer.run_json("mail", "mail.yaml")
+    assert mailer.sandbox.stats()["emails"] == 6
+
+    ended = mailer.run_json("ledger", "restore", "copy.db")
+    assert (ended.code, ended.report["emails"], "--reopen" in ended.stderr) == (0, 1, True)
+
+    for campaign in ("begun after the backup", "welcome"):
+        write_job(tmp_path, {"campaign": campaign})
+        for arguments in (("mail", "mail.yaml"), ("mail", "mail.yaml", "--preview", "1")):
+            refused = mailer.run_json(*arguments)
+            assert (refused.code, "--reopen" in refused.stderr) == (2, True)
+    assert mailer.sandbox.stats()["emails"] == 6
+
+    write_csv(tmp_path / "people.csv", "email,first,order", "ann@example.net,Ann,17", "new@example.net,New,20")
+    ended = mailer.run_json("mail", "mail.yaml", "--reopen")
+    assert (ended.code, ended.rows) == (0, {"read": 2, "sent": 1, "already_sent": 1})
+    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 2, "already_sent": 2}
+
+
 def test_killed_again_and_again_nobody_is_sent_a_second_email(mailer: Connector, tmp_path: Path) -> None:
     """Must show 2 of email: 5,000 rows, 2 % of the answers lost after the email was sent, ten kills."""
     addresses = [f"person{each}@example.net" for each in range(5000)]

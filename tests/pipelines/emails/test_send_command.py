@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from connector.email_states import EmailState
-from connector.ledger.emails import open_emails, read_unsettled_singles
+from connector.ledger import open_emails
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector, wait_for
 from tests.pipelines.emails.outbox import read_outbox
@@ -164,8 +164,8 @@ def test_an_email_whose_answer_says_nothing_certain_is_not_sent_again(
     assert (ended.code, ended.report["email"]["state"]) == (code, state)
     assert len(mailer.sandbox.outbox()) == sent
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
-    with open_emails(ledger_url(mailer)) as log, log.transaction() as connection:
-        unsettled = read_unsettled_singles(connection, mailer.sandbox.base_url)
+    with open_emails(ledger_url(mailer)) as log, log.transaction():
+        unsettled = log.read_unsettled_singles(mailer.sandbox.base_url)
     assert [each.address for each in unsettled] == (["ann@example.net"] if state == "unknown" else [])
 
 
@@ -232,6 +232,6 @@ def test_a_second_signal_gives_the_answer_up_and_says_that_it_is_unknown(mailer:
     report = json.loads(stdout)
     assert (report["status"], report["email"]["state"], report["rows"]["unknown"]) == ("stopped", "unknown", 1)
     assert "it may have been sent or not" in stderr
-    with open_emails(ledger_url(mailer)) as log, log.transaction() as connection:
-        (unsettled,) = read_unsettled_singles(connection, mailer.sandbox.base_url)
+    with open_emails(ledger_url(mailer)) as log, log.transaction():
+        (unsettled,) = log.read_unsettled_singles(mailer.sandbox.base_url)
     assert unsettled.state is EmailState.UNKNOWN

@@ -1,0 +1,320 @@
+"""What was sent to whom, so that no recipient is mailed twice: campaigns, and emails sent by themselves (design 4).
+
+Theory of operation. Emails are apart from the ledger of subscribers, which a load locks: an email may be sent while a
+load goes on. A run holds its campaign; each move is a compare-and-set on the state that it leaves, inside a transaction
+that its caller opened by `EmailLog.transaction`. An email whose intent was marked once is never intended again, unless
+it is known not to have left or a person allows it. A campaign that the ledger knows under another account, or may have
+forgotten since it was restored, is refused until a person says what it is.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, TextClause, text
+
+from connector.email_states import EmailEvent, EmailState, decide_email_state
+from connector.errors import ConfigurationError
+from connector.ledger.store import Batch, Rows, Store, keep_text, refuse_stale
+
+Hold = Callable[[str, float, Callable[[], bool]], AbstractContextManager[None]]
+"""Holds the campaigns of a name, waiting for them so many seconds or until it is to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """A campaign's line; `key` names it in this ledger alone. A recipient is mailed once in one."""
+
+    key: int
+    account: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmailEntry:
+    """What is known of one recipient's email: the answer's `request_id`, `message_id` and time (`sent_at`, Unix
+    seconds) when it is SENT, `status` and `words` when REFUSED, None in other states; `run_id` is who sent it."""
+
+    state: EmailState
+    request_id: int | None
+    message_id: str | None
+    sent_at: float | None
+    status: int | None
+    words: str | None
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEmail:
+    """An email of which a person must hear: its address, and when it was about to be sent (Unix seconds).
+
+    `status` and `words` are those of a refusal; `recipient` is the digest of the address, None of an email that was
+    sent by itself, whose `address` may name several.
+    """
+
+    state: EmailState
+    address: str
+    intended_at: float
+    run_id: str
+    status: int | None
+    words: str | None
+    recipient: bytes | None
+    key: int
+
+
+class EmailLog:
+    """The emails of a ledger, over its store; `hold` holds a campaign of it."""
+
+    def __init__(self, store: Store, hold: Hold) -> None:
+        self.store = store
+        self._hold = hold
+
+    @property
+    def connection(self) -> Connection:
+        """The store's."""
+        return self.store.connection
+
+    @property
+    def name(self) -> str:
+        """Which ledger it is, for messages."""
+        return self.store.name
+
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """One durable unit, as `Store.transaction` is."""
+        return self.store.transaction()
+
+    # Campaigns
+
+    @contextmanager
+    def hold_campaign(
+        self,
+        account: str,
+        name: str,
+        *,
+        is_new_account: bool = False,
+        is_reopening: bool = False,
+        wait_s: float = 0.0,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Campaign]:
+        """The campaign, made if there is none, and no other run's for as long as the context lasts; enter it in no
+        transaction. The lock goes with the process that holds it, however that ends.
+
+        Raises LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`),
+        LedgerError when there can be no lock, or the ledger is damaged, and ConfigurationError as `find_campaign` does.
+        """
+        with self._hold(name, wait_s, is_stopped):
+            with self.transaction():
+                found = self.find_campaign(account, name, is_new_account=is_new_account, is_reopening=is_reopening)
+                values = _keep(account, name)
+                self.connection.execute(_OPEN_CAMPAIGN if found else _ADD_CAMPAIGN, values)
+                campaign = Campaign(*self.connection.execute(_FIND_CAMPAIGN, values).one()[:3])
+            yield campaign
+
+    def find_campaign(
+        self, account: str, name: str, *, is_new_account: bool = False, is_reopening: bool = False
+    ) -> Campaign | None:
+        """The account's campaign of that name, if it may be sent; None: nothing was ever sent in it.
+
+        Raises ConfigurationError: the ledger knows the campaign under another account alone, and this is not said to be
+        a new one; or the ledger was restored, and the campaign is not said to be reopened (design 4.15).
+        """
+        found = self.connection.execute(_FIND_CAMPAIGN, _keep(account, name)).one_or_none()
+        others = self.connection.execute(_FIND_ACCOUNTS, {"name": keep_text(name)}).scalars().all()
+        if found is None and others and not is_new_account:
+            raise ConfigurationError(
+                f"the campaign {name} was sent under the account {others[0]}, and this job's account is {account}: its "
+                f"recipients would be mailed a second time. Set service.account to {others[0]} if it is the same "
+                "account of the service; if it is another one, run with --new-account"
+            )
+        restored_at = self.connection.execute(_FIND_RESTORED).scalar_one_or_none()
+        is_closed = found.is_closed if found else restored_at is not None
+        if is_closed and not is_reopening:
+            raise ConfigurationError(
+                f"the campaign {name} is closed: the ledger was restored from a backup on {restored_at}, and does not "
+                "know who was mailed after that backup was made. Take them out of the source, or know that there are "
+                "none, and run with --reopen"
+            )
+        return Campaign(*found[:3]) if found else None
+
+    def list_campaigns(self, account: str) -> list[Campaign]:
+        """All of the account's campaigns, the oldest first."""
+        return [Campaign(*row) for row in self.connection.execute(_LIST_CAMPAIGNS, {"account": keep_text(account)})]
+
+    # Reading
+
+    def find(self, campaign: Campaign, recipients: Sequence[bytes]) -> dict[bytes, EmailEntry]:
+        """The emails to these recipients (digests of `connector.plan.digests`); those that have none are left out."""
+        rows = self.store.select(_FIND, {}, _each(campaign, recipients))
+        return {row[0]: EmailEntry(EmailState(row[1]), *row[2:]) for row in rows}
+
+    def count_by_state(self, campaign: Campaign) -> dict[EmailState, int]:
+        """How many of the campaign's emails are in each state; all but NONE are listed, also those of none."""
+        counts = dict.fromkeys((state for state in EmailState if state is not EmailState.NONE), 0)
+        found = self.connection.execute(_COUNT, {"campaign": campaign.key})
+        return counts | {EmailState(state): number for state, number in found}
+
+    def read_unsettled(self, campaign: Campaign) -> list[OpenEmail]:
+        """All emails that may or may not have been sent (UNKNOWN), for a person, in the order of sending."""
+        return _read_open(self.connection.execute(_READ, {"campaign": campaign.key, "state": EmailState.UNKNOWN}))
+
+    def read_refused(self, campaign: Campaign) -> list[OpenEmail]:
+        """All emails that the service refused (REFUSED), for a person, in the order of sending."""
+        return _read_open(self.connection.execute(_READ, {"campaign": campaign.key, "state": EmailState.REFUSED}))
+
+    # The moves of a campaign's emails
+
+    def mark_intended(
+        self, campaign: Campaign, run_id: str, intents: Sequence[tuple[bytes, str]], *, at: float
+    ) -> None:
+        """NONE to SENDING: (recipient, address in clear), at `at` (Unix seconds)."""
+        rows = [(campaign.key, recipient, keep_text(address)) for recipient, address in intents]
+        self._move(_INSERT_INTENT, rows, EmailState.NONE, EmailEvent.INTENDED, run=keep_text(run_id), at=float(at))
+
+    def mark_accepted(self, campaign: Campaign, accepted: Sequence[tuple[bytes, int, str, float]]) -> None:
+        """SENDING to SENT: (recipient, SendMessageRequestId, MessageId, Unix seconds). The address goes for good."""
+        rows = [
+            (campaign.key, recipient, request_id, keep_text(message_id), float(at))
+            for recipient, request_id, message_id, at in accepted
+        ]
+        self._move(_ACCEPT, rows, EmailState.SENDING, EmailEvent.ACCEPTED)
+
+    def mark_refused(self, campaign: Campaign, refused: Sequence[tuple[bytes, int, str]]) -> None:
+        """SENDING to REFUSED: (recipient, HTTP status, the service's words)."""
+        rows = [(campaign.key, recipient, status, keep_text(words)) for recipient, status, words in refused]
+        self._move(_REFUSE, rows, EmailState.SENDING, EmailEvent.REFUSED)
+
+    def mark_not_sent(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
+        """SENDING to NONE: known never to have left."""
+        self._move(_DELETE, _each(campaign, recipients), EmailState.SENDING, EmailEvent.NOT_SENT)
+
+    def mark_lost(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
+        """SENDING to UNKNOWN."""
+        self._move(_SET_STATE, _each(campaign, recipients), EmailState.SENDING, EmailEvent.LOST)
+
+    def mark_died(self, campaign: Campaign) -> int:
+        """Every SENDING of the campaign to UNKNOWN: only a run that holds it may say so. Returns how many."""
+        to = decide_email_state(EmailState.SENDING, EmailEvent.DIED)
+        values = {"campaign": campaign.key, "left": EmailState.SENDING, "to": to}
+        return self.connection.execute(_SET_ALL, values).rowcount
+
+    def mark_allowed(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
+        """REFUSED to NONE: a person says that these may be sent their email once more."""
+        self._move(_DELETE, _each(campaign, recipients), EmailState.REFUSED, EmailEvent.ALLOWED)
+
+    def _move(self, batch: Batch, rows: Rows, left: EmailState, event: EmailEvent, **shared: object) -> None:
+        values: Mapping[str, Any] = {"left": left, "to": decide_email_state(left, event), **shared}
+        self.store.change(batch, values, rows)
+
+    # Emails sent by themselves (`connector send`): no lock is held, so that one found SENDING is being sent, or its
+    # process died, and only a person can say which
+
+    def mark_single_intended(self, account: str, run_id: str, addresses: str, *, at: float) -> int:
+        """NONE to SENDING, at `at` (Unix seconds): `addresses` are all that it goes to. Returns its key."""
+        to = decide_email_state(EmailState.NONE, EmailEvent.INTENDED)
+        texts = {"account": account, "address": addresses, "run": run_id}
+        values = {name: keep_text(each) for name, each in texts.items()} | {"to": to, "at": float(at)}
+        return int(self.connection.execute(_INSERT_SINGLE, values).scalar_one())
+
+    def mark_single_accepted(self, key: int, request_id: int, message_id: str, *, at: float) -> None:
+        """SENDING to SENT: SendMessageRequestId, MessageId, Unix seconds. The addresses go for good."""
+        answer = {"request_id": request_id, "message_id": keep_text(message_id), "at": float(at)}
+        self._move_single(_ACCEPT_SINGLE, key, EmailEvent.ACCEPTED, **answer)
+
+    def mark_single_refused(self, key: int, status: int, words: str) -> None:
+        """SENDING to REFUSED: HTTP status, the service's words."""
+        self._move_single(_REFUSE_SINGLE, key, EmailEvent.REFUSED, status=status, words=keep_text(words))
+
+    def mark_single_not_sent(self, key: int) -> None:
+        """SENDING to NONE: known never to have left."""
+        self._move_single(_DELETE_SINGLE, key, EmailEvent.NOT_SENT)
+
+    def mark_single_lost(self, key: int) -> None:
+        """SENDING to UNKNOWN."""
+        self._move_single(_SET_SINGLE, key, EmailEvent.LOST)
+
+    def read_unsettled_singles(self, account: str) -> list[OpenEmail]:
+        """All of the account's that may or may not have been sent, UNKNOWN and SENDING, in the order of sending."""
+        values = {"account": keep_text(account), "sending": EmailState.SENDING, "unknown": EmailState.UNKNOWN}
+        return _read_open(self.connection.execute(_READ_SINGLES, values))
+
+    def _move_single(self, statement: TextClause, key: int, event: EmailEvent, **answer: object) -> None:
+        values = {"key": key, "left": EmailState.SENDING, **answer}
+        to = decide_email_state(EmailState.SENDING, event)
+        if to is not EmailState.NONE:  # there it is deleted
+            values["to"] = to
+        refuse_stale(self.connection.execute(statement, values).rowcount, 1)
+
+
+def _read_open(rows: Iterable[Sequence[Any]]) -> list[OpenEmail]:
+    return [OpenEmail(EmailState(state), *rest) for state, *rest in rows]
+
+
+def _each(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[int, bytes]]:
+    return [(campaign.key, recipient) for recipient in recipients]
+
+
+def _keep(account: str, name: str) -> dict[str, str]:
+    return {"account": keep_text(account), "name": keep_text(name)}
+
+
+# The statements, put together from constants; every UPDATE and DELETE of an email names the state that it leaves
+
+_EMAIL = "email.campaign_key = told.column1 AND email.recipient = told.column2"
+_AT = f"FROM {{told}} WHERE {_EMAIL} AND state = :left"
+
+_FIND = Batch(
+    "SELECT recipient, state, request_id, message_id, sent_at, status, words, run_id "
+    f"FROM {{told}} JOIN email ON {_EMAIL}",
+    2,
+)
+_INSERT_INTENT = Batch(
+    "INSERT INTO email (campaign_key, recipient, address, state, run_id, intended_at) "
+    "SELECT told.column1, told.column2, told.column3, :to, :run, :at FROM {told} WHERE true "
+    "ON CONFLICT DO NOTHING",  # WHERE true: without it SQLite reads ON as a condition of a join
+    3,
+)
+_ACCEPT = Batch(
+    "UPDATE email SET state = :to, request_id = told.column3, message_id = told.column4, sent_at = told.column5, "
+    f"address = NULL {_AT}",
+    5,
+)
+_REFUSE = Batch(f"UPDATE email SET state = :to, status = told.column3, words = told.column4 {_AT}", 4)
+_SET_STATE = Batch(f"UPDATE email SET state = :to {_AT}", 2)
+_DELETE = Batch(
+    "DELETE FROM email "
+    "WHERE state = :left AND (campaign_key, recipient) IN (SELECT told.column1, told.column2 FROM {told})",
+    2,
+)
+_SET_ALL = text("UPDATE email SET state = :to WHERE campaign_key = :campaign AND state = :left")
+_COUNT = text("SELECT state, count(*) FROM email WHERE campaign_key = :campaign GROUP BY state")
+_OPEN_EMAIL = "SELECT state, address, intended_at, run_id, status, words, recipient, email_key FROM email"
+_READ = text(f"{_OPEN_EMAIL} WHERE campaign_key = :campaign AND state = :state ORDER BY email_key")
+
+_FIND_CAMPAIGN = text(
+    "SELECT campaign_key, account, name, is_closed FROM campaign WHERE account = :account AND name = :name"
+)
+_FIND_ACCOUNTS = text("SELECT account FROM campaign WHERE name = :name ORDER BY campaign_key")
+_FIND_RESTORED = text("SELECT value FROM email_meta WHERE name = 'restored_at'")
+_ADD_CAMPAIGN = text("INSERT INTO campaign (account, name, is_closed) VALUES (:account, :name, false)")
+_OPEN_CAMPAIGN = text("UPDATE campaign SET is_closed = false WHERE account = :account AND name = :name")
+_LIST_CAMPAIGNS = text(
+    "SELECT campaign_key, account, name FROM campaign WHERE account = :account ORDER BY campaign_key"
+)
+
+_INSERT_SINGLE = text(
+    "INSERT INTO email (account, address, state, run_id, intended_at) VALUES (:account, :address, :to, :run, :at) "
+    "RETURNING email_key"
+)
+_SINGLE = "WHERE email_key = :key AND campaign_key IS NULL AND state = :left"
+_ACCEPT_SINGLE = text(
+    f"UPDATE email SET state = :to, request_id = :request_id, message_id = :message_id, sent_at = :at, address = NULL "
+    f"{_SINGLE}"
+)
+_REFUSE_SINGLE = text(f"UPDATE email SET state = :to, status = :status, words = :words {_SINGLE}")
+_SET_SINGLE = text(f"UPDATE email SET state = :to {_SINGLE}")
+_DELETE_SINGLE = text(f"DELETE FROM email {_SINGLE}")
+_READ_SINGLES = text(
+    f"{_OPEN_EMAIL} WHERE campaign_key IS NULL AND account = :account AND state IN (:sending, :unknown) "
+    "ORDER BY email_key"
+)
