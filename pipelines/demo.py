@@ -128,11 +128,11 @@ def tell_story(folder: Path, people: int, seed: int, run: Run, console: Console)
         )
         expected = write_people(paths.people, people, seed)
         imported = _import(paths, settings, run)
-        _show(console, imported, f"1. import {paths.people.name}: {people:,} people, some of them spoilt")
+        _show(console, imported, f"1. import {paths.people.name}: {people:,} rows, some of them spoilt")
         again = _import(paths, settings, run)
         _show(console, again, "2. the same import again")
         crm, synced = _sync(paths, settings, expected, seed, run)
-        _show(console, synced, f"3. sync from a CRM: {_ADDED} people added, {_CHANGED} changed")
+        _show(console, synced, f"3. sync from a CRM: {_ADDED} subscribers added, {_CHANGED} changed")
         _show_drift(console, synced)
         exported = _export(paths, settings, run)
         _show(console, exported, f"4. export to {paths.warehouse.name}")
@@ -201,7 +201,7 @@ def _read_drift(report: Report) -> list[dict[str, str]]:
 
 def _show_countries(console: Console, warehouse: Path) -> None:
     counts = ", ".join(f"{country or 'unknown'} {number}" for country, number in _count_by_country(warehouse, 8))
-    console.print(f"Most people by country, asked of the warehouse: {counts}\n", soft_wrap=True)
+    console.print(f"Most subscribers by country, from the warehouse: {counts}\n", soft_wrap=True)
 
 
 # the reckoning

@@ -294,11 +294,11 @@ class SandboxSettings:
     executed_statuses: tuple[str, ...] = _switch(
         ("401", "403", "404", "405"), _words(*EXECUTED_STATUSES), "The HTTP statuses that executed_status draws from."
     )
-    wrong_answer: float = _switch(0.0, _PROBABILITY, "Store, then answer with somebody else's subscriber.")
+    wrong_answer: float = _switch(0.0, _PROBABILITY, "Store, then answer with another subscriber's email.")
     server_error: int = _switch(500, _number(500, 599, is_whole=True), "The HTTP status of a server error.")
     cut_by: str = _switch("close", _choice("close", "reset"), "A connection is cut by an orderly close or by a reset.")
     seed: int = _switch(
-        1, _COUNT, "The seed of the one generator that all chances are drawn from; setting it begins anew."
+        1, _COUNT, "The seed of the one generator that all chances are drawn from; setting it begins again."
     )
     # emails
     verified_domains: tuple[str, ...] = _switch(

@@ -14,7 +14,7 @@ from pipelines.commands.options import Output, run_flow
 @click.command("demo")
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Leave the files here (must be new).")
 @click.option("--people", type=click.IntRange(min=200), default=3000, show_default=True, help="Rows of the file.")
-@click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True, help="Another seed, other people.")
+@click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True, help="Another seed, other rows.")
 def demo_command(folder: Path | None, people: int, seed: int) -> None:
     """Import, sync and export made-up people, over a made-up service that loses answers; then check everything."""
     from pipelines.demo import tell_story

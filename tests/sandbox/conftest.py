@@ -1,6 +1,4 @@
-"""One sandbox a test module, emptied and set back to its start before each test."""
-
-from collections.abc import Iterator
+"""The sandbox of the run, emptied and set back to its start before each test, and a client that decides nothing."""
 
 import pytest
 
@@ -8,13 +6,6 @@ from connector.sandbox import SandboxProcess
 from tests.sandbox.calls import Calls
 
 
-@pytest.fixture(scope="module")
-def process() -> Iterator[SandboxProcess]:
-    with SandboxProcess() as sandbox:
-        yield sandbox
-
-
 @pytest.fixture
-def calls(process: SandboxProcess) -> Calls:
-    process.reset()
-    return Calls(process)
+def calls(sandbox: SandboxProcess) -> Calls:
+    return Calls(sandbox)
