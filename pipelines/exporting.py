@@ -50,7 +50,6 @@ class TableOptions:
     table: str | None = None
     schema: str | None = None
     mode: str = "replace"
-    tags_table: str | None = None
     guard_formulas: bool = False
     columns: tuple[str, ...] | None = None
     group_readable: bool = False
@@ -76,7 +75,6 @@ def plan_export(
         table=options.table or "subscribers",
         schema=options.schema,
         mode=options.mode,
-        tags_table=options.tags_table,
         guard_formulas=options.guard_formulas,
         columns=options.columns,
         overwrite=is_adopting,
@@ -108,7 +106,6 @@ def plan_export_job(
         table=export.table,
         schema=export.schema_,
         mode=export.mode,
-        tags_table=export.tags_table,
         guard_formulas=export.guard_formulas,
         columns=export.columns,
         overwrite=export.overwrite or is_adopting,

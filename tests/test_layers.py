@@ -37,13 +37,13 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "rich": ("pipelines",),
     "pydantic": ("pipelines.jobs",),
     "yaml": ("pipelines.jobs",),
-    "sqlalchemy": ("connector.databases", "connector.ledger", "connector.sources", "connector.export.writers"),
+    "sqlalchemy": ("connector.databases", "connector.ledger", "connector.sources", "connector.warehouse"),
     "pandera": ("connector.validation",),
     "jinja2": ("connector.templates",),
     "phonenumbers": ("connector.validation.phones",),
     "pycountry": ("connector.validation.countries",),
     "python_calamine": ("connector.sources.workbook",),
-    "duckdb": ("connector.sources", "connector.export.writers", "pipelines.demo"),
+    "duckdb": ("connector.sources", "connector.warehouse", "pipelines.demo"),
 }
 
 
@@ -118,7 +118,7 @@ def test_each_library_is_imported_only_at_its_home() -> None:
         ("connector.load.loader", "connector.export.exporter"),
         ("connector.sandbox.store", "connector.fields.table"),
         ("connector.api.client", "connector.sandbox"),
-        ("connector.export.writers.csv", "connector.export.exporter"),
+        ("connector.warehouse.files", "connector.export.exporter"),
     ],
 )
 def test_the_check_sees_an_import_that_runs_upward(importer: str, imported: str) -> None:

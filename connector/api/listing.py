@@ -96,12 +96,12 @@ async def read_list(
     """
     if query.offset:
         raise ValueError("A list is read from its beginning: the query's offset must be 0.")
-    started_at, filters, ask = now(), _list_filters(query), partial(_try_page, client, retrier)
+    started_at, filters, ask = now(), list_filters(query), partial(_try_page, client, retrier)
     trial = await try_filters(ask, filters, draw) if filters and is_thorough else None
     if trial is not None:
         query = _narrow(query, filters, trial.sent)
     handing = Handing(sink, form, build_match(filters), on_progress, trial.expected if trial is not None else NOBODY)
-    reading = Reading(query.limit, _choose_measures(_list_filters(query), is_thorough, ignore_total_count))
+    reading = Reading(query.limit, _choose_measures(list_filters(query), is_thorough, ignore_total_count))
     under_way = PagesAhead(
         client,
         lambda page: fetch_page(client, retrier, _ask_for(query, page), parse=form.parse),
@@ -140,7 +140,7 @@ async def read_list(
     if not may_be_cut_off(certificate):
         return certificate
     suspect = Suspect(certificate, query, reading.ids)
-    findings = await gather_evidence(ask, suspect, _list_filters(query), draw, find_lacking)
+    findings = await gather_evidence(ask, suspect, list_filters(query), draw, find_lacking)
     return decide_cut_off(replace(certificate, finished_at=now()), findings, accepts_possible=accept_cut_off_possible)
 
 
@@ -235,7 +235,7 @@ def _explain(answer: Refused | Ambiguous | NotSent) -> ListFailed:
     return ListFailed(f"The service did not give its list ({status}{words}). {hint}", status=answer.status)
 
 
-def _list_filters(query: ListQuery) -> dict[str, object]:
+def list_filters(query: ListQuery) -> dict[str, object]:
     """The filters that are asked for, by field name (those of the query are the field table's)."""
     values = {each.name: getattr(query, each.name) for each in fields(query) if each.name not in _PAGING}
     return {name: value for name, value in values.items() if value is not None}

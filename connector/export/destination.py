@@ -55,7 +55,7 @@ class Destination:
     """A file, or a table of a database, and what becomes of the rows that are there.
 
     `path` is the file's, or the database's own; of a server it is the database's name, and `url` says where that is.
-    `table`, `schema`, `mode` and `tags_table` (a table for the tags, one row each) mean nothing to a file;
+    `table`, `schema` and `mode` mean nothing to a file;
     `guard_formulas` (cells that a spreadsheet would run are made texts) means nothing to all but CSV. `columns` are
     the fields that are written beside the id and the run's columns (None: all); `is_adopting` takes over a table or a
     file that no export made; `is_group_readable` gives a file to its group too.
@@ -66,7 +66,6 @@ class Destination:
     table: str = "subscribers"
     schema: str | None = None
     mode: Mode = Mode.REPLACE
-    tags_table: str | None = None
     guard_formulas: bool = False
     url: "DatabaseUrl | None" = field(default=None, repr=False)
     columns: tuple[str, ...] | None = None
@@ -100,7 +99,6 @@ def parse_destination(
     table: str = "subscribers",
     schema: str | None = None,
     mode: str = "replace",
-    tags_table: str | None = None,
     guard_formulas: bool = False,
     columns: Sequence[str] | None = None,
     overwrite: bool = False,
@@ -123,11 +121,11 @@ def parse_destination(
     else:
         path = Path(_read_database_path(text, found[2]) if found else text)
     destination = Destination(
-        form, path, table, schema, Mode(mode), tags_table, guard_formulas, url, _check_columns(columns), overwrite,
+        form, path, table, schema, Mode(mode), guard_formulas, url, _check_columns(columns), overwrite,
         group_readable,
     )  # fmt: skip
     if destination.is_database:
-        _check_names(form, table, schema, tags_table)
+        _check_names(form, table, schema)
     if url is None and not destination.is_standard_output:
         _check_place(path)
     _check_means_something(destination)
@@ -196,8 +194,8 @@ def _escape(path: Path) -> str:
     return str(path).replace("%", "%25").replace("?", "%3F")
 
 
-def _check_names(form: Format, table: str, schema: str | None, tags_table: str | None) -> None:
-    for what, name in (("table", table), ("schema", schema), ("table of tags", tags_table)):
+def _check_names(form: Format, table: str, schema: str | None) -> None:
+    for what, name in (("table", table), ("schema", schema)):
         if name is not None and (not name.strip() or not name.isprintable()):
             raise ConfigurationError(f"The {what} {name!r} is no name: give one that can be read.")
         if name is not None and what != "schema" and name.lower().startswith(_OWN):
@@ -208,8 +206,6 @@ def _check_names(form: Format, table: str, schema: str | None, tags_table: str |
             raise ConfigurationError(f"SQLite keeps names like {name!r} for itself: choose another table.")
     if form is Format.SQLITE and schema is not None:
         raise ConfigurationError("SQLite has no schemas: leave `schema` out, or export to DuckDB.")
-    if tags_table is not None and tags_table.lower() == table.lower():
-        raise ConfigurationError(f"The table of tags is a table of its own: give it another name than {table!r}.")
 
 
 def _check_means_something(destination: Destination) -> None:
@@ -219,6 +215,11 @@ def _check_means_something(destination: Destination) -> None:
     if destination.is_database:
         if destination.is_group_readable:
             raise ConfigurationError(f"{destination} is a database, which says itself who may read it")
+        if destination.format is Format.SQL and destination.mode.is_by_id:
+            raise ConfigurationError(
+                f"{destination} can be written in the modes replace and append only: {destination.mode} is for "
+                "PostgreSQL, MySQL, MariaDB, SQLite and DuckDB."
+            )
         return
     if destination.is_standard_output and (destination.is_group_readable or destination.is_adopting):
         raise ConfigurationError("Standard output has no owner and no earlier export: leave those options out.")
@@ -226,8 +227,6 @@ def _check_means_something(destination: Destination) -> None:
         raise ConfigurationError(
             f"{destination} is a file, which can only be replaced: {destination.mode} needs a database"
         )
-    if destination.tags_table is not None:
-        raise ConfigurationError(f"{destination} is a file: a table of tags needs a database")
 
 
 def _check_place(path: Path) -> None:

@@ -1,28 +1,39 @@
 """Copies the list to a destination: read, certify, and only then put it in the place of what was there."""
 
+import asyncio
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from threading import Thread
+from typing import TypeVar
 
 import pyarrow as pa
 
 from connector.api.client import Client
 from connector.api.handing import Progress
-from connector.api.listing import read_list
+from connector.api.listing import list_filters, read_list
 from connector.api.retries import Retrier
 from connector.export.columns import narrow_table, select_columns, stamp_columns
 from connector.export.destination import Destination, Format
 from connector.export.form import open_columns
 from connector.export.writers import Mode, Run, Writer
+from connector.export.writers.writer import Beginning, CommitUnknown
 from connector.pages import Certificate, Reason
 from connector.protocol import ListQuery
 from connector.warehouse.files import CsvFormat, FileFormat, FileWriter, JsonLinesFormat, ParquetFormat
 
+T = TypeVar("T")
+
 MAX_SHRINK = 0.5
-"""A list that is smaller by half than the last one is more often a token's or a filter's fault than the people's."""
+"""A list that is smaller by half than the last one is more often a token's or a filter's fault than their doing."""
 
 _HAIR = 1e-9  # 70 % of 10 is a little less than 7 in binary
+
+_STOP_S, _COMMIT_S = 3.0, 10.0
+"""How long an interrupted method is waited for: it is given up then, and its thread ends with the process."""
 
 _FILES: dict[Format, type[FileFormat]] = {
     Format.PARQUET: ParquetFormat,
@@ -57,21 +68,24 @@ async def export_subscribers(
     accept_cut_off_possible: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Exported:
-    """Bring everyone whom `query` lists (api.md 4.3) to the destination, if the certificate is complete.
+    """Bring all subscribers that `query` lists (api.md 4.3) to the destination, if the certificate is complete.
 
     An incomplete result is written only where `allow_incomplete` says so; in the mode `replace` only if nothing is
     there yet. With `ignore_total_count` a list against which TotalCount alone stands is complete, and with
     `accept_cut_off_possible` one that may be cut off (design, section 7, rule 7). One that is smaller
     than the last certified one by more than the share `max_shrink` is refused. Then the destination stays as it was,
-    and `written` is 0. Raises ListFailed, ConfigurationError for a destination that
-    cannot be written, and RunAborted for one that fails; after these, and when cancelled, it is as it was, with no
-    other file.
+    and `written` is 0. Raises ListFailed, ConfigurationError for a destination that cannot be written, and RunAborted
+    for one that fails; after these, and when cancelled, it is as it was, with no other file. A cancellation that comes
+    during a commit waits for its verdict: what was written is reported as written, and CommitUnknown is raised where no
+    verdict comes.
     """
     writer = open_writer(destination)
+    filters = list_filters(query)
     staging = _Staging(writer, select_columns(destination.columns), run_id, now())
     try:
-        staging.start_sweep(0)  # finds out before the first request whether the destination can be had
-        had_target = writer.has_target
+        await _block(partial(writer.prepare, Beginning(run_id, job, filters, staging.exported_at)), writer)
+        staging.start_sweep(0)
+        has_target = writer.has_target
         with open_columns() as columns:
             certificate = await read_list(
                 client,
@@ -84,40 +98,100 @@ async def export_subscribers(
                 ignore_total_count=ignore_total_count,
                 accept_cut_off_possible=accept_cut_off_possible,
             )
-        note = _decide_note(certificate, destination, is_allowed=allow_incomplete, has_target=had_target)
-        if certificate.filters and had_target and not staging.rows:
-            note = (
-                note or f"The filter matched nobody: {destination} was left as it was."
-            )  # or is spelt otherwise there
+        note = _decide_note(certificate, destination, is_allowed=allow_incomplete, has_target=has_target)
+        if filters and has_target and not staging.rows:  # or the value is spelt otherwise there
+            note = note or f"The filter matched no subscriber: {destination} was left as it was."
         if not note and max_shrink < 1:
-            note = _decide_shrunk(staging.rows, writer.count_last(_list_asked(certificate)), max_shrink, destination)
+            last = await _block(partial(writer.count_last, filters), writer)
+            note = _decide_shrunk(staging.rows, last, max_shrink, destination)
             if note:
                 return Exported(certificate, 0, note, is_refused=True)
-        if not note:  # publishing is not for a thread: a cancellation must come before it or after it, never within
-            writer.publish(Run(run_id, job, certificate, staging.rows, staging.exported_at, now()))
+        if not note:
+            run = Run(run_id, job, certificate, staging.rows, staging.exported_at, now())
+            await _block(partial(writer.publish, run), writer, is_kept=True)
         return Exported(certificate, 0 if note else staging.rows, note)
     finally:
-        writer.discard()
+        with suppress(asyncio.TimeoutError):  # an empty table or file may stay behind a server that is silent
+            await asyncio.wait_for(_in_thread(writer.discard), _COMMIT_S)
 
 
 def open_writer(destination: Destination) -> Writer:
     """The writer of a destination; it touches nothing yet. Raises ConfigurationError for a driver that is missing."""
+    schema = select_columns(destination.columns)
     if not destination.is_database:
         return FileWriter(
             destination.path,
             _FILES[destination.format],
-            select_columns(destination.columns),
+            schema,
             is_adopting=destination.is_adopting,
             is_group_readable=destination.is_group_readable,
             is_guarded=destination.guard_formulas,
         )
-    from connector.export.tables import open_table_writer  # whoever writes a file need not wait for SQLAlchemy
+    from connector.export.tables import open_table_writer  # an export to a file does not wait for a database's package
 
-    return open_table_writer(destination)
+    return open_table_writer(destination, schema)
 
 
-def _list_asked(certificate: Certificate) -> dict[str, object]:
-    return dict(certificate.filters.get("asked", {}))
+async def _block(work: Callable[[], T], writer: Writer, *, is_kept: bool = False) -> T:
+    """Do blocking work of the writer in a thread; a cancellation interrupts it, and waits for its end.
+
+    What `is_kept` is done although the cancellation came, if it was past taking back.
+    """
+    working = asyncio.ensure_future(_in_thread(work))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        working.add_done_callback(lambda future: future.cancelled() or future.exception())  # it is looked at
+        interrupting = asyncio.ensure_future(_in_thread(writer.interrupt))
+        await asyncio.wait((working,), timeout=_STOP_S)
+        if not working.done() and writer.is_committing:
+            await asyncio.wait((working,), timeout=_COMMIT_S)
+            if not working.done():
+                raise CommitUnknown(
+                    "The run was stopped while its rows were being committed, and the database did not answer: the "
+                    "target is as before, or as after if the run's line in _connector_runs has a finished_at."
+                ) from None
+        interrupting.cancel()
+        if not working.done() or not is_kept:
+            raise
+        error = working.exception()
+        if error is None or isinstance(error, CommitUnknown):
+            _go_on()
+            return working.result()
+        raise
+
+
+def _go_on() -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Do blocking work in a thread that the end of the process does not wait for."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type] # the work's own
+
+    def run() -> None:
+        result: T | None = None
+        error: BaseException | None = None
+        try:
+            result = work()
+        except BaseException as raised:  # noqa: BLE001 - raised where it is waited for
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed: nothing waits for this any more
+            loop.call_soon_threadsafe(settle, result, error)
+
+    Thread(target=run, name="connector writes a target", daemon=True).start()
+    return await future
 
 
 def _decide_shrunk(rows: int, before: int | None, max_shrink: float, destination: Destination) -> str:

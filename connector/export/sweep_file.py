@@ -11,7 +11,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from connector.export.columns import SCHEMA, stamp_columns
-from connector.export.writers.staged import Staged
+from connector.warehouse.stage import Stage
 
 
 class SweepFile:
@@ -61,5 +61,5 @@ class SweepFile:
 
     def _begin(self) -> None:
         file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - closed with this object
-        self._staged = Staged(file, SCHEMA)
+        self._staged = Stage(file, SCHEMA)
         self._close = weakref.finalize(self, self._staged.discard)  # also if nobody ever reads it

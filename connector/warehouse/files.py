@@ -29,6 +29,7 @@ from connector.errors import ConfigurationError, RunAborted
 from connector.export.names import EXPORTED_AT, OF_RUN
 from connector.export.writers.plain import flatten_schema, flatten_table
 from connector.export.writers.run import Changes, Run
+from connector.export.writers.writer import Beginning
 
 METADATA_KEYS = (b"connector_run", b"certificate")
 """Of a Parquet file, both JSON: the run (run_id, job, exported_at), and its certificate as in a report."""
@@ -222,6 +223,17 @@ class FileWriter:
         self._file: BinaryIO | None = None
         self._packed: gzip.GzipFile | None = None
         self._rows: FileFormat | None = None
+
+    def prepare(self, beginning: Beginning) -> None:
+        """What a file needs is seen when its partial file is made."""
+
+    @property
+    def is_committing(self) -> bool:
+        """A file takes its place in one step."""
+        return False
+
+    def interrupt(self) -> None:
+        """Standard output may wait for its reader, and nothing ends that."""
 
     @property
     def has_target(self) -> bool:

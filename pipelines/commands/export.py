@@ -31,7 +31,6 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
     help="What becomes of rows that are there: replaced; brought up to date, with who has gone marked; kept beside a "
     "new snapshot; or kept as versions.  [default: replace]",
 )
-@click.option("--tags-table", callback=refuse_empty, help="A table for the tags too, one row each.")
 @click.option(
     "--max-shrink",
     type=Share(),
@@ -67,7 +66,6 @@ def export_command(
     table: str | None,
     schema: str | None,
     mode: str,
-    tags_table: str | None,
     max_shrink: float | None,
     allow_incomplete: bool,
     ignore_total_count: bool,
@@ -85,7 +83,7 @@ def export_command(
 
     DEST is a file (.parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), - for CSV on standard output, or a database URL.
     """
-    options = TableOptions(table, schema, mode, tags_table, guard_formulas, columns, group_readable)
+    options = TableOptions(table, schema, mode, guard_formulas, columns, group_readable)
     if Path(target).suffix in (".yaml", ".yml"):
         if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")

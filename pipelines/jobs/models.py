@@ -180,9 +180,6 @@ class Export(BaseModel):
         description="what becomes of rows that are there already: replace, upsert (gone ones are marked), append, or "
         "history (a row for each version)",
     )
-    tags_table: Name | None = Field(
-        default=None, description="a table for the tags too, one row each: id, position, tag"
-    )
     max_shrink: Share = Field(
         default=0.5, description="how much smaller the list may be than at the last certified export; more is refused"
     )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 from connector.api import Client, Retrier, Service, Token, open_client
 from connector.api.handing import Progress
@@ -38,7 +39,7 @@ def export(
     *,
     query: ListQuery | None = None,
     token: str | None = None,
-    run_id: str = "run-1",
+    run_id: str | None = None,
     allow_incomplete: bool = False,
     max_shrink: float = 1.0,
     on_progress: Callable[[Progress], None] | None = None,
@@ -50,7 +51,7 @@ def export(
                 hurried(),
                 query or ListQuery(),
                 destination,
-                run_id=run_id,
+                run_id=run_id or uuid4().hex,
                 now=now,
                 allow_incomplete=allow_incomplete,
                 max_shrink=max_shrink,

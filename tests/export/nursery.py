@@ -14,14 +14,18 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import sqlalchemy as sa
 
 from connector.export import parse_destination
-from connector.export.writers import duckdb_place
+from connector.warehouse.mysql import MysqlDatabase
+from connector.warehouse.other import OtherDatabase
+from connector.warehouse.postgres import PostgresDatabase
+from connector.warehouse.sqlite import SqliteDatabase
 from tests.export.test_modes import person, publish
 
 ROOT = Path(__file__).parents[2]
-READS = ("SELECT", "PRAGMA", "SHOW", "DESC")
+READS = ("SELECT", "PRAGMA", "SHOW", "DESC", "SET")
 
 Export = Callable[..., bool]
 
@@ -72,7 +76,7 @@ def _die() -> None:
 
 
 def _die_at(statement: int) -> None:
-    """Before the n-th statement that changes anything, or before the commit."""
+    """Before the n-th statement that changes anything, before or after rows are loaded, or before a commit."""
     numbers = count(1)
 
     def strike() -> None:
@@ -85,22 +89,45 @@ def _die_at(statement: int) -> None:
 
     sa.event.listen(sa.Engine, "before_cursor_execute", look)
     sa.event.listen(sa.Engine, "commit", lambda _: strike())
-    setattr(duckdb_place, "DuckdbSession", _build_deadly(strike))  # noqa: B010 - in this process, which is about to die
+    for database in (PostgresDatabase, MysqlDatabase, SqliteDatabase, OtherDatabase):
+        setattr(database, "load", _strike_around(getattr(database, "load"), strike))  # noqa: B009, B010 - any of them
+    connect = duckdb.connect
+    setattr(duckdb, "connect", lambda *given, **more: _Deadly(connect(*given, **more), strike))  # noqa: B010 - likewise
 
 
-def _build_deadly(strike: Callable[[], None]) -> type[duckdb_place.DuckdbSession]:
-    class Deadly(duckdb_place.DuckdbSession):
-        """DuckDB has no events to listen to."""
+def _strike_around(load: Callable[..., int], strike: Callable[[], None]) -> Callable[..., int]:
+    def load_deadly(*given: Any) -> int:
+        strike()
+        count = load(*given)
+        strike()
+        return count
 
-        def execute(self, statement: sa.Executable) -> int:
-            strike()
-            return super().execute(statement)
+    return load_deadly
 
-        def commit(self) -> None:
-            strike()
-            super().commit()
 
-    return Deadly
+class _Deadly:
+    """A connection of DuckDB, which has no events to listen to."""
+
+    def __init__(self, connection: Any, strike: Callable[[], None]) -> None:
+        self._connection, self._strike = connection, strike
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def __enter__(self) -> "_Deadly":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def execute(self, text: str, *values: Any) -> Any:
+        if not text.startswith(READS):
+            self._strike()
+        return self._connection.execute(text, *values)
+
+    def commit(self) -> None:
+        self._strike()
+        self._connection.commit()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from connector.export.columns import build_table
 from connector.export.writers import Run
+from connector.export.writers.writer import Beginning
 from connector.pages import Certificate, Order, Reason, Verdict
 
 AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
@@ -68,3 +69,8 @@ def run_of(
     filters = {"asked": asked, "dropped": 0} if asked else {}
     certificate = Certificate(verdict, Reason.ID_ORDER, Order.ID, 1, 3, rows, rows, rows, 0, 0, filters, at, at)
     return Run(run_id, "nightly", certificate, rows, at, at)
+
+
+def beginning_of(run: Run) -> Beginning:
+    """The beginning of that run."""
+    return Beginning(run.run_id, run.job, run.certificate.filters.get("asked", {}), run.exported_at)

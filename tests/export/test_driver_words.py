@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from connector.driver_words import say_safely
 from connector.errors import RunAborted, SourceError
 from connector.export import Format
-from connector.export.writers import postgres_place
 from connector.sources import open_sql
+from connector.warehouse import postgres
 from tests.databases import Database
 from tests.export.test_modes import person, publish
 from tests.export.warehouses import DATABASES, open_destination, run_sql, url_of
@@ -298,7 +298,7 @@ def test_a_copy_that_is_broken_off_logs_no_value(
     """psycopg logs by itself what it meets while it ends a COPY, the row that the server was at among it."""
     destination = open_destination(request, tmp_path, Format.POSTGRESQL)
     people = [person(number, Email=PLANTED) for number in range(200_000)]
-    write = postgres_place._write_csv
+    write = postgres._write_csv
     ended: list[object] = []
 
     def end_the_server_and_write(batch: pa.RecordBatch, shared: Mapping[str, str]) -> bytes:
@@ -311,7 +311,7 @@ def test_a_copy_that_is_broken_off_logs_no_value(
             )
         return write(batch, shared)
 
-    monkeypatch.setattr(postgres_place, "_write_csv", end_the_server_and_write)
+    monkeypatch.setattr(postgres, "_write_csv", end_the_server_and_write)
     with pytest.raises(RunAborted, match="as it was") as told:
         publish(destination, people, 1)
     assert PLANTED not in str(told.value)

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 
 from connector.api import open_client
 from connector.api.handing import Progress
@@ -14,14 +15,13 @@ from connector.api.listing import ListFailed
 from connector.errors import ConfigurationError
 from connector.export import Destination, Format, export_subscribers, parse_destination, read_subscribers
 from connector.export.columns import SCHEMA
-from connector.export.exporter import open_writer
 from connector.export.frame import build_frame
 from connector.pages import Reason
 from connector.protocol import ListQuery
 from connector.sandbox import SandboxProcess
 from tests.export.exports import create, export, hurried, now, service_of
 from tests.export.readers import place_in, read_back
-from tests.export.warehouses import FILES, open_destination, run_sql
+from tests.export.warehouses import FILES, connect, open_destination, run_sql
 
 PEOPLE: list[dict[str, object]] = [
     {
@@ -50,7 +50,9 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
 def names_in(destination: Destination) -> list[str]:
     """The files beside a file; of a table on a server, its name if it is there."""
     if destination.url is not None:
-        return ["subscribers"] if open_writer(destination).has_target else []
+        with connect(destination) as connection:
+            names = sa.inspect(connection).get_table_names(schema=destination.schema)
+        return [name for name in names if name != "_connector_runs"]
     return sorted(each.name for each in destination.path.parent.iterdir())
 
 
@@ -59,7 +61,7 @@ def test_every_destination_holds_the_rows_and_types_of_read_subscribers(
 ) -> None:
     create(sandbox, *PEOPLE)
 
-    exported = export(sandbox, destination)
+    exported = export(sandbox, destination, run_id="run-1")
 
     frame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token)
     written = build_frame(read_back(destination))
@@ -185,7 +187,7 @@ def test_a_target_that_cannot_be_had_is_told_before_the_first_request(sandbox: S
     destination = parse_destination(f"sqlite:///{tmp_path}/w.db")
     destination.path.write_text("this is no database, and much longer than its header would be" * 50)
 
-    with pytest.raises(ConfigurationError, match="another file"):
+    with pytest.raises(ConfigurationError, match="is not a database"):
         export(sandbox, destination)
 
     assert sandbox.stats()["requests"].get("list", {}) in ({}, 0)

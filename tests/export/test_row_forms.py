@@ -6,24 +6,13 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
 
 from connector.atomic_file import guard_formula, unguard_formula
 from connector.export import columns
-from connector.export.writers import kinds
-from connector.export.writers.dialect import Dialect
-from connector.export.writers.generic_place import POSTGRESQL_SOMEHOW
-from connector.export.writers.mysql_rows import write_inserts
-from connector.export.writers.postgres_place import POSTGRESQL
-from connector.export.writers.tag_rows import explode_tags
-from connector.export.writers.without_nul import move_nuls
 from connector.warehouse.files import ParquetFormat, guard_formulas
+from connector.warehouse.mysql import write_inserts
+from connector.warehouse.stage import move_nuls
 from tests.export.people import BARE, FULL, MIXED, table_of
-
-
-def test_the_names_of_the_writers_are_those_of_the_columns() -> None:
-    assert {kinds.ID, kinds.TAGS} < set(columns.SCHEMA.names)
 
 
 @pytest.mark.parametrize(
@@ -40,25 +29,6 @@ def test_what_a_spreadsheet_would_run_is_made_a_text(text: str, guarded: str) ->
     assert guard_formula(text) == guarded
     assert unguard_formula(guarded) == text
     assert guard_formulas(table).to_pydict() == {"a": [guarded, None], "n": [-1, 2]}
-
-
-@pytest.mark.parametrize("dialect", [POSTGRESQL, POSTGRESQL_SOMEHOW])
-def test_postgresql_compares_texts_by_their_bytes_whatever_the_column(dialect: Dialect) -> None:
-    """A column may be citext, or have a collation without case, which the tests' server does not have."""
-    one, other = sa.column("a", sa.Text), sa.column("b", sa.Text)
-    written = str(dialect.differs(one, other, kinds.ColumnKind.TEXT).compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call] # SQLAlchemy's own
-
-    assert written == '(CAST(a AS TEXT) COLLATE "C") IS DISTINCT FROM (CAST(b AS TEXT) COLLATE "C")'
-
-
-def test_each_tag_is_a_row_with_its_place() -> None:
-    batch = table_of(
-        {"Id": 1, "Tags": ["a", "b"]}, {"Id": 2, "Tags": None}, {"Id": 3, "Tags": []}, {"Id": 4, "Tags": ["c"]}
-    ).to_batches()[0]
-    whole, rest = explode_tags(batch), explode_tags(batch.slice(1))
-
-    assert [tuple(row.values())[:3] for row in whole.to_pylist()] == [(1, 1, "a"), (1, 2, "b"), (4, 1, "c")]
-    assert [tuple(row.values())[:3] for row in rest.to_pylist()] == [(4, 1, "c")]
 
 
 def test_a_batch_without_a_nul_is_left_alone() -> None:
@@ -92,7 +62,7 @@ def test_parquet_has_dictionaries_for_what_recurs_alone() -> None:
 def test_statements_for_mysql_are_of_the_size_that_was_asked_for_and_miss_no_row() -> None:
     batch = pa.record_batch({"a": ["x" * 40, "it's", "\\", None], "n": pa.array([1, None, 3, 4], pa.int64())})
 
-    assert list(write_inserts("I", batch, 30)) == [
+    assert list(write_inserts("I", batch, 30, [])) == [
         f"I ('{'x' * 40}',1)", "I ('it''s',NULL),('\\',3)", "I (NULL,4)",
     ]  # fmt: skip
-    assert len(list(write_inserts("I", batch, 1000))) == 1
+    assert len(list(write_inserts("I", batch, 1000, []))) == 1

@@ -70,10 +70,8 @@ def test_an_incomplete_list_leaves_the_target_as_it_was_unless_asked_for(filled:
         (("people.xls",), ".parquet"),
         (("oracle://user:secret@host/x",), "duckdb:///"),
         (("out.csv", "--mode", "upsert"), "can only be replaced"),
-        (("out.csv", "--tags-table", "tags"), "needs a database"),
         (("out.parquet", "--guard-formulas"), "no CSV"),
         (("out.csv", "--max-shrink", "0.5"), "share"),
-        (("sqlite:///w.db", "--tags-table", "subscribers"), "another name"),
         (("nowhere/out.csv",), "nowhere"),
         (("out.csv", "--gender", "other"), "gender"),
         (("job.yaml",), "job.yaml"),
@@ -117,7 +115,7 @@ def test_a_journal_of_a_database_that_is_gone_is_told_before_anything_starts(
 
 def test_a_list_that_shrank_ends_the_run_with_exit_code_3(filled: Connector, tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"
-    text = "job: w\nexport: {to: 'sqlite:///w.db', mode: history, tags_table: tags, max_shrink: 10%}\n"
+    text = "job: w\nexport: {to: 'sqlite:///w.db', mode: history, max_shrink: 10%}\n"
     job.write_text(text, encoding="utf-8")
     assert filled.run_json("export", job).code == 0
     filled.sandbox.reset()

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Mode(StrEnum):
-    """`replace`: the list in place of what was there. `upsert`: one row a subscriber, those who have gone marked by
+    """`replace`: the list in place of what was there. `upsert`: one row a subscriber, those that have gone marked by
     `deleted_at`. `append`: a dated snapshot beside the earlier ones. `history`: one row for each version of a
     subscriber, from `valid_from` to `valid_to`."""
 
@@ -12,11 +12,6 @@ class Mode(StrEnum):
     UPSERT = "upsert"
     APPEND = "append"
     HISTORY = "history"
-
-    @property
-    def forgets_tags(self) -> bool:
-        """Whether the tags of earlier rows are deleted."""
-        return self in (Mode.REPLACE, Mode.UPSERT)
 
     @property
     def is_by_id(self) -> bool:

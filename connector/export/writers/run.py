@@ -26,9 +26,9 @@ class Run:
 
     @property
     def is_whole(self) -> bool:
-        """Whether who is not among the rows has gone from the list: certified, TotalCount too, and not filtered."""
-        is_counted = self.certificate.total_count is TotalCount.CHECKED
-        return self.certificate.is_complete and is_counted and not self.certificate.filters
+        """Whether a subscriber that the filters would list and that is not among the rows has gone from the list:
+        it is certified, its TotalCount too."""
+        return self.certificate.is_complete and self.certificate.total_count is TotalCount.CHECKED
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,46 @@
 """What every destination can do: stage rows, then put them in place of the old ones at once, or forget them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 import pyarrow as pa
 
+from connector.errors import RunAborted
 from connector.export.writers.run import Changes, Run
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """An export that is about to read the list by `filters`; `started_at` is aware."""
+
+    run_id: str
+    job: str
+    filters: Mapping[str, object]
+    started_at: datetime
+
+
+class CommitUnknown(RunAborted):
+    """The target is as before or as after, and which of the two could not be learnt."""
+
+
 class Writer(Protocol):
-    """Nothing that it does shows in the target before `publish`; a target was never between before and after."""
+    """Nothing that it does shows in the target before `publish`; a target was never between before and after.
+
+    Its methods may block, and are called by one thread at a time; `interrupt` is for any other one.
+    """
+
+    def prepare(self, beginning: Beginning) -> None:
+        """See whether the target can be written, before the list is read. Raises ConfigurationError, or RunAborted if
+        it can be again by itself."""
 
     @property
     def has_target(self) -> bool:
-        """Whether there is a table or a file already."""
+        """Whether the target had rows when the export began."""
 
     def start(self) -> None:
-        """Begin to stage, forgetting what was staged before. Raises ConfigurationError if the target cannot be had,
-        RunAborted if it cannot now."""
+        """Begin to stage, forgetting what was staged before."""
 
     def add(self, table: pa.Table) -> None:
         """Stage rows."""
@@ -27,6 +50,13 @@ class Writer(Protocol):
 
     def publish(self, run: Run) -> Changes:
         """Bring the staged rows into the target, atomically; raises RunAborted, which says what the target is like."""
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a publishing is at its commit, which cannot be interrupted."""
+
+    def interrupt(self) -> None:
+        """Have the method that runs end soon, by an error, and without a change of the target."""
 
     def discard(self) -> None:
         """Forget everything staged and leave no file behind; harmless after `publish` and when repeated."""

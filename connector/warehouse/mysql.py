@@ -1,0 +1,187 @@
+"""A MySQL or MariaDB database, by PyMySQL: texts as utf8mb4, tags as JSON, times as TIMESTAMP.
+
+A TIMESTAMP is compared with `now()` rightly in a session of any time zone. Rows are INSERT statements of many rows,
+written column by column by Arrow; there is no LOAD DATA LOCAL, which lets a server name the file that it wants to read.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
+from connector.export.arrow_values import EMPTY, build_text
+from connector.export.writers.lists import write_lists_as_json
+from connector.warehouse.interruption import Interruption
+from connector.warehouse.runs import ColumnKind
+from connector.warehouse.stage import StagedRows
+from connector.warehouse.tables import Types, open_driver
+
+_LOCK_S = 30
+"""For a lock of another session, by the server's own clock."""
+
+_TIMEOUTS: Mapping[str, object] = {"connect_timeout": 10, "read_timeout": 3600, "write_timeout": 60}
+"""In seconds; a server that is silent for longer is given up. One statement may delete or merge all rows: minutes for
+tens of millions. They can be set in the URL."""
+
+_MODE = "NO_BACKSLASH_ESCAPES,STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"  # what does not fit is an error, not cut off
+_INIT = (
+    f"SET SESSION sql_mode = '{_MODE}', time_zone = '+00:00', "
+    f"innodb_lock_wait_timeout = {_LOCK_S}, lock_wait_timeout = {_LOCK_S}"
+)
+_STATEMENT = 1 << 20
+"""Bytes of an INSERT: larger ones are no faster, and every server takes these unless it was set otherwise."""
+
+_PASSING = frozenset({1040, 1053, 1203, 1205, 1213, 1226, 1317, 2003, 2006, 2013, 2014})
+"""Errors of connections, locks and limits; all others would come back."""
+
+_REFERRERS = sa.text(
+    "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.key_column_usage "
+    "WHERE referenced_table_schema = COALESCE(:schema, DATABASE()) AND referenced_table_name = :table "
+    "AND NOT (table_schema = referenced_table_schema AND table_name = referenced_table_name)"
+)
+
+_NAMES = mysql.dialect(paramstyle="named").identifier_preparer  # no % doubled
+_APOSTROPHE, _COMMA = build_text("'"), build_text(",")
+
+
+class _Bytes(FunctionElement[Any]):
+    """A text as its bytes in UTF-8, whatever its column's character set and collation."""
+
+    inherit_cache = True
+
+
+@compiles(_Bytes)
+def _write_bytes(element: _Bytes, compiler: Any, **options: Any) -> str:
+    return f"CAST(CONVERT({compiler.process(element.clauses, **options)} USING utf8mb4) AS BINARY)"
+
+
+_TYPES: Types = {
+    ColumnKind.TEXT: mysql.LONGTEXT(charset="utf8mb4"),
+    ColumnKind.NAME: mysql.VARCHAR(64, charset="utf8mb4", collation="utf8mb4_bin"),
+    ColumnKind.WHOLE: sa.BigInteger(),
+    ColumnKind.FLAG: mysql.BOOLEAN(),
+    ColumnKind.DATE: sa.Date(),
+    ColumnKind.TIME: mysql.TIMESTAMP(fsp=6),
+    ColumnKind.TAGS: mysql.JSON(),
+}
+
+
+class MysqlDatabase:
+    """A server's database; `url` names PyMySQL as its driver."""
+
+    types = _TYPES
+    table_options: Mapping[str, str] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4"}
+    undoes_tables = casts_null = False
+    holds_nul = True
+    longest_name = None  # a name that is too long is refused
+
+    def __init__(self, url: DatabaseUrl) -> None:
+        self._url = url
+        given: dict[str, object] = {name: value for name, value in _TIMEOUTS.items() if name not in url.query}
+        given |= {"charset": "utf8mb4", "init_command": _INIT}
+        self._engine = build_engine(url, hide_parameters=True, connect_args=given)
+        self.errors = list_errors(self._engine)
+
+    def __str__(self) -> str:
+        return show_url(self._url)
+
+    def open_file(self) -> bool:
+        """There is none."""
+        return False
+
+    def remove_file(self) -> None:
+        """There is none."""
+
+    @contextmanager
+    def connect(self, interruption: Interruption) -> Iterator[sa.Connection]:
+        """A connection in a transaction; an interruption cancels its statement by a second connection."""
+        with self._engine.connect() as connection:
+            number = connection.connection.driver_connection.thread_id()  # type: ignore[union-attr] # PyMySQL's
+            with interruption.cancel_by(lambda: self._kill(number)):
+                yield connection
+
+    def commit(self, connection: sa.Connection, interruption: Interruption) -> None:
+        """Commit; from then on nothing is interrupted."""
+        interruption.begin_commit()
+        connection.commit()
+
+    def load(self, connection: sa.Connection, table: sa.Table, rows: StagedRows, shared: Mapping[str, object]) -> int:
+        """By INSERT statements of many rows."""
+        columns = ", ".join(map(_NAMES.quote_identifier, (*rows.schema.names, *shared)))
+        head = f"INSERT INTO {_NAMES.format_table(table)} ({columns}) VALUES"
+        largest = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar()
+        most = min(_STATEMENT, int(largest or _STATEMENT) // 2)
+        count = 0
+        with open_driver(connection) as driver, driver.cursor() as cursor:
+            for batch in rows.read():
+                count += batch.num_rows
+                for statement in write_inserts(head, batch, most, [str(value) for value in shared.values()]):
+                    cursor.execute(statement)
+        return count
+
+    def differ(self, ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], kind: ColumnKind) -> Any:
+        """Texts by their bytes: most collations know no case, no accents, and no blanks at the end."""
+        if kind in (ColumnKind.TEXT, ColumnKind.TAGS):
+            return _Bytes(ours).is_distinct_from(_Bytes(theirs))
+        return ours.is_distinct_from(theirs)
+
+    def find_referrers(self, connection: sa.Connection, table: sa.Table) -> Sequence[str]:
+        """By the information schema, which shows what the user may see."""
+        return connection.scalars(_REFERRERS, {"schema": table.schema, "table": table.name}).all()
+
+    def write_time(self, at: datetime) -> datetime:
+        """In UTC, which is the session's time zone."""
+        return at.astimezone(UTC).replace(tzinfo=None)
+
+    def explain(self, error: Exception) -> str:
+        """The first line of what the server said, without values of rows."""
+        return explain(error, self._url)
+
+    def is_passing(self, error: Exception) -> bool:
+        """Whether the failure may be over by the next run."""
+        arguments: tuple[Any, ...] = getattr(getattr(error, "orig", error), "args", ())
+        return any(each in _PASSING for each in arguments[:1])
+
+    def _kill(self, number: int) -> None:
+        with self._engine.connect() as connection:
+            connection.exec_driver_sql(f"KILL QUERY {number}")
+
+
+def write_inserts(head: str, batch: pa.RecordBatch, most: int, shared: Sequence[str]) -> Iterator[str]:
+    """Statements that begin with `head` (INSERT … VALUES) and have up to `most` bytes, or one row that is longer.
+
+    `shared` are texts in ASCII that each row has after its own values. Nothing but an apostrophe means anything within
+    a text, since the session runs under NO_BACKSLASH_ESCAPES.
+    """
+    tail = "".join(f",'{each.replace(chr(39), chr(39) * 2)}'" for each in shared)
+    columns = [_write_literals(column) for column in pa.Table.from_batches([batch]).columns]
+    joined = pc.binary_join_element_wise(*columns, _COMMA, null_handling="replace", null_replacement="NULL")
+    rows: list[str] = []
+    size = len(head)
+    for row, length in zip(joined.to_pylist(), pc.binary_length(joined).to_pylist(), strict=True):
+        length += len(tail) + 3
+        if rows and size + length > most:
+            yield f"{head} {','.join(rows)}"
+            rows, size = [], len(head)
+        rows.append(f"({row}{tail})")
+        size += length
+    if rows:
+        yield f"{head} {','.join(rows)}"
+
+
+def _write_literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
+        whole = column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
+        return whole.cast(pa.string())
+    if pa.types.is_list(column.type):
+        column = write_lists_as_json(column)
+    texts = pc.replace_substring(column.cast(pa.string()), "'", "''")
+    return pc.binary_join_element_wise(_APOSTROPHE, texts, _APOSTROPHE, EMPTY)

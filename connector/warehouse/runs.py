@@ -1,0 +1,235 @@
+"""What an export's table is made of, and what the lines of `_connector_runs` decide. Pure; no database's package.
+
+The connector writes a table that it made, which a line of a finished run says, or one that is new or empty. Each run
+has a line from its beginning, numbered within its table; the first line of a table is what exports to it lock.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+from connector.errors import ConfigurationError, RunAborted
+from connector.export.names import RUN_ID
+from connector.export.writers.mode import Mode
+from connector.export.writers.run import Changes, Run
+from connector.export.writers.writer import Beginning
+
+ID = "id"
+DELETED_AT = "deleted_at"
+VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
+RUNS = "_connector_runs"
+
+
+class ColumnKind(StrEnum):
+    """What the values of a column are. A name is a text that is short enough for a key."""
+
+    TEXT = "text"
+    NAME = "name"
+    WHOLE = "whole number"
+    FLAG = "flag"
+    DATE = "date"
+    TIME = "time"
+    TAGS = "list of texts"
+
+
+KEYS: Mapping[Mode, tuple[str, ...]] = {
+    Mode.REPLACE: (ID,),
+    Mode.UPSERT: (ID,),
+    Mode.APPEND: (RUN_ID, ID),
+    Mode.HISTORY: (ID, VALID_FROM),
+}
+"""The primary key of a table: what identifies a row of it."""
+
+COLUMNS_OF_MODE: Mapping[Mode, Mapping[str, ColumnKind]] = {
+    Mode.REPLACE: {},
+    Mode.APPEND: {},
+    Mode.UPSERT: {DELETED_AT: ColumnKind.TIME},
+    Mode.HISTORY: {VALID_FROM: ColumnKind.TIME, VALID_TO: ColumnKind.TIME, IS_CURRENT: ColumnKind.FLAG},
+}
+
+RUN_COLUMNS: Mapping[str, ColumnKind] = {
+    "table_name": ColumnKind.NAME,
+    "number": ColumnKind.WHOLE,
+    "run_id": ColumnKind.TEXT,
+    "job": ColumnKind.TEXT,
+    "mode": ColumnKind.TEXT,
+    "filters": ColumnKind.TEXT,
+    "started_at": ColumnKind.TIME,
+    "finished_at": ColumnKind.TIME,
+    "verdict": ColumnKind.TEXT,
+    "reason": ColumnKind.TEXT,
+    "list_order": ColumnKind.TEXT,
+    "sweeps": ColumnKind.WHOLE,
+    "pages": ColumnKind.WHOLE,
+    "distinct_ids": ColumnKind.WHOLE,
+    "total_first": ColumnKind.WHOLE,
+    "total_last": ColumnKind.WHOLE,
+    "appeared": ColumnKind.WHOLE,
+    "vanished": ColumnKind.WHOLE,
+    "rows_read": ColumnKind.WHOLE,
+    "rows_written": ColumnKind.WHOLE,
+    "rows_inserted": ColumnKind.WHOLE,
+    "rows_updated": ColumnKind.WHOLE,
+    "rows_closed": ColumnKind.WHOLE,
+}
+"""A run without `finished_at` has written nothing."""
+
+RUN_KEY = ("table_name", "number")
+
+
+def read_kinds(schema: pa.Schema) -> dict[str, ColumnKind]:
+    """The kinds of an export's columns. Raises ValueError for a type that no export has."""
+    return {field.name: _read_kind(field) for field in schema}
+
+
+def _read_kind(field: pa.Field) -> ColumnKind:
+    if field.name == RUN_ID:
+        return ColumnKind.NAME
+    for is_such, kind in _KINDS:
+        if is_such(field.type):
+            return kind
+    raise ValueError(f"no export has a column of {field.type}")
+
+
+_KINDS = (
+    (pa.types.is_string, ColumnKind.TEXT),
+    (pa.types.is_integer, ColumnKind.WHOLE),
+    (pa.types.is_boolean, ColumnKind.FLAG),
+    (pa.types.is_date, ColumnKind.DATE),
+    (pa.types.is_timestamp, ColumnKind.TIME),
+    (pa.types.is_list, ColumnKind.TAGS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A line of `_connector_runs` with `finished_at`."""
+
+    number: int
+    run_id: str
+    mode: str
+    verdict: str
+    filters: str
+    rows: int
+
+
+FINISHED_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_written")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A target as it is: whether it is there and has rows, and its finished runs, the last first."""
+
+    exists: bool
+    has_rows: bool
+    runs: Sequence[FinishedRun]
+
+
+def check_owned(found: Found, mode: Mode, shown: str, *, overwrite: bool) -> None:
+    """Raise ConfigurationError for a table that the connector did not make, or keeps in another mode."""
+    if found.has_rows and not found.runs and not overwrite:
+        raise ConfigurationError(
+            f"{shown} has rows that the connector did not write. Export to another table, or take this one over with "
+            "--overwrite (in a job overwrite: true)."
+        )
+    if found.exists and found.runs and found.runs[0].mode != mode:
+        raise ConfigurationError(
+            f"{shown} is kept in the mode {found.runs[0].mode}, not {mode}. Export to another table, or drop this one."
+        )
+
+
+def check_filters(filters: Mapping[str, object], mode: Mode, columns: Sequence[str]) -> None:
+    """Raise ConfigurationError if what has gone could not be found, since a column that is filtered by is left out."""
+    missing = [name for name in filters if name not in columns]
+    if missing and mode.is_by_id:
+        raise ConfigurationError(
+            f"The columns lack {', '.join(missing)}, which the export is filtered by: {mode} finds by it what has gone."
+        )
+
+
+def check_referrers(referrers: Sequence[str], mode: Mode, shown: str) -> None:
+    """Raise ConfigurationError if other tables refer to one whose rows are deleted: theirs would break, or go too."""
+    if not referrers:
+        return
+    names = ", ".join(sorted(referrers)[:3]) + (" and others" if len(referrers) > 3 else "")
+    raise ConfigurationError(
+        f"Foreign keys of {names} refer to {shown}, and {mode} deletes rows of it: drop the foreign keys, or export to "
+        "another table."
+    )
+
+
+def refuse_now(found: Found, number: int, run: Run, mode: Mode, shown: str) -> None:
+    """Raise RunAborted if a publishing may not follow what the target has become since the run began."""
+    if mode is Mode.REPLACE and not run.certificate.is_complete and found.has_rows:
+        raise RunAborted(
+            f"{shown} was filled meanwhile, and an incomplete export replaces nothing: it was left as it is."
+        )
+    asked = run.certificate.filters.get("asked", {})
+    newer = [each.number for each in found.runs if each.number > number and _may_overlap(mode, each.filters, asked)]
+    if newer and mode is not Mode.APPEND:
+        raise RunAborted(
+            f"An export to {shown} that began later (number {newer[0]}, this one is {number}) has been written "
+            "meanwhile; this one would put older rows in its place, and was not written. Run it again."
+        )
+
+
+def _may_overlap(mode: Mode, filters: str, asked: Mapping[str, object]) -> bool:
+    """Whether a subscriber can be in both exports; of base and id it is certain that they do not change."""
+    if mode is Mode.REPLACE:
+        return True
+    other = json.loads(filters)
+    return not any(name in other and name in asked and other[name] != asked[name] for name in (ID, "base_id"))
+
+
+def find_last_rows(runs: Sequence[FinishedRun], mode: Mode, filters: Mapping[str, object]) -> int | None:
+    """The rows of the last certified run with these filters; what is replaced counts whatever it was filtered by."""
+    asked = write_filters(filters)
+    return next(
+        (run.rows for run in runs if run.verdict == "complete" and (mode is Mode.REPLACE or run.filters == asked)), None
+    )
+
+
+def write_filters(asked: Mapping[str, Any]) -> str:
+    """The filters of an export as JSON that is the same for the same ones; `{}` for none."""
+    return json.dumps(dict(asked), sort_keys=True, ensure_ascii=False)
+
+
+def describe_beginning(table: str, number: int, beginning: Beginning, mode: Mode) -> dict[str, object]:
+    """The values of a line of a run that begins; times are aware."""
+    return {
+        "table_name": table,
+        "number": number,
+        "run_id": beginning.run_id,
+        "job": beginning.job,
+        "mode": str(mode),
+        "filters": write_filters(beginning.filters),
+        "started_at": beginning.started_at,
+    }
+
+
+def describe_end(run: Run, changes: Changes) -> dict[str, object]:
+    """The values that a run's line has from its publishing on; times are aware."""
+    certificate = run.certificate
+    return {
+        "finished_at": run.finished_at,
+        "verdict": str(certificate.verdict),
+        "reason": str(certificate.reason),
+        "list_order": str(certificate.order),
+        "sweeps": certificate.sweeps,
+        "pages": certificate.pages,
+        "distinct_ids": certificate.distinct,
+        "total_first": certificate.total_first,
+        "total_last": certificate.total_last,
+        "appeared": certificate.appeared,
+        "vanished": certificate.vanished,
+        "filters": write_filters(certificate.filters.get("asked", {})),
+        "rows_read": certificate.distinct,
+        "rows_written": run.rows,
+        "rows_inserted": changes.inserted,
+        "rows_updated": changes.updated,
+        "rows_closed": changes.closed,
+    }

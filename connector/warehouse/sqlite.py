@@ -1,0 +1,137 @@
+"""A SQLite file: flags are 0 and 1, tags a JSON array, times texts as SQLite's own functions write them, in UTC."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from connector.driver_words import say_safely
+from connector.export.writers.lists import write_lists_as_json
+from connector.warehouse.database_file import LOCK_S, create_empty, make_file, wait_for_lock
+from connector.warehouse.interruption import Interruption
+from connector.warehouse.runs import ColumnKind
+from connector.warehouse.stage import StagedRows
+from connector.warehouse.tables import Types
+
+_TRY_S = 0.5
+"""How long SQLite itself waits, deaf to interruptions, before it is asked again."""
+
+_PASSING = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM})
+
+_REFERRERS = sa.text(
+    "SELECT m.name FROM sqlite_master m JOIN pragma_foreign_key_list(m.name) f WHERE m.type = 'table' "
+    'AND lower(f."table") = lower(:table) AND lower(m.name) <> lower(:table)'
+)
+
+_TYPES: Types = {
+    ColumnKind.TEXT: sa.Text(),
+    ColumnKind.NAME: sa.Text(),
+    ColumnKind.WHOLE: sa.Integer(),
+    ColumnKind.FLAG: sa.Boolean(),
+    ColumnKind.DATE: sa.Date(),
+    ColumnKind.TIME: sa.Text(),
+    ColumnKind.TAGS: sa.Text(),
+}
+
+
+class SqliteDatabase:
+    """A file, which need not be there yet; `lock_s` is how long a lock of others is waited for."""
+
+    types = _TYPES
+    table_options: Mapping[str, str] = {}
+    errors: tuple[type[Exception], ...] = (sqlite3.Error, sa.exc.SQLAlchemyError)
+    undoes_tables = holds_nul = True
+    casts_null = False
+    longest_name = None
+
+    def __init__(self, path: Path, lock_s: float = LOCK_S) -> None:
+        self._path, self._lock_s = path, lock_s
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def open_file(self) -> bool:
+        """Make the file, readable by its owner only, if it is missing."""
+        return make_file(self._path, create_empty)
+
+    def remove_file(self) -> None:
+        """Remove it."""
+        self._path.unlink(missing_ok=True)
+
+    @contextmanager
+    def connect(self, interruption: Interruption) -> Iterator[sa.Connection]:
+        """A connection that begins by taking the only right to write."""
+        make = partial(sqlite3.connect, self._path, timeout=_TRY_S, isolation_level=None)
+        engine = sa.create_engine("sqlite://", creator=make, poolclass=sa.pool.NullPool, hide_parameters=True)
+        with engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            with interruption.cancel_by(lambda: driver.interrupt()):  # type: ignore[union-attr] # the standard library's
+                wait_for_lock(
+                    partial(connection.exec_driver_sql, "BEGIN IMMEDIATE"), _is_busy, self._lock_s, interruption
+                )
+                yield connection
+
+    def commit(self, connection: sa.Connection, interruption: Interruption) -> None:
+        """Commit, once no reader is in the way; until then an interruption is heard."""
+        wait_for_lock(partial(connection.exec_driver_sql, "COMMIT"), _is_busy, self._lock_s, interruption)
+        connection.commit()
+
+    def load(self, connection: sa.Connection, table: sa.Table, rows: StagedRows, shared: Mapping[str, object]) -> int:
+        """By prepared statements."""
+        quote = connection.dialect.identifier_preparer
+        columns = ", ".join(map(quote.quote_identifier, (*rows.schema.names, *shared)))
+        marks = ", ".join("?" * (len(rows.schema.names) + len(shared)))
+        insert = f"INSERT INTO {quote.format_table(table)} ({columns}) VALUES ({marks})"  # noqa: S608 - names, quoted
+        tail = tuple(shared.values())
+        count = 0
+        driver: Any = connection.connection.driver_connection
+        for batch in rows.read():
+            driver.executemany(insert, _read_rows(batch, tail))
+            count += batch.num_rows
+        return count
+
+    def differ(self, ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], _: ColumnKind) -> Any:
+        """SQLite compares texts by their bytes, unless declared otherwise."""
+        return ours.is_distinct_from(theirs)
+
+    def find_referrers(self, connection: sa.Connection, table: sa.Table) -> Sequence[str]:
+        """By the declarations, whether they are enforced or not: our own connection does not, another will."""
+        return connection.scalars(_REFERRERS, {"table": table.name}).all()
+
+    def write_time(self, at: datetime) -> str:
+        """As `strftime('%Y-%m-%d %H:%M:%f', 'now')` writes it, with which it can be compared as text."""
+        return at.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+
+    def explain(self, error: Exception) -> str:
+        """What SQLite said, without values of rows."""
+        return say_safely(error)
+
+    def is_passing(self, error: Exception) -> bool:
+        """Whether it is a lock, or a lack of room."""
+        return _read_code(error) in _PASSING
+
+
+def _is_busy(error: Exception) -> bool:
+    return _read_code(error) == sqlite3.SQLITE_BUSY
+
+
+def _read_code(error: Exception) -> int:
+    return int(getattr(getattr(error, "orig", error), "sqlite_errorcode", 0)) & 0xFF
+
+
+def _read_rows(batch: pa.RecordBatch, tail: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
+    """Rows as Python values: lists as JSON, dates as ISO 8601 texts."""
+    columns = []
+    for column in pa.Table.from_batches([batch]).columns:
+        if pa.types.is_list(column.type):
+            column = write_lists_as_json(column)
+        elif pa.types.is_date(column.type):
+            column = column.cast(pa.string())
+        columns.append(column.to_pylist())
+    return (row + tail for row in zip(*columns, strict=True)) if tail else zip(*columns, strict=True)
