@@ -30,6 +30,7 @@ MAY_START_THE_SANDBOX = ("pipelines",)
 
 HOMES = {  # each third-party library has its one home (house style, layout)
     "chardet": ("connector.sources.encoding",),
+    "filelock": ("connector.ledger.sqlite",),
     "tenacity": ("connector.api.retries",),
     "aiohttp": ("connector.api",),
     "httptools": ("connector.sandbox",),

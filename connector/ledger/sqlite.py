@@ -4,7 +4,6 @@ One connection writes, the lock's holder's. SQLite up to 3.51.2 can corrupt a WA
 checkpoint at the same instant; a backup's connection, which only reads, does neither (see backup.py).
 """
 
-import fcntl
 import os
 import sqlite3
 import stat
@@ -14,6 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, inspect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
@@ -199,55 +199,42 @@ def hold_lock(
     Raises LockedError, naming what is held (`name`; the path when there is none) and its holder, and LedgerError when
     there can be no lock.
     """
+    lock = FileLock(
+        path,
+        timeout=0,
+        mode=0o600,
+        thread_local=False,  # a thread may let go of what another has taken
+        fallback_to_soft=False,  # a soft lock outlives a holder that was killed
+        on_acquired=_write_holder,
+    )
+
+    def try_lock() -> bool:
+        try:
+            lock.acquire()
+        except Timeout:
+            return False
+        except OSError as error:
+            raise LedgerError(f"the ledger's lock {path} cannot be taken: {error.strerror}") from None
+        return True
+
+    wait_for_lock(
+        name or str(path),
+        try_lock,
+        lambda: path.read_text(encoding="utf-8", errors="replace") or "another run",
+        wait_s,
+        monotonic=monotonic,
+        sleep=sleep,
+        is_stopped=is_stopped,
+    )
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise LedgerError(f"the ledger's lock {path} cannot be opened: {error.strerror}") from None
-    try:
-        wait_for_lock(
-            name or str(path),
-            lambda: _try_lock(path, descriptor),
-            lambda: _read_holder(descriptor),
-            wait_s,
-            monotonic=monotonic,
-            sleep=sleep,
-            is_stopped=is_stopped,
-        )
-        _tell_holder(path, descriptor)
         yield
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
-def _try_lock(path: Path, descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise LedgerError(f"the ledger's lock {path} cannot be taken: {error.strerror}") from None
-    if not _is_still_there(path, descriptor):  # its holder took it away, or somebody did: another may hold the new one
-        raise LedgerError(f"the ledger's lock {path} was removed or replaced meanwhile: leave it alone, and run again")
-    return True
-
-
-def _is_still_there(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except OSError:
-        return False
-
-
-def _tell_holder(path: Path, descriptor: int) -> None:
-    try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, describe_holder().encode(), 0)
-    except OSError as error:
-        raise LedgerError(f"the ledger's lock {path} cannot be written: {error.strerror}") from None
-
-
-def _read_holder(descriptor: int) -> str:
-    return os.pread(descriptor, 200, 0).decode(errors="replace") or "another run"
+def _write_holder(descriptor: int) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, describe_holder().encode(), 0)
 
 
 # The emails: a rollback journal and short transactions, since several processes write them

@@ -143,20 +143,6 @@ def test_a_ledger_can_be_kept_over_any_connection_of_the_callers() -> None:
     engine.dispose()
 
 
-def test_a_lock_that_was_replaced_while_it_was_waited_for_is_not_taken_for_the_ledgers(tmp_path: Path) -> None:
-    """Its file is gone from its place: whoever comes next would lock another one."""
-    path, holder = tmp_path / "ledger.db.lock", ExitStack()
-
-    def replace(_seconds: float) -> None:
-        path.unlink()
-        path.touch()
-        holder.close()
-
-    holder.enter_context(hold_lock(path))
-    with pytest.raises(LedgerError, match="removed or replaced"), hold_lock(path, 60.0, sleep=replace):
-        pass
-
-
 def test_an_id_that_no_base_can_have_is_refused(ledger_url: str) -> None:
     with (
         open_ledger(ledger_url) as ledger,

@@ -44,7 +44,7 @@ def test_a_plan_tells_every_outcome_and_does_nothing(connector: Connector, tmp_p
     )  # fmt: skip
     rows = read_rows(tmp_path / "rows.csv")
     assert list(rows[0]) == [
-        "_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "sent", "source",
+        "_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "service", "source",
     ]  # fmt: skip
     told = {int(row["_row"]): (row["_outcome"], row["identity"]) for row in rows}
     assert len(rows) == len(told) == 10
@@ -59,7 +59,7 @@ def test_a_plan_tells_every_outcome_and_does_nothing(connector: Connector, tmp_p
     assert (tmp_path / "rows.csv").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_changed_is_told_with_what_was_sent_and_what_the_source_says(connector: Connector, tmp_path: Path) -> None:
+def test_what_changed_is_told_with_the_values_of_service_and_source(connector: Connector, tmp_path: Path) -> None:
     job = write_job(tmp_path)
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann", "bob@x.org,Bob")
     connector.run_json("sync", job)
@@ -68,17 +68,17 @@ def test_what_changed_is_told_with_what_was_sent_and_what_the_source_says(connec
     ended = plan(connector, job, "--rows", tmp_path / "rows.csv")
 
     ann, bob, eve = read_rows(tmp_path / "rows.csv")
-    assert (ann["fields"], ann["sent"], ann["source"]) == (
+    assert (ann["fields"], ann["service"], ann["source"]) == (
         "first_name",
         '{"first_name":"Ann"}',
         '{"first_name":"Anna"}',
     )
-    assert (bob["fields"], bob["sent"], bob["source"]) == ("", "", "")
+    assert (bob["fields"], bob["service"], bob["source"]) == ("", "", "")
     told = ended.report["planned_rows"]
     assert [(line["_row"], line["_outcome"], line["fields"]) for line in told] == [
         (1, "changed", ["first_name"]), (2, "exists", []), (3, "created", []),
     ]  # fmt: skip
-    assert (told[0]["sent"], told[0]["source"]) == ({"first_name": "Ann"}, {"first_name": "Anna"})
+    assert (told[0]["service"], told[0]["source"]) == ({"first_name": "Ann"}, {"first_name": "Anna"})
     assert {line: value or "" for line, value in eve.items() if line[0] == "_"} == {
         line: str(value) for line, value in told[2].items() if line[0] == "_"
     }
