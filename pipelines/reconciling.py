@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, aclosing, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from connector.api.client import Client, open_client
 from connector.api.handing import Progress as ListProgress
-from connector.api.listing import read_list
+from connector.api.listing import read_list, try_page
 from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, ConnectorError, LockedError, RunAborted
@@ -29,7 +30,7 @@ from pipelines.reconciles.bases import build_wanted, list_asked
 from pipelines.reconciles.difference_file import DifferenceFile
 from pipelines.reconciles.differences import Differences
 from pipelines.reconciles.source_side import ROWS, SourceSide
-from pipelines.reconciles.vanished import describe_known, forget, refuse_emptied
+from pipelines.reconciles.vanished import describe_known, find_there, forget, refuse_emptied
 from pipelines.rows.preparing import prepare_chunks
 from pipelines.rows.reading_ahead import ReadingAhead
 from pipelines.rows.suppressing import read_suppression
@@ -195,6 +196,13 @@ class _Reconciling:
             return
         refuse_emptied(source.sides, is_sure=self._plan.is_sure)
         if not any(len(side.vanished) for side in source.sides):
+            return
+        there, asked = await find_there(partial(try_page, client, Retrier()), source.sides)
+        if there:
+            self._report.messages.append(
+                f"nobody was forgotten: {there:,} of {asked:,} subscribers that the list leaves out are in the "
+                "service, asked for by Id, so the list is cut off or lags behind"
+            )
             return
         self._progress.follow(lambda: "waiting, to list once more whom to forget")
         await self._clock.sleep(self._load.policy.quiet_period_s)

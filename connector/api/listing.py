@@ -96,7 +96,7 @@ async def read_list(
     """
     if query.offset:
         raise ValueError("A list is read from its beginning: the query's offset must be 0.")
-    started_at, filters, ask = now(), list_filters(query), partial(_try_page, client, retrier)
+    started_at, filters, ask = now(), list_filters(query), partial(try_page, client, retrier)
     trial = await try_filters(ask, filters, draw) if filters and is_thorough else None
     if trial is not None:
         query = _narrow(query, filters, trial.sent)
@@ -190,7 +190,7 @@ def _read_bases(form: Form[Rows], listed: Listed[Rows]) -> set[int]:
     return {each for each in form.read_values(listed.subscribers, "base_id") if type(each) is int}
 
 
-async def _try_page(client: Client, retrier: Retrier, query: ListQuery) -> Listed | None:
+async def try_page(client: Client, retrier: Retrier, query: ListQuery) -> Listed | None:
     """A page that can be done without: the service may refuse a question that it has no answer to."""
     answer = await retrier.read(client, query)
     return answer if isinstance(answer, Listed) else None

@@ -94,7 +94,10 @@ class Loader:
                 places = await sort_again()
             stream = CandidateStream(planned, list(places), places, session.policy.identity)
             base = session.journal.base
-            await self._finisher.create(self._take_while_known(planned, stream, base))
+            take = self._take_while_known(planned, stream, base)
+            is_canary = self._conduct.is_sending and self.knowledge.is_growth_due
+            await self._finisher.create(_take_one(take) if is_canary else take)
+            await self.knowledge.check_growth()
             if stream.rest and not session.limits.allow(1):
                 session.end(session.limits.describe_creates())
             places = {place: places[place] for place in [*self._find_stale(planned, places), *stream.rest]}
@@ -321,6 +324,12 @@ def _order(planned: Planned) -> list[int]:
     """The places of a chunk's rows in the order in which they are looked up in the ledger, and sent."""
     number = len(planned.identities)
     return list(range(number)) if number <= _IN_SOURCE_ORDER else np.argsort(planned.identities).tolist()
+
+
+def _take_one(take: Take) -> Take:
+    """The first that `take` gives, and no more: what it shows is looked at before the others leave."""
+    rest = [1]
+    return lambda number: take(rest.pop()) if rest and number else []
 
 
 def _build_problem(row: Row, entry: Entry) -> Problem:

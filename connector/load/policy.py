@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
+from connector.errors import RunAborted
+
 _SHORTEST_FRESH_S = 1.0
 
 
@@ -19,12 +21,20 @@ class LoadPolicy:
     fresh_s: float = 900.0
     grace_s: float = 8.0  # for what is under way when a run is stopped; `docker stop` kills after 10 s
     is_looking: bool = True  # look before creating (design 4.7); `load.look: none` turns it off
+    accepts_cut_off_possible: bool = False  # design, section 7, rule 7
 
     def known_until(self, began_at: float, ended_at: float) -> float:
-        """Until when somebody may be created whom a look of that time (monotonic) did not show.
+        """Until when a subscriber may be created whom a look from `began_at` to `ended_at` (monotonic) did not show.
 
-        A list that takes long to read stays good for twice that time, or a large base would only ever be listed.
+        Raises RunAborted when that has passed by `ended_at`: then no look is ever of use.
         """
         if not self.is_looking:
             return inf
-        return began_at + max(self.fresh_s, 3 * (ended_at - began_at), _SHORTEST_FRESH_S)
+        until = began_at + max(self.fresh_s, _SHORTEST_FRESH_S)
+        if until <= ended_at:
+            raise RunAborted(
+                f"looking which subscribers exist took {ended_at - began_at:,.0f} s, longer than load.fresh "
+                f"({self.fresh_s:g} s) allows a create to rely on it, and no quicker look tells. Nothing was created "
+                "since. Make load.fresh longer than a look takes, then run again"
+            )
+        return until

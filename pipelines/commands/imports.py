@@ -21,6 +21,9 @@ from pipelines.settings import SettingOptions, read_settings
 @file_options
 @click.option("--on-unknown", type=click.Choice(["resend", "hold"]), help="What becomes of an unknown proved absent.")
 @click.option("--look", type=click.Choice(["auto", "none"]), help="none: create without looking who is there.")
+@click.option(
+    "--accept-cut-off-possible", is_flag=True, default=None, help="Take a list that the service may cut off unseen."
+)
 @click.option("--quiet-period", metavar="DURATION", help="Wait before absence can be proved, such as 30s.")
 @click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Creates in flight at once, at most.")
 @click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most.")
@@ -32,6 +35,7 @@ def import_command(
     given: FileGiven,
     on_unknown: str | None,
     look: str | None,
+    accept_cut_off_possible: bool | None,
     quiet_period: str | None,
     max_concurrency: int | None,
     max_rate: float | None,
@@ -43,6 +47,7 @@ def import_command(
     load = {
         "on_unknown": on_unknown,
         "look": look,
+        "accept_cut_off_possible": accept_cut_off_possible,
         "quiet_period": quiet_period,
         "max_concurrency": max_concurrency,
         "max_rate": max_rate,

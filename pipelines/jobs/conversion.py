@@ -45,6 +45,7 @@ def build_policy(load: Load, rules: Rules) -> LoadPolicy:
         quiet_period_s=load.quiet_period_s,
         fresh_s=load.fresh_s,
         is_looking=load.look == "auto",
+        accepts_cut_off_possible=load.accept_cut_off_possible,
     )
 
 

@@ -131,6 +131,7 @@ class Load(BaseModel):
         default=900.0, ge=0, alias="fresh", description="how long what a look-up said may be used"
     )
     look: Literal["auto", "none"] = Field(default="auto", description="look before creating; none: create unlooked")
+    accept_cut_off_possible: bool = Field(default=False, description="take a list that the service may cut off unseen")
 
 
 class Guard(BaseModel):

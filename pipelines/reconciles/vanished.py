@@ -2,14 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from connector.errors import RunAborted
 from connector.ledger import Ledger
+from connector.listing.evidence import Ask
 from connector.plan.digests import split_digests
+from connector.protocol import ListQuery
 from connector.reconcile import ListedPeople
 from connector.states import State
 from pipelines.loads.bases import describe_base
 from pipelines.reconciles.base_side import BaseSide
 from pipelines.reconciles.source_side import match_again
+
+_LOOKED_UP = 50  # of those who have vanished (design 4.10)
 
 
 def describe_known(sides: Sequence[BaseSide]) -> Iterator[str]:
@@ -36,6 +42,24 @@ def refuse_emptied(sides: Sequence[BaseSide], *, is_sure: bool) -> None:
             f"{', '.join(describe_base(side.base) for side in emptied)}. This token sees another account, or the base "
             "was emptied. Look at the token and at the base; if people were erased on purpose, say --yes"
         )
+
+
+async def find_there(ask: Ask, sides: Sequence[BaseSide]) -> tuple[int, int]:
+    """How many of some who have vanished are in the service, asked for by Id (api.md 4.3), and how many were asked for.
+
+    A service that ignores the filter tells nothing, and is asked once.
+    """
+    ids = np.concatenate([side.vanished_ids for side in sides])
+    sample = ids[:: max(1, len(ids) // _LOOKED_UP)][:_LOOKED_UP].tolist()
+    there = asked = 0
+    for subscriber_id in sample:
+        page = await ask(ListQuery(limit=1, id=subscriber_id))
+        shown = [] if page is None else [row.get("Id") for row in page.subscribers]
+        if any(each != subscriber_id for each in shown):
+            break
+        asked += page is not None
+        there += bool(shown)
+    return there, asked
 
 
 def forget(sides: Sequence[BaseSide], listed: ListedPeople, ledger: Ledger, identity: str) -> int:

@@ -107,7 +107,7 @@ class _Builder:
             max_concurrency=random.randint(1, 8),
             on_unknown="hold" if random.random() < 0.25 else "resend",
             quiet_period_s=random.choice((30.0, 30.0, 5.0)),
-            fresh_s=random.choice((900.0, 900.0, random.uniform(0.5, 5.0))),
+            fresh_s=random.choice((900.0, 900.0, 40 * random.uniform(0.5, 5.0))),
         )
 
     def _draw_lag(self) -> float:

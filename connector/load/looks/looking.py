@@ -8,7 +8,7 @@ from connector.api.listing import ListFailed
 from connector.load.looks.filtering import can_tell, count_requests, look_by_filter
 from connector.load.looks.sighting import Sighting, Wanted
 from connector.load.looks.surveying import take_survey
-from connector.load.looks.sweeping import Listing, list_base, sweep_for
+from connector.load.looks.sweeping import Listing, list_base, list_on, sweep_for
 from connector.load.session import Session
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Listing",
     "estimate",
     "list_base",
+    "list_on",
     "look_as_sent",
     "look_as_well_as_can_be",
     "look_by_filter",

@@ -79,6 +79,7 @@ class Lookout:
     useless: set[str] = field(default_factory=set)
     tells_capitals_apart: bool = False
     is_list_unreadable: bool = False
+    unreadable_because: str = ""
     swept: frozenset[int] = frozenset()
 
 

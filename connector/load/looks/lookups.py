@@ -6,7 +6,8 @@ Nothing is taken from the service's word but TotalCount: an answer is whole when
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from connector.api.listing import ListFailed, fetch_page, read_list
@@ -19,6 +20,7 @@ LookUp = Callable[[], Awaitable[T]]
 
 _AT_ONCE = 16  # look-ups under way together: a hundred take as long as seven, and no service is stormed
 _MOST_PAGES = 5  # of one look-up's answer; where a filter matches more, a sweep is the better way
+_SHOWN_AT_MOST = 20  # rows of an answer by one identity; more, and its filter is none
 _VAIN_ROUNDS = 3  # of look-ups one at a time, all refused
 _REST_S = 0.2  # what was refused at once would be refused again at once
 _TOO_MANY_REQUESTS = 429
@@ -58,6 +60,21 @@ async def look_up(session: Session, name: str, text: str) -> Shown:
     query = build_query(name, text)
     shown, pages = await _ask(session, query)
     return await _read_pages(session, query) if 1 < pages <= _MOST_PAGES else shown
+
+
+async def find_shown(session: Session, asked: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """The rows that filters show for these fields and texts, others among them: presence needs no control.
+
+    The first is asked alone, and a filter that lists many no more. Raises ListFailed.
+    """
+    queries = [replace(build_query(name, text), limit=_SHOWN_AT_MOST) for name, text in asked]
+    if not queries:
+        return []
+    first = (await ask(session, queries[0])).rows
+    if len(first) == _SHOWN_AT_MOST:
+        return []
+    shown = await look_up_together(session, [partial(ask, session, each) for each in queries[1:]])
+    return [*first, *(row for answer in shown for row in answer.rows)]
 
 
 async def look_up_together(session: Session, look_ups: Sequence[LookUp[T]]) -> list[T]:

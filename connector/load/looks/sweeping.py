@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,22 +13,27 @@ from connector.api.listing import read_list
 from connector.load.guarding import EmptiedError
 from connector.load.looks.listed import BaseReader, bears_identity
 from connector.load.looks.lookout import Lookout, Survey
+from connector.load.looks.reading_on import ListEnd, read_on
 from connector.load.looks.sighting import Sighting, Wanted
 from connector.load.looks.visibility import read_visibility
 from connector.load.session import Session
-from connector.pages import Certificate, Reason
+from connector.pages import Certificate, IdArray, Order, Reason
+from connector.plan.digests import IDENTITY_BYTES
 from connector.protocol import ListQuery
 
 _RECORDED_AT_ONCE = 20_000  # listed subscribers that share a commit
+_KNOWN_COMPARED = 20_000  # confirmed entries that are laid beside a listing: one in a thousand missing shows
 _TOLD_APART_BY = 8  # bytes of an identity's digest: two of ten million are taken for one once in 400,000 listings
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A reading of all the base: its certificate, and how many identities were met under more than one id."""
+    """A reading of all the base: its certificate, how many identities were met under more than one id, and its end
+    where the list is in ascending id order."""
 
     certificate: Certificate
     doubled: int
+    end: ListEnd | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -52,7 +58,20 @@ async def list_base(session: Session) -> Listing:
     certificate, _ = await _sweep(session, recording, frozenset())
     if not session.lookout.known:
         recording.write()
-    return Listing(certificate, recording.count_doubled())
+    is_ascending = certificate.reason is Reason.ID_ORDER and certificate.order is Order.ID
+    end = ListEnd(recording.last_id, certificate.distinct) if is_ascending else None
+    return Listing(certificate, recording.count_doubled(), end)
+
+
+async def list_on(session: Session, end: ListEnd) -> ListEnd | None:
+    """Record who has come since a listing in ascending id order ended there; returns the new end, or None where that
+    cannot be told. Raises as `list_base` does."""
+    session.activity = "reading on for new subscribers"
+    recording = _Recording(session, _build_reader(session, [session.policy.identity]))
+    await session.journal.flush()
+    renewed = await read_on(session, end, recording)
+    recording.write()
+    return renewed
 
 
 async def sweep_for(session: Session, wanted: Sequence[Wanted]) -> Sighting:
@@ -80,13 +99,15 @@ class _Recording:
     reader: BaseReader
     waiting: list[tuple[bytes, int]] = field(default_factory=list)
     digests: "array[int]" = field(default_factory=lambda: array("Q"))  # 8 bytes for each of the last sweep
+    last_id: int = 0
 
     def start_sweep(self, number: int) -> None:
         """Every sweep may show somebody new; twice in one sweep is another id."""
-        self.digests = array("Q")
+        self.digests, self.last_id = array("Q"), 0
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         listed = self.reader.read(wire_objects)
+        self.last_id = max(self.last_id, max((wire["Id"] for wire in wire_objects), default=0))
         self.digests.frombytes(b"".join(identity[:_TOLD_APART_BY] for identity, _ in listed))
         self.waiting += listed
         if len(self.waiting) >= _RECORDED_AT_ONCE and not self.session.lookout.known:
@@ -164,16 +185,55 @@ async def _sweep(session: Session, sink: PageSink, watched: frozenset[int]) -> t
     witnesses = frozenset(each.subscriber_id for each in session.witnesses)
     watching = _Watching(sink, lookout, watched | witnesses, Survey(session.clock.monotonic()))
     reading = read_list(
-        session.client, session.retrier, ListQuery(), watching, now=session.clock.now, ahead=0, is_thorough=False
+        session.client,
+        session.retrier,
+        ListQuery(),
+        watching,
+        now=session.clock.now,
+        ahead=0,
+        is_thorough=False,
+        accept_cut_off_possible=session.policy.accepts_cut_off_possible,
+        find_lacking=partial(_find_lacking, session),
+        draw=session.draw,
     )
     certificate = await session.until_stopped(reading)
     seen = frozenset(watching.seen)
     lookout.swept, lookout.is_list_unreadable = seen & witnesses, not certificate.is_complete
+    lookout.unreadable_because = describe_unreadable(certificate)
     watching.survey.total, watching.survey.pages = certificate.total_last, certificate.pages
     lookout.survey = watching.survey
     if certificate.is_complete and lookout.known:
         raise EmptiedError(len(lookout.known))
     return certificate, seen & watched
+
+
+async def _find_lacking(session: Session, ids: IdArray) -> Sequence[int]:
+    """Confirmed entries that should show by now and are not among these ids (design, section 7, rule 7)."""
+    base, besides, start = session.journal.base, session.journal.run_key, session.draw(IDENTITY_BYTES)
+    known = await session.journal.ask(
+        lambda ledger: ledger.find_confirmed(base, start, _KNOWN_COMPARED, besides=besides)
+    )
+    shown_since = session.clock.now().timestamp() - session.policy.quiet_period_s
+    old = [each.subscriber_id for each in known if (each.known_since or 0.0) <= shown_since]
+    asked = np.array(old, dtype=np.int64)
+    lacking: list[int] = asked[~np.isin(asked, ids)].tolist()
+    return lacking
+
+
+def describe_unreadable(certificate: Certificate) -> str:
+    """Why nothing can be told from this listing; "" if it can."""
+    if certificate.is_complete:
+        return ""
+    if certificate.reason is Reason.CUT_OFF:
+        said = "; ".join(f"{kind} {words}" for kind, words in certificate.evidence.items())
+        return f"the service cuts its list off after {certificate.distinct:,} subscribers ({said})"
+    if certificate.reason is Reason.CUT_OFF_POSSIBLE:
+        return (
+            f"the service may cut its list off: it ends after {certificate.distinct:,} subscribers, a size that result "
+            "windows have, and nothing tells (if that is how many there are, run again with --accept-cut-off-possible, "
+            "or load.accept_cut_off_possible in the job)"
+        )
+    return f"the list could not be read whole ({certificate.reason})"
 
 
 def _build_reader(session: Session, fields: Sequence[str]) -> BaseReader:

@@ -11,6 +11,9 @@ from typing import Any
 from connector.api.client import Counts
 from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused
 
+OF_EVIDENCE = 50
+"""The limit of what is asked for evidence that a list is not cut off."""
+
 Answer = Listed | Refused | Ambiguous | NotSent
 Finds = Callable[[str, str], bool]
 
@@ -35,7 +38,8 @@ def ignored(asked: str, stored: str) -> bool:
 class FakeList:
     """`people` are wire objects, listed in the order of `arrange`; `finds` compares the text asked for with the stored
     one; `count` makes TotalCount of the true number; `before` sees each request first and may change the list;
-    `instead` may give another answer than the list's."""
+    `instead` may give another answer than the list's. `asked` are pages and look-ups, `evidence` what a long list is
+    asked beside them."""
 
     people: list[dict[str, Any]] = field(default_factory=list)
     finds: Finds = exact
@@ -45,6 +49,7 @@ class FakeList:
     instead: Callable[[ListQuery], Answer | None] = lambda query: None
     largest_limit: int = 1000
     asked: list[ListQuery] = field(default_factory=list)
+    evidence: list[ListQuery] = field(default_factory=list)
     under_way: int = 0
     most_under_way: int = 0
     counts: dict[str, Counts] = field(default_factory=lambda: {"list": Counts()})
@@ -55,7 +60,7 @@ class FakeList:
         self.people.append({"Id": subscriber_id, "Base": given, "Email": email, "ClientUserId": client})
 
     async def list_subscribers(self, query: ListQuery, parse: object = None) -> Answer:
-        self.asked.append(query)
+        (self.evidence if query.limit == OF_EVIDENCE else self.asked).append(query)
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         try:

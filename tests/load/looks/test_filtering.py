@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connector.errors import RunAborted
+from connector.errors import ConfigurationError
 from connector.load.looks.filtering import can_tell, count_requests, look_by_filter
 from connector.load.looks.sighting import Sighting
 from connector.load.looks.surveying import take_survey
@@ -65,7 +65,7 @@ def test_a_name_that_two_bases_bear_ends_the_run_even_over_two_batches(tmp_path:
     fake = FakeList(crowd(5))
     fake.add(50, "p0@x.org", base={"Id": 8, "Name": "News"})
     fake.add(51, "p500@x.org", base={"Id": 7, "Name": "News"})
-    with pytest.raises(RunAborted, match="several bases"):
+    with pytest.raises(ConfigurationError, match="several bases"):
         look(fake, tmp_path, *(f"p{each}@x.org" for each in range(501)), base_id=None, name="News")
 
 

@@ -123,7 +123,8 @@ def test_the_cheaper_way_is_taken(sandbox: SandboxProcess, tmp_path: Path) -> No
         return spent
 
     requests = look_at_sandbox(sandbox, tmp_path, look)
-    assert requests == [1 + 5, 12]  # the survey and five by filter; a sweep of ten pages, the end and the head
+    # The survey and five by filter; a sweep of ten pages, the end and the head, and nine for evidence.
+    assert requests == [1 + 5, 12 + 9]
 
 
 @pytest.mark.parametrize("filters", ["exact", "icase", "partial", "ignored"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connector.api.listing import ListFailed
-from connector.errors import RunAborted
+from connector.errors import ConfigurationError, RunAborted
 from connector.fields.spellings import classify
 from connector.ledger import Known
 from connector.load.guarding import EmptiedError
@@ -206,7 +206,7 @@ def test_a_name_that_two_bases_bear_ends_the_run(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
     fake.add(51, "ann@x.org")
     fake.add(52, "bob@x.org", base={"Id": 8, "Name": "News"})
-    with pytest.raises(RunAborted, match=r"several bases are called News \(ids 7, 8\)"):
+    with pytest.raises(ConfigurationError, match=r"several bases are called News \(ids 7, 8\)"):
         sweep(fake, tmp_path, "ann@x.org", base_id=None, name="News")
 
 

@@ -1,0 +1,87 @@
+"""Renews a listing in id order by reading on from its last known row: whoever came since stands behind that (4.7)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from connector.api.handing import PageSink
+from connector.api.listing import ListFailed, fetch_page
+from connector.load.session import Session
+from connector.pages import IdArray
+from connector.protocol import Listed, ListQuery
+from connector.protocol.requests import LARGEST_PAGE
+
+_OVERLAP = 50  # rows that a page repeats of what is known (connector.pages)
+_STEPS_BACK = 6  # of doubling length: a list of which more than 3,000 rows vanished meanwhile is listed again
+
+
+@dataclass(frozen=True, slots=True)
+class ListEnd:
+    """Where a complete listing in ascending id order ended: the last id, and how many rows there were."""
+
+    last_id: int
+    rows: int
+
+
+async def read_on(session: Session, end: ListEnd, sink: PageSink) -> ListEnd | None:
+    """Hand to `sink` all from a little before the end, and return the new end.
+
+    None when the pages do not join, are in no ascending order, or do not show the latest subscriber that this run
+    created a quiet period ago: then this tells nothing. Raises RunAborted when the run is to stop, or ListFailed.
+    """
+    offset = await _find_joint(session, end)
+    seen, last_id = set[int](), end.last_id
+    while offset is not None:
+        page = await _fetch(session, offset)
+        ids = _read_ids(page)
+        if page is None or ids is None or not len(ids) or ids[0] > last_id:
+            return None
+        sink.take(page.subscribers)
+        seen.update(ids.tolist())
+        is_full = len(ids) >= (page.limit or LARGEST_PAGE)
+        if ids[-1] <= last_id and not is_full:
+            is_whole = page.total_count is not None and page.total_count <= offset + len(ids)
+            return ListEnd(last_id, offset + len(ids)) if is_whole and _shows_ours(session, end, seen) else None
+        last_id = max(last_id, int(ids[-1]))
+        offset += max(1, len(ids) - _OVERLAP)
+    return None
+
+
+async def _find_joint(session: Session, end: ListEnd) -> int | None:
+    """An offset whose page begins with a known row: rows may have vanished before the end."""
+    back = _OVERLAP
+    for _ in range(_STEPS_BACK):
+        offset = max(0, end.rows - back)
+        ids = _read_ids(await _fetch(session, offset))
+        if ids is not None and len(ids) and ids[0] <= end.last_id:
+            return offset
+        if not offset:
+            return None
+        back *= 2
+    return None
+
+
+def _shows_ours(session: Session, end: ListEnd, seen: set[int]) -> bool:
+    """Whether it shows what this run created, as far as that is old enough to show."""
+    old = session.clock.monotonic() - session.policy.quiet_period_s
+    ours = [each.subscriber_id for each in session.witnesses if each.at < old and each.subscriber_id > end.last_id]
+    return not ours or ours[-1] in seen
+
+
+async def _fetch(session: Session, offset: int) -> Listed | None:
+    """None where the service refuses the offset, as some do past the end."""
+    try:
+        return await session.until_stopped(fetch_page(session.client, session.retrier, ListQuery(offset=offset)))
+    except ListFailed as failure:
+        if failure.says_no_more:
+            return None
+        raise
+
+
+def _read_ids(page: Listed | None) -> IdArray | None:
+    """The ids of a page; None where they do not ascend, or are no ids."""
+    ids = [] if page is None else [row.get("Id") for row in page.subscribers]
+    if not all(type(each) is int for each in ids):
+        return None
+    numbers = np.array(ids, dtype=np.int64)
+    return numbers if (np.diff(numbers) > 0).all() else None

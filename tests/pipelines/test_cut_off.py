@@ -1,0 +1,79 @@
+"""A result window caps TotalCount and pages alike: no create, and no forgetting, rests on a list that it cuts off."""
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, count_stored, write_csv
+from tests.pipelines.planned import write_job
+
+EXISTING = 1040
+
+
+class Newcomer:
+    """Imports with a ledger of its own each time, as somebody does who begins with the connector."""
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
+        self._ledgers = count(1)
+
+    def import_file(self, path: Path, *options: str) -> Ended:
+        state = {"CONNECTOR_STATE_DIR": str(self._connector.folder / f"state {next(self._ledgers)}")}
+        given = "--base-name", "News", "--active", "--quiet-period", "200ms"
+        return self._connector.run_json("import", path, *given, *options, environ=state)
+
+
+@pytest.fixture
+def people(connector: Connector, tmp_path: Path) -> Path:
+    """A job's file of subscribers who are in the service already, all alike: counts of parts tell nothing of them."""
+    path = tmp_path / "people.csv"
+    write_csv(path, "email,name", *(f"person{each}@x.org,Ann" for each in range(EXISTING)))
+    assert connector.run_json("sync", write_job(tmp_path)).rows == {"read": EXISTING, "created": EXISTING}
+    return path
+
+
+def test_no_subscriber_beyond_a_window_is_created_again_or_forgotten(connector: Connector, people: Path) -> None:
+    newcomer, sandbox = Newcomer(connector), connector.sandbox
+    all_there = {"read": EXISTING, "exists": EXISTING}
+
+    sandbox.switch(result_window=1000)  # ids beyond the last exist: each row is looked up by its filter
+    ended = newcomer.import_file(people)
+    assert (ended.code, ended.rows) == (0, all_there), ended.stderr
+
+    sandbox.switch(result_window=1013, order="email")  # rows that the list leaves out are found
+    ended = newcomer.import_file(people)
+    assert (ended.code, ended.rows) == (0, all_there), ended.stderr
+
+    ended = connector.run_json("reconcile", people.parent / "job.yaml", "--forget-missing")
+    assert (ended.report["forgotten"], ended.report["certificate"]["cut_off"]) == (0, "not excluded")
+
+    sandbox.switch(result_window=1000, filters="ignored")  # nothing tells
+    ended = newcomer.import_file(people)
+    assert (ended.code, ended.rows) == (3, {"read": EXISTING, "unsent": EXISTING})
+    assert "--accept-cut-off-possible" in ended.stderr
+    assert set(count_stored(sandbox).values()) == {1}
+
+
+def test_a_canary_that_shows_and_is_not_counted_ends_the_run(connector: Connector, people: Path) -> None:
+    newcomer, path = Newcomer(connector), connector.folder / "new.csv"
+    connector.sandbox.switch(result_window=1013, order="email")
+    write_csv(path, "email,name", *(f"new{each}@x.org,Ann" for each in range(1100)))
+
+    ended = newcomer.import_file(path)
+    assert (ended.code, ended.rows) == (3, {"read": 1100, "created": 1, "unsent": 1099}), ended.stderr
+    assert "cuts its list off" in ended.stderr
+
+    connector.sandbox.switch(result_window=0)
+    ended = newcomer.import_file(path)
+    assert (ended.code, ended.rows) == (0, {"read": 1100, "created": 1099, "exists": 1}), ended.stderr
+
+
+def test_a_size_that_a_person_knows_to_be_right_is_taken(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.seed(1000, base_name="News")
+    connector.sandbox.switch(filters="ignored")
+    write_csv(tmp_path / "new.csv", "email,name", "new@x.org,Ann", "newer@x.org,Bea")
+
+    ended = Newcomer(connector).import_file(tmp_path / "new.csv", "--accept-cut-off-possible")
+
+    assert (ended.code, ended.rows) == (0, {"read": 2, "created": 2}), ended.stderr
