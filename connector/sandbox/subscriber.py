@@ -5,7 +5,7 @@ them too.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from datetime import date
 from typing import Any
 
@@ -59,11 +59,11 @@ def check_text(value: object, name: str) -> str:
     return value
 
 
-def check_known(given: Mapping[str, Any], known: Iterable[str], name: str) -> None:
+def check_known(given: Mapping[str, Any], known: Container[str], name: str) -> None:
     """Raise RejectedError unless each key of `given` is one of `known`."""
-    unknown = sorted(given.keys() - set(known))
+    unknown = [key for key in given if key not in known]
     if unknown:
-        raise RejectedError(f"{name}.{unknown[0]} is not a known field" if name else f"{unknown[0]} is not known")
+        raise RejectedError(f"{name}.{min(unknown)} is not a known field" if name else f"{min(unknown)} is not known")
 
 
 def is_address(text: str) -> bool:
@@ -158,7 +158,6 @@ _ADDRESS_CHECKS: dict[str, _Check] = {
     "Line2": check_text,
     "Line3": _check_text_or_null,
 }
-_ADDRESS_NAMES = frozenset(_ADDRESS_CHECKS)
 
 
 def _check_address(value: object, name: str) -> dict[str, Any]:
@@ -181,6 +180,7 @@ _CHECKS: dict[str, _Check] = {
     "Address": _check_address,
     "Birthday": _check_birthday,
 }
+_NAMED_CHECKS = tuple((name, f"Subscriber.{name}", check) for name, check in _CHECKS.items())
 _NAMES = frozenset(_CHECKS) | {"Base"}
 
 
@@ -201,12 +201,11 @@ def normalise_subscriber(given: dict[str, Any], *, is_strict: bool) -> dict[str,
     """Return the fields that were given, checked and normalised (null State and Line3 to "", Zip to a string), in the
     order of api.md 2.1, without Id and Base; raises RejectedError naming the field. `is_strict` rejects others."""
     if is_strict:
-        if not given.keys() <= _NAMES:
-            check_known(given, _NAMES, "Subscriber")
+        check_known(given, _NAMES, "Subscriber")
         check_known(given.get("Base") or {}, ("Id", "Name"), "Subscriber.Base")
-        if type(address := given.get("Address")) is dict and not address.keys() <= _ADDRESS_NAMES:
-            check_known(address, _ADDRESS_NAMES, "Subscriber.Address")
-    return {name: check(given[name], f"Subscriber.{name}") for name, check in _CHECKS.items() if name in given}
+        if type(address := given.get("Address")) is dict:
+            check_known(address, _ADDRESS_CHECKS, "Subscriber.Address")
+    return {name: check(given[name], full) for name, full, check in _NAMED_CHECKS if name in given}
 
 
 def check_required(values: dict[str, Any], required: tuple[str, ...]) -> None:
