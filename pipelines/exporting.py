@@ -1,24 +1,24 @@
 """The flow of an export: list, certify, normalise, write, report."""
 
+from __future__ import annotations
+
 import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from connector.api.ahead import LIST_CONNECTIONS
-from connector.api.client import Client, open_client
-from connector.api.handing import Progress as Reading
-from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, ConnectorError, LockedError
-from connector.export import MAX_SHRINK, Destination, export_subscribers, parse_destination
+from connector.export import MAX_SHRINK, Destination, parse_destination
 from connector.protocol.requests import ListQuery
-from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report, count_requests, end_report, start_report
 from pipelines.runs.stopping import Stop, until_stopped
 from pipelines.settings import Settings, build_service
 
 if TYPE_CHECKING:
+    from connector.api import Client
+    from connector.api.handing import Progress as Reading
     from pipelines.jobs import Job
+    from pipelines.runs.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def plan_export(
 
 
 def plan_export_job(
-    job: "Job",
+    job: Job,
     settings: Settings,
     *,
     is_incomplete_allowed: bool = False,
@@ -122,6 +122,9 @@ def plan_export_job(
 
 async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
     """Copy the list to the plan's destination, and tell how complete it is."""
+    from connector.api import open_client
+    from connector.api.ahead import LIST_CONNECTIONS
+
     clock = clock or system_clock()
     report = start_report("export", plan.job, clock.now())
     report.rows = {"read": 0, "written": 0}
@@ -134,6 +137,8 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Cl
 
 async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> bool:
     """Whether a guard refused it."""
+    from connector.api import Retrier
+    from connector.export import export_subscribers
 
     def follow(reading: Reading) -> None:
         total = f" of {reading.total:,}" if reading.total is not None else ""

@@ -11,6 +11,7 @@ from connector.api.client import Client, open_client
 from connector.api.handing import Progress as ListProgress
 from connector.api.listing import read_list, try_page
 from connector.api.retries import Retrier
+from connector.choices import ZIP_FIELDS
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, ConnectorError, LockedError, RunAborted
 from connector.fields import NAMES
@@ -21,7 +22,6 @@ from connector.plan.suppression import Suppression
 from connector.protocol import ListQuery
 from connector.reconcile import ListedPeople
 from connector.validation import Rules
-from connector.validation.rules import ZIP_FIELDS
 from pipelines.jobs import Job
 from pipelines.loads.loading import LoadPlan
 from pipelines.loads.planning import plan_sync

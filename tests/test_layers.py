@@ -10,7 +10,8 @@ ROOT = Path(__file__).parent.parent
 
 # From the ground up. Rooms of one line do not import each other; a room may import from any line below its own.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("connector.fields", "connector.outcomes", "connector.errors", "connector.clock", "connector.values",
+    ("connector.fields", "connector.choices", "connector.faces", "connector.outcomes", "connector.errors",
+     "connector.clock", "connector.values",
      "connector.driver_words",
      "connector.rows", "connector.export.names", "connector.export.arrow_values"),
     ("connector.templates",),

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from connector.databases import DatabaseUrl
 
 
+MAX_SHRINK = 0.5
+"""A list that is smaller by half than the last one is more often a token's or a filter's fault than a fact."""
+
+
 class Format(StrEnum):
     """What can be written."""
 

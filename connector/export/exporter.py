@@ -17,7 +17,7 @@ from connector.api.handing import Progress
 from connector.api.listing import list_filters, read_list
 from connector.api.retries import Retrier
 from connector.export.columns import narrow_table, select_columns, stamp_columns
-from connector.export.destination import Destination, Format
+from connector.export.destination import MAX_SHRINK, Destination, Format
 from connector.export.form import open_columns
 from connector.export.writers import Mode, Run, Writer
 from connector.export.writers.writer import Beginning, CommitUnknown
@@ -26,9 +26,6 @@ from connector.protocol import ListQuery
 from connector.warehouse.files import CsvFormat, FileFormat, FileWriter, JsonLinesFormat, ParquetFormat
 
 T = TypeVar("T")
-
-MAX_SHRINK = 0.5
-"""A list that is smaller by half than the last one is more often a token's or a filter's fault than their doing."""
 
 _HAIR = 1e-9  # 70 % of 10 is a little less than 7 in binary
 

@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 
+from connector.choices import TRACKING
 from connector.mail.send_times import check_send_at
 from connector.protocol.email import Attachment, EmailSettings, Header, Message, Recipient, TrackingSettings
 from connector.protocol.email_rules import MessageError
-
-TRACKING = ("track_links", "track_plain_text_links", "track_open", "track_unsubscribe")
-SETTINGS = ("inline_images", "use_dkim", "use_dkim_selector")
 
 Stated = Mapping[str, bool | str | None]
 """Settings by the names of TRACKING and SETTINGS; what is not in it was not said."""

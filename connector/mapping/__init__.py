@@ -1,10 +1,23 @@
 """From a source's columns to the fields of a subscriber: guesses, overrides, and the mapping itself. Pure."""
 
-from connector.mapping.apply import Mapped, apply_mapping
-from connector.mapping.bases import AskedBase, BaseColumn, RowBases, list_columns, parse_base, read_bases, refuse_mixed
-from connector.mapping.guess import Guess, guess_mapping
-from connector.mapping.override import override_mapping, require_columns
-from connector.mapping.rules import MAPPABLE, Case, ColumnRule, FieldMapping, Join, Part, find_misfits
+from typing import TYPE_CHECKING
+
+from connector.faces import open_face
+
+if TYPE_CHECKING:
+    from connector.mapping.apply import Mapped, apply_mapping
+    from connector.mapping.bases import (
+        AskedBase,
+        BaseColumn,
+        RowBases,
+        list_columns,
+        parse_base,
+        read_bases,
+        refuse_mixed,
+    )
+    from connector.mapping.guess import Guess, guess_mapping
+    from connector.mapping.override import override_mapping, require_columns
+    from connector.mapping.rules import MAPPABLE, Case, ColumnRule, FieldMapping, Join, Part, find_misfits
 
 __all__ = [
     "MAPPABLE",
@@ -28,3 +41,14 @@ __all__ = [
     "refuse_mixed",
     "require_columns",
 ]
+
+__getattr__ = open_face(
+    __name__,
+    {
+        "apply": ("Mapped", "apply_mapping"),
+        "bases": ("AskedBase", "BaseColumn", "RowBases", "list_columns", "parse_base", "read_bases", "refuse_mixed"),
+        "guess": ("Guess", "guess_mapping"),
+        "override": ("override_mapping", "require_columns"),
+        "rules": ("MAPPABLE", "Case", "ColumnRule", "FieldMapping", "Join", "Part", "find_misfits"),
+    },
+)

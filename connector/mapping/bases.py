@@ -1,22 +1,25 @@
 """Which base each row is for, where a column of the source says it; whether there is such a base it does not know."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-
-import numpy as np
-import numpy.typing as npt
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, LARGEST_ID, wire_name
 from connector.mapping.rules import FieldMapping
-from connector.mapping.steps import read_column
 from connector.outcomes import Fault
 
-_NAMED_AT_MOST = 10  # of the cells that a message allows: it stands in a line of the rejects file
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pandas as pd
 
-Places = npt.NDArray[np.int64]
+    Places = npt.NDArray[np.int64]
+
+_NAMED_AT_MOST = 10  # of the cells that a message allows: it stands in a line of the rejects file
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +68,14 @@ class RowBases:
     places: Places
     asked: tuple[AskedBase, ...]
 
-    def select(self, rows: "slice | npt.NDArray[np.int64] | npt.NDArray[np.bool_]") -> "RowBases":
+    def select(self, rows: slice | npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> RowBases:
         """The same of some of the rows, by position or by a mask."""
         return RowBases(self.places[rows], self.asked)
 
     def split(self) -> Iterator[tuple[AskedBase, Places]]:
         """Each base that a row is for, with the positions of its rows: in the order in which the bases first appear."""
+        import numpy as np
+
         order = np.argsort(self.places, kind="stable")
         found, begins = np.unique(self.places[order], return_index=True)
         groups = dict(zip(found.tolist(), np.split(order, begins[1:]), strict=True)) if len(found) else {}
@@ -112,6 +117,10 @@ def refuse_mixed(column: str, asked: Iterable[AskedBase]) -> None:
 
 def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[Fault, ...]]:
     """The base of each row of a chunk's frame (text columns), and the faults of the rows that name none."""
+    import numpy as np
+
+    from connector.mapping.steps import read_column
+
     cells = read_column(frame, rule.column, is_trimmed=True).dictionary_encode()
     words = [*cells.dictionary.to_pylist(), ""]  # the last one stands for missing cells
     codes = cells.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
@@ -129,7 +138,7 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
     return RowBases(places, tuple(asked)), faults
 
 
-def _find_base(word: str, rule: BaseColumn) -> "AskedBase | tuple[str, str, str]":
+def _find_base(word: str, rule: BaseColumn) -> AskedBase | tuple[str, str, str]:
     """The base, or why there is none: field, code and message of a fault."""
     if not word:
         return _explain(rule.field, "required", f"is missing: the column {rule.column} {_describe_allowed(rule)}")

@@ -3,13 +3,10 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from connector.choices import IDENTITIES, ZIP_FIELDS, ZIP_POLICIES
 from connector.errors import ConfigurationError
 from connector.fields import SENT
 from connector.validation.phones import check_region
-
-IDENTITIES = ("email", "client_user_id")
-ZIP_FIELDS = ("custom_field1", "custom_field2", "custom_field3")
-ZIP_POLICIES = ("omit", "reject", *ZIP_FIELDS)
 
 _NAMES = tuple(sent.name for sent in SENT)
 PHONE_POLICIES = ("reject", "keep")

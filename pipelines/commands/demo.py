@@ -5,7 +5,6 @@ import tempfile
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from connector.errors import ConfigurationError
 from pipelines.commands.options import Output, run_flow
@@ -17,6 +16,8 @@ from pipelines.commands.options import Output, run_flow
 @click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True, help="Another seed, other rows.")
 def demo_command(folder: Path | None, people: int, seed: int) -> None:
     """Import, sync and export made-up people, over a made-up service that loses answers; then check everything."""
+    from rich.console import Console
+
     from pipelines.demo import tell_story
 
     folder = _make_folder(folder)

@@ -1,19 +1,22 @@
 """What `send` is told of an email on the command line, as a message file would say it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce, wraps
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from connector.choices import SETTINGS, TRACKING
 from connector.errors import ConfigurationError
-from connector.mail.draft import SETTINGS, TRACKING, Draft
 from pipelines.commands.options import Command, refuse_empty
-from pipelines.emails.drafting import draft_eml, draft_file, lay_over
-from pipelines.jobs.emails import MessageFile
-from pipelines.jobs.loading import check_message, load_model
+
+if TYPE_CHECKING:
+    from connector.mail.draft import Draft
+    from pipelines.jobs.emails import MessageFile
 
 _MESSAGE_FILES = (".yaml", ".yml", ".json")
 
@@ -66,6 +69,10 @@ class EmailGiven:
 
     def draft(self, file: Path | None, environ: Mapping[str, str]) -> Draft:
         """The draft of the file, if any, with the options laid over it. Raises ConfigurationError."""
+        from pipelines.emails.drafting import draft_eml, draft_file, lay_over
+        from pipelines.jobs.emails import MessageFile
+        from pipelines.jobs.loading import load_model
+
         over = draft_file(_read_options(self.said))
         if file is None:
             return over
@@ -90,6 +97,8 @@ def email_options(command: Command) -> Command:
 
 def _read_options(said: Mapping[str, Any]) -> MessageFile:
     """The options as a message file. Raises ConfigurationError naming the option."""
+    from pipelines.jobs.loading import check_message
+
     keys: dict[str, Any] = {name: said[name] for name in _AS_IN_A_FILE if name in said}
     keys |= {name: list(said[name]) for name in ("to", "cc", "bcc", "reply_to", "attach") if name in said}
     keys["inline"] = [_parse_pair("--inline", each, "=", "FILE=ID") for each in said.get("inline", ())]

@@ -1,18 +1,20 @@
 """`connector export DEST|JOB`: the list of subscribers into a file or a warehouse."""
 
+from __future__ import annotations
+
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from connector.errors import ConfigurationError
-from connector.export import MAX_SHRINK
-from connector.protocol.requests import ListQuery
 from pipelines.commands.options import Output, Share, finish, output_options, refuse_empty, run_flow
-from pipelines.exporting import ExportPlan, TableOptions, Tolerance, plan_export, plan_export_job, run_export
-from pipelines.runs.report import Report
-from pipelines.settings import SettingOptions, read_settings
+
+if TYPE_CHECKING:
+    from pipelines.exporting import ExportPlan
+    from pipelines.runs.report import Report
 
 
 def _split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -83,6 +85,11 @@ def export_command(
 
     DEST is a file (.parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), - for CSV on standard output, or a database URL.
     """
+    from connector.export import MAX_SHRINK
+    from connector.protocol.requests import ListQuery
+    from pipelines.exporting import TableOptions, Tolerance, plan_export, run_export
+    from pipelines.settings import SettingOptions, read_settings
+
     options = TableOptions(table, schema, mode, guard_formulas, columns, group_readable)
     if Path(target).suffix in (".yaml", ".yml"):
         if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):
@@ -109,7 +116,9 @@ def _export_job(
     output: Output,
 ) -> Report:
     from pipelines.commands.notified import run_and_notify  # who has no job need not wait for pydantic
+    from pipelines.exporting import plan_export_job, run_export
     from pipelines.jobs import load_job
+    from pipelines.settings import SettingOptions, read_settings
 
     job = load_job(path, os.environ)
     settings = read_settings(os.environ, job, SettingOptions())

@@ -1,21 +1,25 @@
 """What import, validate and plan are told of a file, its mapping and its base: the same options, read once."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce, wraps
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from connector.choices import IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
 from connector.sources import FORMATS
-from connector.validation import Rules
-from connector.validation.rules import IDENTITIES, ZIP_POLICIES
 from pipelines.commands.options import Command
-from pipelines.jobs import Job, check_format, load_job
-from pipelines.loads.planning import FileOptions, Reading
+
+if TYPE_CHECKING:
+    from connector.validation import Rules
+    from pipelines.jobs import Job
+    from pipelines.loads.planning import FileOptions, Reading
 
 _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option("--base-id", type=click.IntRange(min=1), help="The base that they go to, by its id."),
@@ -48,6 +52,8 @@ class FileGiven:
     @property
     def rules(self) -> Rules:
         """What is demanded of each row, where no job says it."""
+        from connector.validation import Rules
+
         return Rules(identity=self.identity or "email", zip=self.zip_policy or "omit")
 
     def load_job(self) -> Job | None:
@@ -55,6 +61,8 @@ class FileGiven:
 
         Raises ConfigurationError, also for options that say what the job says already.
         """
+        from pipelines.jobs import load_job
+
         if self.job_path is None:
             return None
         self.refuse_beside_job()
@@ -62,6 +70,8 @@ class FileGiven:
 
     def load_target(self, target: Path) -> Job:
         """The job that is the command's argument itself. Raises ConfigurationError as `load_job` does."""
+        from pipelines.jobs import load_job
+
         self.refuse_beside_job()
         if self.reading.file.model_fields_set - {"path"}:
             raise ConfigurationError("a job says itself how its file is written: leave out --format and the like")
@@ -69,6 +79,8 @@ class FileGiven:
 
     def refuse_beside_job(self) -> None:
         """Raise ConfigurationError for options that say what the job says already."""
+        from pipelines.loads.planning import FileOptions
+
         if self.options != FileOptions() or self.identity is not None or self.zip_policy is not None:
             raise ConfigurationError("--job brings its own base, mapping, identity and zip: leave out those options")
 
@@ -93,6 +105,9 @@ def file_options(command: Command) -> Command:
         limit: int | None,
         **kwargs: Any,
     ) -> Any:
+        from pipelines.jobs import check_format
+        from pipelines.loads.planning import FileOptions, Reading
+
         said = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
         options = FileOptions(base_id, base_name, _parse_mapped(mapped), is_active)
         given = FileGiven(options, identity, zip_policy, job_path, Reading(check_format(said), limit))

@@ -1,18 +1,20 @@
 """`connector forget IDENTITY`: the next row of somebody is new, whatever the ledger knew."""
 
+from __future__ import annotations
+
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger import open_ledger
-from connector.validation.rules import IDENTITIES
 from pipelines.commands.options import Duration, Output, end, output_options
-from pipelines.forgetting import ForgetPlan, Forgotten, forget
-from pipelines.jobs import load_job
-from pipelines.settings import SettingOptions, read_account, read_state
+
+if TYPE_CHECKING:
+    from pipelines.forgetting import ForgetPlan, Forgotten
 
 _FROM_STDIN = "-"
 
@@ -39,6 +41,10 @@ def forget_command(
     IDENTITY is an email address or a client_user_id; `-` reads it from standard input, since arguments show in process
     lists. Nothing is sent, and no token is needed. Who may be on the way to the service is not forgotten.
     """
+    from pipelines.forgetting import ForgetPlan
+    from pipelines.jobs import load_job
+    from pipelines.settings import SettingOptions, read_account, read_state
+
     job = load_job(job_path, os.environ) if job_path is not None else None
     options = SettingOptions()
     fields = (field,) if field is not None else IDENTITIES
@@ -50,6 +56,9 @@ def forget_command(
 
 
 def _forget(ledger_url: str, plan: ForgetPlan, wait_s: float) -> Forgotten:
+    from connector.ledger import open_ledger
+    from pipelines.forgetting import Forgotten, forget
+
     try:
         with open_ledger(ledger_url, wait_s=wait_s, may_make=False) as ledger:
             return forget(ledger, plan)

@@ -1,19 +1,20 @@
 """`connector import FILE`: a one-off import of a file, or of what comes through a pipe."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pipelines.commands.file_options import FileGiven, file_options
 from pipelines.commands.options import Duration, Output, dry_run_option, finish, output_options, run_flow
-from pipelines.jobs import Load, override_load
-from pipelines.jobs.conversion import build_policy
-from pipelines.loads.loading import LoadPlan, run_load
-from pipelines.loads.planning import plan_import, plan_import_by_job
-from pipelines.settings import SettingOptions, read_settings
+
+if TYPE_CHECKING:
+    from pipelines.loads.loading import LoadPlan
 
 
 @click.command("import")
@@ -44,6 +45,8 @@ def import_command(
     output: Output,
 ) -> None:
     """Import the subscribers of FILE: CSV, Excel, Parquet or JSON Lines, packed or not; - is standard input."""
+    from pipelines.loads.loading import run_load
+
     load = {
         "on_unknown": on_unknown,
         "look": look,
@@ -63,6 +66,11 @@ def plan_file(
 
     Raises ConfigurationError and SourceError.
     """
+    from pipelines.jobs import Load, override_load
+    from pipelines.jobs.conversion import build_policy
+    from pipelines.loads.planning import plan_import, plan_import_by_job
+    from pipelines.settings import SettingOptions, read_settings
+
     job = given.load_job()
     settings = read_settings(os.environ, job, SettingOptions(), is_writing=not is_planned)
     if job is None:

@@ -1,28 +1,25 @@
 """`connector init SOURCE`: a job file out of a look at a file or a table."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import pandas as pd
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from connector.clock import system_clock
+from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError
-from connector.rows import Source
-from connector.sources import FORMATS, STANDARD_INPUT, open_sql
-from connector.validation.rules import IDENTITIES
+from connector.sources import FORMATS
 from pipelines.commands.stdout import write_stdout
-from pipelines.drafts.drafting import draft_job, write_rule
-from pipelines.drafts.guessing import GuessedField, guess_fields
-from pipelines.jobs import check_format, load_job
-from pipelines.jobs.opening import open_as
-from pipelines.rows.rejects import own_columns
-from pipelines.runs.showing import show_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from connector.rows import Source
+    from pipelines.drafts.guessing import GuessedField
 
 _ROWS = 1000  # enough to tell how a column is written; reading them takes no time that anybody would notice
 _SHOWN = 40  # characters of a sample
@@ -58,6 +55,11 @@ def init_command(
     was guessed, how surely and by which cells goes to stderr; the job goes to stdout or, with --write, to a new file.
     What is unsure is in it as a comment.
     """
+    from connector.clock import system_clock
+    from pipelines.drafts.drafting import draft_job
+    from pipelines.drafts.guessing import guess_fields
+    from pipelines.rows.rejects import own_columns
+
     _check_target(target)
     base = _name_base(base_id, base_name)
     given = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
@@ -85,6 +87,10 @@ def _check_target(target: Path | None) -> None:
 
 
 def _open_file(source: str, table: str | None, said: Mapping[str, str]) -> Source:
+    from connector.sources import STANDARD_INPUT
+    from pipelines.jobs import check_format
+    from pipelines.jobs.opening import open_as
+
     if table is not None:
         raise ConfigurationError("--table is for a database, and SOURCE is a file")
     if source == STANDARD_INPUT:
@@ -93,6 +99,8 @@ def _open_file(source: str, table: str | None, said: Mapping[str, str]) -> Sourc
 
 
 def _open_table(source: str, table: str | None) -> Source:
+    from connector.sources import open_sql
+
     found = _REFERENCE.fullmatch(source)
     if found is None and _PASSWORD.search(source):
         raise ConfigurationError(
@@ -145,6 +153,13 @@ def _choose_identity(guesses: Sequence[GuessedField]) -> str:
 
 
 def _show(guesses: Sequence[GuessedField], rows: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from pipelines.drafts.drafting import write_rule
+    from pipelines.runs.showing import show_value
+
     table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {rows:,} rows")
     for guess in guesses:
         samples = "\n".join(show_value(sample, _SHOWN) for sample in guess.samples)
@@ -155,6 +170,8 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
 
 def _hand_over(text: str, target: Path | None) -> None:
     """The job on stdout, or in its file, where it is loaded once to see that it can be."""
+    from pipelines.jobs import load_job
+
     if target is None:
         write_stdout(text)
         return

@@ -6,13 +6,8 @@ from typing import Any
 
 import click
 
-from connector.clock import system_clock
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger import back_up_ledger, find_emails
-from connector.ledger.restore import restore_ledger
 from pipelines.commands.options import Output, end, output_options
-from pipelines.runs.report import EXIT_CODES
-from pipelines.settings import SettingOptions, read_state
 
 
 @click.group("ledger")
@@ -30,6 +25,9 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
     The emails that were sent are copied, too, to a file beside it: copy-emails.db for copy.db. Put a copy
     back by `connector ledger restore`: it knows nothing of what was sent since.
     """
+    from connector.ledger import find_emails
+    from pipelines.runs.report import EXIT_CODES
+
     for path in (target, find_emails(target)):
         if os.path.lexists(path) and not force:
             raise ConfigurationError(f"{path} is there already: name another file, or replace it with --force")
@@ -42,6 +40,9 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
 
 def _back_up(target: Path, force: bool) -> dict[str, Any]:
     """The answer as plain JSON values. Raises ConfigurationError when there can be no copy at `target`."""
+    from connector.ledger import back_up_ledger, find_emails
+    from pipelines.settings import SettingOptions, read_state
+
     where = str(target.absolute())
     try:
         copied = back_up_ledger(read_state(os.environ, SettingOptions()).ledger_url, target, is_replacing=force)
@@ -74,6 +75,11 @@ def restore_command(source: Path, output: Output) -> None:
     is found by the look before creating. For emails there is no such look: campaigns are closed, and `connector mail`
     refuses each of them, and any that the backup does not know, until it is run with --reopen.
     """
+    from connector.clock import system_clock
+    from connector.ledger.restore import restore_ledger
+    from pipelines.runs.report import EXIT_CODES
+    from pipelines.settings import SettingOptions, read_state
+
     state = read_state(os.environ, SettingOptions())
     answer: dict[str, Any] = {"status": "ok", "source": str(source.absolute()), "entries": 0, "emails": 0}
     try:

@@ -8,11 +8,6 @@ import click
 from connector.errors import ConfigurationError
 from pipelines.commands.notified import run_and_notify
 from pipelines.commands.options import Duration, Output, finish, output_options, run_flow
-from pipelines.emails.mailing import run_mail
-from pipelines.emails.planning import plan_mail
-from pipelines.emails.previewing import preview
-from pipelines.jobs import load_job
-from pipelines.settings import SettingOptions, read_settings
 
 
 @click.command("mail")
@@ -61,6 +56,12 @@ def mail_command(
     Every row is checked before the first email leaves. Whoever was sent theirs is not sent it again, however often this
     is run, and an email whose answer is lost is never sent again: the rejects file names its recipient.
     """
+    from pipelines.emails.mailing import run_mail
+    from pipelines.emails.planning import plan_mail
+    from pipelines.emails.previewing import preview
+    from pipelines.jobs import load_job
+    from pipelines.settings import SettingOptions, read_settings
+
     if preview_dir is not None and previewed is None:
         raise ConfigurationError("--preview-dir is for --preview N")
     loaded = load_job(job, os.environ)

@@ -1,25 +1,27 @@
 """Runs of jobs that name whom to tell of them."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
-
-import uvloop
+from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.options import Output, run_flow
-from pipelines.jobs import Job
-from pipelines.runs.faults import describe_fault
-from pipelines.runs.notifying import notify
-from pipelines.runs.progress import Progress
-from pipelines.runs.report import Report
-from pipelines.runs.stopping import Stop, stop_on_signals, until_stopped
-from pipelines.settings import Settings
 
-Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
+if TYPE_CHECKING:
+    from pipelines.jobs import Job
+    from pipelines.runs.progress import Progress
+    from pipelines.runs.report import Report
+    from pipelines.runs.stopping import Stop
+    from pipelines.settings import Settings
+
+    Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
 
 
 def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> Report:
     """Run the flow of a job, and tell whom the job names how it ended."""
+    import uvloop
+
     report = run_flow(flow, output)
     report.messages += uvloop.run(_notify(job, report, settings))
     return report
@@ -27,6 +29,10 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
 
 async def _notify(job: Job, report: Report, settings: Settings) -> list[str]:
     """A signal gives it up: the run has ended, and its report is still to be shown."""
+    from pipelines.runs.faults import describe_fault
+    from pipelines.runs.notifying import notify
+    from pipelines.runs.stopping import stop_on_signals, until_stopped
+
     with stop_on_signals() as stop:
         ending = await until_stopped(notify(job.notify, report, settings), stop)
     if isinstance(ending, asyncio.CancelledError):

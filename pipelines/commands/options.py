@@ -1,5 +1,7 @@
 """Options that several commands take, and what becomes of the report that a command ends with."""
 
+from __future__ import annotations
+
 import gc
 import io
 import sys
@@ -7,22 +9,23 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-import uvloop
-from rich.console import Console
 
 from connector.atomic_file import TargetKind, read_target_kind, write_whole
 from connector.errors import ConfigurationError, ConnectorError
 from pipelines.commands.stdout import write_json, write_stdout
 from pipelines.durations import parse_duration
-from pipelines.runs.progress import Progress, show_progress
-from pipelines.runs.report import Report
 from pipelines.runs.report_page import is_report, write_page
-from pipelines.runs.showing import show_report
-from pipelines.runs.stopping import Stop, stop_on_signals
 from pipelines.shares import parse_share
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipelines.runs.progress import Progress
+    from pipelines.runs.report import Report
+    from pipelines.runs.stopping import Stop
 
 Command = Callable[..., Any]
 
@@ -69,6 +72,8 @@ class Output:
 
     def show(self, draw: Callable[[Console], None]) -> bool:
         """Show for people what `draw` draws, on stderr where data goes to stdout; whether that could be done."""
+        from rich.console import Console
+
         stream, drawn = sys.stderr if self.is_data_on_stdout else sys.stdout, io.StringIO()
         draw(Console(file=drawn, force_terminal=(stream is not None and stream.isatty()) or None))
         if self.is_data_on_stdout:
@@ -79,6 +84,8 @@ class Output:
     @property
     def console(self) -> Console:
         """Where progress is shown: stderr."""
+        from rich.console import Console
+
         return Console(stderr=True, quiet=self.is_quiet)
 
 
@@ -123,6 +130,10 @@ def dry_run_option(command: Command) -> Command:
 
 def run_flow(flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], output: Output) -> Report:
     """Run one flow to its end, with progress shown and signals heard."""
+    import uvloop
+
+    from pipelines.runs.progress import show_progress
+    from pipelines.runs.stopping import stop_on_signals
 
     async def run() -> Report:
         with stop_on_signals() as stop, show_progress(output.console, is_quiet=output.is_quiet) as progress:
@@ -168,6 +179,8 @@ def show(report: Report, output: Output) -> bool:
 
     Returns whether that could be done.
     """
+    from pipelines.runs.showing import show_report
+
     if output.is_quiet and report.status == "ok":
         return True
     for message in report.messages:

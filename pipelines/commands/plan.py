@@ -1,8 +1,11 @@
 """`connector plan JOB|FILE`: what a sync or an import would do, row by row and in sum."""
 
+from __future__ import annotations
+
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,10 +13,9 @@ from connector.errors import ConfigurationError
 from pipelines.commands.file_options import FileGiven, file_options, is_job
 from pipelines.commands.imports import plan_file
 from pipelines.commands.options import Output, cursor_options, finish, output_options, refuse_both, run_flow
-from pipelines.loads.loading import LoadPlan, run_load
-from pipelines.loads.planning import plan_sync
-from pipelines.rows.planned_rows import check_rows_path
-from pipelines.settings import SettingOptions, read_settings
+
+if TYPE_CHECKING:
+    from pipelines.loads.loading import LoadPlan
 
 
 @click.command("plan")
@@ -30,6 +32,9 @@ def plan_command(
     Only the service's list is read. Nothing is sent or written, the ledger is not locked, and no cursor moves: a plan
     can be made while a run goes on, of what that has done by then. Who would be created, the service may still reject.
     """
+    from pipelines.loads.loading import run_load
+    from pipelines.rows.planned_rows import check_rows_path
+
     refuse_both(is_full, since)
     check_rows_path(rows_path, output.report_path)
     plan = _plan_job(target, given, is_full, since) if is_job(target) else _plan_file(target, given, is_full, since)
@@ -38,6 +43,9 @@ def plan_command(
 
 
 def _plan_job(target: Path, given: FileGiven, is_full: bool, since: str | None) -> LoadPlan:
+    from pipelines.loads.planning import plan_sync
+    from pipelines.settings import SettingOptions, read_settings
+
     if given.job_path is not None:
         raise ConfigurationError(
             f"--job: {target} is a job itself; name the file that is to be read by a job's mapping"

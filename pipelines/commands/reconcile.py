@@ -9,10 +9,6 @@ import click
 from connector.errors import ConfigurationError
 from pipelines.commands.notified import run_and_notify
 from pipelines.commands.options import Duration, Output, finish, output_options
-from pipelines.jobs import load_job
-from pipelines.reconciles.difference_file import check_difference_path
-from pipelines.reconciling import plan_reconcile, run_reconcile
-from pipelines.settings import SettingOptions, read_settings
 
 
 @click.command("reconcile")
@@ -40,6 +36,11 @@ def reconcile_command(
     sent but list requests. The ledger is only read and not locked, unless --forget-missing is given: then those who
     vanished leave it, once a second listing agrees, and the next sync creates whomever of them the source has.
     """
+    from pipelines.jobs import load_job
+    from pipelines.reconciles.difference_file import check_difference_path
+    from pipelines.reconciling import plan_reconcile, run_reconcile
+    from pipelines.settings import SettingOptions, read_settings
+
     if is_sure and not forget_missing:
         raise ConfigurationError("--yes is about --forget-missing: give both, or neither")
     check_difference_path(to, output.report_path)

@@ -1,19 +1,20 @@
 """`connector retry`: finish what earlier runs left, without their sources."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from connector.errors import ConfigurationError
-from connector.load.retrying import Held, RetryPlan
-from connector.validation import Rules
 from pipelines.commands.options import Duration, Output, finish, output_options, run_flow
-from pipelines.jobs import Job, Load, load_job, override_load
-from pipelines.jobs.conversion import build_policy, build_rules
-from pipelines.loads.retrying import RetryOrder, run_retry
-from pipelines.rows.suppressing import plan_suppression
-from pipelines.settings import SettingOptions, read_settings
+
+if TYPE_CHECKING:
+    from connector.load.retrying import Held
+    from connector.validation import Rules
+    from pipelines.jobs import Job
 
 
 @click.command("retry")
@@ -57,6 +58,13 @@ def retry_command(
     What is found in the service is confirmed, what is proved absent is sent again. What is held stays held, and what
     was rejected stays rejected, unless an option says otherwise. With RUN, only what that run sent last is taken up.
     """
+    from connector.load.retrying import RetryPlan
+    from pipelines.jobs import Load, load_job, override_load
+    from pipelines.jobs.conversion import build_policy
+    from pipelines.loads.retrying import RetryOrder, run_retry
+    from pipelines.rows.suppressing import plan_suppression
+    from pipelines.settings import SettingOptions, read_settings
+
     held = _decide_held({"resend": resend_held, "accept": accept_held, "drop": drop_held}, on_unknown)
     job = load_job(job_path, os.environ) if job_path is not None else None
     given = {
@@ -89,6 +97,9 @@ def _decide_held(asked: dict[Held, bool], on_unknown: str | None) -> Held:
 
 
 def _find_rules(job: Job | None) -> Rules:
+    from connector.validation import Rules
+    from pipelines.jobs.conversion import build_rules
+
     if job is None:
         return Rules()
     if job.subscriber is None:

@@ -1,20 +1,19 @@
 """`connector send [FILE]`: one email, from options, a message file (YAML or JSON), or an .eml file."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from connector.clock import system_clock
 from connector.errors import ConfigurationError
-from connector.mail.draft import Composed
 from pipelines.commands.email_options import EmailGiven, email_options
 from pipelines.commands.options import Output, end, finish, output_options, run_flow
-from pipelines.emails.drafting import compose_draft
-from pipelines.emails.sending import SendPlan, run_send
-from pipelines.emails.showing import describe_message, show_email, write_new
-from pipelines.settings import SettingOptions, read_settings
+
+if TYPE_CHECKING:
+    from connector.mail.draft import Composed
 
 
 @click.command("send")
@@ -34,6 +33,12 @@ def send_command(file: Path | None, given: EmailGiven, is_dry: bool, eml: Path |
     answers is kept beside the ledger. An email whose answer is lost is never sent again: the report says that it is
     unknown (exit 1).
     """
+    from connector.clock import system_clock
+    from pipelines.emails.drafting import compose_draft
+    from pipelines.emails.sending import SendPlan, run_send
+    from pipelines.emails.showing import write_new
+    from pipelines.settings import SettingOptions, read_settings
+
     if eml is not None and not is_dry:
         raise ConfigurationError("--eml is for --dry-run: an email that is sent is not written as a file")
     composed = compose_draft(given.draft(file, os.environ), system_clock().now())
@@ -45,6 +50,8 @@ def send_command(file: Path | None, given: EmailGiven, is_dry: bool, eml: Path |
 
 def _show(composed: Composed, path: Path, output: Output) -> NoReturn:
     """What would be sent, and where it was written."""
+    from pipelines.emails.showing import describe_message, show_email
+
     described = describe_message(composed.message) | {"warnings": list(composed.warnings), "eml": str(path)}
     for warning in composed.warnings:
         click.echo(warning, err=True)

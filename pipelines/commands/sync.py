@@ -1,10 +1,13 @@
 """`connector sync JOB…`: what cron runs."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,11 +23,11 @@ from pipelines.commands.options import (
     refuse_both,
     show,
 )
-from pipelines.jobs import Job, load_job
-from pipelines.loads.loading import LoadPlan, run_load
-from pipelines.loads.planning import plan_sync
-from pipelines.runs.report import Report, pick_worst
-from pipelines.settings import SettingOptions, read_settings
+
+if TYPE_CHECKING:
+    from pipelines.jobs import Job
+    from pipelines.loads.loading import LoadPlan
+    from pipelines.runs.report import Report
 
 
 @click.command("sync")
@@ -48,6 +51,10 @@ def sync_command(
     Of a source with a cursor only what is new since the last run that came to its end. --full and --since read again;
     people who are there already are not created again.
     """
+    from pipelines.jobs import load_job
+    from pipelines.loads.planning import plan_sync
+    from pipelines.settings import SettingOptions, read_settings
+
     refuse_both(is_full, since)
 
     def plan_job(job: Job) -> LoadPlan:
@@ -81,10 +88,14 @@ def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[Load
 
 
 def _run(job: Job, plan: LoadPlan, output: Output) -> Report:
+    from pipelines.loads.loading import run_load
+
     return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
 
 
 def _finish_all(reports: list[Report], output: Output, is_shown: bool) -> None:
+    from pipelines.runs.report import pick_worst
+
     worst = pick_worst([report.exit_code for report in reports])
     together = {
         "status": next(report.status for report in reports if report.exit_code == worst),

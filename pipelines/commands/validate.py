@@ -1,18 +1,20 @@
 """`connector validate JOB|FILE`: what an import would reject, said before anything is sent."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
-from rich.text import Text
 
-from connector.clock import system_clock
 from connector.errors import ConfigurationError
 from pipelines.commands.file_options import FileGiven, file_options, is_job
 from pipelines.commands.options import Output, end, output_options, show
-from pipelines.loads.planning import plan_validation, plan_validation_by_job
-from pipelines.loads.validating import Finding, ValidationPlan, Verdict, run_validation
-from pipelines.runs.showing import show_value
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pipelines.loads.validating import Finding, ValidationPlan, Verdict
 
 _SHOWN = 60  # characters of an example in a table; the JSON has more
 
@@ -32,6 +34,9 @@ def validate_command(
 
     Nothing is sent, no token is needed, and the ledger is not asked: who is there already is not looked at.
     """
+    from connector.clock import system_clock
+    from pipelines.loads.validating import run_validation
+
     _check_rejects(rejects)
     plan = _plan(target, given)
     verdict = run_validation(plan, rejects, system_clock())
@@ -40,6 +45,8 @@ def validate_command(
 
 
 def _plan(target: Path, given: FileGiven) -> ValidationPlan:
+    from pipelines.loads.planning import plan_validation, plan_validation_by_job
+
     job = given.load_job()
     if job is not None:
         return plan_validation_by_job(target, job, given.reading)
@@ -62,6 +69,11 @@ def _show(verdict: Verdict, output: Output) -> bool:
 
 
 def _build_table(findings: list[Finding]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from pipelines.runs.showing import show_value
+
     table = Table("field", "what is wrong", "such as")
     table.add_column("rows", justify="right")
     for each in findings:

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from connector.choices import SETTINGS, TRACKING
 from connector.errors import ConfigurationError
-from connector.mail.draft import SETTINGS, TRACKING
 from connector.mail.eml import write_eml
 from connector.protocol.email import Message, Recipient
 

@@ -1,14 +1,16 @@
 """`source.sql.cursor` of a job: the column that says how new a row is, and where the first run begins."""
 
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
-from connector.sources import CursorKind, CursorValue, find_kind, parse_cursor
 from pipelines.durations import parse_duration
 from pipelines.jobs.fields import STRICT
 
-_WITH_LOOKBACK = (CursorKind.TIMESTAMP, CursorKind.DATE)
+if TYPE_CHECKING:
+    from connector.sources import CursorKind, CursorValue
+
+_WITHOUT_LOOKBACK = {"integer": "a whole number", "text": "text"}
 
 
 class Cursor(BaseModel):
@@ -23,26 +25,29 @@ class Cursor(BaseModel):
     )
 
     @property
-    def kind(self) -> CursorKind:
+    def kind(self) -> "CursorKind":
         """What the cursor's values are: what `start` is."""
+        from connector.sources import find_kind
+
         return find_kind(self.start)
 
     @property
-    def first(self) -> CursorValue:
+    def first(self) -> "CursorValue":
         """The value that the first run begins at."""
+        from connector.sources import parse_cursor
+
         return parse_cursor(self.start, self.kind)
 
     @field_validator("start")
     @classmethod
     def _check_start(cls, value: str) -> str:
+        from connector.sources import find_kind, parse_cursor
+
         parse_cursor(value, find_kind(value))
         return value
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.lookback_s and self.kind not in _WITH_LOOKBACK:
-            raise ValueError(f"lookback is for timestamps and dates, and start is {_ARTICLES[self.kind]}")
+        if self.lookback_s and self.kind in _WITHOUT_LOOKBACK:
+            raise ValueError(f"lookback is for timestamps and dates, and start is {_WITHOUT_LOOKBACK[self.kind]}")
         return self
-
-
-_ARTICLES = {CursorKind.INTEGER: "a whole number", CursorKind.TEXT: "text"}

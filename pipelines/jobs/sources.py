@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from connector.sources import uses_cursor
 from pipelines.jobs.cursors import Cursor
 from pipelines.jobs.fields import STRICT, Identity
 from pipelines.jobs.places import resolve_path, resolve_url
@@ -99,6 +98,8 @@ class SqlSource(SqlRows):
 
     @model_validator(mode="after")
     def _check_cursor(self) -> Self:
+        from connector.sources import uses_cursor
+
         database = re.split("[:+]", self.url, maxsplit=1)[0]
         if self.query is not None and uses_cursor(self.query, database) != (self.cursor is not None):
             raise ValueError(_UNUSED if self.cursor is not None else _UNKNOWN)

@@ -6,7 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from connector.mail.draft import DEFAULT_SETTINGS, SETTINGS, TRACKING, Draft, compose
+from connector.choices import SETTINGS, TRACKING
+from connector.mail.draft import DEFAULT_SETTINGS, Draft, compose
 from connector.protocol.email import Header, Recipient, encode_email
 from connector.protocol.email_rules import MessageError
 

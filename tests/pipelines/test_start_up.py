@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.cli import COMMANDS
 from tests.pipelines.conftest import ROOT, Connector
 
 HEAVY = ("duckdb", "pandas", "pandera", "psycopg", "pydantic", "pymysql", "sqlalchemy", "yaml")
+HEAVIER = ("aiohttp", "pyarrow", "rich", "uvloop")  # those that every run needs
 _RUN = (
     "import sys\nfrom pipelines.cli import main\n"
     "try:\n    main()\n"
-    f"finally:\n    print(*(each for each in {HEAVY} if each in sys.modules), file=sys.stderr)\n"
+    f"finally:\n    print(*(each for each in {HEAVY + HEAVIER} if each in sys.modules), file=sys.stderr)\n"
 )
 
 
@@ -32,8 +34,19 @@ def run_and_list(connector: Connector, *arguments: str) -> tuple[int, Sequence[s
     return ended.returncode, ended.stderr.splitlines()[-1].split()
 
 
-def test_an_export_to_a_file_asks_for_its_first_page_without_any_of_them(connector: Connector) -> None:
+@pytest.mark.parametrize("command", [*COMMANDS, ""])
+def test_help_and_an_option_that_does_not_exist_need_no_library(connector: Connector, command: str) -> None:
+    arguments = [command] if command else []
+    assert run_and_list(connector, *arguments, "--help") == (0, [])
+    assert run_and_list(connector, *arguments, "--nonsense") == (2, [])
+
+
+def test_a_place_that_cannot_be_written_is_refused_without_any_of_them(connector: Connector) -> None:
     assert run_and_list(connector, "export", "nowhere/out.parquet") == (2, [])
+
+
+def test_the_schema_of_a_job_needs_what_describes_a_job(connector: Connector) -> None:
+    assert run_and_list(connector, "schema") == (0, ["pydantic", "yaml"])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +64,8 @@ def test_an_export_by_options_imports_what_its_destination_needs(
 ) -> None:
     connector.sandbox.seed(20, base_name="News")
 
-    assert run_and_list(connector, "export", target) == (0, needed)
+    code, imported = run_and_list(connector, "export", target)
+    assert (code, [each for each in imported if each in HEAVY]) == (0, needed)
 
 
 def test_an_export_by_a_job_needs_no_package_of_databases_either(connector: Connector, tmp_path: Path) -> None:

@@ -1,0 +1,10 @@
+"""What a person may choose on the command line or in a job, by name: here so that its help needs nothing heavy."""
+
+IDENTITIES = ("email", "client_user_id")
+
+ZIP_FIELDS = ("custom_field1", "custom_field2", "custom_field3")
+ZIP_POLICIES = ("omit", "reject", *ZIP_FIELDS)
+
+TRACKING = ("track_links", "track_plain_text_links", "track_open", "track_unsubscribe")
+SETTINGS = ("inline_images", "use_dkim", "use_dkim_selector")
+"""What may be said of an email beside its text (api.md 2.2)."""
