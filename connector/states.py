@@ -1,6 +1,7 @@
-"""Every state that an entry of the ledger can be in, and every move between them: one table.
+"""The states of a create and of an email, and every move between them: two tables of one kind of machine. A move that
+its table does not have raises, and changes nothing.
 
-Theory of operation. An entry speaks of one identity in one base. NONE means that the ledger holds no entry.
+Theory of operation of an entry. An entry speaks of one identity in one base. NONE means that the ledger holds no entry.
 Before a create request leaves, its entry is SENDING, durably; so a crash can never hide a request. From there
 an answer that is understood leads to CONFIRMED (it is in the service, by id) or REJECTED (the service said no);
 a request known not to have left leads back to NONE; everything else, a crash included, to UNKNOWN. Out of
@@ -10,10 +11,42 @@ it any more. An answer that speaks of another base or identity than was sent lea
 what became of such a create. A refusal whose kind turns out to have created people is DOUBTED, and one who is held can
 be REOPENED: both are UNKNOWN then, and are looked for like any other; a person may also have what is held ACCEPTED as
 it was answered, or DROPPED. CONFIRMED is
-final, unless a person says that somebody is to be FORGOTTEN. An illegal move raises and changes nothing.
+final, unless a person says that somebody is to be FORGOTTEN.
+
+Theory of operation of an email. NONE means that the ledger of emails holds no entry. Before the request leaves, its
+entry is SENDING, durably; so a crash can never hide an email. From there the service's answer leads to SENT (it took
+the email, under a number) or REFUSED (it said no); a request known never to have left leads back to NONE; everything
+else, a crash included, to UNKNOWN. An email sent twice cannot be taken back, and the service offers no way to ask what
+was sent: so nothing leads out of UNKNOWN, as nothing leads out of SENT, and an email is sent at most once, always. What
+is UNKNOWN is listed for a person. REFUSED is final, too, unless a person says that the email may be sent once more: it
+is ALLOWED then.
 """
 
+from collections.abc import Mapping
 from enum import IntEnum, StrEnum
+from typing import Generic, TypeVar
+
+S = TypeVar("S", bound=IntEnum)
+E = TypeVar("E", bound=StrEnum)
+
+
+class IllegalMoveError(Exception):
+    """A move that the table does not have; it names the state and the event."""
+
+
+class StateMachine(Generic[S, E]):
+    """A table of moves; `what` says in errors what is in the state."""
+
+    def __init__(self, what: str, transitions: Mapping[tuple[S, E], S]) -> None:
+        self.what = what
+        self.transitions = transitions
+
+    def decide(self, state: S, event: E) -> S:
+        """Return the state that `event` leads to from `state`; raise IllegalMoveError when there is no such move."""
+        try:
+            return self.transitions[state, event]
+        except KeyError:
+            raise IllegalMoveError(f"{self.what} that is {state.name} cannot be {event.value}") from None
 
 
 class State(IntEnum):
@@ -48,40 +81,67 @@ class Event(StrEnum):
     FORGOTTEN = "forgotten"  # a person says that the service does not have it any more
 
 
-TRANSITIONS: dict[tuple[State, Event], State] = {
-    (State.NONE, Event.INTENDED): State.SENDING,
-    (State.NONE, Event.FOUND): State.CONFIRMED,
-    (State.SENDING, Event.ANSWERED): State.CONFIRMED,
-    (State.SENDING, Event.MISANSWERED): State.HELD,
-    (State.SENDING, Event.REFUSED): State.REJECTED,
-    (State.SENDING, Event.NOT_SENT): State.NONE,
-    (State.SENDING, Event.LOST): State.UNKNOWN,
-    (State.SENDING, Event.DIED): State.UNKNOWN,
-    (State.UNKNOWN, Event.FOUND): State.CONFIRMED,
-    (State.UNKNOWN, Event.ABSENT): State.SENDING,
-    (State.UNKNOWN, Event.WITHHELD): State.HELD,
-    (State.UNKNOWN, Event.REFUSED): State.REJECTED,
-    (State.UNKNOWN, Event.SUPPRESSED): State.NONE,
-    (State.HELD, Event.FOUND): State.CONFIRMED,
-    (State.HELD, Event.REOPENED): State.UNKNOWN,
-    (State.HELD, Event.ACCEPTED): State.CONFIRMED,
-    (State.HELD, Event.DROPPED): State.REJECTED,
-    (State.HELD, Event.FORGOTTEN): State.NONE,
-    (State.REJECTED, Event.INTENDED): State.SENDING,
-    (State.REJECTED, Event.FOUND): State.CONFIRMED,
-    (State.REJECTED, Event.DOUBTED): State.UNKNOWN,
-    (State.REJECTED, Event.FORGOTTEN): State.NONE,
-    (State.CONFIRMED, Event.FORGOTTEN): State.NONE,
-}
+ENTRY = StateMachine[State, Event](
+    "an entry",
+    {
+        (State.NONE, Event.INTENDED): State.SENDING,
+        (State.NONE, Event.FOUND): State.CONFIRMED,
+        (State.SENDING, Event.ANSWERED): State.CONFIRMED,
+        (State.SENDING, Event.MISANSWERED): State.HELD,
+        (State.SENDING, Event.REFUSED): State.REJECTED,
+        (State.SENDING, Event.NOT_SENT): State.NONE,
+        (State.SENDING, Event.LOST): State.UNKNOWN,
+        (State.SENDING, Event.DIED): State.UNKNOWN,
+        (State.UNKNOWN, Event.FOUND): State.CONFIRMED,
+        (State.UNKNOWN, Event.ABSENT): State.SENDING,
+        (State.UNKNOWN, Event.WITHHELD): State.HELD,
+        (State.UNKNOWN, Event.REFUSED): State.REJECTED,
+        (State.UNKNOWN, Event.SUPPRESSED): State.NONE,
+        (State.HELD, Event.FOUND): State.CONFIRMED,
+        (State.HELD, Event.REOPENED): State.UNKNOWN,
+        (State.HELD, Event.ACCEPTED): State.CONFIRMED,
+        (State.HELD, Event.DROPPED): State.REJECTED,
+        (State.HELD, Event.FORGOTTEN): State.NONE,
+        (State.REJECTED, Event.INTENDED): State.SENDING,
+        (State.REJECTED, Event.FOUND): State.CONFIRMED,
+        (State.REJECTED, Event.DOUBTED): State.UNKNOWN,
+        (State.REJECTED, Event.FORGOTTEN): State.NONE,
+        (State.CONFIRMED, Event.FORGOTTEN): State.NONE,
+    },
+)
 
 
-class IllegalMoveError(Exception):
-    """A move that the table does not have; it names the state and the event."""
+class EmailState(IntEnum):
+    """A condition; the numbers are stored in ledgers and never change their meaning."""
+
+    NONE = 0
+    SENDING = 1
+    SENT = 2
+    UNKNOWN = 3
+    REFUSED = 4
 
 
-def decide_state(state: State, event: Event) -> State:
-    """The state that `event` leads to from `state`; raises IllegalMoveError when there is no such move."""
-    try:
-        return TRANSITIONS[state, event]
-    except KeyError:
-        raise IllegalMoveError(f"an entry that is {state.name} cannot be {event.value}") from None
+class EmailEvent(StrEnum):
+    """Something that happened."""
+
+    INTENDED = "intended"  # it is about to be sent
+    ACCEPTED = "accepted"  # success, with the number of the service's task
+    REFUSED = "refused"  # an error that is taken to have had no effect
+    NOT_SENT = "not sent"  # known never to have left
+    LOST = "lost"  # anything else: it may have been sent, or may yet be
+    DIED = "died"  # found SENDING by a run that holds the campaign's lock
+    ALLOWED = "allowed"  # a person says that it may be sent once more
+
+
+EMAIL = StateMachine[EmailState, EmailEvent](
+    "an email",
+    {
+        (EmailState.NONE, EmailEvent.INTENDED): EmailState.SENDING,
+        (EmailState.SENDING, EmailEvent.ACCEPTED): EmailState.SENT,
+        (EmailState.SENDING, EmailEvent.REFUSED): EmailState.REFUSED,
+        (EmailState.SENDING, EmailEvent.NOT_SENT): EmailState.NONE,
+        (EmailState.SENDING, EmailEvent.LOST): EmailState.UNKNOWN,
+        (EmailState.SENDING, EmailEvent.DIED): EmailState.UNKNOWN,
+        (EmailState.REFUSED, EmailEvent.ALLOWED): EmailState.NONE,
+    },
+)

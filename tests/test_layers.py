@@ -16,7 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
      "connector.rows", "connector.export.names", "connector.export.arrow_values"),
     ("connector.templates",),
     (
-        "connector.mapping", "connector.validation", "connector.plan", "connector.states", "connector.email_states",
+        "connector.mapping", "connector.validation", "connector.plan", "connector.states",
         "connector.protocol", "connector.pace", "connector.pages", "connector.databases", "connector.kept_values",
         "connector.atomic_file",
     ),

@@ -1,8 +1,8 @@
-"""The table of transitions: every pair of state and event, written out a second time."""
+"""The tables of transitions: every pair of state and event, written out a second time."""
 
 import pytest
 
-from connector.states import TRANSITIONS, Event, IllegalMoveError, State, decide_state
+from connector.states import EMAIL, ENTRY, EmailEvent, EmailState, Event, IllegalMoveError, State
 
 LEGAL = {
     (State.NONE, Event.INTENDED): State.SENDING,
@@ -35,14 +35,14 @@ LEGAL = {
 @pytest.mark.parametrize("event", Event)
 def test_every_move_is_either_in_the_table_or_raises(state: State, event: Event) -> None:
     if (state, event) in LEGAL:
-        assert decide_state(state, event) is LEGAL[state, event]
+        assert ENTRY.decide(state, event) is LEGAL[state, event]
     else:
         with pytest.raises(IllegalMoveError, match=f"{state.name} cannot be {event.value}"):
-            decide_state(state, event)
+            ENTRY.decide(state, event)
 
 
 def test_nothing_but_an_answer_a_sighting_or_a_person_confirms() -> None:
-    assert {event for (_, event), state in TRANSITIONS.items() if state is State.CONFIRMED} == {
+    assert {event for (_, event), state in ENTRY.transitions.items() if state is State.CONFIRMED} == {
         Event.ANSWERED,
         Event.FOUND,
         Event.ACCEPTED,
@@ -50,6 +50,32 @@ def test_nothing_but_an_answer_a_sighting_or_a_person_confirms() -> None:
 
 
 def test_an_unknown_is_sent_again_only_after_a_proof_of_absence() -> None:
-    assert [event for (state, event), to in TRANSITIONS.items() if state is State.UNKNOWN and to is State.SENDING] == [
-        Event.ABSENT
-    ]
+    assert [
+        event for (state, event), to in ENTRY.transitions.items() if state is State.UNKNOWN and to is State.SENDING
+    ] == [Event.ABSENT]
+
+
+EMAIL_LEGAL = {
+    (EmailState.NONE, EmailEvent.INTENDED): EmailState.SENDING,
+    (EmailState.SENDING, EmailEvent.ACCEPTED): EmailState.SENT,
+    (EmailState.SENDING, EmailEvent.REFUSED): EmailState.REFUSED,
+    (EmailState.SENDING, EmailEvent.NOT_SENT): EmailState.NONE,
+    (EmailState.SENDING, EmailEvent.LOST): EmailState.UNKNOWN,
+    (EmailState.SENDING, EmailEvent.DIED): EmailState.UNKNOWN,
+    (EmailState.REFUSED, EmailEvent.ALLOWED): EmailState.NONE,
+}
+
+
+@pytest.mark.parametrize("state", EmailState)
+@pytest.mark.parametrize("event", EmailEvent)
+def test_every_move_of_an_email_is_either_in_the_table_or_raises(state: EmailState, event: EmailEvent) -> None:
+    if (state, event) in EMAIL_LEGAL:
+        assert EMAIL.decide(state, event) is EMAIL_LEGAL[state, event]
+    else:
+        with pytest.raises(IllegalMoveError, match=f"an email that is {state.name} cannot be {event.value}"):
+            EMAIL.decide(state, event)
+
+
+@pytest.mark.parametrize("state", [EmailState.SENT, EmailState.UNKNOWN])
+def test_nothing_leads_out_of_what_was_or_may_have_been_sent(state: EmailState) -> None:
+    assert [event for left, event in EMAIL.transitions if left is state] == []

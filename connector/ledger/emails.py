@@ -14,9 +14,9 @@ from typing import Any
 
 from sqlalchemy import Connection, TextClause, text
 
-from connector.email_states import EmailEvent, EmailState, decide_email_state
 from connector.errors import ConfigurationError
 from connector.ledger.store import Batch, Rows, Store, keep_text, refuse_stale
+from connector.states import EMAIL, EmailEvent, EmailState
 
 Hold = Callable[[str, float, Callable[[], bool]], AbstractContextManager[None]]
 """Holds the campaigns of a name, waiting for them so many seconds or until it is to stop."""
@@ -194,7 +194,7 @@ class EmailLog:
 
     def mark_died(self, campaign: Campaign) -> int:
         """Every SENDING of the campaign to UNKNOWN: only a run that holds it may say so. Returns how many."""
-        to = decide_email_state(EmailState.SENDING, EmailEvent.DIED)
+        to = EMAIL.decide(EmailState.SENDING, EmailEvent.DIED)
         values = {"campaign": campaign.key, "left": EmailState.SENDING, "to": to}
         return self.connection.execute(_SET_ALL, values).rowcount
 
@@ -203,7 +203,7 @@ class EmailLog:
         self._move(_DELETE, _each(campaign, recipients), EmailState.REFUSED, EmailEvent.ALLOWED)
 
     def _move(self, batch: Batch, rows: Rows, left: EmailState, event: EmailEvent, **shared: object) -> None:
-        values: Mapping[str, Any] = {"left": left, "to": decide_email_state(left, event), **shared}
+        values: Mapping[str, Any] = {"left": left, "to": EMAIL.decide(left, event), **shared}
         self.store.change(batch, values, rows)
 
     # Emails sent by themselves (`connector send`): no lock is held, so that one found SENDING is being sent, or its
@@ -211,7 +211,7 @@ class EmailLog:
 
     def mark_single_intended(self, account: str, run_id: str, addresses: str, *, at: float) -> int:
         """NONE to SENDING, at `at` (Unix seconds): `addresses` are all that it goes to. Returns its key."""
-        to = decide_email_state(EmailState.NONE, EmailEvent.INTENDED)
+        to = EMAIL.decide(EmailState.NONE, EmailEvent.INTENDED)
         texts = {"account": account, "address": addresses, "run": run_id}
         values = {name: keep_text(each) for name, each in texts.items()} | {"to": to, "at": float(at)}
         return int(self.connection.execute(_INSERT_SINGLE, values).scalar_one())
@@ -240,7 +240,7 @@ class EmailLog:
 
     def _move_single(self, statement: TextClause, key: int, event: EmailEvent, **answer: object) -> None:
         values = {"key": key, "left": EmailState.SENDING, **answer}
-        to = decide_email_state(EmailState.SENDING, event)
+        to = EMAIL.decide(EmailState.SENDING, event)
         if to is not EmailState.NONE:  # there it is deleted
             values["to"] = to
         refuse_stale(self.connection.execute(statement, values).rowcount, 1)

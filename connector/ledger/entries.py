@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 from connector.ledger.records import Base
 from connector.ledger.schema import HOW, IDENTITY_FIELDS, UNFINISHED
 from connector.ledger.store import Batch, Rows, Store, keep_text
-from connector.states import Event, State, decide_state
+from connector.states import ENTRY, Event, State
 from connector.values import hot_value
 
 
@@ -169,7 +169,7 @@ class Ledger:
 
     def mark_died(self) -> int:
         """Every SENDING to UNKNOWN, in every base: only a run that holds the lock may say so. Returns how many."""
-        values = {"to": decide_state(State.SENDING, Event.DIED), "left": State.SENDING}
+        values = {"to": ENTRY.decide(State.SENDING, Event.DIED), "left": State.SENDING}
         return self.connection.execute(_SET_ALL, values).rowcount
 
     # Settling
@@ -221,7 +221,7 @@ class Ledger:
         """
         shared = {
             "field": IDENTITY_FIELDS[field],
-            "to": decide_state(State.NONE, Event.FOUND),
+            "to": ENTRY.decide(State.NONE, Event.FOUND),
             "how": HOW["found"],
             "rejected": State.REJECTED,
             "held": State.HELD,
@@ -258,7 +258,7 @@ class Ledger:
 
     def _move(self, batch: Batch, rows: Rows, left: State, event: Event, **shared: int) -> None:
         """Carry out for each of `rows`: from the state `left` to where the table of transitions says."""
-        self.store.change(batch, {"left": left, "to": decide_state(left, event), **shared}, rows)
+        self.store.change(batch, {"left": left, "to": ENTRY.decide(left, event), **shared}, rows)
 
 
 _FIELDS = {number: field for field, number in IDENTITY_FIELDS.items()}

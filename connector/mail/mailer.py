@@ -16,12 +16,12 @@ from typing import Self, TypeVar
 from connector.api.client import LONGEST_PAUSE_S, Client
 from connector.api.retries import Retrier
 from connector.clock import Clock
-from connector.email_states import EmailState
 from connector.ledger import Campaign, EmailLog
 from connector.mail.ending import Ending
 from connector.outcomes import MailOutcome
 from connector.pace import Pace
 from connector.protocol import TOO_MANY_REQUESTS, Accepted, Ambiguous, Message, NotSent, Refused
+from connector.states import EmailState
 
 MOST_AT_ONCE = 64
 """Emails that one commit records as leaving, at most; fewer at a slow pace, so that a kill leaves few unknown."""

@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 from connector.clock import Clock, system_clock
-from connector.email_states import EmailState
 from connector.errors import ConfigurationError, RunAborted, SourceError
 from connector.ledger import open_existing_emails
 from connector.load import Problem
@@ -15,6 +14,7 @@ from connector.mail.files import FIELD as ATTACHMENTS
 from connector.outcomes import MailOutcome
 from connector.plan.digests import digest_identity
 from connector.protocol.email import Message
+from connector.states import EmailState
 from pipelines.emails.checking import Checked, Checker, read_cells
 from pipelines.emails.mailing import MailPlan
 from pipelines.emails.spool import Spool

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from connector.ledger import Base, Intent, Ledger
-from connector.states import TRANSITIONS, Event, State
+from connector.states import ENTRY, Event, State
 
 CREATED, SETTLED, FOUND, ACCEPTED = 1, 2, 3, 4  # how an entry came to be confirmed
 
@@ -156,7 +156,7 @@ def take(entries: Entries, step: Step, key: int, people: Sequence[bytes], told: 
         if line.state is not step.left:
             raise StaleError
         changed = step.change(line, told)
-        assert (changed.state if changed else State.NONE) is TRANSITIONS[step.left, step.event]
+        assert (changed.state if changed else State.NONE) is ENTRY.transitions[step.left, step.event]
         if changed is not None:
             after[key, identity] = changed
     return after

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from connector.ledger import Base, Entry, Intent, Ledger, find_or_add_base, start_run
-from connector.states import TRANSITIONS, Event, State
+from connector.states import ENTRY, Event, State
 
 RUN = 1
 IDENTITY = b"i" * 16
@@ -71,7 +71,7 @@ def bring_to(ledger: Ledger, base: Base, state: State) -> None:
     for event in PATHS[state]:
         with ledger.transaction():
             MOVES[at, event](ledger, base)
-        at = TRANSITIONS[at, event]
+        at = ENTRY.transitions[at, event]
 
 
 def read_entry(ledger: Ledger, base: Base, identity: bytes = IDENTITY) -> Entry | None:

@@ -30,7 +30,7 @@ from connector.ledger import (
     start_run,
 )
 from connector.ledger.schema import HOW
-from connector.states import TRANSITIONS, State
+from connector.states import ENTRY, State
 from tests.ledger.chances import (
     KINDS,
     PEOPLE,
@@ -315,7 +315,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 def test_the_model_knows_every_move_of_the_table() -> None:
-    assert {(step.left, step.event) for step in STEPS} | BY_THEMSELVES == TRANSITIONS.keys()
+    assert {(step.left, step.event) for step in STEPS} | BY_THEMSELVES == ENTRY.transitions.keys()
 
 
 def test_a_ledger_in_sqlite_is_what_its_model_is(tmp_path: Path) -> None:

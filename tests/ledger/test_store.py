@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from connector.errors import LedgerError
 from connector.ledger import Intent, Known, Ledger, StaleMoveError, finish_run, open_ledger, start_run
-from connector.states import TRANSITIONS, Event, State
+from connector.states import ENTRY, Event, State
 from tests.ledger.moves import (
     IDENTITY,
     INTENT,
@@ -27,7 +27,7 @@ OTHER = b"j" * 16
 
 
 def test_the_store_has_a_function_for_every_move_of_the_table_and_no_other() -> None:
-    assert MOVES.keys() == TRANSITIONS.keys()
+    assert MOVES.keys() == ENTRY.transitions.keys()
 
 
 @pytest.mark.parametrize("state", State)
@@ -41,7 +41,7 @@ def test_a_move_goes_where_the_table_says_or_raises_and_changes_nothing(
     if state is move[0]:
         with ledger.transaction():
             MOVES[move](ledger, base)
-        assert read_state(ledger, base) is TRANSITIONS[move]
+        assert read_state(ledger, base) is ENTRY.transitions[move]
     elif move in TOLERANT:
         with ledger.transaction():
             MOVES[move](ledger, base)
@@ -59,7 +59,7 @@ def test_a_move_leaves_the_body_until_the_entry_is_confirmed_or_gone(ledger: Led
     bring_to(ledger, base, move[0])
     with ledger.transaction():
         MOVES[move](ledger, base)
-    is_kept = TRANSITIONS[move] not in (State.NONE, State.CONFIRMED)
+    is_kept = ENTRY.transitions[move] not in (State.NONE, State.CONFIRMED)
     assert read_body(ledger, base) == (INTENT.body if is_kept else None)
 
 

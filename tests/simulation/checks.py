@@ -6,7 +6,7 @@ Each claim is a function that gives what speaks against it; where it has an exce
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from connector.states import TRANSITIONS, State
+from connector.states import ENTRY, State
 from tests.simulation import report_checks
 from tests.simulation.truth import Truth
 from tests.simulation.world import Kept
@@ -15,7 +15,7 @@ _ATTEMPTS = 5  # creates of one identity that were lost and proved absent each t
 
 _SENT_AFTER_S = 70.0  # while there is no connection, a create is tried again for a minute
 
-_MOVES = {(left, entered) for (left, _), entered in TRANSITIONS.items()}
+_MOVES = {(left, entered) for (left, _), entered in ENTRY.transitions.items()}
 
 Claim = Callable[[Truth], Iterator[str]]
 

@@ -4,13 +4,13 @@ state."""
 from collections.abc import Callable
 from pathlib import Path
 
-from connector.email_states import EMAIL_TRANSITIONS, EmailEvent, EmailState
 from connector.ledger import (
     Campaign,
     EmailEntry,
     EmailLog,
     find_emails,
 )
+from connector.states import EMAIL, EmailEvent, EmailState
 
 RUN = "run-1"
 RECIPIENT = b"r" * 16
@@ -62,7 +62,7 @@ def bring_to(log: EmailLog, campaign: Campaign, state: EmailState) -> None:
     for event in PATHS[state]:
         with log.transaction():
             MOVES[at, event](log, campaign)
-        at = EMAIL_TRANSITIONS[at, event]
+        at = EMAIL.transitions[at, event]
 
 
 def read_entry(log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) -> EmailEntry | None:

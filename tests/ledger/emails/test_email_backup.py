@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from connector.email_states import EmailState
 from connector.errors import ConfigurationError, LedgerError
 from connector.ledger import Backup, StaleMoveError, back_up_ledger, open_emails, open_existing_emails, open_ledger
+from connector.states import EmailState
 from tests.ledger.emails.moves import RECIPIENT, RUN, add_campaign, bring_to, read_state
 from tests.ledger.moves import begin_run
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from connector.email_states import EmailState
 from connector.errors import LedgerError
 from connector.ledger import (
     Campaign,
@@ -17,6 +16,7 @@ from connector.ledger import (
     open_existing_emails,
     open_ledger,
 )
+from connector.states import EmailState
 from tests.ledger.emails.moves import RUN, add_campaign, add_single, bring_to, read_state
 
 PEOPLE = 3000

@@ -17,8 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from connector.email_states import EMAIL_TRANSITIONS, EmailEvent, EmailState
 from connector.ledger import Campaign, EmailEntry, EmailLog, StaleMoveError, open_emails
+from connector.states import EMAIL, EmailEvent, EmailState
 from tests.ledger.emails.moves import add_campaign
 from tests.ledger.places import add_schema
 
@@ -186,7 +186,7 @@ class EmailMachine(RuleBasedStateMachine):
 
 
 def test_the_model_knows_every_move_of_the_table() -> None:
-    assert {(step.left, step.event) for step in STEPS} | OF_ALL == EMAIL_TRANSITIONS.keys()
+    assert {(step.left, step.event) for step in STEPS} | OF_ALL == EMAIL.transitions.keys()
 
 
 def test_emails_in_sqlite_are_what_their_model_is(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from connector.email_states import EmailState
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger import EmailLog, open_emails, open_existing_emails, open_ledger, open_private_copy
+from connector.states import EmailState
 from tests.ledger.emails.moves import (
     RECIPIENT,
     add_campaign,

@@ -5,9 +5,9 @@ import os
 import pytest
 from sqlalchemy import make_url
 
-from connector.email_states import EmailState
 from connector.errors import LedgerError, LockedError
 from connector.ledger import EmailLog, open_emails, open_ledger
+from connector.states import EmailState
 from tests.ledger.emails.moves import add_campaign, bring_to, read_state
 from tests.ledger.places import add_schema, run_sql
 

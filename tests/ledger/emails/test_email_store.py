@@ -4,7 +4,6 @@ PostgreSQL."""
 import pytest
 from sqlalchemy import text
 
-from connector.email_states import EMAIL_TRANSITIONS, EmailEvent, EmailState
 from connector.errors import LedgerError
 from connector.ledger import (
     Campaign,
@@ -14,6 +13,7 @@ from connector.ledger import (
     StaleMoveError,
     open_emails,
 )
+from connector.states import EMAIL, EmailEvent, EmailState
 from tests.ledger.emails.moves import (
     ADDRESS,
     MOVES,
@@ -34,7 +34,7 @@ OTHER = b"o" * 16
 
 
 def test_the_store_has_a_function_for_every_move_of_the_table_and_no_other() -> None:
-    assert MOVES.keys() == EMAIL_TRANSITIONS.keys()
+    assert MOVES.keys() == EMAIL.transitions.keys()
 
 
 @pytest.mark.parametrize("state", EmailState)
@@ -47,7 +47,7 @@ def test_a_move_goes_where_the_table_says_or_raises_and_changes_nothing(
     if state is move[0]:
         with log.transaction():
             MOVES[move](log, campaign)
-        assert read_state(log, campaign) is EMAIL_TRANSITIONS[move]
+        assert read_state(log, campaign) is EMAIL.transitions[move]
     elif move in TOLERANT:
         with log.transaction():
             assert MOVES[move](log, campaign) == 0
@@ -175,7 +175,7 @@ def test_an_email_sent_by_itself_ends_once(log: EmailLog, left: EmailEvent | Non
     if left is None:
         with log.transaction():
             SINGLE_MOVES[event](log, key)
-        state = EMAIL_TRANSITIONS[EmailState.SENDING, event]
+        state = EMAIL.transitions[EmailState.SENDING, event]
         kept = state in (EmailState.UNKNOWN, EmailState.REFUSED)
         assert read_single(log, key) == (state, ADDRESS if kept else None)
     else:

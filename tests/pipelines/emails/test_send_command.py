@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from connector.email_states import EmailState
 from connector.ledger import open_emails
 from connector.sandbox import SandboxProcess
+from connector.states import EmailState
 from tests.pipelines.conftest import Connector, wait_for
 from tests.pipelines.emails.outbox import read_outbox
 
