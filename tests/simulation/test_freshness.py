@@ -108,3 +108,28 @@ def test_who_could_not_be_sent_is_looked_for_again_once_the_service_can_be_reach
     result, came = play_with_newcomers(scenario, 0, come_at_s=5.0, waiting_s=35.0)
     assert came >= 20
     assert (result.faults, find_late(result, 21.0)) == ([], [])
+
+
+def build_slow_list(**settings: object) -> Scenario:
+    """A list whose pages take ten seconds each, and all of them longer than it may be relied on."""
+    scenario = build(20, [Night((), 1.0), Night((), 100.0)], latency_ms=10_000, max_concurrency=1)
+    strangers = tuple(
+        {"Base": {"Id": BASE_ID}, "Email": f"stranger@y{number}.org", "LastName": "S"} for number in range(120)
+    )
+    stance = {**scenario.settings, "max_limit": 20, **settings}
+    return replace(scenario, settings=stance, strangers=strangers)
+
+
+def test_a_listing_that_takes_longer_than_it_may_be_relied_on_is_read_on() -> None:
+    result, came = play_with_newcomers(build_slow_list(filters="ignored"), 0, come_at_s=190.0, waiting_s=FRESH_S)
+    assert came >= 10
+    assert (result.faults, find_late(result, FRESH_S + 10.0)) == ([], [])
+    assert result.world.played[-1].is_whole
+
+
+def test_where_no_look_is_quick_enough_nothing_is_created() -> None:
+    result = simulate(build_slow_list(filters="ignored", order="email"), Ledgers())
+    assert not any(each.by is not None for each in result.world.record.stored)
+    report = result.world.played[0].report
+    assert report is not None
+    assert "longer than load.fresh (60 s)" in report.describe()

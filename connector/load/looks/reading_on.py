@@ -11,8 +11,9 @@ from connector.pages import IdArray
 from connector.protocol import Listed, ListQuery
 from connector.protocol.requests import LARGEST_PAGE
 
-_OVERLAP = 50  # rows that a page repeats of what is known (connector.pages)
-_STEPS_BACK = 6  # of doubling length: a list of which more than 3,000 rows vanished meanwhile is listed again
+_OVERLAP = 16  # rows before the end that the first page repeats
+_OVERLAP_SHARE = 20  # a page repeats 1/20 of the one before it (connector.pages)
+_STEPS_BACK = 8  # of doubling length: a list of which more than 2,000 rows vanished meanwhile is listed again
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +30,11 @@ async def read_on(session: Session, end: ListEnd, sink: PageSink) -> ListEnd | N
     None when the pages do not join, are in no ascending order, or do not show the latest subscriber that this run
     created a quiet period ago: then this tells nothing. Raises RunAborted when the run is to stop, or ListFailed.
     """
-    offset = await _find_joint(session, end)
+    offset, page = await _find_joint(session, end)
     seen, last_id = set[int](), end.last_id
-    while offset is not None:
-        page = await _fetch(session, offset)
+    while page is not None:
         ids = _read_ids(page)
-        if page is None or ids is None or not len(ids) or ids[0] > last_id:
+        if ids is None or not len(ids) or ids[0] > last_id:
             return None
         sink.take(page.subscribers)
         seen.update(ids.tolist())
@@ -43,22 +43,22 @@ async def read_on(session: Session, end: ListEnd, sink: PageSink) -> ListEnd | N
             is_whole = page.total_count is not None and page.total_count <= offset + len(ids)
             return ListEnd(last_id, offset + len(ids)) if is_whole and _shows_ours(session, end, seen) else None
         last_id = max(last_id, int(ids[-1]))
-        offset += max(1, len(ids) - _OVERLAP)
+        offset += max(1, len(ids) - max(1, len(ids) // _OVERLAP_SHARE))
+        page = await _fetch(session, offset)
     return None
 
 
-async def _find_joint(session: Session, end: ListEnd) -> int | None:
-    """An offset whose page begins with a known row: rows may have vanished before the end."""
-    back = _OVERLAP
-    for _ in range(_STEPS_BACK):
-        offset = max(0, end.rows - back)
-        ids = _read_ids(await _fetch(session, offset))
+async def _find_joint(session: Session, end: ListEnd) -> tuple[int, Listed | None]:
+    """An offset and its page, which begins with a known row (None: none does): rows before the end may have gone."""
+    for number in range(_STEPS_BACK):
+        offset = max(0, end.rows - (_OVERLAP << number))
+        page = await _fetch(session, offset)
+        ids = _read_ids(page)
         if ids is not None and len(ids) and ids[0] <= end.last_id:
-            return offset
+            return offset, page
         if not offset:
-            return None
-        back *= 2
-    return None
+            break
+    return 0, None
 
 
 def _shows_ours(session: Session, end: ListEnd, seen: set[int]) -> bool:

@@ -58,7 +58,7 @@ async def list_base(session: Session) -> Listing:
     certificate, _ = await _sweep(session, recording, frozenset())
     if not session.lookout.known:
         recording.write()
-    is_ascending = certificate.reason is Reason.ID_ORDER and certificate.order is Order.ID
+    is_ascending = certificate.is_complete and certificate.order is Order.ID
     end = ListEnd(recording.last_id, certificate.distinct) if is_ascending else None
     return Listing(certificate, recording.count_doubled(), end)
 
