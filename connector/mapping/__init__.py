@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         read_bases,
         refuse_mixed,
     )
-    from connector.mapping.guess import Guess, guess_mapping
+    from connector.mapping.guess import Guess, find_whole_name, guess_mapping
     from connector.mapping.override import override_mapping, require_columns
     from connector.mapping.rules import MAPPABLE, Case, ColumnRule, FieldMapping, Join, Part, find_misfits
 
@@ -33,6 +33,7 @@ __all__ = [
     "RowBases",
     "apply_mapping",
     "find_misfits",
+    "find_whole_name",
     "guess_mapping",
     "list_columns",
     "override_mapping",

@@ -11,6 +11,8 @@ from connector.mapping.headers import (
     SHOPIFY_APOSTROPHES,
     SHOPIFY_ONLY,
     SPLITS,
+    WHOLE_NAMES,
+    WORDS,
     normalise_header,
 )
 from connector.mapping.rules import ColumnRule, FieldMapping
@@ -36,7 +38,7 @@ class _Meaning:
 _MEANINGS = {
     normalise_header(header): _Meaning(field, rank)
     for field, headers in HEADERS.items()
-    for rank, header in enumerate(headers)
+    for rank, header in enumerate((*headers, *WORDS.get(field, ())))
 }
 _SPLITS = {normalise_header(header): split for header, split in SPLITS.items()}
 _MAILCHIMP_LEFT = {normalise_header(header) for header in MAILCHIMP_LEFT}
@@ -68,6 +70,13 @@ def find_unmapped(mapping: FieldMapping, columns: Sequence[str]) -> tuple[str, .
     """The columns that the mapping does not use, in order, without those that we add to files ourselves."""
     used = set(mapping.columns)
     return tuple(column for column in columns if column not in used and column not in OWN_EXTRAS)
+
+
+def find_whole_name(mapping: FieldMapping, columns: Sequence[str]) -> str | None:
+    """The column that seems to hold whole names, where no column is mapped to a first or a last name."""
+    if {"first_name", "last_name"} & set(mapping.rules):
+        return None
+    return next((column for column in columns if normalise_header(column) in WHOLE_NAMES), None)
 
 
 def _find_meanings(columns: Sequence[str]) -> Iterator[tuple[str, _Meaning]]:

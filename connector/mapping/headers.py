@@ -1,8 +1,9 @@
 """What the programs that people export from call their columns: for each field its headers, the best first.
 
 A header is compared by its letters and digits alone (`normalise_header`), so that `First Name`, `FIRSTNAME` and
-`first_name` are one. It refuses to guess what could hurt: no column of consent or opt-out makes anybody active,
-except Shopify's, which says yes or no.
+`first_name` are one. The words of eight languages (English, German, French, Spanish, Italian, Portuguese, Dutch and
+Polish) are in `WORDS`. Only a header that says yes or no to emails makes subscribers active (`opted_in`, Shopify's
+`Accepts Email Marketing`); an opt-out or a list's name does not.
 """
 
 import unicodedata
@@ -120,6 +121,59 @@ HEADERS: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# The words of files that no program wrote, after those of programs: English, German, French, Spanish, Italian,
+# Portuguese, Dutch, Polish. Where cells must be looked at, `connector init` decides: a header of two meanings
+# (`Nombre`), and birthdays, genders and countries, which are written in many ways.
+WORDS: dict[str, tuple[str, ...]] = {
+    "is_active": (
+        "opted_in", "is_subscribed", "Subscribed", "accepts_emails", "email_opt_in", "email_consent",
+        "newsletter_opt_in", "Newsletter_Einwilligung", "Angemeldet", "Inscrit", "Abonné", "Suscrito",
+        "Iscritto", "Inscrito", "Ingeschreven", "Zapisany",
+    ),
+    "email": (
+        "Mail", "email_addr", "EmailID", "E-Mail-Adresse", "Adresse e-mail", "Courriel", "Adresse mail",
+        "Correo electrónico", "Correo", "Indirizzo email", "Posta elettronica", "Endereço de email",
+        "Correio eletrónico", "E-mailadres", "Mailadres", "Adres e-mail",
+    ),
+    "first_name": (
+        "fname", "firstnm", "forename", "Vorname", "Rufname", "Prénoms", "Primer nombre", "Nombre de pila",
+        "Nome proprio", "Primeiro nome", "Voornaam", "Roepnaam", "Imię", "Imiona",
+    ),
+    "last_name": (
+        "lname", "lastnm", "Nachname", "Familienname", "Zuname", "Nom de famille", "Apellido", "Apellidos",
+        "Primer apellido", "Cognome", "Sobrenome", "Apelido", "Último nome", "Achternaam", "Familienaam",
+        "Nazwisko",
+    ),
+    "phone": (
+        "Telephone", "Tel", "Mobile", "Cell phone", "Cell", "Telefon", "Telefonnummer", "Handy", "Mobiltelefon",
+        "Handynummer", "Portable", "Numéro de téléphone", "Teléfono", "Móvil", "Celular", "Cellulare",
+        "Telefone", "Telemóvel", "Telefoon", "Telefoonnummer", "Mobiel", "Numer telefonu", "Komórka",
+    ),
+    "tags": ("Segments", "Schlagwörter", "Étiquettes", "Etiquetas", "Etichette", "Etykiety"),
+    "client_user_id": (
+        "Customer number", "Kundennummer", "Kunden-ID", "Numéro client", "ID client", "Número de cliente",
+        "ID cliente", "Codice cliente", "Klantnummer", "Klant-ID", "Numer klienta",
+    ),
+    "address_city": (
+        "Town", "Stadt", "Ort", "Wohnort", "Ville", "Ciudad", "Città", "Cidade", "Stad", "Woonplaats", "Miasto",
+    ),
+    "address_state": ("Bundesland", "Provincia", "Regione", "Provincie", "Województwo"),
+    "address_zip": (
+        "PLZ", "Postleitzahl", "Code postal", "CP", "Código postal", "CAP", "Codice postale", "CEP",
+        "Kod pocztowy",
+    ),
+    "address_line1": (
+        "Street", "Straße", "Anschrift", "Rue", "Dirección", "Calle", "Indirizzo", "Via", "Endereço", "Rua",
+        "Morada", "Straat", "Adres", "Ulica",
+    ),
+}  # fmt: skip
+
+WHOLE_NAMES: frozenset[str] = frozenset(
+    ["name", "fullname", "displayname", "contactname", "customername", "naam", "volledigenaam", "nom", "nomcomplet",
+     "nombre", "nombrecompleto", "nome", "nomecompleto", "nomecognome", "vollername", "ganzername", "imieinazwisko"]
+)  # fmt: skip
+"""Headers, normalised, of a column that may hold whole names."""
+
 SPLITS: dict[str, str] = {"Labels": ":::", "Group Membership": ":::"}
 """What separates the tags under a header, where it is no comma."""
 
@@ -145,5 +199,5 @@ OWN_EXTRAS: frozenset[str] = frozenset(
 
 def normalise_header(header: str) -> str:
     """Letters and digits alone, in lower case, without accents."""
-    plain = unicodedata.normalize("NFKD", header).casefold()
+    plain = unicodedata.normalize("NFKD", header).casefold().replace("ł", "l")
     return "".join(sign for sign in plain if sign.isalnum())

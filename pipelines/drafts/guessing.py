@@ -11,7 +11,7 @@ from datetime import date
 import pandas as pd
 
 from connector.mapping import ColumnRule, FieldMapping, Part, apply_mapping, guess_mapping
-from connector.mapping.headers import normalise_header
+from connector.mapping.headers import WHOLE_NAMES, normalise_header
 from connector.validation import Rules, validate_rows
 
 _SURE, _LIKELY, _UNSURE = 0.95, 0.8, 0.5  # shares of cells that fit: a real file has a few wrong ones
@@ -23,7 +23,6 @@ _DATE_FORMS = (
     "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y",
 )  # fmt: skip
 _BIRTH_HEADERS = frozenset({"dob", "birth", "bday", "born", "geburtsdatum", "geburtstag", "geboortedatum", "naissance"})
-_NAME_HEADERS = frozenset({"name", "fullname", "displayname", "contactname", "customername", "naam", "nom", "nombre"})
 _GENDER_HEADERS = frozenset({"sex", "gender", "geschlecht", "geslacht", "sexe", "sexo"})
 _COUNTRY_HEADERS = frozenset({"country", "countryname", "land", "pays", "pais", "nation"})
 _GENDERS = {
@@ -144,7 +143,7 @@ def _guess_by_contents(
         cells = cells[cells != ""]
         if not len(cells):
             continue
-        if header in _NAME_HEADERS and not {"first_name", "last_name"} & set(guesses):
+        if header in WHOLE_NAMES and not {"first_name", "last_name"} & set(guesses):
             if cells.str.contains(" ", regex=False).mean() >= _UNSURE:
                 yield from _guess_names(frame, column, today)
         elif _are_mostly(cells, "@") and measure(frame, "email", rule, today).part >= _LIKELY:

@@ -23,7 +23,7 @@ from pipelines.loads.increments import Increment, Reading, read_kept
 from pipelines.rows.preparing import Prepared, prepare_chunks
 from pipelines.rows.reading_ahead import ReadingAhead
 from pipelines.rows.rejects import build_different, build_invalid, build_malformed, own_columns
-from pipelines.rows.remarks import Remarks
+from pipelines.rows.remarks import Remarks, describe_unmapped
 from pipelines.rows.suppressing import SuppressionPlan
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report
@@ -263,7 +263,6 @@ class _Load:
         yield from describe_leftovers(tally)
         yield from self._remarks.describe_cells(self._plan.mapping)
         yield from self._run.rows.remark()
-        if self._plan.unmapped_columns:
-            yield f"columns not used: {', '.join(self._plan.unmapped_columns)}"
+        yield from describe_unmapped(self._plan.mapping, self._plan.unmapped_columns)
         for name, number in sorted(tally.altered.items()):
             yield f"the service altered {name} in {number} of the subscribers created"

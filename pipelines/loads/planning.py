@@ -21,7 +21,7 @@ from pipelines.jobs.sources import FileSource
 from pipelines.loads.increments import plan_increment
 from pipelines.loads.loading import LoadPlan
 from pipelines.loads.validating import ValidationPlan
-from pipelines.rows.rejects import is_rejects, own_columns
+from pipelines.rows.rejects import is_rejects, own_columns, read_corrections
 from pipelines.rows.suppressing import plan_suppression
 from pipelines.settings import Settings
 
@@ -72,7 +72,7 @@ def plan_import(
 ) -> LoadPlan:
     """The load of a file by its headers. Raises ConfigurationError and SourceError."""
     base_name = _check_base(options)
-    source = open_as(path, reading.file)
+    source = read_corrections(open_as(path, reading.file))
     with _closed_on_error(source):
         mapping = _map_by_headers(source, options)
         plan = LoadPlan(
@@ -104,7 +104,7 @@ def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: Rea
 
 def plan_validation(path: Path, options: FileOptions, rules: Rules, reading: Reading) -> ValidationPlan:
     """The validation of a file by its headers. Raises ConfigurationError and SourceError."""
-    source = open_as(path, reading.file)
+    source = read_corrections(open_as(path, reading.file))
     with _closed_on_error(source):
         mapping = _map_by_headers(source, options)
         return _checked(ValidationPlan(path.stem, source, mapping, rules, limit=reading.limit, is_empty_refused=True))
@@ -218,15 +218,15 @@ def _open_in_place(path: Path, job: Job, reading: Reading, spool: BinaryIO | Non
     """
     given = job.source.file if job.source is not None else None
     if given is None or _says_anything(reading.file):
-        return open_as(path, reading.file, spool)
+        return read_corrections(open_as(path, reading.file, spool))
     if not path.is_file():
-        return open_as(path, given, spool)
+        return read_corrections(open_as(path, given, spool))
     try:
         source = open_file(path)
     except SourceError:  # not as we would write it; as the job says, then, and what is wrong with that is said
         return open_as(path, given)
     if is_rejects(source.columns):
-        return source
+        return read_corrections(source)
     source.close()
     return open_as(path, given)
 

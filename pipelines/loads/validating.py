@@ -18,7 +18,7 @@ from connector.rows import Chunk, Source
 from connector.validation import Rules
 from pipelines.rows.preparing import Prepared, prepare_chunks
 from pipelines.rows.rejects import RejectsFile, build_different, build_invalid, build_malformed, own_columns
-from pipelines.rows.remarks import Remarks
+from pipelines.rows.remarks import Remarks, describe_unmapped
 from pipelines.rows.suppressing import SuppressionPlan, read_suppression
 from pipelines.runs.report import Report, Status, end_report, start_report
 
@@ -218,9 +218,7 @@ def _remark(plan: ValidationPlan, verdict: Verdict) -> Iterator[str]:
             "to is_active, or use --active or --inactive"
         )
     yield from verdict.remarks.describe_cells(plan.mapping)
-    unmapped = _list_unmapped(plan)
-    if unmapped:
-        yield f"columns not used: {', '.join(unmapped)}"
+    yield from describe_unmapped(plan.mapping, _list_unmapped(plan))
 
 
 def _list_unmapped(plan: ValidationPlan) -> list[str]:

@@ -1,16 +1,18 @@
 """The rejects file: rows that a person must look at, with the source's own columns as they came."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from connector.atomic_file import FORMULA, guard_formula
 from connector.load import Problem, Row
 from connector.load.candidates import take_row
 from connector.outcomes import Fault, Outcome
-from connector.rows import Chunk, MalformedRow
+from connector.rows import Chunk, Closing, MalformedRow, Source
 from pipelines.rows.row_file import RowFile
 
 ADDED_COLUMNS = (
@@ -42,11 +44,12 @@ class RejectsFile:
         """Add one row."""
         row, at = problem.row, self._now().isoformat(timespec="seconds")
         cells = dict(zip(row.columns, row.cells, strict=True)) if row.cells else {}
-        self._file.write(
-            [cells.get(name) for name in self._columns]
-            + [row.number, row.file, problem.outcome, problem.field, problem.code, problem.message]
-            + [problem.http_status, problem.attempts, self._run_id, at, raw]
-        )
+        written: list[object] = [
+            *(cells.get(name) for name in self._columns),
+            *(row.number, row.file, problem.outcome, problem.field, problem.code, problem.message),
+            *(problem.http_status, problem.attempts, self._run_id, at, raw),
+        ]
+        self._file.write([guard_formula(cell) if isinstance(cell, str) else cell for cell in written])
 
     def begin_anew(self) -> None:
         """Throw away what was written: all rows are read again."""
@@ -59,6 +62,49 @@ class RejectsFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
+
+
+class CorrectedRejects(Closing):
+    """A rejects file as a source: its cells unguarded, and a record that is still no row as malformed."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.name, self.columns = source.name, source.columns
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Give the rows, once, in order. Raises SourceError."""
+        return map(_take_corrections, self._source.chunks())
+
+    def close(self) -> None:
+        """Release the file; may be called more than once."""
+        self._source.close()
+
+
+def read_corrections(source: Source) -> Source:
+    """The source itself, or its corrections if it is a rejects file."""
+    return CorrectedRejects(source) if is_rejects(source.columns) else source
+
+
+def _take_corrections(chunk: Chunk) -> Chunk:
+    frame = chunk.frame.replace(f"^'({FORMULA[1:]})", r"\1", regex=True)
+    own = list(own_columns([str(name) for name in frame.columns]))
+    is_left = ((frame[own] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()
+    if not is_left.any():
+        return replace(chunk, frame=frame)
+    left = frame[is_left]
+    malformed = [
+        MalformedRow(
+            int(number),
+            None,
+            raw,
+            code or "ragged",
+            f"is not corrected yet: write the cells of {raw!r} into their columns",
+        )
+        for number, raw, code in zip(chunk.numbers[is_left], left["_raw"], left["_code"], strict=True)
+    ]
+    both = sorted([*chunk.malformed, *malformed], key=lambda row: row.number)
+    good = frame[~is_left].reset_index(drop=True)
+    return replace(chunk, frame=good, numbers=chunk.numbers[~is_left], malformed=tuple(both))
 
 
 def is_rejects(columns: Sequence[str]) -> bool:

@@ -2,10 +2,10 @@
 not sent of a row that is, and numbers where a text belongs (a phone that has lost its plus, a zip its zero)."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from connector.mapping import FieldMapping
+from connector.mapping import FieldMapping, find_whole_name
 from pipelines.rows.preparing import Prepared
 
 _TEXT_FIELDS = ("phone", "client_user_id", "address_zip")
@@ -35,6 +35,17 @@ class Remarks:
         if self.yearless:
             yield f"{self.yearless:,} birthdays have no year (--05-12) and are not sent; their people are, without one"
         yield from describe_numbers(mapping, self.number_cells)
+
+
+def describe_unmapped(mapping: FieldMapping, unmapped: Sequence[str]) -> Iterator[str]:
+    """Name the columns that no field is made of, and among them one that seems to hold whole names."""
+    if unmapped:
+        yield f"columns not used: {', '.join(unmapped)}"
+    if (column := find_whole_name(mapping, unmapped)) is not None:
+        yield (
+            f"the column {column} seems to hold whole names, which are not sent: `connector init` drafts a job that "
+            "splits it into first_name and last_name; or use --map last_name=COLUMN to send it whole"
+        )
 
 
 def describe_numbers(mapping: FieldMapping, number_cells: Mapping[str, int]) -> Iterator[str]:

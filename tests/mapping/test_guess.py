@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from connector.fields import FIELDS, NAMES, wire_name
-from connector.mapping import MAPPABLE, Guess, guess_mapping
+from connector.mapping import MAPPABLE, Guess, find_whole_name, guess_mapping
 from connector.mapping.headers import (
     HEADERS,
     MAILCHIMP_LEFT,
@@ -14,6 +14,7 @@ from connector.mapping.headers import (
     SHOPIFY_APOSTROPHES,
     SHOPIFY_ONLY,
     SPLITS,
+    WORDS,
     normalise_header,
 )
 
@@ -239,11 +240,39 @@ def test_a_corrected_rejects_file_is_read_as_the_file_it_was() -> None:
 
 def test_no_header_and_foreign_headers_map_to_nothing() -> None:
     assert show(guess_mapping([])) == {}
-    assert guess_mapping(["Straße", "会社", ""]).unmapped == ("Straße", "会社", "")
+    assert guess_mapping(["Größe", "会社", ""]).unmapped == ("Größe", "会社", "")
+
+
+PLAIN = "first_name last_name email phone address_zip address_city"
+
+
+@pytest.mark.parametrize(
+    ("headers", "fields"),
+    [
+        ("fname lname email opted_in", "first_name last_name email is_active"),
+        ("Vorname Nachname E-Mail-Adresse Telefonnummer PLZ Wohnort Straße", f"{PLAIN} address_line1"),
+        ("Prénom Nom_de_famille Courriel Téléphone Code_postal Ville", PLAIN),
+        ("Primer_nombre Apellidos Correo_electrónico Móvil Código_postal Ciudad", PLAIN),
+        ("Nome_proprio Cognome Indirizzo_email Cellulare CAP Città", PLAIN),
+        ("Primeiro_nome Sobrenome Endereço_de_email Celular CEP Cidade", PLAIN),
+        ("Voornaam Achternaam E-mailadres Telefoonnummer Postcode Woonplaats", PLAIN),
+        ("Imię Nazwisko Adres_e-mail Numer_telefonu Kod_pocztowy Miasto", PLAIN),
+    ],
+)
+def test_the_words_of_eight_languages_are_recognised(headers: str, fields: str) -> None:
+    assert show(guess_mapping(headers.split())) == dict(zip(fields.split(), headers.split(), strict=True))
+
+
+@pytest.mark.parametrize("header", ["Name", "Full name", "Nome completo", "Vollständiger Name"])
+def test_a_column_of_whole_names_is_found_where_no_name_is_mapped(header: str) -> None:
+    found = find_whole_name(guess_mapping(["email", header]).mapping, ["email", header])
+    assert found == (None if header.startswith("Voll") else header)
+    assert find_whole_name(guess_mapping(["fname", header]).mapping, ["fname", header]) is None
 
 
 def test_no_header_means_two_fields_and_every_field_has_some() -> None:
-    keys = [normalise_header(header) for headers in HEADERS.values() for header in headers]
+    tables = (*HEADERS.values(), *WORDS.values())
+    keys = [normalise_header(header) for headers in tables for header in headers]
     assert len(keys) == len(set(keys))
     assert tuple(HEADERS) == MAPPABLE
     assert all(normalise_header(header) for header in (*SPLITS, *MAILCHIMP_ONLY, *SHOPIFY_ONLY))

@@ -368,3 +368,31 @@ def test_a_base_must_have_a_name(connector: Connector, tmp_path: Path, name: str
     ended = connector.run_json("import", write_addresses(tmp_path / "people.csv", 3), "--base-name", name)
     assert ended.is_refused
     assert connector.sandbox.stats()["requests"] == {}
+
+
+def test_a_rejects_file_imported_again_keeps_what_was_not_corrected_and_its_cells_are_unguarded(
+    connector: Connector, tmp_path: Path
+) -> None:
+    rows = ("email,first_name,phone", "no address,=1+1,+31612345678", "dan@example.com,Dan", "eve@example.com,Eve,")
+    first = connector.import_file(write_csv(tmp_path / "people.csv", *rows))
+    path = Path(first.report["rejects_file"])
+    assert "'=1+1,'+31612345678" in path.read_text(encoding="utf-8")
+    corrected = path.read_text(encoding="utf-8").replace("no address", "bob@example.com", 1)
+    (tmp_path / "again.csv").write_text(corrected, encoding="utf-8")
+    again = connector.import_file(tmp_path / "again.csv")
+    assert again.rows == {"read": 2, "invalid": 1, "created": 1}
+    stored = {each["Email"]: each for each in read_created(connector)}
+    assert (stored["bob@example.com"]["FirstName"], stored["bob@example.com"]["Phone"]) == ("=1+1", "+31612345678")
+    with Path(again.report["rejects_file"]).open(encoding="utf-8", newline="") as file:
+        (left,) = csv.DictReader(file)
+    assert (left["_raw"], left["_code"], left["email"]) == ("dan@example.com,Dan", "ragged", "")
+    assert "is not corrected yet" in left["_message"]
+
+
+def read_created(connector: Connector) -> list[dict[str, str]]:
+    return [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
+
+
+def test_a_column_of_whole_names_is_named_in_the_report(connector: Connector, tmp_path: Path) -> None:
+    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email,Full name", "a@x.org,Ann Lee"))
+    assert any("the column Full name seems to hold whole names" in each for each in ended.report["messages"])
