@@ -6,11 +6,12 @@ A cell is what the source holds, and no more: nothing here knows fields, mapping
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
-import numpy as np
-import numpy.typing as npt
-import pandas as pd
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,8 @@ class Chunk:
     workbook, the cells that hold a number and no text.
     """
 
-    frame: pd.DataFrame
-    numbers: npt.NDArray[np.int64]
+    frame: "pd.DataFrame"
+    numbers: "npt.NDArray[np.int64]"
     malformed: tuple[MalformedRow, ...]
     name: str
     messages: tuple[str, ...] = ()

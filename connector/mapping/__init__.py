@@ -48,7 +48,7 @@ __getattr__ = open_face(
     {
         "apply": ("Mapped", "apply_mapping"),
         "bases": ("AskedBase", "BaseColumn", "RowBases", "list_columns", "parse_base", "read_bases", "refuse_mixed"),
-        "guess": ("Guess", "guess_mapping"),
+        "guess": ("Guess", "find_whole_name", "guess_mapping"),
         "override": ("override_mapping", "require_columns"),
         "rules": ("MAPPABLE", "Case", "ColumnRule", "FieldMapping", "Join", "Part", "find_misfits"),
     },

@@ -1,10 +1,8 @@
-"""Sources: from files and databases to chunks of text. Nothing here knows what a subscriber is.
+"""Sources: from files and databases to chunks of text. Nothing here knows what a subscriber is."""
 
-Names are imported when they are first used: a run that reads a CSV file pays for no database, and `--help` for neither.
-"""
-
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from connector.faces import open_face
 
 if TYPE_CHECKING:
     from connector.sources.cursor import (
@@ -23,15 +21,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "tsv", "excel", "parquet", "jsonl")
 """What `open_file` takes as a format, beside `auto`."""
-
-_HOMES = {
-    "cursor": "CursorKind CursorValue find_kind is_larger look_back parse_cursor write_cursor",
-    "files": "open_file open_files open_repeatedly refuse_lacking",
-    "inputs": "STANDARD_INPUT spool_pipe",
-    "sql": "IncrementalSource describe_place open_incremental open_sql",
-    "statement": "uses_cursor",
-}
-_MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "FORMATS",
@@ -55,8 +44,13 @@ __all__ = [
     "write_cursor",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = open_face(
+    __name__,
+    {
+        "cursor": ("CursorKind", "CursorValue", "find_kind", "is_larger", "look_back", "parse_cursor", "write_cursor"),
+        "files": ("open_file", "open_files", "open_repeatedly", "refuse_lacking"),
+        "inputs": ("STANDARD_INPUT", "spool_pipe"),
+        "sql": ("IncrementalSource", "describe_place", "open_incremental", "open_sql"),
+        "statement": ("uses_cursor",),
+    },
+)

@@ -16,8 +16,6 @@ from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Protocol, cast
 
-import pyarrow as pa
-
 from connector.errors import SourceError
 from connector.rows import Closing
 
@@ -34,7 +32,7 @@ _DOCUMENTS = {"[Content_Types].xml", "content.xml"}  # in an .xlsx and an .ods, 
 _MOST_TIMES = 500
 _ALWAYS_BYTES = 1 << 26  # allowed at any rate: a short file of one line over and over is no bomb
 _ZSTD_BYTES = 1 << 14  # at a time: Arrow gives nothing of a read that meets damage, so only these rows are lost
-_FAULTS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError, pa.ArrowException)
+_FAULTS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError)
 
 
 class Readable(Protocol):
@@ -158,6 +156,8 @@ def _unpack(packed: Input, member: str | None) -> Input:
         stream = _Unpacked(packed, unpacked.read1)
         return Input(packed.name, stream, inner=_without_suffix(packed.name, ".gz", ".gzip"))
     if packed.head.startswith(_ZSTD):
+        import pyarrow as pa  # here: other inputs do not need it
+
         frames = pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), "zstd")
         stream = _Unpacked(packed, lambda size: frames.read(min(size, _ZSTD_BYTES)))
         return Input(packed.name, stream, inner=_without_suffix(packed.name, ".zst", ".zstd"))
