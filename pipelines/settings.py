@@ -42,6 +42,7 @@ class State:
 
     state_dir: Path
     ledger_url: str = field(repr=False)
+    proxy: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Settings:
     account: str
     state_dir: Path
     ledger_url: str = field(repr=False)
+    proxy: str | None = field(default=None, repr=False)
 
 
 def read_settings(
@@ -77,6 +79,7 @@ def read_settings(
         account=read_account(environ, job, options),
         state_dir=state.state_dir,
         ledger_url=state.ledger_url,
+        proxy=service.proxy if service else None,
     )
 
 
@@ -105,6 +108,7 @@ def build_service(settings: Settings, max_concurrency: int) -> Service:
         authorization=settings.authorization,
         timeout_s=settings.timeout_s,
         max_connections=max_concurrency + _BESIDE,
+        proxy=settings.proxy,
     )
 
 

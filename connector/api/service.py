@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from connector.api.token import Token
@@ -11,6 +11,8 @@ from connector.errors import ConfigurationError
 _BASE_URL = "The base URL (CONNECTOR_BASE_URL, or service.base_url in the job)"
 _UNWRITABLE = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
 _PLACE = "{token}"
+FROM_ENVIRONMENT = "env"
+_PROXY = re.compile(r"https?://[^\s/?#]+/?")
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
@@ -20,8 +22,8 @@ class Service:
 
     `base_url` is kept without a slash at its end; `authorization` is the header's template, with `{token}` in it once;
     `timeout_s` bounds one attempt from start to end, half of it for the connection; `max_connections` is how many are
-    open at once (creates, and look-ups beside them); `trust_env` lets the
-    environment name a proxy. Raises ConfigurationError.
+    open at once (creates, and look-ups beside them); `proxy` is the URL of one, or `env` for the one that the
+    environment names. Raises ConfigurationError.
     """
 
     base_url: str
@@ -29,7 +31,7 @@ class Service:
     authorization: str = _PLACE
     timeout_s: float = 30.0
     max_connections: int = 128
-    trust_env: bool = False
+    proxy: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base_url", parse_base_url(self.base_url))
@@ -40,6 +42,10 @@ class Service:
             raise ConfigurationError("service.authorization holds a character that no header may carry.")
         if not 0 < self.timeout_s <= 3600:
             raise ConfigurationError(f"service.timeout must be more than 0 and at most 1h, not {self.timeout_s:g}s.")
+        if self.proxy not in (None, FROM_ENVIRONMENT) and not _PROXY.fullmatch(self.proxy or ""):
+            raise ConfigurationError(
+                f"service.proxy must be {FROM_ENVIRONMENT}, or a URL like http://proxy.example:3128."
+            )
         if self.max_connections < 1:
             raise ConfigurationError(f"The connections must be at least 1, not {self.max_connections}.")
 

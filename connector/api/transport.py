@@ -18,7 +18,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from connector.api.service import Service
+from connector.api.service import FROM_ENVIRONMENT, Service
 from connector.protocol import Ambiguous, NotSent, Request
 from connector.values import hot_value
 
@@ -91,26 +91,28 @@ class Transport:
 
 @asynccontextmanager
 async def open_transport(service: Service, *, idle_s: float = IDLE_S) -> AsyncIterator[Transport]:
-    """A pool of connections to the service: TLS verified, no cookies, no proxy unless `service.trust_env`."""
+    """A pool of connections to the service: TLS verified, no cookies, no proxy but `service.proxy`."""
     connector = aiohttp.TCPConnector(limit=service.max_connections, keepalive_timeout=idle_s)
     timeout = aiohttp.ClientTimeout(total=service.timeout_s, connect=service.timeout_s * _CONNECT_SHARE)
     async with aiohttp.ClientSession(
         connector=connector,
         timeout=timeout,
         cookie_jar=aiohttp.DummyCookieJar(),
-        proxy=_find_proxy(service.base_url) if service.trust_env else None,
+        proxy=_find_proxy(service),
         trust_env=False,  # aiohttp's own would look for a proxy in a thread at each request, and for a netrc
     ) as session:
         yield Transport(session, service)
 
 
-def _find_proxy(base_url: str) -> str | None:
-    """The proxy that the environment names for the base URL (HTTPS_PROXY and its like, less NO_PROXY).
+def _find_proxy(service: Service) -> str | None:
+    """The URL of `service.proxy`, or what the environment names (HTTPS_PROXY and its like, less NO_PROXY).
 
     Plain http is to a loopback address, which a proxy could not reach, and would show it the token: none for that.
     """
-    parts = urlsplit(base_url)
-    return getproxies().get("https") if parts.scheme == "https" and not proxy_bypass(parts.netloc) else None
+    parts = urlsplit(service.base_url)
+    if parts.scheme != "https" or service.proxy != FROM_ENVIRONMENT:
+        return service.proxy if parts.scheme == "https" else None
+    return None if proxy_bypass(parts.netloc) else getproxies().get("https")
 
 
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
@@ -161,11 +163,11 @@ def _translate(error: aiohttp.ClientError | TimeoutError | OSError, timeout_s: f
         case aiohttp.ClientConnectorSSLError():
             return NotSent(f"no TLS connection to {error.host}: {_reason(error.os_error)}")
         case aiohttp.ClientProxyConnectionError():
-            return NotSent("no connection to the proxy that the environment names")
+            return NotSent("no connection to the proxy (service.proxy)")
         case aiohttp.ClientConnectorError():
             return NotSent(f"no connection to {error.host}:{error.port}: {_reason(error.os_error)}")
         case aiohttp.ClientHttpProxyError():
-            return NotSent(f"the proxy that the environment names refused to connect (status {error.status})")
+            return NotSent(f"the proxy (service.proxy) refused to connect (status {error.status})")
         # 2. after it, or not to be told
         case TimeoutError():
             return Ambiguous(None, f"no whole answer within {timeout_s:g} s")

@@ -76,6 +76,12 @@ class JobService(BaseModel):
     timeout_s: Duration | None = Field(
         default=None, gt=0, le=3600, alias="timeout", description="per request; 30s when not given"
     )
+    proxy: str | None = Field(
+        default=None,
+        min_length=1,
+        repr=False,
+        description="the URL of a proxy, or env for the one that HTTPS_PROXY names; none when not given",
+    )
 
     @field_validator("authorization")
     @classmethod

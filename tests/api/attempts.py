@@ -13,10 +13,8 @@ REQUESTS = pytest.mark.parametrize("request_", [CREATE, LIST], ids=["POST", "GET
 OK = response(b'{"success": true}')
 
 
-def service(base_url: str, timeout_s: float = 5.0, max_connections: int = 8, *, trust_env: bool = False) -> Service:
-    return Service(
-        base_url, Token("s3cret-token"), timeout_s=timeout_s, max_connections=max_connections, trust_env=trust_env
-    )
+def service(base_url: str, timeout_s: float = 5.0, max_connections: int = 8, *, proxy: str | None = None) -> Service:
+    return Service(base_url, Token("s3cret-token"), timeout_s=timeout_s, max_connections=max_connections, proxy=proxy)
 
 
 async def attempt(base_url: str, request: Request, timeout_s: float = 5.0) -> RawAnswer | NotSent | Ambiguous:

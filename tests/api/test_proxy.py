@@ -1,4 +1,4 @@
-"""A proxy of the environment is used when asked for, and not otherwise; one that fails has sent nothing."""
+"""A proxy is used when the settings name one or the environment's, and not otherwise; one that fails has sent nothing."""
 
 import os
 
@@ -6,6 +6,7 @@ import pytest
 
 from connector.api import Service, Token
 from connector.api.transport import RawAnswer, open_transport
+from connector.errors import ConfigurationError
 from connector.protocol import NotSent, build_create
 from tests.api import faults
 from tests.api.conftest import Run
@@ -23,8 +24,8 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-async def attempt(base_url: str, *, trust_env: bool) -> object:
-    async with open_transport(Service(base_url, Token("s3cret"), timeout_s=5.0, trust_env=trust_env)) as transport:
+async def attempt(base_url: str, proxy: str | None) -> object:
+    async with open_transport(Service(base_url, Token("s3cret"), timeout_s=5.0, proxy=proxy)) as transport:
         return await transport.send(CREATE)
 
 
@@ -35,12 +36,12 @@ def test_the_environments_proxy_is_used_only_when_asked_for(
     async def claim() -> None:
         async with serve(faults.answers(REFUSES)) as proxy:
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-            await attempt("https://localhost:1", trust_env=False)
+            await attempt("https://localhost:1", None)
             assert proxy.requests == []
-            await attempt("https://localhost:1", trust_env=True)
+            await attempt("https://localhost:1", "env")
             assert proxy.requests[0].startswith(b"CONNECT localhost:1 HTTP/1.1")
             monkeypatch.setenv("no_proxy", "localhost")
-            await attempt("https://localhost:1", trust_env=True)
+            await attempt("https://localhost:1", "env")
             assert len(proxy.requests) == 1
 
     run(claim())
@@ -54,7 +55,7 @@ def test_a_loopback_service_over_plain_http_is_never_reached_through_a_proxy(
 
     async def claim() -> None:
         async with serve(faults.answers(OK)) as server:
-            assert isinstance(await attempt(server.base_url, trust_env=True), RawAnswer)
+            assert isinstance(await attempt(server.base_url, "env"), RawAnswer)
 
     run(claim())
 
@@ -63,8 +64,8 @@ def test_a_proxy_that_is_not_there_has_sent_nothing(run: Run, monkeypatch: pytes
     monkeypatch.setenv("https_proxy", f"http://user:pass@127.0.0.1:{unused_port()}")
 
     async def claim() -> None:
-        answer = await attempt("https://localhost:1", trust_env=True)
-        assert answer == NotSent("no connection to the proxy that the environment names")
+        answer = await attempt("https://localhost:1", "env")
+        assert answer == NotSent("no connection to the proxy (service.proxy)")
 
     run(claim())
 
@@ -78,9 +79,26 @@ def test_a_proxy_that_refuses_has_sent_nothing_and_is_never_shown_the_token(
     async def claim() -> None:
         async with serve(faults.answers(REFUSES)) as proxy:
             monkeypatch.setenv("https_proxy", f"http://{credentials}127.0.0.1:{proxy.port}")
-            answer = await attempt("https://localhost:1", trust_env=True)
-            assert answer == NotSent("the proxy that the environment names refused to connect (status 407)")
+            answer = await attempt("https://localhost:1", "env")
+            assert answer == NotSent("the proxy (service.proxy) refused to connect (status 407)")
             assert proxy.requests
             assert not [request for request in proxy.requests if b"s3cret" in request]
 
     run(claim())
+
+
+def test_a_proxy_by_its_url_is_used_whatever_the_environment_says(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "localhost")
+
+    async def claim() -> None:
+        async with serve(faults.answers(REFUSES)) as proxy:
+            await attempt("https://localhost:1", f"http://127.0.0.1:{proxy.port}")
+            assert proxy.requests[0].startswith(b"CONNECT localhost:1 HTTP/1.1")
+
+    run(claim())
+
+
+@pytest.mark.parametrize("proxy", ["", "proxy:3128", "ftp://proxy", "http://", "http://a b"])
+def test_what_is_no_url_is_no_proxy(proxy: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"service\.proxy must be env, or a URL"):
+        Service("https://localhost", Token("s3cret"), proxy=proxy)

@@ -60,7 +60,7 @@ def test_a_service_is_built_of_the_settings(tmp_path: Path) -> None:
     job = make_job({"authorization": "Bearer {token}", "timeout": "5s"})
     service = build_service(read_settings(make_environ(tmp_path), job, NONE), max_concurrency=10)
     assert service.reveal_authorization() == f"Bearer {SECRET}"
-    assert (service.timeout_s, service.max_connections, service.trust_env) == (5.0, 74, False)
+    assert (service.timeout_s, service.max_connections, service.proxy) == (5.0, 74, None)
 
 
 @pytest.mark.parametrize("base_url", ["", None])
