@@ -24,11 +24,12 @@ class LongList:
     simulated: SimulatedList
     known: frozenset[int] = frozenset()
     asked: int = 0  # requests for evidence
+    is_hidden: bool = True  # at each of them some subscribers were beyond the window
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether subscribers are there that no reading shows, now as during the reading."""
-        return bool(self.simulated.window) and len(self.simulated.ids) > self.simulated.window
+        """Whether subscribers are there that no reading shows, and were whenever evidence was asked for."""
+        return bool(self.simulated.window) and self.is_hidden and len(self.simulated.ids) > self.simulated.window
 
     @property
     def has_evidence(self) -> bool:
@@ -55,6 +56,7 @@ class LongList:
     async def ask(self, query: ListQuery) -> Listed:
         """One page of the list."""
         self.asked += 1
+        self.is_hidden &= len(self.simulated.ids) > self.simulated.window
         filters = tuple((name, value) for name in _FILTERS if (value := getattr(query, name)) is not None)
         ids, total, offset, limit = self.simulated.answer(Page(1, query.offset, query.limit, filters))
         return Listed([self._write(each) for each in ids], total, offset, limit)
