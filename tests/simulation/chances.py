@@ -6,7 +6,7 @@ from random import Random
 from typing import Literal
 
 from connector.load import LoadPolicy
-from connector.load.retrying import RetryPlan
+from connector.load.retrying import Held, RetryPlan
 from connector.plan import digest_identity
 from connector.plan.suppression import Suppression
 from tests.simulation.people import People, Person
@@ -44,6 +44,14 @@ def build_scenarios(seeds: Iterable[int]) -> list[Scenario]:
             nights = tuple(replace(night, portions=next(prepared)) for night in draft.scenario.nights)
             finished[draft.scenario.seed] = replace(draft.scenario, nights=nights)
     return [finished[draft.scenario.seed] for draft in drafts]
+
+
+def _execute_and_refuse(night: Night, share: float, statuses: list[str]) -> Night:
+    """The night's storm with creates that take effect and are answered as refused, besides."""
+    if night.storm is None:
+        return night
+    switches = {**night.storm.switches, "executed_status": share, "executed_statuses": statuses}
+    return replace(night, storm=replace(night.storm, switches=switches))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,41 @@ class _Builder:
             has_base=self._has_base,
             strangers=tuple(self._draw_stranger() for _ in range(self._random.choice((0, 1, 1, 25, 45, 60, 200)))),
         )
-        return _Draft(scenario, chunks)
+        return _Draft(self._lead_astray(scenario), chunks)
+
+    def _lead_astray(self, scenario: Scenario) -> Scenario:
+        """What is seldom, by chances of its own, so that one more of them does not change the others' seeds.
+
+        Where the service answers with another base or identity than was sent, no answer is lost besides: no client can
+        look for what was stored as something else.
+        """
+        random, settings = Random(f"{self._seed} astray"), dict(scenario.settings)
+        chance, nights = random.random(), scenario.nights
+        has_429 = any(night.storm and "created_429" in night.storm.switches for night in nights)
+        if chance < 0.05:
+            settings["base_alias"] = f"{BASE_NAME}=Other,{BASE_ID}={_OTHER_BASE}"
+            held: tuple[Held, ...] = ("leave", "drop")
+            nights = tuple(self._calm(night, random.choice(held), nights[0]) for night in nights)
+        elif chance < 0.1 and self._people.identity == "email":
+            settings |= {"alter_identity": True, "duplicates": "accept"}  # else what is altered alike is refused
+            nights = tuple(self._calm(night, "leave", nights[0]) for night in nights)
+        elif chance < 0.2 and self._has_base:
+            settings["base_names"] = "folded"
+            return replace(scenario, settings=settings, base_name=random.choice(("NEWS", " news")))
+        elif chance < 0.3 and not self._lag_s and not has_429:
+            most_ms = 1000 * self._policy.quiet_period_s * random.uniform(0.05, 0.9)
+            settings["replica_lags_ms"] = (0.0, most_ms)
+        elif chance < 0.5:
+            statuses = random.choice((["401"], ["403", "404"], ["405"], ["200"], ["401", "409"]))
+            share = random.uniform(0.02, 0.3)
+            nights = tuple(_execute_and_refuse(night, share, statuses) for night in nights)
+        return replace(scenario, settings=settings, nights=nights)
+
+    def _calm(self, night: Night, held: Held, first: Night) -> Night:
+        retry = None if night.retry is None else RetryPlan(held=held)
+        return replace(
+            night, storm=None, ending=Ending(), newcomers=(), ledger="kept", retry=retry, is_by_name=first.is_by_name
+        )
 
     # the stance
 

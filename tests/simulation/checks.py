@@ -99,6 +99,14 @@ def every_create_leaves_after_its_intent_is_durable(truth: Truth) -> Iterator[st
                 yield f"person {person} was sent by {call.number}, and no commit had said so"
 
 
+def a_base_that_is_answered_as_another_makes_one_wrong_subscriber_in_all(truth: Truth) -> Iterator[str]:
+    """However many nights there are (design 4.9)."""
+    ours = [each for each in truth.world.record.stored if each.by is not None and each.person]
+    wrong = [each for each in ours if each.base_id != truth.world.find_base(each.person)]
+    if "base_alias" in truth.world.scenario.settings and len(wrong) > 1:
+        yield f"{len(wrong)} were stored in another base"
+
+
 def whatever_was_sent_is_in_the_ledger(truth: Truth) -> Iterator[str]:
     """After every night: a create that may have had an effect has an entry, whatever became of the process."""
     for played in truth.world.played:
@@ -119,11 +127,12 @@ def every_move_of_an_entry_is_in_the_table(truth: Truth) -> Iterator[str]:
 
 def the_last_night_comes_to_its_end(truth: Truth) -> Iterator[str]:
     """It is calm. Save where the list cannot be read whole and no filter need work, so that nobody can be known to be
-    absent; where the service's refusals are no definite ones, since its first three end a run (design 4.9); and where
-    any look takes longer than it may be relied on."""
+    absent; where the service's refusals are no definite ones, since its first three end a run, or where it answers with
+    another base or identity than was sent (design 4.9); and where any look takes longer than it may be relied on."""
     last = truth.world.played[-1]
     is_slow = last.report is not None and "load.fresh" in last.report.describe()
-    if not (last.is_whole or is_slow or truth.is_list_unreadable or truth.has_unclear_refusals):
+    is_excused = is_slow or truth.is_list_unreadable or truth.has_unclear_refusals or truth.world.scenario.is_astray
+    if not (last.is_whole or is_excused):
         yield f"night {last.number} was calm: {last.report.describe() if last.report else 'it died'}"
 
 
@@ -186,6 +195,7 @@ CLAIMS: tuple[Claim, ...] = (
     nobody_on_the_suppression_list_is_sent,
     whoever_is_confirmed_is_there_by_that_id,
     every_create_leaves_after_its_intent_is_durable,
+    a_base_that_is_answered_as_another_makes_one_wrong_subscriber_in_all,
     whatever_was_sent_is_in_the_ledger,
     every_move_of_an_entry_is_in_the_table,
     the_last_night_comes_to_its_end,

@@ -25,6 +25,7 @@ _PHASES = {  # the sandbox's faults, which it counts itself, in the words of the
     "created_422": "422-but-created",
     "refuse": "429",
     "created_429": "429-but-created",
+    "executed_status": "401, 403, 404, 405 or a stated refusal, but created",
     "wrong_answer": "answer about somebody else",
     "list_error": "5xx of a list",
 }
@@ -38,16 +39,23 @@ _SEEN = {
     MIXED_UP: "answers mixed up",
     "cancelled": "under way at a second signal",
 }
+_STANCES = ("base_alias", "alter_identity", "base_names", "replica_lags_ms")
 _TRUTH = ("late visibility", "late execution inside the quiet period", "late execution outside the quiet period")
 _ENDINGS = ("died", "stopped by a signal", "ended early", "came to its end")
 _LEDGERS = ("lost", "restored")
-_MOVES = ("held", "given up by the suppression list", "doubted after a refusal")
+_MOVES = (
+    "held",
+    "answered with another base or identity",
+    "given up by the suppression list",
+    "doubted after a refusal",
+)
 
 KEYS: tuple[Key, ...] = (
     *(("phase", name) for name in (*_PHASES.values(), *_SEEN.values(), *_TRUTH)),
     *(("duplicates", name) for name in DUPLICATES),
     *(("filters", name) for name in FILTERS),
     *(("order", name) for name in ORDERS),
+    *(("stance", name) for name in _STANCES),
     *(("error shape", name) for name in ERROR_SHAPES),
     *(("night", name) for name in _ENDINGS),
     *(("ledger", name) for name in _LEDGERS),
@@ -87,6 +95,7 @@ def _count(truth: Truth) -> Counter[Key]:
     met["duplicates", str(settings["duplicates"])] += sum(_has_met_somebody(truth, call) for call in calls)
     met["filters", str(settings["filters"])] += sum("Email=" in call.about or "UserId=" in call.about for call in calls)
     met["order", str(settings["order"])] += sum((call.operation, call.seen) == ("list", "200") for call in calls)
+    met.update({("stance", name): sum(call.has_left for call in calls) for name in _STANCES if name in settings})
     met["error shape", str(settings["error_shape"])] += sum(call.seen[:1] in ("4", "5") for call in calls)
     return met
 
@@ -103,6 +112,7 @@ def _count_nights(truth: Truth) -> Counter[Key]:
         met["ledger", played.night.ledger] += 1
         moves = Counter((move.earlier, move.later) for person, move in played.moves if person)
         met["entries", "held"] += moves[State.UNKNOWN, State.HELD]
+        met["entries", "answered with another base or identity"] += moves[State.SENDING, State.HELD]
         met["entries", "given up by the suppression list"] += moves[State.UNKNOWN, State.NONE]
         met["entries", "doubted after a refusal"] += moves[State.REJECTED, State.UNKNOWN]
     return met

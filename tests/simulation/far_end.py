@@ -28,6 +28,7 @@ class FarEnd:
         stance = change_settings(SandboxSettings(), settings)
         self.state = Sandbox(stance, TOKEN, None, timeline.read, timeline.read_wall)
         self._service = Service(self.state, cast("Any", self._call_later))
+        self._lag_s = (stance.list_lag_ms + max(stance.replica_lags_ms, default=0.0)) / 1000
         self._serving: Call | None = None
         self._traced = 0
 
@@ -78,7 +79,7 @@ class FarEnd:
         now, wire = self._timeline.now_s, event["subscriber"]
         return Stored(
             at=now,
-            shown_at=now + self.state.settings.list_lag_ms / 1000,
+            shown_at=now + self._lag_s,
             subscriber_id=event["id"],
             base_id=event["base_id"],
             person=self._people.recognise(wire),

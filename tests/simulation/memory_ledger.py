@@ -68,6 +68,10 @@ class Store:
         """Whether a kind of refusal is held to have created somebody."""
         return bool(self.database.execute(_CREATING_KINDS).fetchone()[0])
 
+    def read_largest_lag(self) -> float:
+        """How late the list has shown a create, as far as the ledger knows; in seconds."""
+        return float(self.database.execute("SELECT coalesce(max(largest_lag_s), 0) FROM account").fetchone()[0])
+
     def close(self) -> None:
         """It is not needed any more."""
         self.database.close()

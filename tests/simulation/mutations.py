@@ -126,6 +126,45 @@ MUTATIONS = (
         first=60,
     ),
     Mutation(
+        "an answer with another base or identity counts as no answer",
+        (
+            Edit(
+                "load/judging.py",
+                "Verdict(Event.MISANSWERED, answer.subscriber_id, answer.status, words)",
+                "Verdict(Event.LOST)",
+            ),
+        ),
+    ),
+    Mutation(
+        "that a base was answered as another is forgotten",
+        (Edit("load/guarding.py", "    if not base.is_misanswered:\n", "    if base:\n"),),
+    ),
+    Mutation(
+        "a base's name is compared letter by letter",
+        (Edit("fields/identity.py", "return name.strip().casefold()", "return name"),),
+    ),
+    Mutation(
+        "a first create refused with 401 counts as never sent",
+        (
+            Edit(
+                "load/creating.py",
+                "        elif verdict.status in ENDS_A_RUN and verdict.event is Event.REFUSED:\n",
+                "        elif verdict.status in ENDS_A_RUN and verdict.event is Event.REFUSED:\n"
+                "            verdict = Verdict(Event.NOT_SENT)\n",
+            ),
+        ),
+    ),
+    Mutation(
+        "a refusal of the token, the address or the pace is final",
+        (
+            Edit(
+                "load/judging.py",
+                "NOT_FINAL = ENDS_A_RUN | {408, 409, TOO_MANY_REQUESTS}",
+                "NOT_FINAL = frozenset[int]()",
+            ),
+        ),
+    ),
+    Mutation(
         "hold is not heard",
         (Edit("load/settling.py", "if self._is_to_be_held(entry):", "if False:"),),
     ),

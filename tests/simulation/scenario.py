@@ -80,6 +80,7 @@ class Scenario:
     latency_s: float = 0.05
     commit_s: float = 0.005  # 0: the process does nothing else while the disk is waited for
     has_base: bool = True
+    base_name: str = BASE_NAME  # as the service spells it
     strangers: tuple[Mapping[str, object], ...] = ()
 
     @property
@@ -91,4 +92,16 @@ class Scenario:
     def lag_s(self) -> float:
         """How late the list shows people."""
         value = self.settings.get("list_lag_ms", 0.0)
-        return float(value) / 1000 if isinstance(value, int | float) else 0.0
+        lag_ms = float(value) if isinstance(value, int | float) else 0.0
+        return (lag_ms + max(self.replica_lags_ms, default=0.0)) / 1000
+
+    @property
+    def replica_lags_ms(self) -> tuple[float, ...]:
+        """How much later still each of the replicas that the list is read from shows them."""
+        value = self.settings.get("replica_lags_ms", ())
+        return value if isinstance(value, tuple) else ()
+
+    @property
+    def is_astray(self) -> bool:
+        """Whether the service answers creates with another base or identity than was sent."""
+        return "base_alias" in self.settings or "alter_identity" in self.settings

@@ -59,6 +59,9 @@ class Truth:
     def is_misdirected(self, person: int) -> bool:
         """Whether one of their creates was answered with somebody else."""
         calls = self.find_calls(person)
+        spelled = self.world.scenario.people.persons[person].spellings
+        if "alter_identity" in self.world.scenario.settings and any("+" in each for each in spelled):
+            return True
         return any(call.seen == MIXED_UP or any(each.fate == "wrong_answer" for each in call.stored) for call in calls)
 
     def is_acceptable(self, person: int) -> bool:
@@ -93,15 +96,21 @@ class Truth:
         """Whether the rule of design 4.5 covers what a request of ours stored, so that nobody may be sent again for it.
 
         Not covered, since no client can wait for it: what the service executes later than a quiet period after the
-        attempt ended; and what its list shows later than two of them, unless the run could see by somebody else that
-        the list lags.
+        attempt ended; and what its list shows later than two of them and than twice the largest lag on record, unless
+        the run could see by somebody else that the list lags.
         """
         if stored.by is None:
             return False
         end, quiet_s = self.when_known_to_end(stored.by), self.world.scenario.quiet_s
         if stored.at <= end:
-            return stored.shown_at <= end + 2 * quiet_s or self._has_witness(stored.by, end)
+            seen_s = max(2 * quiet_s, 2 * self._find_lag_on_record(stored.by, end))
+            return stored.shown_at <= end + seen_s or self._has_witness(stored.by, end)
         return stored.at <= end + quiet_s and stored.shown_at <= end + 2 * quiet_s
+
+    def _find_lag_on_record(self, call: Call, end: float) -> float:
+        """The largest lag that the ledger knew of when the night began that sent this person again."""
+        nights = [each.night for each in self.find_calls(call.person) if each.sent_at > end]
+        return self.world.played[nights[0] - 1].largest_lag_s if nights else 0.0
 
     def _has_witness(self, call: Call, end: float) -> bool:
         """Whether the run that sent this person again had confirmed somebody since the attempt ended."""

@@ -16,7 +16,7 @@ from tests.simulation.memory_ledger import Ledgers, Move
 from tests.simulation.network import Network, Weather
 from tests.simulation.process import Life, Process
 from tests.simulation.program import Program, Report
-from tests.simulation.scenario import BASE_ID, BASE_NAME, Ending, Night, Scenario
+from tests.simulation.scenario import BASE_ID, Ending, Night, Scenario
 from tests.simulation.slow_disk import SlowDisk
 from tests.simulation.timeline import Timeline, Timer
 
@@ -49,6 +49,7 @@ class Played:
     ledger: dict[int, Kept]
     moves: list[tuple[int, Move]]
     has_creating_kinds: bool
+    largest_lag_s: float  # that the ledger knew of when it began
 
     @property
     def is_whole(self) -> bool:
@@ -80,7 +81,7 @@ class World:
         """Every night, and what the service still does after the last. Raises what a process fails with."""
         bases = self.far_end.state.store.bases
         if self.scenario.has_base:
-            bases.keep(BASE_ID, BASE_NAME)
+            bases.keep(BASE_ID, self.scenario.base_name)
         for wire in self.scenario.strangers:
             self.far_end.put(wire)
         for number, night in enumerate(self.scenario.nights, 1):
@@ -88,7 +89,7 @@ class World:
             self._change_ledger(night)
             self._play(number, night)
         self.timeline.pass_until(self.timeline.now_s + _LAST_DEEDS_S)
-        self.base_id = next((base_id for base_id, name in bases.items() if name == BASE_NAME), None)
+        self.base_id = next((base_id for base_id, name in bases.items() if name == self.scenario.base_name), None)
 
     def find_base(self, person: int) -> int | None:
         """The id of the base that a person's rows are for."""
@@ -115,6 +116,7 @@ class World:
 
     def _play(self, number: int, night: Night) -> None:
         began_at, ending, before = self.timeline.now_s, night.ending, self._read_ledger()
+        largest_lag_s = self._store.read_largest_lag()
         self.record.tell(began_at, f"--- night {number} begins")
         self._durable = {person: kept.state for person, kept in before.items()}
         life = Life(ending.at_step, ending.at_commit, ending.is_after)
@@ -135,7 +137,7 @@ class World:
         for timer in timers:
             timer.cancel()
         self._end_storm(night, network)
-        self._note_played(number, night, began_at, report, life, before)
+        self._note_played(number, night, began_at, report, life, before, largest_lag_s)
 
     def _let_storm(self, night: Night, network: Network) -> list[Timer]:
         """Set it off, now or in its time; what is returned may still begin or end it."""
@@ -208,11 +210,14 @@ class World:
         report: Report | None,
         life: Life,
         before: dict[int, Kept],
+        largest_lag_s: float,
     ) -> None:
         now = self.timeline.now_s
         moves, self._moves = self._moves, []
         ledger, is_doubted = self._read_ledger(), self._store.has_creating_kinds()
-        self.played.append(Played(number, night, began_at, now, report, life, before, ledger, moves, is_doubted))
+        self.played.append(
+            Played(number, night, began_at, now, report, life, before, ledger, moves, is_doubted, largest_lag_s)
+        )
         how = "the process died" if report is None else report.describe()
         self.record.tell(now, f"--- night {number} ends after {life.steps} steps, {life.commits} commits: {how}")
 
