@@ -7,13 +7,15 @@ from math import inf
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pandas as pd
 import pyarrow as pa
 
 from connector.fields import BY_NAME, normalise_identity
-from connector.ledger import Base, Intent
+from connector.ledger import Base, Intent, Unfinished
+from connector.load.looks.sighting import Wanted
 from connector.plan.digests import Digests, split_digests
-from connector.protocol.wire import encode_subscriber, plan_encoding
+from connector.protocol.wire import decode_subscriber, encode_subscriber, plan_encoding
 from connector.rows import Chunk
 from connector.states import State
 from connector.values import hot_value
@@ -205,3 +207,27 @@ class CandidateList:
             return []
         self._next += len(taken)
         return list(taken)
+
+
+def read_body(entry: Unfinished) -> dict[str, object]:
+    """The values of a kept body by field name; None where it has none."""
+    return decode_subscriber(orjson.loads(entry.body)["Subscriber"])
+
+
+def want_candidate(candidate: Candidate) -> Wanted:
+    """Whoever a create is for."""
+    field = candidate.intent.field
+    return Wanted(candidate.intent.identity, field, str(candidate.sent[field]))
+
+
+def want_unfinished(entry: Unfinished, *, in_any_spelling: bool = False) -> Wanted:
+    """Whoever an entry is of, as its body names them."""
+    return Wanted(entry.identity, entry.field, str(read_body(entry)[entry.field]), in_any_spelling)
+
+
+def want_rows(planned: Planned, places: list[int], field: str) -> list[Wanted]:
+    """The subscribers at these places of a chunk, by their identity's `field`, by whatever way they came."""
+    identities = split_digests(planned.identities[places])
+    values = planned.subscribers[field].iloc[places].tolist()
+    pairs = zip(identities, values, strict=True)
+    return [Wanted(identity, field, str(value), in_any_spelling=True) for identity, value in pairs]

@@ -9,13 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from connector.load.ahead import Ahead
-from connector.load.canaries import Canaries
 from connector.load.candidates import Candidate
 from connector.load.gate import Gate
 from connector.load.judging import ENDS_A_RUN, Verdict, judge_answer
 from connector.load.looks.witness import Witness
 from connector.load.refusing import Refusals
-from connector.load.session import Session
+from connector.load.session import Canaries, Session
 from connector.protocol import TOO_MANY_REQUESTS, Created, Refused
 from connector.protocol.words import refusal_kind
 from connector.states import Event, State

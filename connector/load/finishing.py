@@ -3,7 +3,7 @@
 The rows of a source and the entries that earlier runs left end here alike.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from connector.errors import LedgerError
 from connector.ledger import Entry, Unfinished
@@ -13,13 +13,24 @@ from connector.load.creating import Take
 from connector.load.deciding import decide_found, describe_held
 from connector.load.drift import Told, tell_candidate
 from connector.load.judging import Verdict
-from connector.load.keeping import ROWS_KEPT, KeptRow
 from connector.load.refusing import Refusals
 from connector.load.session import Session
 from connector.load.settling import Doubt, Settled, Settler
 from connector.load.tally import Problem
 from connector.outcomes import Outcome
 from connector.states import Event, State
+
+_ROWS_KEPT = 10_000  # about 10 MB; what goes beyond is told at once
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptRow:
+    """A row that ends as `problem` says, unless a later look shows its identity; `is_of_this_run`: sent by this run,
+    and known absent before."""
+
+    problem: Problem
+    told: Told
+    is_of_this_run: bool
 
 
 class Finisher:
@@ -30,7 +41,7 @@ class Finisher:
         self._refusals = Refusals(session)
         self._creator = conduct.build_creator(session, self._refusals, self._on_verdict)
         self.settler = Settler(session, self._creator.create, self._on_settled)
-        self._kept: list[KeptRow] = []
+        self._kept: list[_KeptRow] = []
         self._stale: set[bytes] = set()
         self.open = 0  # rows taken that have neither an outcome nor a doubt yet
 
@@ -116,12 +127,12 @@ class Finisher:
 
         `told` is what the row says; `is_of_this_run`: sent by this run, and known absent before.
         """
-        if len(self._kept) < ROWS_KEPT:
-            self._kept.append(KeptRow(problem, told, is_of_this_run))
+        if len(self._kept) < _ROWS_KEPT:
+            self._kept.append(_KeptRow(problem, told, is_of_this_run))
         else:
             self._session.tally.report(problem)
             self._session.tally.say(
-                f"more than {ROWS_KEPT:,} rows were refused or held: the others are reported as they seemed at first, "
+                f"more than {_ROWS_KEPT:,} rows were refused or held: the others are reported as they seemed at first, "
                 "and the next run tells whether the service has them all the same"
             )
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from connector.errors import RunAborted
 from connector.ledger import Base, Entry, Ledger, count_doubts_elsewhere
-from connector.load.candidates import Candidate, CandidateStream, Planned, Row, take_rows
+from connector.load.candidates import Candidate, CandidateStream, Planned, Row, take_rows, want_rows
 from connector.load.conduct import PLANNING, SENDING, Conduct
 from connector.load.creating import Take
 from connector.load.deciding import Decision, decide_row, describe_held
@@ -19,7 +19,6 @@ from connector.load.retrying import RetryPlan, retry_entries
 from connector.load.session import Session
 from connector.load.settling import Doubt
 from connector.load.tally import Problem
-from connector.load.wanting import want_rows
 from connector.outcomes import Outcome
 from connector.plan.digests import split_digests
 from connector.states import State

@@ -8,6 +8,7 @@ that is unknown, and settled like any other.
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from connector.api.listing import ListFailed, fetch_page
 from connector.errors import RunAborted
@@ -21,19 +22,39 @@ from connector.ledger import (
     read_refusal_kinds,
     record_refusal,
 )
-from connector.load.candidates import Candidate
+from connector.load.candidates import Candidate, want_candidate, want_unfinished
 from connector.load.judging import ENDS_A_RUN, NOT_FINAL, Verdict
 from connector.load.looks.looking import look_for
 from connector.load.looks.sighting import Wanted
-from connector.load.sampling import Sample
 from connector.load.session import Session
-from connector.load.wanting import want_candidate, want_unfinished
 from connector.protocol import TOO_MANY_REQUESTS, ListQuery
 from connector.protocol.words import refusal_kind
 from connector.states import Event, State
 
+T = TypeVar("T")
+
 _LOOKED_UP_AT_THE_END = 50  # of each kind: the first may have been refused in earnest, and others not
 _KINDS_LOOKED_UP_AT_ONCE = 20  # a service that words each refusal differently would have the list read for each
+
+
+class Sample(Generic[T]):
+    """Keeps the first and, as more come, every second, every fourth and so on: between half of `most` and `most`."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._met = 0
+        self._step = 1
+        self.kept: list[T] = []
+
+    def add(self, item: T) -> None:
+        """One more has come."""
+        if self._met % self._step == 0:
+            if len(self.kept) == self._most:
+                self.kept = self.kept[::2]
+                self._step *= 2
+            if self._met % self._step == 0:
+                self.kept.append(item)
+        self._met += 1
 
 
 class Refusals:

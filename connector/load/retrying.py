@@ -8,14 +8,13 @@ from typing import Literal
 
 from connector.fields import NAMES
 from connector.ledger import Ledger, Unfinished, mark_misanswered_base
-from connector.load.candidates import Candidate, CandidateList, Row
+from connector.load.candidates import Candidate, CandidateList, Row, read_body, want_unfinished
 from connector.load.cells import write_cell
 from connector.load.deciding import describe_held
 from connector.load.finishing import Finisher
 from connector.load.looks.looking import look_as_well_as_can_be
 from connector.load.session import Session
 from connector.load.settling import Doubt, build_again, read_intent
-from connector.load.wanting import read_body, want_unfinished
 from connector.outcomes import Outcome
 from connector.states import State
 

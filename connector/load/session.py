@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -11,7 +11,6 @@ from connector.api.client import Client
 from connector.api.retries import Retrier
 from connector.clock import Clock
 from connector.errors import RunAborted
-from connector.load.canaries import Canaries
 from connector.load.drift import WaitingRows
 from connector.load.journal import Journal
 from connector.load.limits import Limits
@@ -25,6 +24,21 @@ from connector.plan.suppression import Suppression
 T = TypeVar("T")
 
 _CANCELLED_AGAIN_S = 1.0
+
+
+@dataclass(slots=True)
+class Canaries:
+    """What the first creates have come to (design 4.9): of a run until one create of it is answered, whichever base
+    that is in; then of each base by itself.
+
+    `unknown`: those who are (different ones: one alone is sent again as often as anybody); `refused`: how many in which
+    way; `lost`: how many answers in a row, of a canary or not, have told nothing.
+    """
+
+    unknown: set[tuple[int, bytes]] = field(default_factory=set)  # key of the base, identity
+    refused: Counter[str] = field(default_factory=Counter)
+    lost: int = 0
+    is_answered: bool = False
 
 
 @dataclass(slots=True)

@@ -13,14 +13,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from connector.ledger import Base, Intent, Ledger, Unfinished, read_largest_lag, record_lag
-from connector.load.candidates import Candidate, CandidateList, Row
+from connector.load.candidates import Candidate, CandidateList, Row, read_body, want_unfinished
 from connector.load.creating import Take
 from connector.load.drift import Told
 from connector.load.judging import Verdict
 from connector.load.looks.looking import look_as_well_as_can_be
 from connector.load.looks.sighting import Sighting, Wanted
 from connector.load.session import Session
-from connector.load.wanting import read_body, want_unfinished
 from connector.protocol.wire import encode_subscriber
 from connector.states import Event, State
 

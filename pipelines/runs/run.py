@@ -16,12 +16,11 @@ from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.ledger import Base, Ledger
 from connector.ledger.commits import Commits
 from connector.load import Limits, LoadPolicy, Tally
-from connector.load.canaries import Canaries
 from connector.load.comparison import close_waiting, compare_waiting
 from connector.load.drift import WaitingRows
 from connector.load.journal import Journal
 from connector.load.looks.witness import Seeing
-from connector.load.session import Session
+from connector.load.session import Canaries, Session
 from connector.pace import Pace
 from connector.plan.suppression import Suppression
 from pipelines.rows.load_files import RowListener
