@@ -1,8 +1,8 @@
 """An export to a table of a database that SQLAlchemy reaches: preflight, and publishing in one transaction."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import sqlalchemy as sa
@@ -29,6 +29,8 @@ from connector.warehouse.runs import (
 from connector.warehouse.stage import StagedRows, build_no_rows, move_nuls
 from connector.warehouse.table_writer import TableName, Uncertain
 from connector.warehouse.tables import Database, build_tables
+
+T = TypeVar("T")
 
 _ATTEMPTS = 3
 """Two exports that begin at once may take the same number, or make the same table: the second tries again."""
@@ -66,14 +68,8 @@ class SqlTables:
         if longest is not None and len(self._name.table.encode()) > longest:
             raise ConfigurationError(f"{self} cannot be made: its name has more than {longest} bytes.")
         self._has_made_file = self._database.open_file()
-        found = self._rehearse(interruption)
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                self._begin(beginning, interruption)
-                break
-            except self.errors as error:
-                if attempt == _ATTEMPTS or not _is_race(error):
-                    raise
+        found = self._try(lambda: self._rehearse(interruption))
+        self._try(lambda: self._begin(beginning, interruption))
         return found
 
     def publish(self, rows: StagedRows, run: Run, interruption: Interruption) -> Changes:
@@ -127,6 +123,15 @@ class SqlTables:
         if is_free and self._has_made_file and not others:
             self._database.remove_file()
         self._has_made_file = self._has_made_table = False
+
+    def _try(self, work: Callable[[], T]) -> T:
+        for _ in range(1, _ATTEMPTS):
+            try:
+                return work()
+            except self.errors as error:
+                if not _is_race(error):
+                    raise
+        return work()
 
     def _rehearse(self, interruption: Interruption) -> Found:
         database, tables = self._database, self._tables

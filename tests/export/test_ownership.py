@@ -1,0 +1,239 @@
+"""What the connector did not make is refused before anything is read, and left as it is; and so is what its user may
+not do."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import sqlalchemy as sa
+
+from connector.errors import ConfigurationError, RunAborted
+from connector.export import Destination, Format, parse_destination
+from connector.export.columns import build_table, narrow_table, select_columns
+from connector.export.exporter import open_writer
+from connector.export.writers import Mode
+from tests.databases import Database
+from tests.export.people import beginning_of, run_of
+from tests.export.test_modes import MERGING, day, person, publish, read
+from tests.export.warehouses import DATABASES, open_destination, run_sql
+
+MODES = list(Mode)
+
+
+@pytest.fixture(params=DATABASES)
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
+    return open_destination(request, tmp_path, request.param)
+
+
+def prepare(destination: Destination) -> None:
+    """An export that is about to read the list, and does not."""
+    writer = open_writer(destination)
+    try:
+        writer.prepare(beginning_of(run_of(0)))
+    finally:
+        writer.discard()
+
+
+def test_a_table_of_another_program_is_refused_and_left_as_it_is(table: Destination) -> None:
+    run_sql(
+        table, "create table {}subscribers (id bigint, note varchar(9))", "insert into {}subscribers values (7, 'x')"
+    )
+    before = table.path.read_bytes() if table.url is None else b""
+    with pytest.raises(ConfigurationError, match=r"has rows that the connector did not write.*--overwrite"):
+        prepare(table)
+    with pytest.raises(ConfigurationError, match=r"Cannot open or write .*It is as it was"):
+        prepare(replace(table, is_adopting=True))  # it lacks the columns
+    assert run_sql(table, "select * from {}subscribers") == [(7, "x")]
+    if table.format is Format.SQLITE:
+        assert table.path.read_bytes() == before
+
+
+def test_a_table_that_is_empty_or_adopted_is_written(table: Destination) -> None:
+    publish(table, [person(1)], 1)
+    run_sql(table, "delete from {}_connector_runs")
+    with pytest.raises(ConfigurationError, match="did not write"):
+        publish(table, [person(2)], 2)
+    publish(replace(table, is_adopting=True), [person(2)], 2)
+    assert read(table) == [(2, "Ann", 2)]
+    publish(table, [person(3)], 3)
+    run_sql(table, "delete from {}_connector_runs", "delete from {}subscribers")
+    publish(table, [person(4)], 4)
+    assert read(table) == [(4, "Ann", 4)]
+
+
+def test_an_export_that_wrote_nothing_leaves_no_table_and_no_new_file(table: Destination) -> None:
+    prepare(table)
+    if table.url is None:
+        assert list(table.path.parent.iterdir()) == []
+        return
+    with pytest.raises(sa.exc.DBAPIError):
+        run_sql(table, "select * from {}subscribers")
+    publish(table, [person(1)], 1)
+    assert read(table) == [(1, "Ann", 1)]
+
+
+def test_a_table_that_foreign_keys_refer_to_is_not_replaced(table: Destination) -> None:
+    publish(table, [person(1)], 1)
+    run_sql(table, "create table {}orders (of bigint references {}subscribers (id))"
+            if table.format is not Format.MYSQL
+            else "create table orders (of bigint, foreign key (of) references subscribers (id))")  # fmt: skip
+    with pytest.raises(ConfigurationError, match="orders refer to"):
+        publish(table, [person(2)], 2)
+    assert read(table) == [(1, "Ann", 1)]
+
+
+@pytest.mark.parametrize("form", MERGING)
+def test_columns_that_clash_are_found_before_the_list_is_read(
+    form: Format, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    table = open_destination(request, tmp_path, form, mode="upsert")
+    publish(table, [person(1)], 1)
+    run_sql(table, "alter table {}subscribers rename column last_name to family_name")
+    with pytest.raises(ConfigurationError, match="last_name"):
+        prepare(table)
+
+
+@pytest.mark.parametrize("mode", ["replace", "history"])
+def test_a_type_that_clashes_is_found_before_the_list_is_read(
+    mode: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    table = open_destination(request, tmp_path, Format.POSTGRESQL, mode=mode)
+    publish(table, [person(1)], 1)
+    run_sql(table, "alter table {}subscribers alter birthday type integer using null")
+    with pytest.raises(ConfigurationError, match="birthday"):
+        prepare(table)
+
+
+def test_a_filter_by_a_column_that_is_left_out_is_refused_where_rows_are_closed_by_it(tmp_path: Path) -> None:
+    table = parse_destination(f"sqlite:///{tmp_path}/w.db", mode="history", columns=["email"])
+    with pytest.raises(ConfigurationError, match="lack base_id"):
+        publish(table, [], 1, asked={"base_id": 7})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_columns_that_were_asked_for_are_written(table: Destination) -> None:
+    chosen = replace(table, columns=("id", "email"))
+    publish_narrow(chosen)
+    assert run_sql(table, "select id, email, _run_id from {}subscribers") == [(1, "a@x.example", "run-1")]
+    with pytest.raises((sa.exc.DBAPIError, duckdb.Error), match="first_name"):
+        run_sql(table, "select first_name from {}subscribers")
+
+
+def publish_narrow(destination: Destination) -> None:
+    writer, run = open_writer(destination), run_of(1, at=day(1))
+    rows = build_table([person(1, Email="a@x.example")], run_id=run.run_id, exported_at=day(1))
+    writer.prepare(beginning_of(run))
+    writer.start()
+    writer.add(narrow_table(rows, select_columns(destination.columns)))
+    writer.publish(run)
+    writer.discard()
+
+
+GRANTS = {
+    "postgresql": ["usage, create on schema {}"],
+    "mariadb": ["select, insert, update, delete, create, drop on {}.*"],
+}
+"""What the README says that an export needs; and what it needs besides for `upsert` and `history`."""
+ALSO = {"mariadb": "create temporary tables on {}.*"}
+
+
+@contextmanager
+def limited(server: Database, place: str, grants: list[str], **options: Any) -> Iterator[Destination]:
+    """A destination in that schema, or database, by a user with these rights alone."""
+    is_mysql, user = server.kind == "mariadb", f"limited_{place}"
+    name = f"{user}@'%%'" if is_mysql else user
+    server.run(f"create user {name} " + ("identified by 'pw'" if is_mysql else "password 'pw'"))
+    try:
+        server.run(*(f"grant {grant.format(place)} to {name}" for grant in grants))
+        url = sa.make_url(server.url).set(username=user, password="pw")
+        url = url.set(database=place) if is_mysql else url
+        schema = None if is_mysql else place
+        yield parse_destination(url.render_as_string(hide_password=False), schema=schema, **options)
+    finally:
+        server.run(*([] if is_mysql else [f"drop owned by {user}"]), f"drop user {name}")
+
+
+@pytest.fixture(params=list(GRANTS))
+def server(request: pytest.FixtureRequest) -> Iterator[tuple[Database, str]]:
+    """A server, and an empty schema of it, or database."""
+    database: Database = request.getfixturevalue("postgres" if request.param == "postgresql" else "mariadb")
+    place = f"rights_{id(request) % 10**6}"
+    database.run(f"create schema {place}")
+    yield database, place
+    database.run(f"drop schema {place}" + (" cascade" if request.param == "postgresql" else ""))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_documented_rights_are_enough(server: tuple[Database, str], mode: Mode) -> None:
+    database, place = server
+    grants = [*GRANTS[database.kind], *([ALSO[database.kind]] if mode.is_by_id and database.kind in ALSO else [])]
+    with limited(database, place, grants, mode=mode) as table:
+        publish(table, [person(1), person(2)], 1)
+        publish(table, [person(2, "Bo")], 2)
+        assert (2, "Bo", 2) in read(table)
+
+
+MISSING = {
+    "postgresql": [["usage on schema {}"], ["create on schema {}"]],
+    "mariadb": [
+        ["insert, update, delete, create, drop on {}.*"], ["select, update, delete, create, drop on {}.*"],
+        ["select, insert, delete, create, drop on {}.*"], ["select, insert, update, create, drop on {}.*"],
+        ["select, insert, update, delete, drop on {}.*"],
+    ],
+}  # fmt: skip
+
+
+def test_a_right_that_is_missing_is_found_before_the_list_is_read(server: tuple[Database, str]) -> None:
+    database, place = server
+    for grants in MISSING[database.kind]:
+        database.run(*(f"drop table if exists {place}.{each}" for each in ("subscribers", "_connector_runs")))
+        with limited(database, place, grants) as table, pytest.raises(ConfigurationError, match=r"denied|permission"):
+            prepare(table)
+
+
+@pytest.mark.parametrize("mode", ["upsert", "history"])
+def test_a_session_without_temporary_tables_is_found_before_the_list_is_read(
+    server: tuple[Database, str], mode: str
+) -> None:
+    database, place = server
+    name = sa.make_url(database.url).database
+    if database.kind == "postgresql":
+        database.run(f'revoke temporary on database "{name}" from public')
+    try:
+        with (
+            limited(database, place, GRANTS[database.kind], mode=mode) as table,
+            pytest.raises(ConfigurationError, match=r"denied|permission"),
+        ):
+            prepare(table)
+    finally:
+        if database.kind == "postgresql":
+            database.run(f'grant temporary on database "{name}" to public')
+
+
+def test_a_schema_that_is_missing_is_made_or_refused_before_the_list_is_read(postgres: Database) -> None:
+    destination = parse_destination(postgres.url, schema="made_by_an_export")
+    publish(destination, [person(1)], 1)
+    assert read(destination) == [(1, "Ann", 1)]
+    postgres.run("drop schema made_by_an_export cascade", "create schema rights_0")
+    with (
+        limited(postgres, "rights_0", GRANTS["postgresql"]) as table,
+        pytest.raises(ConfigurationError, match="permission denied for database"),
+    ):
+        prepare(replace(table, schema="nowhere"))
+    postgres.run("drop schema rights_0")
+
+
+def test_a_run_whose_line_is_gone_writes_nothing(table: Destination) -> None:
+    publish(table, [person(1)], 1)
+    writer, run = open_writer(table), run_of(0, run_id="run-2")
+    writer.prepare(beginning_of(run))
+    writer.start()
+    run_sql(table, "delete from {}_connector_runs where number = 2")
+    with pytest.raises(RunAborted, match="line of this run is gone"):
+        writer.publish(run)
+    writer.discard()
+    assert read(table) == [(1, "Ann", 1)]
