@@ -175,14 +175,15 @@ FORMULA = "^'*[=+@\t\r\n-]"
 """A text that is guarded: one that begins so, also behind apostrophes, so that `unguard_formula` gives back each text
 as it was."""
 
-_GUARDED, _UNGUARDED = re.compile("'" + FORMULA[1:]), re.compile(FORMULA[1:])
+GUARDED = f"^'({FORMULA[1:]})"
+"""A text that `guard_formula` gave; its group begins as the text did before."""
 
 
 def guard_formula(text: str) -> str:
     """The text for a cell of a CSV that people open: behind an apostrophe, if a spreadsheet would run it."""
-    return f"'{text}" if _UNGUARDED.match(text) else text
+    return f"'{text}" if re.match(FORMULA, text) else text
 
 
 def unguard_formula(text: str) -> str:
     """The text that `guard_formula` was given."""
-    return text[1:] if _GUARDED.match(text) else text
+    return text[1:] if re.match(GUARDED, text) else text

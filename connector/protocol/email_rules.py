@@ -53,7 +53,7 @@ def check_address(field: str, text: object) -> str:
     address = check_filled(field, text)
     local, _, domain = address.rpartition("@")
     if not local or not domain or _BLANK.search(address):
-        raise MessageError(field, "is no email address; give one like name@example.com, without a name or blanks")
+        raise MessageError(field, "is no email address; write it like name@example.com")
     return address
 
 

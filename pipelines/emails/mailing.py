@@ -38,6 +38,7 @@ from pipelines.runs.report import (
 )
 from pipelines.runs.stopping import Stop, enter_in_thread, stay_alive
 from pipelines.settings import Settings, build_service
+from pipelines.words import agree, count
 
 _AT_ONCE = 256  # rows that are looked up in the ledger together
 _FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)
@@ -177,7 +178,8 @@ def _judge_invalid(plan: MailPlan, checked: Checked) -> str | None:
     if plan.max_invalid is None or invalid <= plan.max_invalid * checked.read:
         return None
     return (
-        f"{invalid:,} of {checked.read:,} rows are invalid, and guard.max_invalid allows {plan.max_invalid:.1%}: "
+        f"{invalid:,} of {count(checked.read, 'row')} {agree(invalid, 'is', 'are')} invalid, "
+        f"and guard.max_invalid allows {plan.max_invalid:.1%}: "
         "nothing was sent; correct them, or the templates, and run again"
     )
 

@@ -22,6 +22,7 @@ from pipelines.rows.suppressing import read_suppression
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report, Status, count_mail_rows, end_report, start_report
 from pipelines.runs.stopping import Stop
+from pipelines.words import agree, count
 
 _FAULTS_SHOWN = 10
 _AT_ONCE = 256  # rows that are looked up in the ledger together
@@ -57,7 +58,9 @@ async def preview(
             _write(folder / f"{place:04d}", checker.texts.compose(read_cells(kept.row), checker.now).message)
     report.rows = count_mail_rows(checked.read, outcomes)
     report.messages += [*dict.fromkeys(checked.messages), *sorted(checked.warnings), *faults]
-    report.messages.append(f"{min(number, spool.rows):,} emails were written to {folder}; nothing was sent")
+    written = min(number, spool.rows)
+    said = f"{count(written, 'email')} {agree(written, 'was', 'were')} written to {folder}; nothing was sent"
+    report.messages.append(said)
     status: Status = "partial" if checked.outcomes[MailOutcome.INVALID] else "ok"
     return end_report(report, status, clock.now())
 

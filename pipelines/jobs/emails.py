@@ -31,9 +31,9 @@ def _resolve(value: Any, info: ValidationInfo) -> Any:
 def _read_person(value: Any) -> Any:
     try:
         if isinstance(value, str):
-            return parse_recipient(value, "the address")
+            return parse_recipient(value, "recipient")
         if isinstance(value, Mapping) and set(value) <= {"email", "name"} and isinstance(value.get("email"), str):
-            return build_recipient(value["email"], value.get("name"), "the address")
+            return build_recipient(value["email"], value.get("name"), "recipient")
     except ConnectorError as error:
         raise ValueError(str(error)) from None
     raise ValueError("must be an address, as ann@example.com or Ann Lee <ann@example.com>, or {email: …, name: …}")

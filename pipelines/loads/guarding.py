@@ -6,6 +6,7 @@ from connector.load import Limits, Tally, is_excess
 from connector.outcomes import Outcome
 from pipelines.jobs import Guard
 from pipelines.shares import show_share
+from pipelines.words import agree, count
 
 _NOTHING_MOVED = "Nothing was sent, and no cursor has moved"
 
@@ -33,7 +34,8 @@ def _judge(guard: Guard, tally: Tally, last_read: int | None, may_be_empty: bool
         return
     if guard.max_invalid is not None and is_excess(invalid, guard.max_invalid, read):
         yield (
-            f"guard.max_invalid: {invalid:,} of {read:,} rows are invalid ({show_share(invalid / read)}), and "
+            f"guard.max_invalid: {invalid:,} of {count(read, 'row')} {agree(invalid, 'is', 'are')} "
+            f"invalid ({show_share(invalid / read)}), and "
             f"{show_share(guard.max_invalid)} are allowed; correct the source, or raise the guard"
         )
     if guard.max_creates is not None and creates > guard.max_creates:
@@ -43,7 +45,8 @@ def _judge(guard: Guard, tally: Tally, last_read: int | None, may_be_empty: bool
         )
     if last_read is not None and is_excess(last_read - read, guard.max_shrink, last_read):
         yield (
-            f"guard.max_shrink: {read:,} rows were read, {show_share(1 - read / last_read)} fewer than by the last run "
+            f"guard.max_shrink: {count(read, 'row')} {agree(read, 'was', 'were')} read, "
+            f"{show_share(1 - read / last_read)} fewer than by the last run "
             f"({last_read:,}), and {show_share(guard.max_shrink)} are allowed; see whether the source is whole, or "
             "raise the guard"
         )

@@ -23,6 +23,7 @@ from pipelines.jobs import Job
 from pipelines.jobs.cursors import Cursor
 from pipelines.jobs.opening import open_increment
 from pipelines.jobs.sources import JobSource, SqlSource
+from pipelines.words import agree, count
 
 _DIGEST_BYTES = 16
 _ZONES = timedelta(days=1)  # a timestamp without a zone may be that far ahead and still be now
@@ -147,7 +148,8 @@ class Reading:
         watch = self._increment.source.watch
         if watch.strays:
             yield (
-                f"{watch.strays:,} rows have no {watch.kind} in {watch.column} (the first is record "
+                f"{count(watch.strays, 'row')} {agree(watch.strays, 'has', 'have')} "
+                f"no {watch.kind} in {watch.column} (the first is record "
                 f"{watch.first_stray}): they do not move the cursor"
             )
         value = None if hindrance is not None else self.decide()

@@ -31,6 +31,7 @@ from pipelines.runs.run import Frame, Run, describe_leftovers, read_list
 from pipelines.runs.running import carry_out
 from pipelines.runs.stopping import Stop
 from pipelines.settings import Settings
+from pipelines.words import count
 
 _ENDED_WELL = (0, 1)  # exit codes: ok, and partial, when all that needs a person is in the ledger or the rejects file
 
@@ -265,4 +266,4 @@ class _Load:
         yield from self._run.rows.remark()
         yield from describe_unmapped(self._plan.mapping, self._plan.unmapped_columns)
         for name, number in sorted(tally.altered.items()):
-            yield f"the service altered {name} in {number} of the subscribers created"
+            yield f"the service altered {name} of {count(number, 'subscriber')} created"

@@ -30,6 +30,7 @@ from pipelines.runs.run import Frame, Run, describe_leftovers, read_list
 from pipelines.runs.running import carry_out
 from pipelines.runs.stopping import Stop
 from pipelines.settings import Settings
+from pipelines.words import count
 
 _RUNS_NAMED = 5  # of the latest, for somebody who mistyped a run's id
 
@@ -162,7 +163,7 @@ class _Retry:
         for account, number in sorted(self._elsewhere.items()):
             yield f"{number} are unknown or held in another account of this ledger: {account}"
         for name, number in sorted(run.tally.altered.items()):
-            yield f"the service altered {name} in {number} of the subscribers created"
+            yield f"the service altered {name} of {count(number, 'subscriber')} created"
 
 
 def _describe_unknown_run(latest: list[RunRecord]) -> str:

@@ -114,7 +114,9 @@ def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> 
             file = opened.enter_context(RejectsFile(rejects, plan.source.columns, report.run_id, clock.now))
         reason = _read_all(plan, verdict, file, clock)
     if file is not None:
-        report.rejects_file, reason = file.path, reason or file.failure
+        report.rejects_file = file.path
+        report.messages += [file.failure] if reason and file.failure else []
+        reason = reason or file.failure
     report.messages += _remark(plan, verdict)
     status: Status = "aborted" if reason else "partial" if counts["invalid"] else "ok"
     end_report(report, status, clock.now(), reason)

@@ -18,6 +18,7 @@ from pipelines.reconciles.base_side import BaseSide, Shared
 from pipelines.reconciles.bases import find_base, list_asked
 from pipelines.rows.preparing import Prepared, find_suppressed
 from pipelines.rows.remarks import Remarks
+from pipelines.words import agree, count
 
 ROWS = ("read", "valid", "invalid", "duplicate", "suppressed")
 """What a row of the source is; the last four sum up to the first."""
@@ -66,7 +67,8 @@ class SourceSide:
             yield f"columns not used: {', '.join(self._plan.unmapped_columns)}"
         if self.rows["invalid"]:
             invalid = self.rows["invalid"]
-            yield f"{invalid:,} rows are invalid and were compared with nothing: connector validate says why"
+            rows = f"{count(invalid, 'row')} {agree(invalid, 'is', 'are')}"
+            yield f"{rows} invalid and {agree(invalid, 'was', 'were')} not compared: connector validate says why"
         if self._unnamed:
             yield (
                 f"{self._unnamed:,} of them have no identity, or no base, that can be read: whom they mean may be "

@@ -11,6 +11,7 @@ from connector.load import Change, Omission, Row
 from connector.load.cells import write_cell
 from connector.outcomes import Outcome
 from pipelines.rows.row_file import RowFile
+from pipelines.words import agree, count
 
 COLUMNS = {
     "identity": "Email or client_user_id, as the source has it.",
@@ -73,7 +74,8 @@ class DriftFile:
                 "again 7 days after that, or with --full"
             )
         for reason, number in sorted(self._not_compared.items()):
-            yield f"{number} changed rows are in the drift file without a field, since they were not compared: {reason}"
+            rows = f"{count(number, 'changed row')} {agree(number, 'is', 'are')}"
+            yield f"{rows} in the drift file without a field, since not compared: {reason}"
 
     def _write(
         self, row: Row, identity: str, name: str, service: object, source: object, outcome: Outcome, code: str

@@ -14,7 +14,7 @@ from typing import Self
 
 import orjson
 
-from connector.atomic_file import create_private
+from connector.atomic_file import create_private, guard_formula
 from connector.errors import ConfigurationError
 from connector.fields import normalise_identity
 from connector.load import Change, Problem, Tally
@@ -154,7 +154,7 @@ class PlannedRows:
         with io.TextIOWrapper(create_private(path), "utf-8", newline="") as target:
             writer = csv.writer(target)
             writer.writerow(COLUMNS)
-            writer.writerows(self._read_lines())
+            writer.writerows(map(guard_formula, line) for line in self._read_lines())
 
     def _read_lines(self) -> Iterator[list[str]]:
         """The lines in their order."""

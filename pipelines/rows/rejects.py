@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from connector.atomic_file import FORMULA, guard_formula
+from connector.atomic_file import GUARDED
 from connector.load import Problem, Row
 from connector.load.candidates import take_row
 from connector.outcomes import Fault, Outcome
@@ -49,7 +49,7 @@ class RejectsFile:
             *(row.number, row.file, problem.outcome, problem.field, problem.code, problem.message),
             *(problem.http_status, problem.attempts, self._run_id, at, raw),
         ]
-        self._file.write([guard_formula(cell) if isinstance(cell, str) else cell for cell in written])
+        self._file.write(written)
 
     def begin_anew(self) -> None:
         """Throw away what was written: all rows are read again."""
@@ -86,7 +86,7 @@ def read_corrections(source: Source) -> Source:
 
 
 def _take_corrections(chunk: Chunk) -> Chunk:
-    frame = chunk.frame.replace(f"^'({FORMULA[1:]})", r"\1", regex=True)
+    frame = chunk.frame.replace(GUARDED, r"\1", regex=True)
     own = list(own_columns([str(name) for name in frame.columns]))
     is_left = ((frame[own] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()
     if not is_left.any():

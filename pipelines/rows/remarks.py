@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from connector.mapping import FieldMapping, find_whole_name
 from pipelines.rows.preparing import Prepared
+from pipelines.words import agree, count
 
 _TEXT_FIELDS = ("phone", "client_user_id", "address_zip")
 """Fields whose values look like numbers, and are none."""
@@ -31,9 +32,15 @@ class Remarks:
     def describe_cells(self, mapping: FieldMapping) -> Iterator[str]:
         """What is not sent as it came, a line a kind."""
         if self.omitted_zips:
-            yield f"{self.omitted_zips:,} zips are no numbers and are not sent (zip: omit)"
+            yield (
+                f"{count(self.omitted_zips, 'zip')} cannot be sent as a number (a letter, or a zero in front) and "
+                f"{agree(self.omitted_zips, 'is', 'are')} left out (zip: omit)"
+            )
         if self.yearless:
-            yield f"{self.yearless:,} birthdays have no year (--05-12) and are not sent; their people are, without one"
+            yield (
+                f"{count(self.yearless, 'birthday')} without a year (--05-12) {agree(self.yearless, 'is', 'are')} left "
+                "out; the subscribers are sent without one"
+            )
         yield from describe_numbers(mapping, self.number_cells)
 
 
@@ -55,7 +62,8 @@ def describe_numbers(mapping: FieldMapping, number_cells: Mapping[str, int]) -> 
         for column in rule.columns if rule is not None else ():
             if number := number_cells.get(column, 0):
                 yield (
-                    f"{number:,} cells of the column {column} ({name}) are numbers in the workbook, not texts: "
+                    f"{count(number, 'cell')} of the column {column} ({name}) "
+                    f"{agree(number, 'is a number', 'are numbers')} in the workbook, not text: "
                     "leading zeros, a plus sign and digits beyond the fifteenth are lost there; if it matters, format "
                     "the column as text and enter them anew"
                 )

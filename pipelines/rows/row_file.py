@@ -1,4 +1,7 @@
-"""A CSV that a run writes line by line for a person: it comes into being with its first line, its owner's alone."""
+"""A CSV that a run writes line by line for a person: it comes into being with its first line, its owner's alone.
+
+A cell that a spreadsheet would run stands behind an apostrophe.
+"""
 
 import csv
 import io
@@ -6,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from connector.atomic_file import create_private
+from connector.atomic_file import create_private, guard_formula
 
 
 class RowFile:
@@ -30,13 +33,10 @@ class RowFile:
         try:
             if self._writer is None:
                 self._open()
-            self._writer.writerow(cells)
+            self._writer.writerow([guard_formula(cell) if isinstance(cell, str) else cell for cell in cells])
             self.written += 1
         except OSError as error:
-            self.failure = self.failure or (
-                f"the {self._what} {self._path} cannot be written ({error.strerror}), so {self._loss} could not be "
-                "kept: make room or access, and run again"
-            )
+            self._fail(error)
 
     def _open(self) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,4 +65,10 @@ class RowFile:
         try:
             self._file.close()
         except OSError as error:
-            self.failure = self.failure or f"the {self._what} {self._path} cannot be written: {error.strerror}"
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        self.failure = self.failure or (
+            f"the {self._what} {self._path} cannot be written to its end ({error.strerror}), so not all "
+            f"of {self._loss} could be kept: make room or access, and run again"
+        )

@@ -16,6 +16,7 @@ from connector.sources import refuse_lacking
 from connector.validation import Rules, validate_rows
 from pipelines.jobs import Job, Suppress
 from pipelines.jobs.opening import open_source
+from pipelines.words import agree, count
 
 _ARTICLES = {"email": "an email address", "client_user_id": "a client_user_id"}
 _RECORDS_NAMED = 5  # of those that name nobody: enough to find what they have in common
@@ -143,6 +144,7 @@ def _remark(name: str, plan: SuppressionPlan, suppression: Suppression, nameless
     if nameless:
         records = ", ".join(map(str, nameless[:_RECORDS_NAMED])) + (" …" if len(nameless) > _RECORDS_NAMED else "")
         yield (
-            f"{len(nameless):,} rows of the suppression list {name} have not {_ARTICLES[plan.field]} in the column "
+            f"{count(len(nameless), 'row')} of the suppression list {name} {agree(len(nameless), 'has', 'have')} "
+            f"not {_ARTICLES[plan.field]} in the column "
             f"{plan.column} and suppress nobody (records {records})"
         )

@@ -18,7 +18,11 @@ _SAYS = {
     "locked": "It did not begin: another run was going on.",
 }
 _ALWAYS = ("read", "created", "written", "sent")
-_FILES = {"rejects_file": "Rows to look at", "drift_file": "Not in the service", "differences_file": "Differences"}
+_FILES = {
+    "rejects_file": "Rows to look at",
+    "drift_file": "Differs from the service",
+    "differences_file": "Differences",
+}
 _CELL = "padding:4px 12px 4px 0;vertical-align:top"
 
 _PAGE_BEGINS = (

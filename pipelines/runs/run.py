@@ -29,6 +29,7 @@ from pipelines.runs.faults import describe_fault
 from pipelines.runs.report import Report
 from pipelines.runs.stopping import Stop, stay_alive
 from pipelines.settings import Settings
+from pipelines.words import agree, count
 
 
 class Closing(Protocol):
@@ -181,4 +182,5 @@ async def read_list(run: Run) -> Suppression | None:
 def describe_leftovers(tally: Tally) -> Iterator[str]:
     """What became of those whom the run settled besides its rows."""
     for state, number in sorted(tally.leftovers.items()):
-        yield f"{number} creates that earlier runs left unknown, with no row in this one, are {state} now"
+        creates = count(number, "unresolved create")
+        yield f"{creates} from earlier runs, with no row in this one, {agree(number, 'is', 'are')} {state} now"

@@ -105,6 +105,8 @@ def _begin(ledger: Ledger, frame: Frame, report: Report) -> tuple[int, Sequence[
 def _end(run: Run) -> None:
     report, outcomes, tally = run.report, run.tally.outcomes, run.tally
     reason = run.reason or run.rows.failure
+    if run.rows.failure is not None and reason != run.rows.failure:
+        report.messages.append(run.rows.failure)
     try:
         report.rows = count_rows(tally.read, outcomes)
     except UncountedError as error:

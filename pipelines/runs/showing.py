@@ -38,7 +38,7 @@ def show_report(report: Report, console: Console, *, title: str | None = None) -
     if report.rejects_file is not None:
         console.print("rows to look at:", report.rejects_file, soft_wrap=True, markup=False, highlight=False)
     if report.drift_file is not None:
-        console.print("not in the service:", report.drift_file, soft_wrap=True, markup=False, highlight=False)
+        console.print("differs from the service:", report.drift_file, soft_wrap=True, markup=False, highlight=False)
 
 
 def _show_differences(reconciled: dict[str, Any], console: Console) -> None:

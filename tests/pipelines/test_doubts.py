@@ -67,7 +67,7 @@ def test_what_an_earlier_run_left_unknown_is_told_even_without_a_row(connector: 
     lose_three(connector, write_addresses(tmp_path / "people.csv", 3), "--base-name", "News", drop_before=1)
     ended = connector.import_file(write_csv(tmp_path / "new.csv", "email", "z@x.org"), "--on-unknown", "hold")
     assert (ended.code, ended.rows) == (1, {"read": 1, "created": 1})
-    assert "3 creates that earlier runs left unknown" in ended.stderr
+    assert "3 unresolved creates from earlier runs" in ended.stderr
 
 
 def test_a_newer_row_of_an_unknown_is_what_is_sent_again(connector: Connector, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_numbers_where_a_text_belongs_are_warned_of(connector: Connector, tmp_pa
     ended = connector.import_file(write(tmp_path, "a.xlsx", write_xlsx(rows)), "--map", "custom_field1=points")
     (warning,) = [message for message in ended.report["messages"] if "are numbers" in message]
     assert warning.startswith(
-        "2 cells of the column phone (phone) are numbers in the workbook, not texts: leading zeros"
+        "2 cells of the column phone (phone) are numbers in the workbook, not text: leading zeros"
     )
     plain = connector.import_file(write(tmp_path, "a.csv", "email,phone\na@x.org,612\n"))
     assert not [message for message in plain.report["messages"] if "are numbers" in message]

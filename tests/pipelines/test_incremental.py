@@ -107,7 +107,7 @@ def test_rows_without_a_value_are_read_each_time_and_move_nothing(connector: Con
     write_people(tmp_path, *at(9), ("nowhen", None), ("odd", "soon"))
     second = connector.run_json("sync", job)
     assert (second.rows, is_at(second, 9)) == ({"read": 4, "created": 3, "exists": 1}, True)
-    assert "1 rows have no timestamp in updated_at (the first is record 4)" in second.stderr
+    assert "1 row has no timestamp in updated_at (the first is record 4)" in second.stderr
     assert connector.run_json("sync", job).rows == {"read": 4, "exists": 4}  # 'soon' is larger than any day
 
 

@@ -121,3 +121,28 @@ def test_what_every_rule_makes_of_a_row_arrives(connector: Connector, tmp_path: 
     assert stored["fay@x.org"]["Birthday"] == "1990-02-03"
     assert (stored["gus@x.org"]["FirstName"], stored["gus@x.org"]["LastName"]) == ("Gus", "-")
     assert stored["gus@x.org"]["CustomField1"] == "g. (7)"
+
+
+def test_cells_that_a_spreadsheet_would_run_are_guarded_and_come_back_as_they_were(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_csv(
+        tmp_path / "people.csv",
+        "email,first_name,phone,custom_field1,is_active",
+        "a@,=1+1,+31301234567,'=x,true",
+        "ragged,row",
+    )
+    first = connector.import_file(tmp_path / "people.csv")
+    assert first.rows == {"read": 2, "invalid": 2}
+    rejects = Path(first.report["rejects_file"])
+    ragged, wrong = correct(rejects, lambda _, row: row.update({"email": "a@x.org"} if row["email"] else {}))
+    guarded = [wrong[name] for name in ("first_name", "phone", "custom_field1")]
+    assert guarded == ["'=1+1", "'+31301234567", "''=x"]
+    assert ragged["_raw"] == "ragged,row"
+
+    second = connector.import_file(rejects)
+    assert second.rows == {"read": 2, "created": 1, "invalid": 1}
+    stored = list_stored(connector)["a@x.org"]
+    assert [stored[name] for name in ("FirstName", "Phone", "CustomField1")] == ["=1+1", "+31301234567", "'=x"]
+    (left,) = correct(Path(second.report["rejects_file"]), lambda place, row: None)
+    assert left["_raw"] == "ragged,row", "it was not corrected, and is kept"

@@ -40,7 +40,7 @@ def test_a_birthday_without_a_year_is_left_out_and_costs_nobody(
     )
     ended = read(connector, command, path)
     assert (ended.rows["read"], ended.rows["invalid"]) == (5, 2)
-    assert len(find(ended, "2 birthdays have no year")) == 1
+    assert len(find(ended, "2 birthdays without a year")) == 1
     stored = [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
     if command == "import":
         assert {each["Email"]: each.get("Birthday") for each in stored} == {
@@ -71,6 +71,6 @@ def test_numbers_that_a_text_is_made_of_are_warned_of(
         f"subscriber: {{base: {{name: News}}, fields: {{email: email, phone: {rule}}}}}\n"
     )
     ended = read(connector, command, path, "--job", "job.yaml")
-    assert [message.partition(" are numbers")[0] for message in find(ended, "are numbers")] == [
-        "2 cells of the column code (phone)", "1 cells of the column line (phone)",
+    assert [message.partition(" in the workbook")[0] for message in find(ended, "in the workbook")] == [
+        "2 cells of the column code (phone) are numbers", "1 cell of the column line (phone) is a number",
     ]  # fmt: skip

@@ -1,5 +1,6 @@
 """A file of rows that is begun anew."""
 
+import resource
 from pathlib import Path
 
 from pipelines.rows.row_file import RowFile
@@ -24,3 +25,17 @@ def test_one_that_cannot_be_thrown_away_is_a_failure_that_is_told(tmp_path: Path
     file.begin_anew()
     assert file.failure is not None
     assert f"the rejects file {path} cannot be written anew" in file.failure
+
+
+def test_a_file_that_is_cut_off_by_a_full_disk_is_a_failure_that_is_reported(tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "rows.csv", ["name"], "rejects file", "the rows that a person should see")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+        for _ in range(30):
+            file.write(["x" * 1000])
+        file.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert file.failure is not None
+    assert "cannot be written to its end (File too large), so not all of the rows that a person" in file.failure

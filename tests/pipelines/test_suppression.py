@@ -208,7 +208,7 @@ def test_an_unknown_that_is_on_the_list_by_now_is_not_sent_again(connector: Conn
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
     ended = connector.run_json("sync", job)
     assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
-    assert "given up" in find_message(ended, "1 creates that earlier runs left unknown")
+    assert "given up" in find_message(ended, "1 unresolved create from earlier runs")
     assert count_stored(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
     write_csv(tmp_path / "gone.csv", "address", "somebody@example.com")
     assert connector.run_json("sync", job).rows == {"read": 3, "exists": 2, "created": 1}  # nothing was left of it

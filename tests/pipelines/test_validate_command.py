@@ -107,7 +107,7 @@ def test_who_is_on_the_list_of_a_job_is_suppressed_as_a_sync_would_have_it(
     write_suppressing_job(tmp_path, "email", "Bob@X.org", "no address")
     ended = validate(connector, "job.yaml")
     assert (ended.code, ended.rows) == (1, {"read": 4, "valid": 1, "invalid": 1, "duplicate": 1, "suppressed": 1})
-    assert "1 rows of the suppression list" in "".join(ended.report["messages"])
+    assert "1 row of the suppression list" in "".join(ended.report["messages"])
     assert validate(connector, "people.csv", "--job", "job.yaml").rows == ended.rows
     assert validate(connector, "people.csv").rows == {"read": 4, "valid": 2, "invalid": 1, "duplicate": 1}
 
@@ -140,7 +140,9 @@ def test_options_mean_what_they_mean_to_an_import(connector: Connector, tmp_path
     assert list_faults(told) == [("email", "email", 1, [(2, "bob")]), ("address_zip", "zip", 1, [(3, "02134")])]
     by_key = validate(connector, path, "--identity", "client_user_id", "--map", "client_user_id=Plan")
     assert by_key.rows["duplicate"] == 2
-    assert "1 zips are no numbers" in "".join(validate(connector, path, "--map", "gender=").report["messages"])
+    assert "1 zip cannot be sent as a number" in "".join(
+        validate(connector, path, "--map", "gender=").report["messages"]
+    )
 
 
 @pytest.mark.parametrize(
