@@ -77,7 +77,10 @@ def forget(ledger: Ledger, plan: ForgetPlan) -> Forgotten:
         for each in found:
             ledger.mark_forgotten(each.base, each.state, [each.digest])
     forgotten = tuple(dict.fromkeys(each.base for each in found))
-    message = f"forgotten in {describe_bases(forgotten)}: the next row of that identity is new"
+    message = (
+        f"forgotten in {describe_bases(forgotten)}: the next run that reads its row creates it (a job with a cursor "
+        "needs sync --full)"
+    )
     return Forgotten("ok", message, len(found), forgotten)
 
 

@@ -217,7 +217,8 @@ class _Reconciling:
             self.found.forgotten = forget(source.sides, listed, ledger, self._identity)
         self._report.reconciled = self.found.as_json()
         self._report.messages.append(
-            f"{self.found.forgotten:,} were forgotten: whoever of them the source has is created by the next run"
+            f"{self.found.forgotten:,} were forgotten: the next run that reads their rows creates them again (a job "
+            "with a cursor needs sync --full)"
         )
 
     def _describe_others(self, ledger: Ledger) -> Iterator[str]:

@@ -212,14 +212,14 @@ class Knowledge:
             raise RunAborted(
                 f"reading the list took {self._listing_took_s:,.0f} s, and load.fresh lets a create rely on it for "
                 f"{self._session.policy.fresh_s:g} s. Its filters do not tell of {untold} subscribers whether they "
-                "exist, so nothing was created since. Make load.fresh longer than a listing takes, then run again"
+                "exist, so no row was sent since. Make load.fresh longer than a listing takes, then run again"
             )
         if untold:
             because = self._session.lookout.unreadable_because or "the list could not be read whole"
             raise RunAborted(
                 f"{because}, and its filters do not tell of {untold} whether they are there, so "
-                "nobody can be known to be absent and nothing was created; run again, or set load.look to none to "
-                "create without looking"
+                "no subscriber can be known to be absent and no row was sent since; run again, or set load.look "
+                "to none to create without looking"
             )
 
     async def _record(self, wanted: Sequence[Wanted], sighting: Sighting) -> int:

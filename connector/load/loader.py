@@ -291,7 +291,7 @@ class Loader:
         if self._conduct.is_sending:
             raise RunAborted(
                 "some creates of a run by another identity are unknown and could not be settled, so a row of this "
-                "one might be one of them; nothing new was created: run again later"
+                "one might be one of them; no row was sent since: run again later"
             )
         self._session.tally.foretell(
             "some creates of a run by another identity are unknown: a load settles them first, and some rows that are "
