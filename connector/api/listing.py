@@ -13,12 +13,12 @@ from typing import Any
 
 from connector.api.ahead import MOST_AHEAD, PagesAhead
 from connector.api.client import Client, ParseListed
-from connector.api.controls import Ask, Trial, find_missed, try_filters
 from connector.api.handing import NOBODY, Handing, PageSink, Progress
 from connector.api.retries import Retrier
 from connector.api.rows import WIRE, Form
 from connector.errors import RunAborted
 from connector.listing import FindLacking, Suspect, gather_evidence
+from connector.listing.filters import Ask, Trial, find_missed, try_filters
 from connector.pages import (
     DIMENSIONS,
     NO_IDS,

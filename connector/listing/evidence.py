@@ -7,11 +7,11 @@ last. No filter is believed without its controls. What the findings mean is deci
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
+from connector.listing.filters import Ask, Draw, are_as_asked, make_up_value
 from connector.pages import (
     Certificate,
     Counts,
@@ -20,16 +20,12 @@ from connector.pages import (
     Order,
     Says,
     TotalCount,
-    build_match,
     decide_counts,
     decide_totals,
 )
 from connector.protocol import Listed, ListQuery
 from connector.protocol.wire import read_field
 
-Ask = Callable[[ListQuery], Awaitable[Listed | None]]
-"""One page of the list, or None where the service gives none."""
-Draw = Callable[[int], bytes]
 FindLacking = Callable[[IdArray], Awaitable[Sequence[int]]]
 """Ids of confirmed entries of the ledger that are not among these ids (ascending); a few do."""
 
@@ -166,12 +162,12 @@ class _Gathering:
         page = await self._ask(_narrow(self._suspect.query, {name: value}, _SAMPLE))
         if page is None or page.total_count is None or bool(page.subscribers) != bool(page.total_count):
             return None
-        return page.total_count if _are_all({**self._asked, name: value}, page) else None
+        return page.total_count if are_as_asked({**self._asked, name: value}, page.subscribers) else None
 
     async def _is_pair_working(self, name: str) -> bool:
         """Within a filter: whether the two together still ask by the first, shown by a value of it that is nowhere."""
         for other in self._filters:
-            nowhere = _make_up(other, self._draw)
+            nowhere = make_up_value(other, self._draw)
             if nowhere is None:
                 return False
             page = await self._ask(_narrow(self._suspect.query, {other: nowhere, name: _PARTITIONS[name][0]}, _SAMPLE))
@@ -256,24 +252,3 @@ class _Gathering:
 
 def _narrow(query: ListQuery, values: Mapping[str, Any], limit: int) -> ListQuery:
     return replace(query, offset=0, limit=limit, **values)
-
-
-def _are_all(asked: Mapping[str, object], page: Listed) -> bool:
-    """Whether every row is as asked."""
-    match = build_match(asked)
-    read_values = partial(_read_values, page.subscribers)
-    return match is None or bool(match(read_values).all())
-
-
-def _read_values(rows: Sequence[dict[str, Any]], name: str) -> list[object]:
-    return [read_field(row, name) for row in rows]
-
-
-def _make_up(name: str, draw: Draw) -> object | None:
-    """A value that no subscriber has; None where all values are taken."""
-    drawn = draw(16).hex()
-    if name in ("id", "base_id"):
-        return (1 << 30) + int(drawn[:7], 16)  # below 2**31, the most that every service can read
-    if name == "email":
-        return f"{drawn}@{drawn}.invalid"  # RFC 2606
-    return None if name in ("is_active", "gender") else f"nobody-{drawn}"

@@ -6,7 +6,7 @@ import numpy as np
 
 from connector.errors import RunAborted
 from connector.ledger import Ledger
-from connector.listing.evidence import Ask
+from connector.listing.filters import Ask
 from connector.plan.digests import split_digests
 from connector.protocol import ListQuery
 from connector.reconcile import ListedPeople

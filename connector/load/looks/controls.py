@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 
 from connector.fields.spellings import SpellingClass, classify
+from connector.listing.filters import make_up_value
 from connector.load.looks.lookout import Specimen
 from connector.load.looks.lookups import ask, build_query, look_up, look_up_together
 from connector.load.looks.witness import Witness
@@ -19,7 +20,6 @@ from connector.load.session import Session
 from connector.protocol import ListQuery
 
 _WITNESSES_TRIED = 2  # the first of the run, likeliest to show by now; another, should that one have been erased
-_RANDOM_BYTES = 16
 _PLAIN_EMAILS = SpellingClass("email", frozenset())
 
 
@@ -81,8 +81,7 @@ async def _find_useful(session: Session, fields: Collection[str]) -> list[str]:
 
 
 def _build_nobody(session: Session, name: str) -> ListQuery:
-    drawn = session.draw(_RANDOM_BYTES).hex()
-    return build_query(name, f"{drawn}@{drawn}.invalid" if name == "email" else f"nobody-{drawn}")  # RFC 2606
+    return build_query(name, make_up_value(name, session.draw))
 
 
 async def _try_class(session: Session, spelling_class: SpellingClass) -> _Tried:

@@ -8,13 +8,13 @@ one at most is asked by, and only one that found somebody who is spelt in the ma
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import Any
 
-from connector.api.rows import WIRE
+import numpy as np
+
 from connector.errors import ConfigurationError
 from connector.fields.spellings import describe_spelling, has_spellings_by_case_alone
-from connector.pages import build_match
+from connector.pages import Mask, build_match
 from connector.protocol import Listed, ListQuery
 from connector.protocol.wire import read_field
 
@@ -68,20 +68,19 @@ async def _read_head(ask: Ask) -> Sequence[dict[str, Any]]:
 
 
 def _find_matching(filters: Mapping[str, object], people: Sequence[dict[str, Any]]) -> frozenset[int]:
-    match = build_match(filters)
-    chosen = [True] * len(people) if match is None else match(partial(WIRE.read_values, people))
+    chosen = _match(filters, people).tolist()
     return frozenset(
         each["Id"] for each, is_chosen in zip(people, chosen, strict=True) if is_chosen and type(each.get("Id")) is int
     )
 
 
 async def _try_filter(ask: Ask, name: str, asked: object, people: Sequence[dict[str, Any]], draw: Draw) -> Control:
-    nobody = _make_up(name, draw)
-    if nobody is not None:
-        shown = await ask(nobody[1])
+    nowhere = make_up_value(name, draw)
+    if nowhere is not None:
+        shown = await ask(ListQuery(limit=1, **{name: nowhere}))
         if shown is None:
             return Control.UNTOLD
-        if not _are_all(name, nobody[0], shown):
+        if not are_as_asked({name: nowhere}, shown.subscribers):
             return Control.IGNORED
     verdict = Control.UNTOLD
     for person, value in _choose_witnesses(name, asked, people):
@@ -113,28 +112,34 @@ def _decide(name: str, value: object, person: dict[str, Any], shown: Listed) -> 
     is_whole = shown.total_count is not None and shown.total_count <= len(shown.subscribers)
     if not is_found and is_whole:
         return Control.BROKEN
-    if _are_all(name, value, shown):  # where more match than one answer holds, that they match must do
+    if are_as_asked({name: value}, shown.subscribers):  # where more match than an answer holds, that they match must do
         return Control.EXACT
     # A filter of two or three values that lists another than asked for is none.
     return Control.PARTIAL if is_found and name not in _FEW_VALUES else Control.IGNORED
 
 
-def _are_all(name: str, value: object, shown: Listed) -> bool:
-    match = build_match({name: value})
-    return match is None or bool(match(partial(WIRE.read_values, shown.subscribers)).all())
+def are_as_asked(asked: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether every one of these wire objects is as asked, field name to value."""
+    return bool(_match(asked, rows).all())
 
 
-def _make_up(name: str, draw: Draw) -> tuple[object, ListQuery] | None:
-    """A value that nobody has, and the question for it; None where all values are taken."""
+def make_up_value(name: str, draw: Draw) -> Any:
+    """A value of a filter that no subscriber has: its negative control; None where all values are taken."""
     if name in _FEW_VALUES:
         return None
     drawn = draw(16).hex()
-    value: Any = f"nobody-{drawn}"
-    if name == "email":
-        value = f"{drawn}@{drawn}.invalid"  # RFC 2606
-    elif name in ("id", "base_id"):
-        value = (1 << 30) + int(drawn[:7], 16)  # below 2**31, the most that every service can read
-    return value, ListQuery(limit=1, **{name: value})
+    if name in ("id", "base_id"):
+        return (1 << 30) + int(drawn[:7], 16)  # below 2**31, the most that every service can read
+    return f"{drawn}@{drawn}.invalid" if name == "email" else f"nobody-{drawn}"  # RFC 2606
+
+
+def _match(asked: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> Mask:
+    match = build_match(asked)
+
+    def read_values(name: str) -> Sequence[Any]:
+        return [read_field(row, name) for row in rows]
+
+    return np.ones(len(rows), dtype=np.bool_) if match is None else match(read_values)
 
 
 def _choose_witnesses(
