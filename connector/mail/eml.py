@@ -11,8 +11,7 @@ from email.headerregistry import Address
 from email.message import EmailMessage, MIMEPart
 from mimetypes import guess_extension
 
-from connector.mail.draft import Draft
-from connector.mail.recipients import build_recipient
+from connector.mail.message import Draft, build_recipient
 from connector.protocol.email import Attachment, Header, Message, Recipient
 from connector.protocol.email_rules import MessageError, check_text
 

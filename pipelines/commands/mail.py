@@ -56,9 +56,8 @@ def mail_command(
     Every row is checked before the first email leaves. Whoever was sent theirs is not sent it again, however often this
     is run, and an email whose answer is lost is never sent again: the rejects file names its recipient.
     """
-    from pipelines.emails.mailing import run_mail
-    from pipelines.emails.planning import plan_mail
-    from pipelines.emails.previewing import preview
+    from pipelines.flows.mail_plan import plan_mail
+    from pipelines.flows.mails import preview, run_mail
     from pipelines.jobs import load_job
     from pipelines.settings import SettingOptions, read_settings
 

@@ -13,7 +13,7 @@ from pipelines.commands.email_options import EmailGiven, email_options
 from pipelines.commands.options import Output, end, finish, output_options, run_flow
 
 if TYPE_CHECKING:
-    from connector.mail.draft import Composed
+    from connector.mail.message import Composed
 
 
 @click.command("send")
@@ -34,9 +34,8 @@ def send_command(file: Path | None, given: EmailGiven, is_dry: bool, eml: Path |
     unknown (exit 1).
     """
     from connector.clock import system_clock
-    from pipelines.emails.drafting import compose_draft
-    from pipelines.emails.sending import SendPlan, run_send
-    from pipelines.emails.showing import write_new
+    from connector.mail.message import compose_draft
+    from pipelines.flows.sends import SendPlan, run_send, write_new
     from pipelines.settings import SettingOptions, read_settings
 
     if eml is not None and not is_dry:
@@ -50,7 +49,7 @@ def send_command(file: Path | None, given: EmailGiven, is_dry: bool, eml: Path |
 
 def _show(composed: Composed, path: Path, output: Output) -> NoReturn:
     """What would be sent, and where it was written."""
-    from pipelines.emails.showing import describe_message, show_email
+    from pipelines.flows.sends import describe_message, show_email
 
     described = describe_message(composed.message) | {"warnings": list(composed.warnings), "eml": str(path)}
     for warning in composed.warnings:

@@ -6,11 +6,9 @@ from pathlib import Path
 from connector.api.webhook import post_webhook
 from connector.clock import Clock, system_clock
 from connector.errors import ConnectorError
-from connector.mail.draft import Draft
-from connector.mail.files import read_attachment
+from connector.mail.message import Draft, compose_draft, read_attachment
 from connector.protocol.email import Attachment
-from pipelines.emails.drafting import compose_draft
-from pipelines.emails.sending import SendPlan, run_send
+from pipelines.flows.sends import SendPlan, run_send
 from pipelines.jobs.emails import MOST_ATTACHED
 from pipelines.jobs.notify import Notify, NotifyEmail, Webhook
 from pipelines.runs.progress import Progress

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from connector.choices import SETTINGS, TRACKING
-from connector.mail.draft import DEFAULT_SETTINGS, Draft, compose
+from connector.mail.message import DEFAULT_SETTINGS, Draft, compose
 from connector.protocol.email import Header, Recipient, encode_email
 from connector.protocol.email_rules import MessageError
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.mail.draft import Draft
 from connector.mail.eml import read_eml, write_eml
+from connector.mail.message import Draft
 from connector.protocol.email import Attachment, EmailSettings, Header, Message, Recipient, TrackingSettings
 from connector.protocol.email_rules import MessageError
 

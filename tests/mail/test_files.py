@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.mail.files import UNKNOWN_TYPE, guess_type, read_attachment
+from connector.mail.message import UNKNOWN_TYPE, guess_type, read_attachment
 from connector.protocol.email import Attachment
 from connector.protocol.email_rules import MessageError, check_mime_type
 

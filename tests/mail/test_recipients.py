@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.mail.recipients import parse_recipient
+from connector.mail.message import parse_recipient
 from connector.protocol.email_rules import MessageError
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from connector.mail.send_times import check_send_at, parse_send_at
+from connector.mail.message import check_send_at, parse_send_at
 from connector.protocol.email_rules import MessageError
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)

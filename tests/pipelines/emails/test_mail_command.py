@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from connector.mail.mailer import MOST_AT_ONCE
+from connector.mail.campaign import MOST_AT_ONCE
 from tests.pipelines.conftest import Connector, wait_for, write_csv
 from tests.pipelines.emails.outbox import list_recipients, read_outbox
 

@@ -7,7 +7,7 @@ process that is killed leaves those unknown that it had recorded as leaving.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -17,11 +17,71 @@ from connector.api.client import LONGEST_PAUSE_S, Client
 from connector.api.retries import Retrier
 from connector.clock import Clock
 from connector.ledger import Campaign, EmailLog
-from connector.mail.ending import Ending
 from connector.outcomes import MailOutcome
 from connector.pace import Pace
-from connector.protocol import TOO_MANY_REQUESTS, Accepted, Ambiguous, Message, NotSent, Refused
+from connector.protocol import TOO_MANY_REQUESTS, Accepted, Ambiguous, Message, NotSent, Refused, refusal_kind
 from connector.states import EmailState
+
+_UNKNOWN_FIRST = 3  # of the first, none of which the service accepted
+_UNKNOWN_IN_ROW = 5
+_REFUSED_IN_ROW = 20
+_REDIRECTS = range(300, 400)
+
+
+class Ending:
+    """Decides by every answer whether the run is to end; `reason` says why, or is None while it may go on.
+    `has_accepted`: the service has accepted an email; until then they leave one at a time."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.has_accepted = False
+        self._unknown_in_row = 0
+        self._refused_in_row = Counter[str]()
+
+    def end(self, reason: str) -> None:
+        """The run is to end for this reason, unless it has one."""
+        self.reason = self.reason or reason
+
+    def note_accepted(self) -> None:
+        """The service took on an email."""
+        self.has_accepted, self._unknown_in_row = True, 0
+        self._refused_in_row.clear()
+
+    def note_refused(self, status: int, words: str) -> None:
+        """It refused one, which is not sent again."""
+        said = f"{status}: {words}"
+        if status == TOO_MANY_REQUESTS:
+            self.end(
+                f"the service refused an email for its rate ({said}), and the job does not say that it may be sent "
+                "again: lower load.max_rate, or set mail.retry_limited, and run again with --rejected"
+            )
+        elif not self.has_accepted:
+            self.end(
+                f"the service refused the first email ({said}), and may refuse every other alike. Nothing else was "
+                "sent: correct what it says, and run again; with --rejected this one is sent, too"
+            )
+        else:
+            kind = refusal_kind(status, words)
+            self._refused_in_row[kind] += 1
+            if self._refused_in_row[kind] >= _REFUSED_IN_ROW:
+                self.end(f"the service refused {_REFUSED_IN_ROW} emails in a row alike ({kind}): correct what it says")
+
+    def note_unknown(self, status: int | None, words: str) -> None:
+        """Its answer to one says nothing certain; `status` is None when there was none."""
+        self._unknown_in_row += 1
+        if status in _REDIRECTS:
+            self.end(f"the service redirects ({status}), which is never followed: correct service.base_url ({words})")
+        elif self._unknown_in_row >= (_UNKNOWN_IN_ROW if self.has_accepted else _UNKNOWN_FIRST):
+            said = f"status {status}, {words}" if status is not None else words
+            self.end(
+                f"{self._unknown_in_row} emails in a row had no certain answer (last: {said}): run again when the "
+                "service works; those will not be sent again"
+            )
+
+    def note_unreachable(self, words: str) -> None:
+        """One could not be sent at all."""
+        self.end(f"the service cannot be reached: {words}. Run it again; nobody is sent an email twice")
+
 
 MOST_AT_ONCE = 64
 """Emails that one commit records as leaving, at most; fewer at a slow pace, so that a kill leaves few unknown."""
@@ -49,7 +109,7 @@ class Letter(Addressee):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SendVerdict:
     """What became of a letter; `status` and `words` are the service's, or of an earlier run's answer."""
 
     outcome: MailOutcome
@@ -76,10 +136,10 @@ class MailPolicy:
     allows_rejected: bool = False
 
 
-class Mailer:
+class CampaignSender:
     """Use it as a context: at its end all that left has been answered and recorded.
 
-    `tell` hears once of everybody who was looked up and was on record, and of every letter.
+    `on_verdict` is called once for each recipient who was looked up and was on record, and for each letter.
     """
 
     def __init__(
@@ -92,13 +152,13 @@ class Mailer:
         pace: Pace,
         clock: Clock,
         stopping: asyncio.Event,
-        tell: Callable[[Addressee, Told], None],
+        on_verdict: Callable[[Addressee, SendVerdict], None],
         policy: MailPolicy = MailPolicy(),
     ) -> None:
         self.sent_again = 0  # times that an email was refused for its rate, and is sent again
         self._log, self._campaign, self._run_id = log, campaign, run_id
         self._client, self._retrier, self._pace = client, retrier, pace
-        self._clock, self._stopping, self._tell, self._policy = clock, stopping, tell, policy
+        self._clock, self._stopping, self._on_verdict, self._policy = clock, stopping, on_verdict, policy
         self._noted = _Noted()
         self._again = deque[Letter]()
         self._allowed = set[bytes]()
@@ -127,7 +187,7 @@ class Mailer:
         finally:
             self._noted.not_sent += self._unbegun
             for letter in (*self._unbegun.values(), *self._again):
-                self._tell(letter, Told(MailOutcome.UNSENT))
+                self._on_verdict(letter, SendVerdict(MailOutcome.UNSENT))
             self._commit(lambda _log: None)
 
     @property
@@ -154,15 +214,15 @@ class Mailer:
             if entry is None:
                 fresh.append(each)
             elif entry.state is EmailState.SENT:
-                self._tell(each, Told(MailOutcome.ALREADY_SENT))
+                self._on_verdict(each, SendVerdict(MailOutcome.ALREADY_SENT))
             elif entry.state is not EmailState.REFUSED:
                 words = "an earlier run sent it, and no certain answer came"
-                self._tell(each, Told(MailOutcome.UNKNOWN, entry.status, words))
+                self._on_verdict(each, SendVerdict(MailOutcome.UNKNOWN, entry.status, words))
             elif self._policy.allows_rejected:
                 self._allowed.add(each.recipient)
                 fresh.append(each)
             else:
-                self._tell(each, Told(MailOutcome.REJECTED, entry.status, entry.words or ""))
+                self._on_verdict(each, SendVerdict(MailOutcome.REJECTED, entry.status, entry.words or ""))
         return fresh
 
     async def mail(self, letters: Sequence[Letter]) -> None:
@@ -179,7 +239,7 @@ class Mailer:
             queue = self._again or waiting
             await self._send_group([queue.popleft() for _ in range(min(number, len(queue)))])
         for letter in waiting:
-            self._tell(letter, Told(MailOutcome.UNSENT))
+            self._on_verdict(letter, SendVerdict(MailOutcome.UNSENT))
 
     def _count_ahead(self) -> int:
         return max(1, min(MOST_AT_ONCE, int(self._pace.rate.rate * _AHEAD_S)))
@@ -197,7 +257,7 @@ class Mailer:
         finally:  # also of a run that is cancelled: these are known never to have left
             for letter in waiting:
                 self._noted.not_sent.append(letter.recipient)
-                self._tell(letter, Told(MailOutcome.UNSENT))
+                self._on_verdict(letter, SendVerdict(MailOutcome.UNSENT))
 
     def _mark_intended(self, log: EmailLog, letters: Sequence[Letter]) -> None:
         """Whom the service refused before is allowed in the same transaction: not before theirs is about to leave."""
@@ -237,7 +297,7 @@ class Mailer:
             answer = await self._retrier.send(self._client, letter.message)
         except BaseException:
             self._noted.lost.append(letter.recipient)
-            self._tell(letter, Told(MailOutcome.UNKNOWN, None, "the run was ended before an answer came"))
+            self._on_verdict(letter, SendVerdict(MailOutcome.UNKNOWN, None, "the run was ended before an answer came"))
             raise
         finally:
             self._under_way -= 1
@@ -266,22 +326,22 @@ class Mailer:
                 self._ending.note_accepted()
                 at = self._clock.now().timestamp()
                 self._noted.accepted.append((letter.recipient, request_id, message_id, at))
-                self._tell(letter, Told(MailOutcome.SENT))
+                self._on_verdict(letter, SendVerdict(MailOutcome.SENT))
             case Refused(status) if status == TOO_MANY_REQUESTS and self._policy.retries_limited:
                 self.sent_again += 1
                 self._noted.not_sent.append(letter.recipient)
                 self._again.append(letter)
             case Refused(status, words):
                 self._noted.refused.append((letter.recipient, status, words))
-                self._tell(letter, Told(MailOutcome.REJECTED, status, words))
+                self._on_verdict(letter, SendVerdict(MailOutcome.REJECTED, status, words))
                 self._ending.note_refused(status, words)
             case NotSent(words):
                 self._noted.not_sent.append(letter.recipient)
-                self._tell(letter, Told(MailOutcome.UNSENT, None, words))
+                self._on_verdict(letter, SendVerdict(MailOutcome.UNSENT, None, words))
                 self._ending.note_unreachable(words)
             case Ambiguous(status, words):
                 self._noted.lost.append(letter.recipient)
-                self._tell(letter, Told(MailOutcome.UNKNOWN, status, words))
+                self._on_verdict(letter, SendVerdict(MailOutcome.UNKNOWN, status, words))
                 self._ending.note_unknown(status, words)
 
     async def _ask(self, step: Callable[[EmailLog], T]) -> T:

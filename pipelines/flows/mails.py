@@ -1,35 +1,41 @@
-"""The flow of `connector mail`: check every row, then send each its email, at most once in the campaign."""
+"""The flow of `connector mail`: check every row, then send each its email, at most once in the campaign; or write the
+first emails as files, and send none.
+"""
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from connector.api.client import Client, open_client
 from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock
-from connector.errors import ConnectorError, LedgerError, LockedError
-from connector.ledger import Campaign, EmailLog, open_emails
+from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
+from connector.ledger import Campaign, EmailLog, open_emails, open_existing_emails
 from connector.load import Problem, Row
-from connector.mail.mailer import Addressee, Letter, Mailer, MailPolicy, Told
+from connector.mail.campaign import Addressee, CampaignSender, Letter, SendVerdict
+from connector.mail.eml import write_eml
+from connector.mail.message import ATTACHMENTS
 from connector.outcomes import MailOutcome, Outcome
 from connector.pace import Pace
 from connector.plan.digests import digest_identity
 from connector.plan.suppression import Suppression
 from connector.protocol.email import Message
 from connector.protocol.email_rules import MessageError
-from connector.rows import Source
+from connector.states import EmailState
 from connector.templates import TemplateError
-from pipelines.emails.checking import Checked, Checker, read_cells
-from pipelines.emails.spool import Kept, Spool, digest_files
-from pipelines.emails.templates import MailTexts
+from pipelines.flows.mail_check import Checked, Checker, Kept, Spool, digest_files, read_cells
+from pipelines.flows.mail_plan import MailPlan
 from pipelines.rows.rejects import RejectsFile
-from pipelines.rows.suppressing import SuppressionPlan, read_suppression
+from pipelines.rows.suppressing import read_suppression
 from pipelines.runs.faults import describe_fault
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import (
     Report,
+    Status,
     UncountedError,
     count_mail_rows,
     count_requests,
@@ -37,31 +43,11 @@ from pipelines.runs.report import (
     start_report,
 )
 from pipelines.runs.stopping import Stop, enter_in_thread, stay_alive
-from pipelines.settings import Settings, build_service
+from pipelines.settings import build_service
 from pipelines.words import agree, count
 
 _AT_ONCE = 256  # rows that are looked up in the ledger together
 _FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)
-
-
-@dataclass(frozen=True, slots=True)
-class MailPlan:
-    """A campaign to be sent."""
-
-    job: str
-    campaign: str
-    source: Source
-    texts: MailTexts
-    settings: Settings
-    policy: MailPolicy
-    max_rate: float
-    max_concurrency: int
-    suppression: SuppressionPlan | None = None
-    max_invalid: float | None = None
-    limit: int | None = None
-    wait_s: float = 0.0
-    is_new_account: bool = False  # a campaign that the ledger knows under another account is another one
-    is_reopening: bool = False  # a campaign that was closed when the ledger was restored is sent on
 
 
 @dataclass(slots=True)
@@ -87,7 +73,7 @@ class _Run:
     def hear(self, problem: Problem, raw: str | None) -> None:
         self.rejects.write(problem, raw)
 
-    def hear_of(self, addressee: Addressee, told: Told) -> None:
+    def on_verdict(self, addressee: Addressee, told: SendVerdict) -> None:
         """What became of somebody's email."""
         row = self.rows.pop(addressee.recipient).row
         self.outcomes[told.outcome] += 1
@@ -188,7 +174,7 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
     """Send the rows of the spool; returns why it ended early."""
     plan = run.plan
     async with open_client(build_service(plan.settings, plan.max_concurrency)) as client:
-        mailer = _build_mailer(run, log, campaign, client)
+        mailer = _build_sender(run, log, campaign, client)
         run.progress.follow(
             lambda: f"{run.outcomes[MailOutcome.SENT]:,} of {spool.rows:,} sent at {mailer.rate:,.0f}/s"
         )
@@ -207,12 +193,12 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
     return mailer.reason
 
 
-def _build_mailer(run: _Run, log: EmailLog, campaign: Campaign, client: Client) -> Mailer:
+def _build_sender(run: _Run, log: EmailLog, campaign: Campaign, client: Client) -> CampaignSender:
     plan = run.plan
     pace = Pace(plan.max_rate, plan.max_concurrency)
     stopping = run.stop.event
-    return Mailer(
-        log, campaign, run.report.run_id, client, Retrier(), pace, run.clock, stopping, run.hear_of, plan.policy
+    return CampaignSender(
+        log, campaign, run.report.run_id, client, Retrier(), pace, run.clock, stopping, run.on_verdict, plan.policy
     )
 
 
@@ -223,7 +209,7 @@ def _name_addressee(run: _Run, kept: Kept) -> Addressee:
     return addressee
 
 
-def _write_letters(run: _Run, mailer: Mailer, addressees: Sequence[Addressee]) -> list[Letter]:
+def _write_letters(run: _Run, mailer: CampaignSender, addressees: Sequence[Addressee]) -> list[Letter]:
     """Their emails once more, as they were checked; none once the run is to end."""
     letters = []
     for each in addressees:
@@ -231,9 +217,9 @@ def _write_letters(run: _Run, mailer: Mailer, addressees: Sequence[Addressee]) -
             if mailer.is_going_on:
                 letters.append(Letter(each.recipient, each.address, _compose_again(run, run.rows[each.recipient])))
             else:
-                run.hear_of(each, Told(MailOutcome.UNSENT))
+                run.on_verdict(each, SendVerdict(MailOutcome.UNSENT))
         except (MessageError, TemplateError) as error:  # a file that was there when it was checked is not any more
-            run.hear_of(each, Told(MailOutcome.INVALID, None, str(error)))
+            run.on_verdict(each, SendVerdict(MailOutcome.INVALID, None, str(error)))
     return letters
 
 
@@ -277,3 +263,108 @@ def _end(run: _Run, reason: str | None) -> None:
     else:
         is_partial = run.has_others or any(run.outcomes[each] for each in _FOR_A_PERSON)
         end_report(report, "partial" if is_partial else "ok", at)
+
+
+_FAULTS_SHOWN = 10
+_FORESEEN = {
+    EmailState.SENT: MailOutcome.ALREADY_SENT,
+    EmailState.REFUSED: MailOutcome.REJECTED,
+    EmailState.UNKNOWN: MailOutcome.UNKNOWN,
+    EmailState.SENDING: MailOutcome.UNKNOWN,
+}
+
+
+async def preview(
+    plan: MailPlan, folder: Path, number: int, stop: Stop, progress: Progress, clock: Clock | None = None
+) -> Report:
+    """Check every row, and write the first `number` emails into `folder`. Raises ConfigurationError if it is there and
+    not empty, or cannot be written."""
+    clock = clock or system_clock()
+    report = start_report("mail", plan.job, clock.now())
+    report.is_planned = True
+    _make_folder(folder)
+    faults: list[str] = []
+    with plan.source, Spool() as spool:
+        progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
+        try:
+            checked, checker = await asyncio.to_thread(_check_rows, plan, spool, report, stop, faults)
+        except (SourceError, RunAborted) as error:
+            report.rows, report.signal = count_mail_rows(0, {}), stop.signal
+            return end_report(report, "aborted" if stop.signal is None else "stopped", clock.now(), str(error))
+        outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool)
+        for place, (kept,) in enumerate(spool.read(1), start=1):
+            if place > number:
+                break
+            _write(folder / f"{place:04d}", checker.texts.compose(read_cells(kept.row), checker.now).message)
+    report.rows = count_mail_rows(checked.read, outcomes)
+    report.messages += [*dict.fromkeys(checked.messages), *sorted(checked.warnings), *faults]
+    written = min(number, spool.rows)
+    said = f"{count(written, 'email')} {agree(written, 'was', 'were')} written to {folder}; nothing was sent"
+    report.messages.append(said)
+    status: Status = "partial" if checked.outcomes[MailOutcome.INVALID] else "ok"
+    return end_report(report, status, clock.now())
+
+
+def _check_rows(plan: MailPlan, spool: Spool, report: Report, stop: Stop, faults: list[str]) -> tuple[Checked, Checker]:
+    def hear(problem: Problem, _raw: str | None) -> None:
+        if len(faults) < _FAULTS_SHOWN:
+            faults.append(f"row {problem.row.number} is invalid: {problem.field or 'template'}: {_describe(problem)}")
+
+    suppression = None
+    if plan.suppression is not None:
+        suppression, messages = read_suppression(plan.suppression, stop.event.is_set)
+        report.messages += messages
+    at = report.started_at
+    checker = Checker(plan.source, plan.texts, at, plan.limit, suppression, hear, stop.event.is_set)
+    checked = Checked()
+    checker.check(spool, checked)
+    return checked, checker
+
+
+def _foresee(plan: MailPlan, spool: Spool) -> Counter[MailOutcome]:
+    """What would become of the rows that make an email, by what is on record. Raises LedgerError."""
+    foreseen = Counter[MailOutcome]()
+    with open_existing_emails(plan.settings.ledger_url) as log:
+        if log is None:
+            return Counter({MailOutcome.SENT: spool.rows})
+        with log.transaction():
+            campaign = log.find_campaign(
+                plan.settings.account,
+                plan.campaign,
+                is_new_account=plan.is_new_account,
+                is_reopening=plan.is_reopening,
+            )
+            for batch in spool.read(_AT_ONCE):
+                people = [digest_identity("email", plan.texts.read_address(read_cells(each.row))) for each in batch]
+                known = log.find(campaign, people) if campaign is not None else {}
+                foreseen.update(_FORESEEN[known[each].state] if each in known else MailOutcome.SENT for each in people)
+    if plan.policy.allows_rejected:
+        foreseen[MailOutcome.SENT] += foreseen.pop(MailOutcome.REJECTED, 0)
+    return foreseen
+
+
+def _describe(problem: Problem) -> str:
+    """What is wrong, with nothing of the row: the path of its file is made of its cells."""
+    if problem.field == ATTACHMENTS:
+        return "a file that goes with it is missing, unreadable, empty, too large or outside of its folder"
+    return problem.message
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ConfigurationError(f"{folder} is not empty: name a new folder with --preview-dir")
+    except OSError as error:
+        raise ConfigurationError(
+            f"{folder} cannot be made or read: {error.strerror}; name another with --preview-dir"
+        ) from None
+
+
+def _write(stem: Path, message: Message) -> None:
+    """An email as .eml and, if it has HTML, that as .html; readable by their owner alone."""
+    contents = {".eml": write_eml(message)} | ({".html": message.html.encode()} if message.html else {})
+    for suffix, content in contents.items():
+        descriptor = os.open(stem.with_suffix(suffix), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)

@@ -1,0 +1,252 @@
+"""`connector send`: one email, from a message file or an .eml file, shown or sent, on record before it leaves, and
+never sent again.
+"""
+
+import asyncio
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from connector.api.client import Client, open_client
+from connector.api.retries import Retrier
+from connector.choices import SETTINGS, TRACKING
+from connector.clock import Clock, system_clock
+from connector.errors import ConfigurationError, LedgerError
+from connector.ledger import EmailLog, open_emails
+from connector.mail.eml import read_eml, write_eml
+from connector.mail.message import Composed, Draft, parse_send_at, read_attachment
+from connector.outcomes import MailOutcome
+from connector.protocol import Accepted, Ambiguous, Message, NotSent, Refused
+from connector.protocol.email import Attachment, Header, Recipient
+from pipelines.jobs.emails import AttachedFile, EmailText, MessageFile, read_stated
+from pipelines.runs.progress import Progress
+from pipelines.runs.report import Report, Status, count_mail_rows, count_requests, end_report, start_report
+from pipelines.runs.stopping import Stop, stay_alive
+from pipelines.settings import Settings, build_service
+
+LARGEST_EML = 50_000_000
+"""Bytes; an .eml holds its files a third larger than they are."""
+
+
+def draft_file(file: MessageFile) -> Draft:
+    """The draft that a message file makes.
+
+    Raises ConfigurationError and its MessageError: a file that is missing, too large or no text, an inline part without
+    id.
+    """
+    attached = [attach(each, "attachment", file.max_attached) for each in file.attach]
+    inline = [attach(each, "inline", file.max_attached) for each in file.inline]
+    return Draft(
+        sender=file.from_,
+        to=file.to,
+        cc=file.cc,
+        bcc=file.bcc,
+        reply_to=file.reply_to,
+        subject=file.subject,
+        html=read_text(file.html) if file.html else None,
+        plain_text=read_text(file.text) if file.text else None,
+        headers=tuple(Header(name, value) for name, value in file.headers.items()),
+        attachments=(*inline, *attached),
+        settings=read_stated(file.tracking, file.settings),
+        send_at=parse_send_at(file.at) if file.at is not None else None,
+    )
+
+
+def draft_eml(path: Path) -> Draft:
+    """The draft of an .eml file. Raises ConfigurationError."""
+    return read_eml(read_bytes(path, LARGEST_EML, "email"))
+
+
+def read_text(text: EmailText) -> str:
+    """A body, from its file if it has one. Raises ConfigurationError."""
+    if text.path is None:
+        return text.content or ""
+    try:
+        return read_bytes(text.path, LARGEST_EML, "text").decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{text.path}: a body is UTF-8 text; byte {error.start + 1} is not") from None
+
+
+def read_bytes(path: Path, most: int, what: str) -> bytes:
+    """A whole file of at most so many bytes. Raises ConfigurationError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: the {what} cannot be read: {error.strerror}") from None
+    if len(content) > most:
+        raise ConfigurationError(f"{path}: the {what} has more than {most:,} bytes; is it the right file?")
+    return content
+
+
+def attach(file: AttachedFile, disposition: Literal["attachment", "inline"], most: int) -> Attachment:
+    """A file as a part of an email. Raises MessageError."""
+    return read_attachment(file.path, most_bytes=most, disposition=disposition, content_id=file.id, mime_type=file.type)
+
+
+_BY_HAND = (
+    "it may have been sent or not, and the service cannot be asked: look into the recipient's mailbox, or ask the "
+    "service's support, before you send it again"
+)
+
+_GIVEN_UP = Ambiguous(None, "a second signal ended it before an answer came")
+
+
+@dataclass(frozen=True, slots=True)
+class SendPlan:
+    """One email, and where it goes."""
+
+    composed: Composed
+    settings: Settings
+
+
+async def run_send(plan: SendPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
+    """Send it, and tell what became of it."""
+    clock = clock or system_clock()
+    report = start_report("send", "", clock.now())
+    report.messages += plan.composed.warnings
+    progress.follow(lambda: "sending")
+    try:
+        with open_emails(plan.settings.ledger_url) as log:
+            await _send(plan, log, report, stop, clock)
+    except LedgerError as error:
+        if report.finished_at is None:
+            end_report(report, "aborted", clock.now(), str(error))
+        else:
+            report.messages.insert(0, f"{error}. What became of the email is told below, and is not on record")
+            report.status = "aborted"
+    return report
+
+
+async def _send(plan: SendPlan, log: EmailLog, report: Report, stop: Stop, clock: Clock) -> None:
+    message = plan.composed.message
+    addresses = ", ".join(each.email for each in (*message.to, *message.cc, *message.bcc))
+    if stop.event.is_set():
+        _end(report, MailOutcome.UNSENT, "stopped", clock)
+        report.signal = stop.signal
+        return
+    with log.transaction():
+        key = log.mark_single_intended(plan.settings.account, report.run_id, addresses, at=clock.now().timestamp())
+    async with open_client(build_service(plan.settings, 1)) as client:
+        answer = await _await_answer(client, message, stop)
+        report.requests = count_requests(client.counts)
+    _tell(report, answer, clock)
+    if answer is _GIVEN_UP:
+        report.status, report.signal = "stopped", stop.signal
+    with log.transaction():
+        match answer:
+            case Accepted(request_id, message_id):
+                log.mark_single_accepted(key, request_id, message_id, at=clock.now().timestamp())
+            case Refused(status, words):
+                log.mark_single_refused(key, status, words)
+            case NotSent():
+                log.mark_single_not_sent(key)
+            case Ambiguous():
+                log.mark_single_lost(key)
+
+
+async def _await_answer(client: Client, message: Message, stop: Stop) -> Accepted | Refused | Ambiguous | NotSent:
+    """Send it; after a second signal its answer is not waited for any more."""
+    try:
+        return await Retrier().send(client, message)
+    except asyncio.CancelledError:
+        if stop.signal is None:
+            raise
+        stay_alive()
+        return _GIVEN_UP
+
+
+def _tell(report: Report, answer: Accepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:
+    match answer:
+        case Accepted(request_id, message_id):
+            report.email = {"state": "sent", "request_id": request_id, "message_id": message_id}
+            _end(report, MailOutcome.SENT, "ok", clock)
+        case Refused(status, words):
+            report.email = {"state": "rejected", "http_status": status, "message": words}
+            _end(report, MailOutcome.REJECTED, "partial", clock, f"the service refused it ({status}): {words}")
+        case Ambiguous(status, words):
+            report.email = {"state": "unknown", "http_status": status, "message": words}
+            said = f"status {status}, {words}" if status is not None else words
+            _end(report, MailOutcome.UNKNOWN, "partial", clock, f"no certain answer came ({said}): {_BY_HAND}")
+        case NotSent(words):
+            report.email = {"state": "unsent", "message": words}
+            _end(report, MailOutcome.UNSENT, "aborted", clock, f"it was not sent: {words}. Run it again")
+
+
+def _end(report: Report, outcome: MailOutcome, status: Status, clock: Clock, reason: str | None = None) -> None:
+    report.rows = count_mail_rows(1, {outcome: 1})
+    end_report(report, status, clock.now(), reason)
+
+
+_LONGEST = 300  # characters of a body that are shown
+
+
+def write_new(path: Path, message: Message) -> Path:
+    """Write the .eml that the message amounts to, readable by its owner alone. Raises ConfigurationError, also if there
+    is a file of that name."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise ConfigurationError(f"{path} is there already: name another file with --eml") from None
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}; name another file with --eml") from None
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(write_eml(message))
+    return path
+
+
+def show_email(described: dict[str, Any], console: Console) -> None:
+    """Print what `describe_message` says."""
+    console.print("send (planned: nothing was sent)", style="bold")
+    table = Table(show_header=False)
+    table.add_column("what")
+    table.add_column("value", overflow="fold")
+    for name, value in described.items():
+        if value not in (None, [], ""):
+            table.add_row(name, Text(_show_value(value)))
+    console.print(table)
+
+
+def describe_message(message: Message) -> dict[str, Any]:
+    """Every field of the message as plain values; of attachments what they are, and not what they hold."""
+    return {
+        "from": _describe_person(message.sender),
+        "to": [_describe_person(each) for each in message.to],
+        "cc": [_describe_person(each) for each in message.cc],
+        "bcc": [_describe_person(each) for each in message.bcc],
+        "reply_to": [_describe_person(each) for each in message.reply_to],
+        "subject": message.subject,
+        "html": message.html,
+        "text": message.plain_text,
+        "headers": [f"{each.name}: {each.value}" for each in message.headers],
+        "attachments": [
+            {
+                "filename": each.filename,
+                "type": each.mime_type,
+                "bytes": len(each.content),
+                "disposition": each.disposition,
+                "id": each.content_id,
+            }
+            for each in message.attachments
+        ],
+        "tracking": {name: getattr(message.tracking, name) for name in TRACKING},
+        "settings": {name: getattr(message.settings, name) for name in SETTINGS},
+        "send_at": message.settings.send_at,
+    }
+
+
+def _describe_person(person: Recipient) -> str:
+    return f"{person.name} <{person.email}>" if person.name else person.email
+
+
+def _show_value(value: Any) -> str:
+    """Shown without what a terminal would obey."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    shown = "".join(sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in text[:_LONGEST])
+    return f"{shown}…" if len(text) > _LONGEST else shown
