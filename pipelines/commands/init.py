@@ -57,7 +57,7 @@ def init_command(
     """
     from connector.clock import system_clock
     from pipelines.drafts.drafting import draft_job
-    from pipelines.drafts.guessing import guess_fields
+    from pipelines.drafts.guessing import guess_fields, propose_cursor
     from pipelines.rows.rejects import own_columns
 
     _check_target(target)
@@ -74,7 +74,9 @@ def init_command(
     name = path.stem if target is not None else table or Path(source).stem
     used = {column for guess in guesses if guess.sureness != "unsure" for column in guess.rule.columns}
     unmapped = [column for column in columns if column not in used]
-    _hand_over(draft_job(name, path.name, place, base, _choose_identity(guesses), guesses, unmapped), target)
+    cursor = propose_cursor(frame) if is_table else None
+    text = draft_job(name, path.name, place, base, _choose_identity(guesses), guesses, unmapped, cursor)
+    _hand_over(text, target)
 
 
 def _check_target(target: Path | None) -> None:

@@ -20,10 +20,12 @@ def draft_job(
     identity: str,
     guesses: Sequence[GuessedField],
     unmapped: Sequence[str],
+    cursor: tuple[str, str] | None = None,
 ) -> str:
     """A job file's text: `source` are its keys below file or sql (the first pair names which), `base` key and value.
 
-    What is unsure is written as a comment, to be taken in by a person.
+    What is unsure is written as a comment, and so is a source that reads only what is new, from a `cursor` (column and
+    start) on.
     """
     (kind, _), *keys = source
     lines = [
@@ -33,6 +35,7 @@ def draft_job(
         "",
         "source:",
         f"  {kind}: {_write_group(keys)}",
+        *_propose_increment(kind, keys, cursor),
         "",
         "subscriber:",
         f"  base: {_write_group([base])}",
@@ -45,6 +48,14 @@ def draft_job(
     if unmapped:
         lines.append(f"  # columns not used: {', '.join(quote(column) for column in unmapped)}")
     return "\n".join(lines) + "\n"
+
+
+def _propose_increment(kind: str, keys: Sequence[tuple[str, str]], cursor: tuple[str, str] | None) -> Iterator[str]:
+    if cursor is not None:
+        column, start = cursor
+        marked = f"{{column: {quote(column)}, start: {quote(start)}, lookback: 10m}}"
+        yield f"  # reads only what is new, if every change of a row raises {column}; in place of the line above:"
+        yield f"  # {kind}: {_write_group(keys)[:-1]}, cursor: {marked}}}"
 
 
 def quote(text: str) -> str:

@@ -35,6 +35,15 @@ _PHONE = r"^[+0(][0-9 ()./-]{6,24}$"
 _PHONE_HEADER = re.compile(r"phone|^tel|telef|mobil|handy|gsm|cell")
 _DATED = r"^(?=(?:\D*\d){5})[\w ,./:T-]{8,25}$"
 _WORDS = r"^[^\d@]{2,60}$"
+_LISTS = r"^\[.*\]$"  # a database's text[] and a Parquet list come as JSON
+
+_CURSOR_HEADERS = (
+    "updatedat", "modifiedat", "lastmodified", "lastmodifieddate", "lastupdated", "lastupdate", "updatedon",
+    "modifiedon", "changedat", "datemodified", "dateupdated", "updated", "modified", "modificationdate",
+    "systemmodstamp",
+)  # fmt: skip
+_MOMENT = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}"
+_ZONE = r"(?:Z|[+-]\d{2}(?::?\d{2})?)$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,16 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     return tuple(ordered)
 
 
+def propose_cursor(frame: pd.DataFrame) -> tuple[str, str] | None:
+    """The column that says when a row last changed, and a start before all of its values; None if there is none."""
+    by_header = {normalise_header(str(column)): str(column) for column in frame.columns}
+    for column in (by_header[header] for header in _CURSOR_HEADERS if header in by_header):
+        cells = frame[column].dropna().str.strip()
+        if len(cells) and _are_mostly(cells, _MOMENT):
+            return column, "1970-01-01T00:00:00" + ("+00:00" if _are_mostly(cells, _ZONE) else "")
+    return None
+
+
 def measure(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> Share:
     """How many of the cells that a rule makes would be valid in the field `name`."""
     alone: dict[str, ColumnRule] = {} if name == "email" else {"email": ColumnRule(value="nobody@example.com")}
@@ -102,7 +121,8 @@ def _refine(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> tu
     if name == "gender":
         return _refine_genders(rule, sorted(set(cells)))
     if name == "tags" and rule.split is None:
-        counts = {sign: int(cells.str.contains(sign, regex=False).sum()) for sign in (",", "|", ";")}
+        plain = cells[~cells.str.startswith("[")]
+        counts = {sign: int(plain.str.contains(sign, regex=False).sum()) for sign in (",", "|", ";")}
         best = max(counts, key=lambda sign: counts[sign])
         return (replace(rule, split=best) if best != "," else rule), ""
     if name == "birthday":
@@ -148,6 +168,8 @@ def _guess_by_contents(
                 yield from _guess_names(frame, column, today)
         elif _are_mostly(cells, "@") and measure(frame, "email", rule, today).part >= _LIKELY:
             yield _as_likely(_judge(frame, "email", rule, "its cells", today))
+        elif "tags" not in guesses and _are_mostly(cells, _LISTS):
+            yield _as_likely(_judge(frame, "tags", rule, "its cells", today))
         elif header in _GENDER_HEADERS or set(cells.str.lower()) in ({"m", "f"}, {"male", "female"}):
             yield _as_likely(_judge(frame, "gender", rule, "its cells", today))
         elif _are_mostly(cells, _DATED) and (birth := _guess_birthday(frame, column, header, today)) is not None:

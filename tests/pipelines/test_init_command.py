@@ -10,6 +10,7 @@ from connector.mapping import guess_mapping
 from connector.sources import open_file
 from pipelines.jobs import load_job
 from pipelines.jobs.conversion import build_mapping
+from tests.databases import OPEN
 from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.test_exports_of_others import SAMPLES
 
@@ -107,3 +108,28 @@ def test_what_cannot_be_drafted_is_told_and_nothing_is_written(
     assert words in ended.stderr
     assert "hunter2" not in ended.stderr
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+
+
+def test_a_table_of_postgresql_gives_its_lists_as_tags_and_a_cursor(connector: Connector, tmp_path: Path) -> None:
+    with OPEN["postgresql"]() as database:
+        database.run(
+            "create table people (id bigint, email text, interests text[], updated_at timestamptz)",
+            "insert into people values (1, 'a@x.org', '{vip,\"a|b, c\"}', now()), (2, 'b@x.org', '{}', now())",
+        )
+        environ: dict[str, str | None] = {"CRM_URL": database.url}
+        given = ("${CRM_URL}", "--table", "people", "--base-id", "7", "--write", "job.yaml")
+        assert connector.run("init", *given, environ=environ).code == 0
+        lines = (tmp_path / "job.yaml").read_text(encoding="utf-8").splitlines()
+        assert any(line.strip().startswith("tags: interests") for line in lines)
+        place = next(index for index, line in enumerate(lines) if line.startswith("  # sql: "))
+        lines[place - 2 : place + 1] = [lines[place].replace("# ", "")]  # as the comment says
+        (tmp_path / "job.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        synced = connector.run_json("sync", "job.yaml", environ=environ)
+        assert (synced.code, synced.rows) == (0, {"read": 2, "created": 2})
+        database.run("insert into people values (3, 'c@x.org', '{new}', now() + interval '1 hour')")
+        database.run("update people set updated_at = now() - interval '1 day' where id = 1")
+        assert connector.run_json("sync", "job.yaml", environ=environ).rows == {"read": 2, "exists": 1, "created": 1}
+    stored = [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
+    assert {each["Email"]: each["Tags"] for each in stored} == {
+        "a@x.org": ["vip", "a|b, c"], "b@x.org": [], "c@x.org": ["new"],
+    }  # fmt: skip
