@@ -133,6 +133,21 @@ def test_a_sync_after_an_import_by_other_columns_reports_the_one_real_change_alo
     assert count_lists(again) <= 1
 
 
+def test_a_guarded_job_compares_once_and_reports_each_change_once(connector: Connector) -> None:
+    """The survey before it reads the same rows, and compares none."""
+    guarded = JOB + "guard: {max_creates: 10}\n"
+    sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,", job=guarded)
+    plain = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Bob,,")
+    assert read_fields(plain) == [("ann@x.org", "first_name", "Ann", "Anna")]
+    changed = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,", job=guarded)
+    assert changed.rows == {"read": 2, "changed": 2}
+    assert read_fields(changed) == [("bob@x.org", "first_name", "Bob", "Rob")]
+    assert [each for each in changed.report["messages"] if "not compared" in each] == []
+    tripped = sync(connector, "ann@x.org,Ann,b,", "new@x.org,,,", job=JOB + "guard: {max_creates: 0}\n")
+    assert (tripped.code, tripped.rows["changed"]) == (3, 1)
+    assert [(each["identity"], each["_code"]) for each in read_drift(tripped)] == [("ann@x.org", "not_compared")]
+
+
 def test_values_that_the_service_altered_as_it_created_are_no_difference(connector: Connector) -> None:
     connector.sandbox.switch(alter_fields=["FirstName"])
     created = sync(connector, "ann@x.org,Annabel,,", "bob@x.org,Robert,a,")
