@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.sources", "connector.ledger", "connector.api", "connector.export.writers"),
     ("connector.warehouse",),
     ("connector.load", "connector.export", "connector.mail", "connector.reconcile"),
+    ("connector.library",),
     ("pipelines",),
 )  # fmt: skip
 APART = "connector.sandbox"

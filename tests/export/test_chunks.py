@@ -13,10 +13,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from connector import IncompleteList, read_batches, read_subscribers
 from connector.errors import ConfigurationError
-from connector.export import IncompleteList, iter_subscribers, read_batches, read_subscribers
 from connector.export.columns import SCHEMA
-from connector.export.sweep_file import SweepFile
+from connector.library import KeptSweep
 from connector.sandbox import SandboxProcess
 from tests.export.exports import create
 from tests.export.people import MIXED, table_of
@@ -31,10 +31,7 @@ def options(sandbox: SandboxProcess, **more: Any) -> dict[str, Any]:
 
 
 def collect_frames(sandbox: SandboxProcess, **more: Any) -> list[pd.DataFrame]:
-    async def notebook() -> list[pd.DataFrame]:
-        return [frame async for frame in iter_subscribers(**options(sandbox, **more))]
-
-    return asyncio.run(notebook())
+    return list(read_subscribers(**options(sandbox, **{"chunksize": 50_000} | more)))
 
 
 def open_files() -> set[str]:
@@ -54,7 +51,7 @@ def test_chunks_together_are_the_whole(sandbox: SandboxProcess, order: str) -> N
     sandbox.switch(order=order)
     whole = read_subscribers(**options(sandbox)).drop(columns=RUNS_OWN)
 
-    frames = collect_frames(sandbox, chunk_rows=1000)
+    frames = collect_frames(sandbox, chunksize=1000)
 
     assert [len(frame) for frame in frames] == [1000, 1000, 503]
     assert all(frame.index.tolist() == list(range(len(frame))) for frame in frames)
@@ -68,7 +65,7 @@ def test_batches_together_are_the_whole(sandbox: SandboxProcess) -> None:
     create(sandbox, *PEOPLE)
     sandbox.seed(2500, base_name="News")
 
-    reader = read_batches(**options(sandbox, chunk_rows=1000))
+    reader = read_batches(**options(sandbox, chunksize=1000))
 
     certificate = json.loads(reader.schema.metadata[b"certificate"])
     assert (certificate["verdict"], certificate["distinct"]) == ("complete", 2503)
@@ -82,7 +79,7 @@ def test_batches_together_are_the_whole(sandbox: SandboxProcess) -> None:
 def test_batches_are_read_by_others(sandbox: SandboxProcess) -> None:
     sandbox.seed(1500, base_name="News")
     with duckdb.connect() as connection:
-        connection.register("listed", read_batches(**options(sandbox, chunk_rows=400)))
+        connection.register("listed", read_batches(**options(sandbox, chunksize=400)))
 
         assert connection.sql("select count(distinct id) from listed").fetchall() == [(1500,)]
 
@@ -92,9 +89,7 @@ def test_both_work_where_a_loop_runs_already(sandbox: SandboxProcess) -> None:
 
     async def notebook() -> int:
         rows = sum(len(batch) for batch in read_batches(**options(sandbox)))
-        async for frame in iter_subscribers(**options(sandbox)):
-            rows += len(frame)
-        return rows
+        return rows + sum(map(len, read_subscribers(**options(sandbox, chunksize=3))))
 
     assert asyncio.run(notebook()) == 20
 
@@ -133,12 +128,12 @@ def test_who_stops_early_leaves_no_file_no_connection_and_no_thread(sandbox: San
 
     async def notebook() -> set[str]:
         at_start = open_files()
-        frames = iter_subscribers(**options(sandbox, chunk_rows=1000))
-        async for _ in frames:
+        frames = read_subscribers(**options(sandbox, chunksize=1000))
+        for _ in frames:
             assert len(open_files() - at_start) == 1  # the sweep's file, and no connection any more
             break
-        await frames.aclose()
-        reader = read_batches(**options(sandbox, chunk_rows=1000))
+        frames.close()
+        reader = read_batches(**options(sandbox, chunksize=1000))
         assert len(reader.read_next_batch()) == 1000
         del reader
         return open_files() - at_start
@@ -148,22 +143,22 @@ def test_who_stops_early_leaves_no_file_no_connection_and_no_thread(sandbox: San
     assert threading.active_count() == threads
 
 
-@pytest.mark.parametrize("chunk_rows", [0, -1])
-def test_a_chunk_of_nobody_is_refused(sandbox: SandboxProcess, chunk_rows: int) -> None:
+@pytest.mark.parametrize("chunksize", [0, -1])
+def test_a_chunk_of_nobody_is_refused(sandbox: SandboxProcess, chunksize: int) -> None:
     with pytest.raises(ConfigurationError, match="at least 1"):
-        collect_frames(sandbox, chunk_rows=chunk_rows)
+        collect_frames(sandbox, chunksize=chunksize)
     with pytest.raises(ConfigurationError, match="at least 1"):
-        read_batches(**options(sandbox, chunk_rows=chunk_rows))
+        read_batches(**options(sandbox, chunksize=chunksize))
 
 
 def test_a_sweep_that_begins_anew_takes_back_what_was_kept() -> None:
     page = MIXED.drop_columns(RUNS_OWN).combine_chunks().to_batches()[0]
     last = table_of({"Id": 9}).drop_columns(RUNS_OWN).combine_chunks().to_batches()[0]
-    with SweepFile() as kept:
-        kept.start_sweep(1)
-        for _ in range(6000):
-            kept.take(page)
-        kept.start_sweep(2)
-        kept.take(last)
+    kept = KeptSweep()
+    kept.start_sweep(1)
+    for _ in range(6000):
+        kept.take(page)
+    kept.start_sweep(2)
+    kept.take(last)
 
-        assert [table["id"].to_pylist() for table in kept.read(1000)] == [[9]]
+    assert [table["id"].to_pylist() for table in kept.read(1000)] == [[9]]

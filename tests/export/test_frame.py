@@ -1,6 +1,8 @@
 """`read_subscribers`: from a script, from a notebook, and its ways to fail."""
 
 import asyncio
+import io
+import json
 import signal
 import subprocess
 import sys
@@ -11,9 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from connector import IncompleteList, read_subscribers
 from connector.api.listing import ListFailed
 from connector.errors import ConfigurationError
-from connector.export import IncompleteList, read_subscribers
 from connector.sandbox import SandboxProcess
 from tests.export.exports import create
 from tests.sandbox.calls import wait_until
@@ -22,7 +24,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def read(sandbox: SandboxProcess, **options: Any) -> pd.DataFrame:
-    return read_subscribers(base_url=sandbox.base_url, token=sandbox.token, **options)
+    frame: pd.DataFrame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token, **options)
+    return frame
 
 
 def test_it_works_where_a_loop_runs_already(sandbox: SandboxProcess) -> None:
@@ -44,7 +47,7 @@ def test_what_fails_in_a_running_loop_is_raised_there(sandbox: SandboxProcess) -
 
 NOTEBOOK = """
 import asyncio, signal, threading
-from connector.export import {name}
+from connector import {name}
 
 async def notebook():
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a notebook, whose loop has no hand in it
@@ -122,8 +125,22 @@ def test_plain_http_to_another_machine_is_refused() -> None:
 
 def test_pandas_is_imported_only_by_who_asks_for_a_dataframe() -> None:
     """It is a good part of the start of an export, which needs none of it."""
-    code = "import sys, connector.export; assert not {'pandas', 'pandera'} & set(sys.modules), 'imported'; "
-    code += "from connector.export import read_subscribers; assert 'pandas' in sys.modules; connector.export.nobody"
+    code = "import sys, connector; assert not {'pandas', 'pandera'} & set(sys.modules), 'imported'; "
+    code += "connector.read_batches; assert not {'pandas', 'pandera'} & set(sys.modules); connector.nobody"
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
 
-    assert ended.stderr.splitlines()[-1] == "AttributeError: module 'connector.export' has no attribute 'nobody'"
+    assert ended.stderr.splitlines()[-1] == "AttributeError: module 'connector' has no attribute 'nobody'"
+
+
+def test_a_frame_can_be_written_and_searched_for_duplicates(sandbox: SandboxProcess) -> None:
+    create(
+        sandbox,
+        {"base_id": 7, "email": "ann@example.com", "tags": ["a", "b"], "birthday": "1990-02-28"},
+        {"base_id": 7, "email": "bo@example.com"},
+    )
+    frame = read(sandbox)
+
+    assert len(frame.drop_duplicates()) == len(pd.concat([frame, frame]).drop_duplicates()) == 2
+    (ann, bo) = json.loads(frame.to_json(orient="records", date_format="iso"))
+    assert (ann["tags"], ann["birthday"][:10], bo["birthday"]) == (["a", "b"], "1990-02-28", None)
+    frame.to_excel(io.BytesIO(), engine="xlsxwriter")
