@@ -13,7 +13,7 @@ LISTS = int(os.environ.get("CONNECTOR_TEST_LISTS", "120"))
 
 
 def test_no_list_that_is_cut_off_is_complete_where_evidence_can_be_had() -> None:
-    ends = Counter[str]()
+    ends, kinds = Counter[str](), Counter[str]()
     for seed in range(LISTS):
         listed = build_cut_off_list(seed)
         certificate, shown = listed.read()
@@ -22,7 +22,9 @@ def test_no_list_that_is_cut_off_is_complete_where_evidence_can_be_had() -> None
             assert certificate.cut_off is CutOff.NOT_EXCLUDED, f"seed {seed}: {certificate}"
         assert listed.asked <= 100, f"seed {seed}"
         ends[certificate.reason if not certificate.is_complete else certificate.cut_off] += 1
+        kinds.update(kind for kind, words in certificate.evidence.items() if words.startswith("contradicts"))
     assert ends[Reason.CUT_OFF] > LISTS // 3
+    assert {"is_active", "ids_beyond", "ledger"} <= set(kinds), "no list is told by that kind of evidence any more"
     assert ends[Reason.CUT_OFF_POSSIBLE] > 0
 
 
