@@ -80,7 +80,7 @@ class Ending:
 
     def note_unreachable(self, words: str) -> None:
         """One could not be sent at all."""
-        self.end(f"the service cannot be reached: {words}. Run it again; nobody is sent an email twice")
+        self.end(f"the service cannot be reached: {words}. Run it again; no recipient is sent an email twice")
 
 
 MOST_AT_ONCE = 64
@@ -95,7 +95,7 @@ A = TypeVar("A", bound="Addressee")
 
 @dataclass(frozen=True, slots=True)
 class Addressee:
-    """Whom one email of a campaign is for: the address and its digest."""
+    """The recipient of one email of a campaign: the address and its digest."""
 
     recipient: bytes
     address: str = field(repr=False)
@@ -130,7 +130,7 @@ class _Noted:
 @dataclass(frozen=True, slots=True)
 class MailPolicy:
     """`retries_limited`: whether an email that was refused for its rate (429) is sent again; `allows_rejected`: whether
-    those are sent to, too, whom the service refused in an earlier run."""
+    recipients whom the service refused in an earlier run are sent theirs, too."""
 
     retries_limited: bool = False
     allows_rejected: bool = False

@@ -58,12 +58,12 @@ _FORMS = "write it as 2026-12-24T09:00+01:00, 2026-12-24T08:00Z or 2026-12-24T09
 
 def parse_send_at(text: str) -> datetime:
     """The time, aware. Raises MessageError: it is none, has no zone, or falls into the hour that clocks leave out."""
-    told, _, zone = text.strip().partition(" ")
+    moment, _, zone = text.strip().partition(" ")
     if zone and zone[0].isdigit():  # "2026-12-24 09:00 Europe/Berlin": a blank in place of the T
         time, _, zone = zone.strip().partition(" ")
-        told = f"{told}T{time}"
+        moment = f"{moment}T{time}"
     try:
-        at = datetime.fromisoformat(told)
+        at = datetime.fromisoformat(moment)
     except ValueError:
         raise MessageError(_SEND_AT, f"is no time; {_FORMS}") from None
     if zone.strip():
@@ -221,7 +221,7 @@ DEFAULT_SETTINGS: Stated = MappingProxyType(
         "use_dkim_selector": None,
     }
 )
-"""Nobody is tracked, and nothing in the email altered, unless somebody asks for it; and it is signed."""
+"""No recipient is tracked, and nothing in the email altered, unless the job or the draft says so; and it is signed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -244,7 +244,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """A message that holds every rule of api.md 2.2, and what its sender should be told besides."""
+    """A message that holds every rule of api.md 2.2, and warnings for its sender."""
 
     message: Message
     warnings: tuple[str, ...]
@@ -318,12 +318,12 @@ def lay_over(base: Draft, over: Draft) -> Draft:
         "headers": base.headers + over.headers,
     }
     if over.html is not None and over.plain_text is None:
-        together["plain_text"] = None  # made anew from the new page: the old one says something else
+        together["plain_text"] = None  # made from the new page: the old one says something else
     return replace(base, **said | together)
 
 
 def compose_draft(draft: Draft, now: datetime) -> Composed:
-    """The message of a draft, with a plain-text body made from its HTML where it has none: not everybody reads HTML.
+    """The message of a draft, with a plain-text body made from its HTML where it has none.
 
     Raises MessageError, which names the field.
     """

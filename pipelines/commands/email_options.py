@@ -1,4 +1,4 @@
-"""What `send` is told of an email on the command line, as a message file would say it."""
+"""What the command line of `send` says of an email, as a message file would say it."""
 
 from __future__ import annotations
 

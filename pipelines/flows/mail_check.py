@@ -71,7 +71,7 @@ class Spool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(OSError):  # on a full disk what is still in memory is not written: nobody reads it any more
+        with suppress(OSError):  # on a full disk what is still in memory is not written: it is not read any more
             self._file.close()
 
     def add(self, row: Row, files: bytes) -> None:

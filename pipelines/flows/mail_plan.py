@@ -24,7 +24,7 @@ _MARKS = ("{{", "{%", "{#")
 _LONGEST = 1_000_000  # characters; mail programs cut an HTML body off long before (Gmail: after 102 kB)
 
 _MODEST_RATE = 20.0
-"""Emails a second, where a refusal for the rate costs somebody theirs: to search for the pace is to be refused."""
+"""Emails a second, where a refusal for the rate costs a recipient theirs: to search for the pace is to be refused."""
 
 _MODEST_CONCURRENCY = 64
 

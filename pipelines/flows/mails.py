@@ -61,8 +61,8 @@ class _Run:
     clock: Clock
     rejects: RejectsFile
     checked: Checked = field(default_factory=Checked)
-    told: set[bytes] = field(default_factory=set)  # recipients known to be unknown, of whom a row was read
-    has_others: bool = False  # there are unknown ones of whom none was
+    reported: set[bytes] = field(default_factory=set)  # recipients with a row in the rejects file
+    has_others: bool = False  # further recipients are unknown, of whom no row was read
     rows: dict[bytes, Kept] = field(default_factory=dict)  # of those whose outcome is not known yet
 
     @property
@@ -73,13 +73,15 @@ class _Run:
     def hear(self, problem: Problem, raw: str | None) -> None:
         self.rejects.write(problem, raw)
 
-    def on_verdict(self, addressee: Addressee, told: SendVerdict) -> None:
-        """What became of somebody's email."""
+    def on_verdict(self, addressee: Addressee, verdict: SendVerdict) -> None:
+        """Count and report what became of a recipient's email."""
         row = self.rows.pop(addressee.recipient).row
-        self.outcomes[told.outcome] += 1
-        if told.outcome in _FOR_A_PERSON:
-            self.told.add(addressee.recipient)
-            self.hear(Problem(row, Outcome(told.outcome), "email", told.outcome, told.words, told.status), None)
+        self.outcomes[verdict.outcome] += 1
+        if verdict.outcome in _FOR_A_PERSON:
+            self.reported.add(addressee.recipient)
+            self.hear(
+                Problem(row, Outcome(verdict.outcome), "email", verdict.outcome, verdict.words, verdict.status), None
+            )
 
 
 async def run_mail(plan: MailPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
@@ -188,7 +190,7 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
             if mailer.sent_again:
                 run.report.messages.append(
                     f"{mailer.sent_again:,} times an email was refused for its rate (429) and sent again, as "
-                    "mail.retry_limited says: if the service sends what it refuses, somebody has two"
+                    "mail.retry_limited says: if the service sends what it refuses, a recipient has two"
                 )
     return mailer.reason
 
@@ -236,7 +238,7 @@ def _compose_again(run: _Run, kept: Kept) -> Message:
 def _tell_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
     """Recipients of the campaign who are unknown, and whose rows this run did not read."""
     with log.transaction():
-        others = [each for each in log.read_unsettled(campaign) if each.recipient not in run.told]
+        others = [each for each in log.read_unsettled(campaign) if each.recipient not in run.reported]
     for each in others:
         words = f"{each.address}: the run {each.run_id} sent it, and no certain answer came"
         run.hear(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", words, each.status), None)
