@@ -54,11 +54,13 @@ _TYPES = {
     ColumnKind.TAGS: "VARCHAR[]",
 }
 
-_MEMORY = "128MB"
-"""What DuckDB may hold in memory; it takes 80 % of the machine's otherwise. More goes to a folder beside the file."""
+_MEMORY, _MEMORY_TO_MERGE = "128MB", "512MB"
+"""What DuckDB may hold in memory; it takes 80 % of the machine's otherwise. More goes to a folder beside the file, but
+not what a transaction has changed, which stays in memory until it ends: with 128 MB, a history in which each of a
+million rows changed ran out of it."""
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
-    "threads": 2, "preserve_insertion_order": False, "autoinstall_known_extensions": False, "memory_limit": _MEMORY,
+    "threads": 2, "preserve_insertion_order": False, "autoinstall_known_extensions": False,
 }  # fmt: skip
 """Two threads compress twice as fast, where rows need not stand in the order in which they came. And DuckDB would get
 code from the network for a file of another program's."""
@@ -167,7 +169,8 @@ class DuckdbTables:
         spill = self._path.with_name(f".{self._path.name}.spill")
 
         def connect() -> duckdb.DuckDBPyConnection:
-            return duckdb.connect(str(self._path), config=_SETTINGS)
+            memory = _MEMORY_TO_MERGE if self._mode.is_by_id else _MEMORY
+            return duckdb.connect(str(self._path), config={**_SETTINGS, "memory_limit": memory})
 
         with wait_for_lock(connect, _is_locked, self._lock_s, interruption) as connection:
             shutil.rmtree(spill, ignore_errors=True)
