@@ -3,13 +3,16 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from connector.api.client import Counts
 from connector.load.gate import Answer, Gate
 from connector.pace import Pace
-from connector.protocol import Created, Refused
+from connector.protocol import Ambiguous, Created, Refused
 from tests.load.sessions import VirtualTime, build_session, open_journal
 
 LIMITED = Refused(429, "slow down")
+LIMITED_OTHERWISE = Ambiguous(503, "slow down", 0.5)
 CREATED = Created(1, {"Id": 1}, 200)
 LONG_S = 200.0  # longer than a run bears nothing but refusals
 
@@ -51,8 +54,9 @@ def test_refusals_of_one_base_are_no_long_row_where_another_was_served_between(t
     assert play(tmp_path, (0, LIMITED), (1, CREATED), (0, LIMITED)) == [None, None]
 
 
-def test_refusals_of_all_bases_are_one_row(tmp_path: Path) -> None:
-    first, second = play(tmp_path, (0, LIMITED), (1, LIMITED))
+@pytest.mark.parametrize("limited", [LIMITED, LIMITED_OTHERWISE])
+def test_refusals_of_all_bases_are_one_row(tmp_path: Path, limited: Answer) -> None:
+    first, second = play(tmp_path, (0, limited), (1, limited))
     assert first is None
     assert "kept refusing" in (second or "")
 

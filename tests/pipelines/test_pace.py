@@ -20,6 +20,18 @@ def test_no_request_leaves_while_the_service_asks_for_a_pause(
     assert stats["inside_retry_after"]["told"] == 0
 
 
+@pytest.mark.parametrize("status", [503, 403])
+def test_a_limit_that_is_said_otherwise_slows_the_pace_and_loses_no_row(
+    connector: Connector, tmp_path: Path, status: int
+) -> None:
+    connector.sandbox.switch(rate=150, limit_status=status, retry_after="seconds", latency_ms=5)
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 400))
+    assert (ended.code, ended.rows) == (0, {"read": 400, "created": 400}), ended.stderr
+    assert ended.report["requests"]["create"]["limited"] > 0
+    assert ended.report["requests"]["create"]["failed"] == 0
+    assert connector.sandbox.stats()["inside_retry_after"]["told"] == 0
+
+
 def test_a_date_to_wait_for_is_waited_for(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(rate=100, burst=20, retry_after="date", latency_ms=5)
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", 150))
