@@ -81,13 +81,6 @@ class Output:
             return True
         return _try(lambda: write_stdout(drawn.getvalue()))
 
-    @property
-    def console(self) -> Console:
-        """Where progress is shown: stderr."""
-        from rich.console import Console
-
-        return Console(stderr=True, quiet=self.is_quiet)
-
 
 def output_options(command: Command) -> Command:
     """`--output`, `--report` and `--quiet`, given to the command as `output`."""
@@ -136,7 +129,7 @@ def run_flow(flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], outp
     from pipelines.runs.stopping import stop_on_signals
 
     async def run() -> Report:
-        with stop_on_signals() as stop, show_progress(output.console, is_quiet=output.is_quiet) as progress:
+        with stop_on_signals() as stop, show_progress(is_quiet=output.is_quiet) as progress:
             return await flow(stop, progress)
 
     _spare_collecting()
@@ -179,13 +172,15 @@ def show(report: Report, output: Output) -> bool:
 
     Returns whether that could be done.
     """
-    from pipelines.runs.showing import show_report
-
     if output.is_quiet and report.status == "ok":
         return True
     for message in report.messages:
         click.echo(message, err=True)
-    return output.is_json or output.show(lambda console: show_report(report, console))
+    if output.is_json:
+        return True
+    from pipelines.runs.showing import show_report
+
+    return output.show(lambda console: show_report(report, console))
 
 
 def _try(hand_over: Callable[[], None]) -> bool:
