@@ -60,6 +60,7 @@ class _Retry:
     def __init__(self, session: Session, finisher: Finisher, plan: RetryPlan) -> None:
         self._session, self._finisher, self._plan = session, finisher, plan
         self._numbers: Iterator[int] = count(1)
+        self._given_up = set[bytes]()  # by this retry, which does not take them up as rejected
 
     async def take_up_unknown(self) -> None:
         """To be settled."""
@@ -74,6 +75,7 @@ class _Retry:
             await self._reopen(held)
         elif self._plan.held == "drop":
             await journal.ask(lambda ledger: ledger.mark_dropped(journal.base, identities, _DROPPED))
+            self._given_up.update(identities)
             for entry in held:
                 self._report(entry, Outcome.REJECTED, "dropped", _DROPPED, None)
         elif self._plan.held == "accept":
@@ -132,7 +134,7 @@ class _Retry:
     async def _find(self, state: State) -> list[Unfinished]:
         base = self._session.journal.base
         entries = await self._session.journal.ask(lambda ledger: ledger.find_unfinished(base, state))
-        concerned = [entry for entry in entries if self._plan.concerns(entry)]
+        concerned = [each for each in entries if self._plan.concerns(each) and each.identity not in self._given_up]
         self._session.tally.read += len(concerned)
         self._finisher.open += len(concerned)
         return concerned
