@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+import weakref
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,7 +17,8 @@ class KeptValues:
     """A list of JSON values for each place, from 0 on."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`, or with the values
+        weakref.finalize(self, self._file.close)
         self._begins = array("q", [0])
         self._is_flushed = False
 

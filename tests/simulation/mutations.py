@@ -110,11 +110,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what a dead run was sending is forgotten",
-        (
-            Edit(
-                "ledger/store.py", "return self.connection.execute(sql.SET_ALL, values).rowcount", "return len(values)"
-            ),
-        ),
+        (Edit("ledger/entries.py", "return self.connection.execute(_SET_ALL, values).rowcount", "return len(values)"),),
     ),
     Mutation(
         "the answered identity is not compared with the one that was sent",

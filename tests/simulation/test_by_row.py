@@ -16,13 +16,15 @@ _SHOWN = 10
 
 
 def build_by_row(seeds: range, bases: tuple[int, ...]) -> Iterator[Scenario]:
-    """The scenarios of these seeds, by row; but for those whose base has no id yet, or that are retried."""
+    """The scenarios of these seeds, by row; but for those whose base has no id yet, that are retried, or whose base is
+    answered as another: a base of the run then holds a subscriber of another one, and a listing rightly finds it."""
 
     def change(night: Night) -> Night:
         return replace(night, is_by_row=True, bases=bases, newcomers=())  # newcomers would come into one base
 
     for scenario in build_scenarios(seeds):
-        if scenario.has_base and not any(night.retry for night in scenario.nights):
+        is_alias = "base_alias" in scenario.settings
+        if scenario.has_base and not is_alias and not any(night.retry for night in scenario.nights):
             yield replace(scenario, nights=tuple(change(night) for night in scenario.nights))
 
 
