@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 from rich.console import Console
 
+from connector.atomic_file import unguard_formula
 from connector.fields import normalise_email
 from connector.sandbox import SandboxProcess
 from connector.validation import Rules
@@ -196,7 +197,8 @@ def _read_drift(report: Report) -> list[dict[str, str]]:
     if report.drift_file is None:
         return []
     with Path(report.drift_file).open(encoding="utf-8", newline="") as file:
-        return [line for line in csv.DictReader(file) if line["_code"] == "changed"]
+        lines = [line for line in csv.DictReader(file) if line["_code"] == "changed"]
+    return [{name: unguard_formula(cell) for name, cell in line.items()} for line in lines]
 
 
 def _show_countries(console: Console, warehouse: Path) -> None:

@@ -41,7 +41,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Sand
     write_crm(folder / "srv" / "crm.db", imported.people, added=1, changed=1, seed=1)
     with SandboxProcess(token=TOKEN) as sandbox:
         ended = run(
-            "connector import people.csv --base-name Newsletter", folder, sandbox
+            "connector import people.csv --base-name Newsletter --active", folder, sandbox
         )  # so that any block may come first
         assert ended.returncode == 0, ended.stderr
         yield folder, sandbox

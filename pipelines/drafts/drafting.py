@@ -44,7 +44,9 @@ def draft_job(
         *_write_fields(guesses),
     ]
     if not any(guess.name == "is_active" and guess.sureness != "unsure" for guess in guesses):
-        lines.append("    # is_active: {value: true}  # without it people are created inactive, the service's default")
+        lines.append(
+            "    # is_active: {value: true}  # or a column: sync is refused until one says it (the default is inactive)"
+        )
     if unmapped:
         lines.append(f"  # columns not used: {', '.join(quote(column) for column in unmapped)}")
     return "\n".join(lines) + "\n"

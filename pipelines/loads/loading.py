@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector.clock import Clock, system_clock
-from connector.errors import RunAborted
+from connector.errors import ConfigurationError, RunAborted
 from connector.ledger import Base, Ledger, find_or_add_base, find_rows_read
 from connector.load import PLANNING, SENDING, Conduct, LoadPolicy
 from connector.mapping import AskedBase, BaseColumn, FieldMapping, list_columns
@@ -23,7 +23,7 @@ from pipelines.loads.increments import Increment, Reading, read_kept
 from pipelines.rows.preparing import Prepared, prepare_chunks
 from pipelines.rows.reading_ahead import ReadingAhead
 from pipelines.rows.rejects import build_different, build_invalid, build_malformed, own_columns
-from pipelines.rows.remarks import Remarks, describe_unmapped
+from pipelines.rows.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
 from pipelines.rows.suppressing import SuppressionPlan
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report
@@ -65,6 +65,11 @@ class LoadPlan:
     def is_whole(self) -> bool:
         """Whether all of the job's source is read, each time."""
         return self.is_own_source and self.increment is None and self.limit is None
+
+    @property
+    def says_activity(self) -> bool:
+        """Whether anything says is_active."""
+        return "is_active" in self.mapping.rules
 
     @property
     def base_column(self) -> BaseColumn | None:
@@ -115,6 +120,8 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock 
         await loads[0].carry_out()
 
     try:
+        if not plan.is_planned and not plan.says_activity:
+            raise ConfigurationError(SILENT_ACTIVITY)
         return await carry_out(frame, work, stop, progress, clock or system_clock())
     finally:
         if not any(load.is_left_behind for load in loads):  # a thread that still reads it would be disturbed
@@ -256,11 +263,8 @@ class _Load:
         created, would_be = tally.outcomes[Outcome.CREATED], "would be " if self._plan.is_planned else ""
         if created and (by_base := loads.describe_created()) is not None:
             yield f"{would_be}{by_base}"
-        if created and "is_active" not in self._plan.mapping.rules:
-            yield (
-                f"{created} {would_be}created inactive: nothing in the source says is_active, and the service's "
-                "default is inactive; map a column to is_active, or use --active or --inactive"
-            )
+        if not self._plan.says_activity:
+            yield f"an import of this is refused: {SILENT_ACTIVITY}"
         yield from describe_leftovers(tally)
         yield from self._remarks.describe_cells(self._plan.mapping)
         yield from self._run.rows.remark()

@@ -186,6 +186,9 @@ def _choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
 
 def _checked(plan: Planned) -> Planned:
     """The plan, if its mapping can serve each file of its source."""
+    rule = plan.mapping.rules.get("is_active")
+    if rule is not None and rule.default is None:  # an empty cell says nothing either
+        plan = replace(plan, rules=replace(plan.rules, required=plan.rules.required | {"is_active"}))
     check_mapping(plan.mapping, plan.rules, plan.source.columns, where=plan.source.name, base=plan.base_column)
     refuse_lacking(plan.source, plan.columns)
     return plan

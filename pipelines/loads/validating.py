@@ -18,7 +18,7 @@ from connector.rows import Chunk, Source
 from connector.validation import Rules
 from pipelines.rows.preparing import Prepared, prepare_chunks
 from pipelines.rows.rejects import RejectsFile, build_different, build_invalid, build_malformed, own_columns
-from pipelines.rows.remarks import Remarks, describe_unmapped
+from pipelines.rows.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
 from pipelines.rows.suppressing import SuppressionPlan, read_suppression
 from pipelines.runs.report import Report, Status, end_report, start_report
 
@@ -214,11 +214,8 @@ def _reject(prepared: Prepared, identity: str, file: RejectsFile) -> None:
 def _remark(plan: ValidationPlan, verdict: Verdict) -> Iterator[str]:
     """What a person should know beyond the sums."""
     yield from verdict.remarks.told
-    if verdict.report.rows["valid"] and "is_active" not in plan.mapping.rules:
-        yield (
-            "nothing in the source says is_active: they would be created inactive, the service's default; map a column "
-            "to is_active, or use --active or --inactive"
-        )
+    if "is_active" not in plan.mapping.rules:
+        yield f"an import of this is refused: {SILENT_ACTIVITY}"
     yield from verdict.remarks.describe_cells(plan.mapping)
     yield from describe_unmapped(plan.mapping, _list_unmapped(plan))
 

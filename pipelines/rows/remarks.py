@@ -9,6 +9,11 @@ from connector.mapping import FieldMapping, find_whole_name
 from pipelines.rows.preparing import Prepared
 from pipelines.words import agree, count
 
+SILENT_ACTIVITY = (
+    "nothing says is_active, and the service creates subscribers inactive unless it is said, which cannot be changed "
+    "later; map a column to is_active, or use --active or --inactive (in a job: is_active: {value: true})"
+)
+
 _TEXT_FIELDS = ("phone", "client_user_id", "address_zip")
 """Fields whose values look like numbers, and are none."""
 

@@ -22,7 +22,18 @@ class Imported:
 
 def import_file(sandbox: SandboxProcess, path: Path, state: Path, *options: str) -> Imported:
     """Import a file with the ledger of the folder `state`. Raises CommandError."""
-    command = (sys.executable, "-m", "pipelines", "import", path, "--base-id", str(BASE_ID), "--output", "json")
+    command = (
+        sys.executable,
+        "-m",
+        "pipelines",
+        "import",
+        path,
+        "--base-id",
+        str(BASE_ID),
+        "--active",
+        "--output",
+        "json",
+    )
     spent = run_process((*command, *options), build_environment(sandbox, state))
     report: dict[str, Any] = json.loads(spent.stdout)
     return Imported(spent, report["rows"])

@@ -30,7 +30,7 @@ GOOD = [
     JOB + "    phone: {column: tel, e164: {region: DE, otherwise: keep}}\n",
     JOB + "    birthday: {column: b, format: '%d.%m.%Y'}\n", JOB + "    birthday: {column: b, format: ['%Y-%m-%d']}\n",
     CRM.replace("base: {id: 7}", "base: {column: list}"),
-    CRM.replace("base: {id: 7}", "base: {column: list, values: {news: 7, shop: Shop, 3: '9'}}"),
+    CRM.replace("base: {id: 7}", "base: {column: list, values: {news: 7, shop: '9', 3: 9}}"),
     SMALL.replace("name: News", 'id: "${BASE}"') + 'load: {look: "${LOOK}", max_rate: "12.5", quiet_period: 1s}\n',
     EXPORT.replace("parquet}", "parquet, filters: {is_active: no, id: 3, gender: unspecified}}"),
 ]  # fmt: skip

@@ -66,7 +66,9 @@ class Connector:
         self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None, stdin: str | bytes = ""
     ) -> Forked:
         """Begin a command; None takes a setting out of the environment."""
-        return Forked([str(each) for each in arguments], self._build_environ(environ), self.folder, stdin)
+        return Forked(
+            _say_activity([str(each) for each in arguments]), self._build_environ(environ), self.folder, stdin
+        )
 
     def start_anew(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """The same as a user does it: whoever reads its output reads pipes."""
@@ -100,8 +102,22 @@ class Connector:
         return {name: value for name, value in given.items() if value is not None}
 
     def import_file(self, path: Path, *options: str) -> Ended:
-        """Import into the base News, with a short quiet period."""
+        """Import into the base News, with a short quiet period; active, unless the file or an option says."""
         return self.run_json("import", path, "--base-name", "News", "--quiet-period", "200ms", *options)
+
+
+def _say_activity(arguments: list[str]) -> list[str]:
+    """An import with `--active`, where nothing else says is_active: the tests of that give `--map is_active=…`."""
+    given = {"--active", "--inactive", "--job", "--help"} & set(arguments)
+    given |= {each for each in arguments if each.startswith("is_active=")}
+    path = Path(arguments[1]) if len(arguments) > 1 else None
+    if (
+        arguments[:1] != ["import"]
+        or given
+        or (path is not None and path.is_file() and b"is_active" in path.read_bytes())
+    ):
+        return arguments
+    return [*arguments, "--active"]
 
 
 @pytest.fixture

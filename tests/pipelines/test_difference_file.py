@@ -6,7 +6,7 @@ from pipelines.reconciles.difference_file import DifferenceFile
 
 
 def test_what_a_killed_run_left_is_removed_and_in_nobodys_way(tmp_path: Path) -> None:
-    path, left = tmp_path / "differences.csv", tmp_path / ".differences.csv.k1ll3d_0.partial"
+    path, left = tmp_path / "differences.csv", tmp_path / ".differences.csv.partial"
     left.write_text("ann@example.com", encoding="utf-8")
     for _ in range(2):
         with DifferenceFile(path) as file:

@@ -10,7 +10,7 @@ from tests.pipelines.conftest import Connector, count_stored, write_addresses
 
 LOSSES = {
     "drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_after": 0.01, "cut_answer": 0.01,
-    "garbage_after": 0.01, "wrong_answer": 0.01, "refuse": 0.01, "refuse_retry_after_s": 0,
+    "garbage_after": 0.01, "refuse": 0.01, "refuse_retry_after_s": 0,
 }  # fmt: skip
 PEOPLE = int(os.environ.get("CONNECTOR_TEST_PEOPLE", "1500"))  # more than a page
 

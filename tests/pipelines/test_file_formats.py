@@ -47,7 +47,7 @@ def write_job(folder: Path, file: str, more: str = "") -> Path:
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_same_people_are_created_from_every_format(connector: Connector, tmp_path: Path, name: str) -> None:
-    ended = connector.import_file(write(tmp_path, name, FILES[name]()))
+    ended = connector.import_file(write(tmp_path, name, FILES[name]()), "--map", "is_active=is_active")
     assert (ended.code, ended.rows) == (1, {"read": 3, "invalid": 1, "created": 2})
     assert read_stored(connector) == STORED
     (reject,) = read_rejects(ended)
@@ -57,7 +57,9 @@ def test_the_same_people_are_created_from_every_format(connector: Connector, tmp
 
 @pytest.mark.parametrize("name", ["people.csv", "people.csv.gz", "people.zip", "people.xlsx", "people.jsonl"])
 def test_standard_input_is_a_file_like_any_other(connector: Connector, name: str) -> None:
-    ended = connector.run_json("import", "-", "--base-name", "News", stdin=FILES[name]())
+    ended = connector.run_json(
+        "import", "-", "--base-name", "News", "--map", "is_active=is_active", stdin=FILES[name]()
+    )
     assert ended.rows == {"read": 3, "invalid": 1, "created": 2}
     assert read_stored(connector) == STORED
     assert ended.report["job"] == "stdin"
@@ -73,7 +75,17 @@ def test_what_is_said_of_standard_input_is_done_and_a_job_says_the_rest(connecto
     ended = connector.run_json("import", "-", "--job", job, stdin=content)
     assert ended.rows == {"read": 3, "invalid": 1, "created": 2}
     again = connector.run_json(
-        "import", "-", "--base-name", "News", "--encoding", "cp1252", "--delimiter", ";", stdin=content
+        "import",
+        "-",
+        "--base-name",
+        "News",
+        "--map",
+        "is_active=is_active",
+        "--encoding",
+        "cp1252",
+        "--delimiter",
+        ";",
+        stdin=content,
     )
     assert again.rows == {"read": 3, "invalid": 1, "exists": 2}
 
@@ -103,15 +115,18 @@ def test_a_sheet_is_chosen_by_option_and_by_job(connector: Connector, tmp_path: 
     path = write(tmp_path, "a.xlsx", write_xlsx(sheet="Other people"))
     refused = connector.run("import", path, "--base-name", "News", "--sheet", "People")
     assert (refused.code, "has no sheet People; its sheets: Other people" in refused.stderr) == (2, True)
-    assert connector.import_file(path, "--sheet", "Other people").rows["created"] == 2
+    assert connector.import_file(path, "--sheet", "Other people", "--map", "is_active=is_active").rows["created"] == 2
     job = write_job(tmp_path, "path: a.xlsx, format: excel, sheet: 1")
     assert connector.run_json("sync", job).rows == {"read": 3, "invalid": 1, "exists": 2}
 
 
+GZIPPED = b"email;name;colour;is_active\nann@x.org;Ann;red;true\nnobody;Ann;blue;true\n"
+
+
 def write_inbox(folder: Path) -> None:
     (folder / "inbox").mkdir()
-    write(folder / "inbox", "2026-02.csv", "name,email\nBob,bob@x.org\nshort\nCem,nobody\n")
-    write(folder / "inbox", "2026-01.csv.gz", pack_gzip(b"email;name;colour\nann@x.org;Ann;red\nnobody;Ann;blue\n"))
+    write(folder / "inbox", "2026-02.csv", "name,email,is_active\nBob,bob@x.org,true\nshort\nCem,nobody,true\n")
+    write(folder / "inbox", "2026-01.csv.gz", pack_gzip(GZIPPED))
 
 
 def test_the_files_of_a_pattern_are_synced_and_rejects_name_the_right_one(connector: Connector, tmp_path: Path) -> None:
@@ -156,7 +171,7 @@ def test_a_file_that_lacks_a_mapped_column_stops_the_sync_before_anything_is_sen
     connector: Connector, tmp_path: Path
 ) -> None:
     write_inbox(tmp_path)
-    write(tmp_path / "inbox", "2026-03.csv", "mail,name\neve@x.org,Eve\n")
+    write(tmp_path / "inbox", "2026-03.csv", "mail,name,is_active\neve@x.org,Eve,true\n")
     ended = connector.run("sync", write_job(tmp_path, 'path: "inbox/*"'))
     assert ended.code == 2
     assert "2026-03.csv: has no column email, which other files of" in ended.stderr
@@ -170,7 +185,7 @@ def test_a_pattern_that_matches_nothing_is_told(connector: Connector, tmp_path: 
 
 
 def test_a_suppression_list_may_be_a_workbook_or_several_files(connector: Connector, tmp_path: Path) -> None:
-    write(tmp_path, "people.csv", "email\na@x.org\nb@x.org\nc@x.org\n")
+    write(tmp_path, "people.csv", "email,is_active\na@x.org,true\nb@x.org,true\nc@x.org,true\n")
     (tmp_path / "lists").mkdir()
     write(tmp_path / "lists", "a.xlsx", write_xlsx([["mail"], ["a@x.org"]]))
     write(tmp_path / "lists", "b.jsonl", json.dumps({"mail": "B@x.org"}))
@@ -185,7 +200,7 @@ def test_a_suppression_list_may_be_a_workbook_or_several_files(connector: Connec
 def test_a_job_of_csv_takes_a_corrected_rejects_file_that_was_saved_as_a_workbook(
     connector: Connector, tmp_path: Path
 ) -> None:
-    write(tmp_path, "people.csv", "email;name\nann@x.org;Ann\nbob x.org;Bob\n")
+    write(tmp_path, "people.csv", "email;name;is_active\nann@x.org;Ann;true\nbob x.org;Bob;true\n")
     job = write_job(tmp_path, 'path: people.csv, format: csv, delimiter: ";"')
     (reject,) = read_rejects(connector.run_json("sync", job))
     corrected = {**reject, "email": "bob@x.org"}

@@ -14,7 +14,7 @@ from tests.pipelines.planned import JOB, count_creates, count_requests, plan, wr
 QUERY = """
 job: crm
 source: {sql: {url: "sqlite:///crm.db", SOURCE}}
-subscriber: {base: {name: News}, fields: {email: email}}
+subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}
 load: {quiet_period: 200ms}
 """
 CURSOR = 'table: people, cursor: {column: number, start: "0"}'

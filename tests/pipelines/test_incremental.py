@@ -266,7 +266,7 @@ def test_what_cannot_be_is_said_before_anything_starts(
 
 
 def test_since_needs_a_cursor_and_full_does_not(connector: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "people.csv", "email", "ann@example.com")
+    write_csv(tmp_path / "people.csv", "email,is_active", "ann@example.com,true")
     job = tmp_path / "file.yaml"
     job.write_text("job: f\nsource: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n", encoding="utf-8")
     assert "has no source.sql.cursor" in connector.run_json("sync", job, "--since", "1").stderr

@@ -146,7 +146,7 @@ def test_a_run_whose_source_thinks_for_ever_ends_when_it_is_told_to(connector: C
     job = tmp_path / "job.yaml"
     query = (
         "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100000000000) "
-        "SELECT 'p' || x || '@example.com' AS email FROM n WHERE x <= 30"
+        "SELECT 'p' || x || '@example.com' AS email, 1 AS is_active FROM n WHERE x <= 30"
     )
     job.write_text(
         f"job: slow\nsource: {{sql: {{url: 'sqlite:///{tmp_path}/crm.db', query: \"{query}\"}}}}\n"

@@ -56,7 +56,7 @@ def write_job(folder: Path, notify: dict[str, Any]) -> Path:
     job = {
         "job": "crm",
         "source": {"file": {"path": "people.csv"}},
-        "subscriber": {"base": {"name": "News"}, "fields": {"email": "email"}},
+        "subscriber": {"base": {"name": "News"}, "fields": {"email": "email", "is_active": {"value": True}}},
         "load": {"quiet_period": "100ms"},
         "notify": notify,
     }

@@ -104,7 +104,9 @@ def test_the_report_has_a_runs_keys_and_says_that_it_is_planned(connector: Conne
     assert (ended.report["planned"], ended.report["command"], ended.report["job"]) == (True, "plan", "people")
     assert list(ended.report["requests"]) == ["list"]
     assert ended.report["rejects_file"] is None
-    assert any("1 would be created inactive" in message for message in ended.report["messages"])
+    assert any(
+        "an import of this is refused: nothing says is_active" in message for message in ended.report["messages"]
+    )
 
 
 def test_a_plan_works_without_a_ledger_and_makes_none(connector: Connector, tmp_path: Path) -> None:
@@ -253,7 +255,7 @@ def test_an_incremental_source_is_planned_from_its_cursor_which_stays(connector:
     job = tmp_path / "job.yaml"
     job.write_text(
         'job: crm\nsource: {sql: {url: "sqlite:///crm.db", table: people, cursor: {column: number, start: "0"}}}\n'
-        "subscriber: {base: {name: News}, fields: {email: email}}\n"
+        "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
     )
     assert plan(connector, job).rows == {"read": 5, "created": 5}
     assert connector.run_json("sync", job).rows == {"read": 5, "created": 5}

@@ -49,7 +49,10 @@ load: {quiet_period: 200ms}
 BY_NUMBER = """
 job: news
 source: {file: {path: people.csv}}
-subscriber: {base: {name: News}, identity: client_user_id, fields: {client_user_id: number, email: email}}
+subscriber:
+  base: {name: News}
+  identity: client_user_id
+  fields: {client_user_id: number, email: email, is_active: {value: true}}
 load: {quiet_period: 200ms}
 """
 

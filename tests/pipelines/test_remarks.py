@@ -68,7 +68,7 @@ def test_numbers_that_a_text_is_made_of_are_warned_of(
     path = write(tmp_path, "people.xlsx", write_xlsx(rows))
     (tmp_path / "job.yaml").write_text(
         "job: news\nsource: {file: {path: people.xlsx}}\nload: {quiet_period: 200ms}\n"
-        f"subscriber: {{base: {{name: News}}, fields: {{email: email, phone: {rule}}}}}\n"
+        f"subscriber: {{base: {{name: News}}, fields: {{email: email, phone: {rule}, is_active: {{value: true}}}}}}\n"
     )
     ended = read(connector, command, path, "--job", "job.yaml")
     assert [message.partition(" in the workbook")[0] for message in find(ended, "in the workbook")] == [

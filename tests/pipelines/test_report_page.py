@@ -44,7 +44,7 @@ def test_several_jobs_make_one_page(connector: Connector, tmp_path: Path) -> Non
     for name in ("one", "two"):
         (tmp_path / f"{name}.yaml").write_text(
             f"job: {name}\nsource: {{file: {{path: people.csv}}}}\n"
-            "subscriber: {base: {name: News}, fields: {email: email}}\n",
+            "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n",
             encoding="utf-8",
         )
     connector.run_json("sync", "one.yaml", "two.yaml", "--report", "run.html")

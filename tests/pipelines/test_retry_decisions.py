@@ -148,7 +148,10 @@ def test_the_rejects_of_a_retry_go_by_a_jobs_list_and_base_too(connector: Connec
     assert retry(connector, "--drop-held").code == 0
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
     job = tmp_path / "job.yaml"
-    job.write_text(LISTED_JOB.replace("{name: News}", "{name: News}, fields: {email: mail}"), encoding="utf-8")
+    job.write_text(
+        LISTED_JOB.replace("{name: News}", "{name: News}, fields: {email: mail, is_active: {value: true}}"),
+        encoding="utf-8",
+    )
     ended = connector.run_json("import", rejects, "--job", job)
     assert ended.rows == {"read": 3, "suppressed": 1, "created": 2}
 

@@ -11,7 +11,7 @@ from tests.pipelines.planned import count_creates, count_requests, write_job
 JOB = """
 job: crm
 source: {file: {path: people.csv}}
-subscriber: {base: {name: News}, fields: {email: email, first_name: name, address_zip: zip}}
+subscriber: {base: {name: News}, fields: {email: email, first_name: name, address_zip: zip, is_active: {value: true}}}
 load: {quiet_period: 200ms}
 """
 ZIPS = ("ann@x.org,Ann,SW1A 1AA", "bob@x.org,Bob,1012", "eve@x.org,Eve,02134")

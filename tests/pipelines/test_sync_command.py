@@ -66,7 +66,7 @@ def test_a_file_is_synced_by_its_headers_when_the_job_maps_nothing(connector: Co
 
 def test_several_jobs_end_in_one_object_and_the_worst_code(connector: Connector, tmp_path: Path) -> None:
     write_addresses(tmp_path / "people.csv", 2)
-    write_csv(tmp_path / "dirty.csv", "email", "nobody")
+    write_csv(tmp_path / "dirty.csv", "email,is_active", "nobody,true")
     text = "job: {0}\nsource: {{file: {{path: {0}.csv}}}}\nsubscriber: {{base: {{id: 7}}}}\n"
     jobs = [write_job(tmp_path, text.format(name), f"{name}.yaml") for name in ("people", "dirty")]
     ended = connector.run_json("sync", *jobs)
@@ -97,7 +97,10 @@ def test_two_jobs_into_one_base_know_of_each_others_people(connector: Connector,
         ("job: x\nexport: {to: people.csv}\n", "connector export"),
         ("job: [", "line"),
         (
-            "job: x\nsource: {file: {path: q.csv}}\nsubscriber: {base: {id: 7}, fields: {email: mail}}\n",
+            (
+                "job: x\nsource: {file: {path: q.csv}}\n"
+                "subscriber: {base: {id: 7}, fields: {email: mail, is_active: {value: true}}}\n"
+            ),
             "mail",
         ),
     ],
