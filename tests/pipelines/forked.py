@@ -14,20 +14,23 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
-from pipelines.cli import COMMANDS
+_ROOT = Path(__file__).parents[2]
+_MODULES = sorted(
+    ".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for package in ("connector", "pipelines")
+    for path in (_ROOT / package).rglob("*.py")
+    if path.name != "__main__.py"
+)
+"""All of the program: a command imports most of it only when it has use for it."""
 
-_COMMANDS = sorted({place.partition(":")[0] for place in COMMANDS.values()})
-
-_LATER = (
-    "connector.export.tables", "connector.export.writers.duckdb_place", "connector.mail.eml",
-    "connector.mail.plain_text", "connector.templates", "jinja2", "pandas", "pandera",
-    "pipelines.commands.notified", "pipelines.jobs", "psycopg", "pymysql", "sqlalchemy.dialects.mysql.pymysql",
-    "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite.pysqlite",
+_LIBRARIES = (
+    "aiohttp", "duckdb", "jinja2", "pandas", "pandera.backends.pandas.register", "pandera.pandas", "psycopg", "pyarrow.parquet", "pymysql",
+    "rich", "sqlalchemy.dialects.mysql.pymysql", "sqlalchemy.dialects.postgresql.psycopg",
+    "sqlalchemy.dialects.sqlite.pysqlite", "uvloop",
 )  # fmt: skip
-"""What a command imports only when it has use for it."""
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["pytest", __name__, *(f"pipelines.commands.{name}" for name in _COMMANDS), *_LATER])
+_CONTEXT.set_forkserver_preload(["pytest", __name__, *_LIBRARIES, *_MODULES])
 
 
 class Forked:
