@@ -24,8 +24,9 @@ _MODULES = sorted(
 """All of the program: a command imports most of it only when it has use for it."""
 
 _LIBRARIES = (
-    "aiohttp", "duckdb", "jinja2", "pandas", "pandera.backends.pandas.register", "pandera.pandas", "psycopg", "pyarrow.parquet", "pymysql",
-    "rich", "sqlalchemy.dialects.mysql.pymysql", "sqlalchemy.dialects.postgresql.psycopg",
+    "aiohttp", "duckdb", "jinja2", "pandas", "pandera.backends.pandas.register", "pandera.pandas",
+    "pandera.strategies.pandas_strategies", "psycopg", "pyarrow.parquet", "pymysql", "rich",
+    "sqlalchemy.dialects.mysql.pymysql", "sqlalchemy.dialects.postgresql.psycopg",
     "sqlalchemy.dialects.sqlite.pysqlite", "uvloop",
 )  # fmt: skip
 
