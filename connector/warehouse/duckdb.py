@@ -126,7 +126,9 @@ class DuckdbTables:
     def publish(self, rows: StagedRows, run: Run, interruption: Interruption) -> Changes:
         """Write the rows in one transaction; raises Uncertain when a commit failed that may have been done."""
         with self._connect(interruption) as connection:
-            refuse_now(self._look(connection), self._number, run, self._mode, str(self))
+            found = self._look(connection)
+            check_owned(found, self._mode, str(self), overwrite=self._overwrite)
+            refuse_now(found, self._number, run, self._mode, str(self))
             self._check_referrers(connection)
             connection.begin()
             self._make_tables(connection, with_target=True)

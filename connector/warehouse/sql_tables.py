@@ -79,6 +79,7 @@ class SqlTables:
         with database.connect(interruption) as connection:
             self._lock(connection)
             found = self._look(connection)
+            check_owned(found, self._mode, str(self), overwrite=self._overwrite)
             refuse_now(found, self._number, run, self._mode, str(self))
             self._check_referrers(connection, found)
             if database.undoes_tables:

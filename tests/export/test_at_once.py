@@ -64,6 +64,23 @@ def test_a_run_that_began_earlier_is_not_written_over_a_later_one(table: Destina
     assert read(table) == [(3, "Ann", 1)]
 
 
+def test_a_table_that_another_program_filled_meanwhile_is_left_as_it_is(table: Destination) -> None:
+    waiting = begin(table, 1)
+    publish(table, [person(7)], 2)
+    run_sql(table, "delete from {}_connector_runs where number = 2")  # so that nothing says who wrote the row
+    with pytest.raises(RunAborted, match=r"did not write.*What was there is as it was"):
+        finish(waiting, 1)
+    assert read(table) == [(7, "Ann", 2)]
+
+
+def test_a_table_that_another_export_began_in_another_mode_is_left_as_it_is(table: Destination) -> None:
+    waiting = begin(table, 1)
+    publish(replace(table, mode=Mode.APPEND), [person(7)], 2)
+    with pytest.raises(RunAborted, match=r"kept in the mode append, not replace.*What was there is as it was"):
+        finish(waiting, 1)
+    assert read(table) == [(7, "Ann", 2)]
+
+
 @pytest.mark.parametrize("form", MERGING)
 @pytest.mark.parametrize("mode", ["append", "upsert", "history"])
 def test_exports_of_different_bases_do_not_hinder_each_other(
