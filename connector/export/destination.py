@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from connector.atomic_file import TargetKind, read_target_kind
 from connector.errors import ConfigurationError
 from connector.export.writers import Mode
 from connector.fields import NAMES
@@ -236,7 +237,13 @@ def _check_means_something(destination: Destination) -> None:
 def _check_place(path: Path) -> None:
     if "\0" in str(path):
         raise ConfigurationError(f"{str(path)!r} holds a NUL, which no path may: take it out.")
-    if path.is_dir():
+    try:
+        kind = read_target_kind(path)
+    except NotADirectoryError:
+        kind = TargetKind.FREE
+    except OSError as error:  # a link to itself, a name that is too long
+        raise ConfigurationError(f"{path} cannot be written ({error.strerror}): export elsewhere.") from None
+    if kind is TargetKind.FOLDER:
         raise ConfigurationError(f"{path} is a directory: name a file in it.")
     if not path.parent.is_dir():
         raise ConfigurationError(f"The directory {path.parent} does not exist: create it, or export elsewhere.")

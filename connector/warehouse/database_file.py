@@ -20,10 +20,13 @@ _PAUSE_S = 0.05
 def make_file(path: Path, create: Callable[[Path], None]) -> bool:
     """Make the file by `create`, which raises OSError, unless there is one; whether it was made.
 
-    Raises ConfigurationError for a file that may not be written, for a folder that takes none, and for the journal of a
-    database that is gone: a new one would take it for its own.
+    Raises ConfigurationError for what is no file (a pipe would wait for its reader), for a file that may not be
+    written, for a folder that takes none, and for the journal of a database that is gone: a new one would take it for
+    its own.
     """
     if path.exists():
+        if not path.is_file():
+            raise ConfigurationError(f"{path} is no file, and so no database: export elsewhere.")
         if not os.access(path, os.W_OK):
             raise ConfigurationError(f"{path} may not be written to: allow it, or export elsewhere.")
         return False

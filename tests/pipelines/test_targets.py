@@ -104,6 +104,18 @@ def test_a_link_is_followed_and_a_pipe_or_a_device_is_no_target(filled: Connecto
             ended = filled.run_json("export", name, *more)
             assert (ended.code, words in ended.report["message"]) == (2, True)
     assert (tmp_path / "null.csv").resolve() == Path(os.devnull)
+    for url in ("sqlite:///pipe.csv", "duckdb:///pipe.csv", "duckdb:///null.csv"):
+        ended = filled.run_json("export", url)
+        assert (ended.code, "is no file" in ended.report["message"]) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["loop.csv", f"{300 * 'n'}.csv"])
+def test_a_path_that_cannot_be_followed_is_a_wrong_path_and_no_fault_of_the_program(
+    connector: Connector, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    ended = connector.run_json("export", name)
+    assert (ended.code, "cannot be written" in ended.report["message"]) == (2, True)
 
 
 def test_parquet_carries_the_run_and_the_certificate(filled: Connector, tmp_path: Path) -> None:
