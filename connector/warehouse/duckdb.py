@@ -158,7 +158,10 @@ class DuckdbTables:
         self._has_made_file = False
         with self._connect(interruption) as connection:
             others = _fetch(connection, "SELECT count(*) FROM duckdb_tables() WHERE table_name <> $1", [RUNS])[0][0]
-            is_free = not others and not self._look(connection).runs
+            lines = f"SELECT count(*) FROM {self._runs} WHERE table_name <> $1 OR number <> $2"
+            if not others and self._has(connection, RUNS):  # one without an end may be of an export that goes on
+                others = _fetch(connection, lines, [self._name.table, self._number])[0][0]
+            is_free = not others
         if is_free:
             self._path.unlink()
 

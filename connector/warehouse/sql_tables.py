@@ -116,11 +116,13 @@ class SqlTables:
         with self._database.connect(interruption) as connection:
             self._lock(connection)
             found = self._look(connection)
-            is_free = not found.runs and not found.has_rows
+            others = set(connection.scalars(self._select_others()))
+            is_free = not found.has_rows and self._name.table not in others
             if is_free and self._has_made_table and found.exists:
                 connection.execute(DropTable(self._tables.target))
                 connection.commit()
-            others = set(sa.inspect(connection).get_table_names()) - {RUNS} if self._has_made_file else set()
+            if self._has_made_file:
+                others |= set(sa.inspect(connection).get_table_names()) - {RUNS}
         if is_free and self._has_made_file and not others:
             self._database.remove_file()
         self._has_made_file = self._has_made_table = False
@@ -216,6 +218,10 @@ class SqlTables:
             done = connection.execute(step.statement, execution_options={"preserve_rowcount": True})
             counts[step.counted] += max(0, done.rowcount)
         return Changes(counts["inserted"], counts["updated"], counts["closed"])
+
+    def _select_others(self) -> sa.Select[Any]:
+        """The tables of other runs' lines; one without an end may be of an export that goes on."""
+        return sa.select(self._tables.runs.c["table_name"]).where(~sa.and_(*self._is_line()))
 
     def _is_of_table(self) -> sa.ColumnElement[bool]:
         return self._tables.runs.c["table_name"] == self._name.table

@@ -64,6 +64,13 @@ def test_a_run_that_began_earlier_is_not_written_over_a_later_one(table: Destina
     assert read(table) == [(3, "Ann", 1)]
 
 
+def test_an_export_that_fails_leaves_what_it_made_to_one_that_goes_on(table: Destination) -> None:
+    failing, other = begin(table, 1), begin(table, 2)
+    failing.discard()
+    finish(other, 2)
+    assert read(table) == [(1, "v2", 2)]
+
+
 def test_a_table_that_another_program_filled_meanwhile_is_left_as_it_is(table: Destination) -> None:
     waiting = begin(table, 1)
     publish(table, [person(7)], 2)
