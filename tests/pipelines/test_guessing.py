@@ -46,7 +46,7 @@ def guess_one(header: str, cells: list[str]) -> GuessedField | None:
         ("x", ["1990-01-31", "1970-12-01"], "birthday", {}, "unsure"),
         ("Land", ["Germany", "NL", "Duitsland"], "address_country", {}, "likely"),
         ("lang", ["de", "nl"], "address_country", {}, "unsure"),
-        ("tel", ["030 1234567", "(030) 765-4321"], "phone", {}, "likely"),
+        ("tel", ["030 1234567", "(030) 765-4321"], "phone", {}, "sure"),
         ("x", ["+49 30 1234567", "030 7654321"], "phone", {}, "likely"),
         ("x", ["0012345", "0012346"], "phone", {}, "unsure"),
     ],
