@@ -150,7 +150,7 @@ class Finisher:
         job = self.settler.left_to.get(identity)
         if job is None:
             return doubt.message or "it was sent, and it could not be told whether it took effect"
-        return f"it is not there, and only the job {job}, which has a suppression list, may send it again"
+        return f"it is not there, and only the job {job}, which suppresses rows, may send it again"
 
     # Verdicts of creates
 
@@ -161,6 +161,7 @@ class Finisher:
             self._on_second_verdict(candidate, verdict)
         elif verdict.event is Event.ANSWERED and candidate.take_row is not None:
             omission = candidate.omission if self._conduct.is_sending else None  # nobody lacks their zip yet
+            self._note_reactivated(candidate.intent.identity)
             self._session.tally.report_created(candidate.take_row, omission)
             self.open -= 1
         elif verdict.event is Event.REFUSED and candidate.take_row is not None:
@@ -266,7 +267,12 @@ class Finisher:
             self._count(Outcome.EXISTS, row)
 
     def _report_created(self, row: Row, told: Told | None) -> None:
+        if told is not None:
+            self._note_reactivated(told.identity)
         self._session.tally.report_created(lambda: row, told.omission if told is not None else None)
+
+    def _note_reactivated(self, identity: bytes) -> None:
+        self._session.tally.reactivated += identity in self._session.inactive.reactivated
 
     def _count(self, outcome: Outcome, row: Row) -> None:
         self._session.tally.count_row(outcome, lambda: row)
@@ -290,7 +296,7 @@ class Finisher:
         if settled.event is Event.SUPPRESSED and doubt.row is not None:
             self._count(Outcome.SUPPRESSED, doubt.row)
         elif settled.event is Event.SUPPRESSED:
-            tally.leftovers["given up, since the suppression list has them"] += 1
+            tally.leftovers["given up as suppressed"] += 1
         elif settled.event is Event.WITHHELD:
             message = f"held after it was proved absent: {doubt.message or 'it was sent, and no answer came'}"
             self.report_doubt(doubt, Outcome.UNKNOWN, "held", message, doubt.status, settled.attempts)

@@ -138,7 +138,7 @@ class Knowledge:
         if listed < SMALLEST_WINDOW:
             return False
         session, absent, found = self._session, await self._find_absent(wanted), 0
-        reader = BaseReader(session.journal.base, session.asked_name, [session.policy.identity])
+        reader = BaseReader(session.journal.base, session.asked_name, [session.policy.identity], session.inactive)
         for some in (absent[:_ABSENT_ASKED], absent[_ABSENT_ASKED : 2 * _ABSENT_ASKED]):
             found += await self._record_shown(reader, some)
             if found != 1:  # one may have come meanwhile

@@ -91,6 +91,7 @@ class Loader:
                 await self.knowledge.learn(planned, want_rows(planned, [*places, *kept], session.policy.identity))
                 await self._clear_doubts()
                 places = await sort_again()
+            places = self._suppress_inactive(planned, places)
             stream = CandidateStream(planned, list(places), places, session.policy.identity)
             base = session.journal.base
             take = self._take_while_known(planned, stream, base)
@@ -165,6 +166,22 @@ class Loader:
         if doubted:
             to_create |= await self._doubt(planned, doubted)
         return to_create, kept
+
+    def _suppress_inactive(self, planned: Planned, places: dict[int, State]) -> dict[int, State]:
+        """Return the places without those whose rows say active and whose identities the list shows as inactive; where
+        the job does not keep them back, they are only noted."""
+        session, chosen = self._session, list(places)
+        if not chosen or "is_active" not in planned.subscribers:
+            return places
+        is_active = planned.subscribers["is_active"].iloc[chosen].eq(True).fillna(False).to_numpy(dtype=bool)
+        is_inactive = session.inactive.find(planned.identities[chosen]) & is_active
+        found = [place for place, is_found in zip(chosen, is_inactive.tolist(), strict=True) if is_found]
+        if not session.policy.is_suppressing_inactive:
+            session.inactive.reactivated.update(split_digests(planned.identities[found]))
+            return places
+        session.tally.count_places(Outcome.SUPPRESSED, planned, found)
+        self._finisher.open -= len(found)
+        return {place: places[place] for place in _leave_out(chosen, found)}
 
     def _count_there(self, planned: Planned, places: Sequence[int]) -> None:
         """The rows at these places are there as they were sent."""

@@ -21,6 +21,7 @@ class LoadPolicy:
     fresh_s: float = 900.0
     grace_s: float = 8.0  # for what is under way when a run is stopped; `docker stop` kills after 10 s
     is_looking: bool = True  # look before creating (design 4.7); `load.look: none` turns it off
+    is_suppressing_inactive: bool = False  # no row is created active that the list shows as inactive in any base
     accepts_cut_off_possible: bool = False  # design, section 7, rule 7
 
     def known_until(self, began_at: float, ended_at: float) -> float:

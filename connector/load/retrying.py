@@ -109,7 +109,7 @@ class _Retry:
             self._doubt(entry)
         for entry in held:
             if entry.suppressed_by not in (None, session.job):
-                words = f"held: only the job {entry.suppressed_by}, which has a suppression list, may send it again"
+                words = f"held: only the job {entry.suppressed_by}, which suppresses rows, may send it again"
                 self._report(entry, Outcome.UNKNOWN, "held", words, None)
 
     async def take_up_rejected(self) -> None:
@@ -163,9 +163,9 @@ class _Retry:
         session = self._session
         sent = {name: value for name, value in read_body(entry).items() if value is not None}
         if entry.suppressed_by not in (None, session.job):
-            self._reject(entry, f"only the job {entry.suppressed_by}, which has a suppression list, may send it again")
+            self._reject(entry, f"only the job {entry.suppressed_by}, which suppresses rows, may send it again")
             return None
-        if session.suppression is not None and session.suppression.holds(sent):
+        if session.is_suppressed(entry.identity, sent):
             self._count(Outcome.SUPPRESSED, 1)
             return None
         again = build_again(read_intent(entry), sent, session.journal.base, State.REJECTED)

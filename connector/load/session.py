@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,7 +19,8 @@ from connector.load.looks.witness import Seeing, Witness
 from connector.load.policy import LoadPolicy
 from connector.load.tally import Tally
 from connector.pace import Pace
-from connector.plan.suppression import Suppression
+from connector.plan.digests import IDENTITY_BYTES, join_digests
+from connector.plan.suppression import InactiveIdentities, Suppression
 
 T = TypeVar("T")
 
@@ -55,6 +56,7 @@ class Session:
     asked_name: str | None = None  # the base's name, where the job gave that and no id: answers must agree with it
     job: str = ""  # the job's name: what an earlier run of it left may be sent again by this one
     suppression: Suppression | None = None  # the job's list, read anew by this run: none of it is sent again
+    inactive: InactiveIdentities = field(default_factory=InactiveIdentities)  # of the run, all its bases together
     pace: Pace | None = None  # what is known of it from the run's other bases; None: this is the first, or the only one
     canaries: Canaries = field(default_factory=Canaries)  # of the run, all its bases together
     limits: Limits = field(default_factory=Limits)  # of the whole run
@@ -73,6 +75,17 @@ class Session:
     def has_confirmed_since(self, at: float) -> bool:
         """Whether this run has confirmed somebody after `at` (monotonic)."""
         return bool(self.witnesses) and self.witnesses[-1].at > at
+
+    def is_suppressed(self, identity: bytes, sent: Mapping[str, object]) -> bool:
+        """Whether a create that an earlier run left may not be sent again, by the job's list or by the service's."""
+        if self.suppression is not None and self.suppression.holds(sent):
+            return True
+        is_inactive = bool(self.inactive.find(join_digests([identity], IDENTITY_BYTES))[0])
+        if not is_inactive or sent.get("is_active") is not True:
+            return False
+        if not self.policy.is_suppressing_inactive:
+            self.inactive.reactivated.add(identity)
+        return self.policy.is_suppressing_inactive
 
     def end(self, reason: str) -> None:
         """End the run for this reason (the first given counts), once what is in flight has come back."""

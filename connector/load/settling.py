@@ -5,7 +5,7 @@ not there, the first begun a quiet period after the attempt ended (or was found)
 the second showed a subscriber who was confirmed after that attempt: so a create that had taken effect would have shown,
 too. Where nobody was confirmed since, twice the largest lag on record for the account must have passed instead. Whoever
 may have come by another way since they were known not to be there is looked for in any spelling (design 4.7). The
-absent are sent again, held, or given up when they are on the suppression list by now; what that leaves unknown is
+absent are sent again, held, or given up when they are suppressed by now; what that leaves unknown is
 settled in the next round.
 """
 
@@ -227,7 +227,7 @@ class Settler:
         session, doubt = self._session, self.doubts[entry.identity]
         if entry.suppressed_by not in (None, session.job):
             return None
-        if session.suppression is not None and session.suppression.holds(self._newest(entry)):
+        if session.is_suppressed(entry.identity, self._newest(entry)):
             return Event.SUPPRESSED
         if self._is_to_be_held(entry):
             return Event.WITHHELD

@@ -47,6 +47,7 @@ class Tally:
     settled_found: int = 0
     settled_absent: int = 0
     leftovers: Counter[str] = field(default_factory=Counter)  # of earlier runs, with no row in this one
+    reactivated: int = 0  # rows created as active whose identities the list shows as inactive
     altered: Counter[str] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
     foretold: list[str] = field(default_factory=list)  # messages of a plan about what a load will do
@@ -79,6 +80,7 @@ class Tally:
     def begin_anew(self) -> None:
         """Forget the rows, which are read again; what was found out besides stays."""
         self.read = 0
+        self.reactivated = 0
         self.outcomes.clear()
         self.leftovers.clear()
         self.foretold.clear()

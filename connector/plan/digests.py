@@ -73,6 +73,15 @@ def join_digests(digests: Iterable[bytes], size: int) -> Digests:
     return np.frombuffer(b"".join(digests), dtype=f"S{size}")
 
 
+def find_among(known: Digests, digests: Digests) -> npt.NDArray[np.bool_]:
+    """Which of `digests` are among the `known` ones, which are sorted."""
+    place = np.searchsorted(known, digests)
+    is_inside = place < len(known)
+    found = np.zeros(len(digests), dtype=bool)
+    found[is_inside] = known[place[is_inside]] == digests[is_inside]
+    return found
+
+
 def split_digests(digests: Digests) -> list[bytes]:
     """The array's digests one by one, each at its full length."""
     size = digests.dtype.itemsize

@@ -8,7 +8,14 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
-from connector.plan.digests import IDENTITY_BYTES, Digests, compute_identities, digest_identity, join_digests
+from connector.plan.digests import (
+    IDENTITY_BYTES,
+    Digests,
+    compute_identities,
+    digest_identity,
+    find_among,
+    join_digests,
+)
 from connector.plan.seen import Mask
 
 
@@ -47,8 +54,30 @@ class Suppression:
 
     def find(self, digests: Digests) -> Mask:
         """Which of these digests (S16, of the list's own field) are on the list."""
-        place = np.searchsorted(self._digests, digests)
-        is_inside = place < len(self._digests)
-        found = np.zeros(len(digests), dtype=bool)
-        found[is_inside] = self._digests[place[is_inside]] == digests[is_inside]
-        return found
+        return find_among(self._digests, digests)
+
+
+class InactiveIdentities:
+    """The identities (S16 digests) that the service's list has shown as inactive in this run, in whatever base.
+
+    `reactivated` are those of them that rows of the run create as active, where the job does not keep them back.
+    """
+
+    __slots__ = ("_known", "_noted", "reactivated")
+
+    def __init__(self) -> None:
+        self._known: Digests = join_digests((), IDENTITY_BYTES)  # sorted, each once
+        self._noted = bytearray()  # since then
+        self.reactivated: set[bytes] = set()
+
+    def note(self, identity: bytes) -> None:
+        """The list shows this one as inactive."""
+        self._noted += identity
+
+    def find(self, digests: Digests) -> Mask:
+        """Which of these digests have been noted."""
+        if self._noted:
+            noted = np.frombuffer(bytes(self._noted), dtype=self._known.dtype)
+            self._known = np.unique(np.concatenate([self._known, noted]))
+            self._noted.clear()
+        return find_among(self._known, digests)

@@ -73,10 +73,11 @@ def retry_command(
         "max_concurrency": max_concurrency,
         "max_rate": max_rate,
     }
+    load = override_load(job.load if job is not None else Load(), given)
     order = RetryOrder(
         what=RetryPlan(run_id, is_rejected, held),
         job=job.name if job is not None else "",
-        policy=build_policy(override_load(job.load if job is not None else Load(), given), _find_rules(job)),
+        policy=build_policy(load, _find_rules(job), job.suppress if job is not None else None),
         settings=read_settings(os.environ, job, SettingOptions()),
         suppression=plan_suppression(job) if job is not None else None,
         base_id=base_id,

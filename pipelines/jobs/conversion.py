@@ -14,6 +14,7 @@ from connector.protocol.requests import ListQuery
 from connector.validation import E164, Rules, validate_rows
 from pipelines.jobs.fields import build_column_rule, find_mapping_faults
 from pipelines.jobs.models import Filters, JobSubscriber, Load
+from pipelines.jobs.sources import Suppress
 
 
 def build_mapping(subscriber: JobSubscriber) -> FieldMapping | None:
@@ -35,8 +36,8 @@ def build_rules(subscriber: JobSubscriber) -> Rules:
     )
 
 
-def build_policy(load: Load, rules: Rules) -> LoadPolicy:
-    """How the rows that meet `rules` are sent."""
+def build_policy(load: Load, rules: Rules, suppress: Suppress | None = None) -> LoadPolicy:
+    """How the rows that meet `rules` are sent, and which of them `suppress` keeps back."""
     return LoadPolicy(
         identity=rules.identity,
         max_concurrency=load.max_concurrency,
@@ -45,6 +46,7 @@ def build_policy(load: Load, rules: Rules) -> LoadPolicy:
         quiet_period_s=load.quiet_period_s,
         fresh_s=load.fresh_s,
         is_looking=load.look == "auto",
+        is_suppressing_inactive=suppress is not None and suppress.inactive,
         accepts_cut_off_possible=load.accept_cut_off_possible,
     )
 

@@ -237,6 +237,10 @@ class Job(BaseModel):
             raise ValueError("a job has either source and subscriber or export, and not both")
         if self.mail is not None and (self.source is None or self.subscriber is not None):
             raise ValueError("a job that mails needs a source, and has no subscriber")
+        if self.suppress is not None and self.suppress.inactive and (self.mail is not None or self.load.look == "none"):
+            raise ValueError(
+                "suppress.inactive needs the service's list, which email and load.look: none leave unread; take it out"
+            )
         if not self.is_export and self.mail is None and (self.source is None or self.subscriber is None):
             raise ValueError("a job needs source and subscriber (to load), source and mail, or export")
         return self

@@ -134,16 +134,22 @@ class ListSql(SqlRows):
 
 
 class Suppress(BaseModel):
-    """A list of people who are never created (design, section 4)."""
+    """Which subscribers are never created: those of a list, and those that the service has as inactive."""
 
     model_config = STRICT
 
     file: ListFile | None = Field(default=None, description="people of a file, or")
     sql: ListSql | None = Field(default=None, description="people of a database")
     field: Identity | None = Field(default=None, description="what they are; the job's identity when not given")
+    inactive: bool = Field(
+        default=False, description="create no row as active that the list shows as inactive in any base"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if (self.file is None) == (self.sql is None):
-            raise ValueError("needs either file or sql, and not both")
+        is_listed = self.file is not None or self.sql is not None
+        if (self.file is not None and self.sql is not None) or not (is_listed or self.inactive):
+            raise ValueError("needs either file or sql, and not both, or inactive: true")
+        if self.field is not None and not is_listed:
+            raise ValueError("field is of a list: give file or sql, too, or leave it out")
         return self

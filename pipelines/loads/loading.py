@@ -27,7 +27,7 @@ from pipelines.rows.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
 from pipelines.rows.suppressing import SuppressionPlan
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report
-from pipelines.runs.run import Frame, Run, describe_leftovers, read_list
+from pipelines.runs.run import Frame, Run, describe_leftovers, describe_reactivated, read_list
 from pipelines.runs.running import carry_out
 from pipelines.runs.stopping import Stop
 from pipelines.settings import Settings
@@ -265,6 +265,7 @@ class _Load:
             yield f"{would_be}{by_base}"
         if not self._plan.says_activity:
             yield f"an import of this is refused: {SILENT_ACTIVITY}"
+        yield from describe_reactivated(tally, is_planned=self._plan.is_planned)
         yield from describe_leftovers(tally)
         yield from self._remarks.describe_cells(self._plan.mapping)
         yield from self._run.rows.remark()

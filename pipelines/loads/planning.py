@@ -153,7 +153,7 @@ def _plan_by_job(
             mapping=_choose_mapping(subscriber, source),
             rules=rules,
             base=build_base(subscriber.base),
-            policy=build_policy(job.load, rules),
+            policy=build_policy(job.load, rules, job.suppress),
             settings=settings,
             by_job=job.name,
             suppression=plan_suppression(job),

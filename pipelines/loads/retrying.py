@@ -26,7 +26,7 @@ from pipelines.loads.bases import choose_bases, describe_base, describe_bases
 from pipelines.rows.suppressing import SuppressionPlan
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report
-from pipelines.runs.run import Frame, Run, describe_leftovers, read_list
+from pipelines.runs.run import Frame, Run, describe_leftovers, describe_reactivated, read_list
 from pipelines.runs.running import carry_out
 from pipelines.runs.stopping import Stop
 from pipelines.settings import Settings
@@ -102,7 +102,8 @@ class _Retry:
         waiting = list(run.bases)
         while waiting and run.is_going_on:
             await self._finish(run, waiting.pop(0))
-        run.report.messages += [*run.tally.messages, *self._remark(run, waiting), *describe_leftovers(run.tally)]
+        run.report.messages += [*run.tally.messages, *self._remark(run, waiting)]
+        run.report.messages += [*describe_reactivated(run.tally), *describe_leftovers(run.tally)]
 
     async def _finish(self, run: Run, base: Base) -> None:
         session = run.open_session(base, base.name if base.service_id is None else None)
@@ -150,7 +151,7 @@ class _Retry:
                 yield f"there is nothing to do: nothing is unknown{asked} in the account {self._order.settings.account}"
         for job, number in sorted(self._left_to.items()):
             yield (
-                f"{number} were left by the job {job}, which has a suppression list: only a run of that job may send "
+                f"{number} were left by the job {job}, which suppresses rows: only a run of that job may send "
                 "them again, or `connector retry --job` with its file"
             )
         if waiting:

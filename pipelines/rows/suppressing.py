@@ -46,8 +46,8 @@ def plan_suppression(job: Job) -> SuppressionPlan | None:
     if job.suppress is None or (job.subscriber is None and job.mail is None):
         return None
     given = job.suppress.file or job.suppress.sql
-    if given is None:  # the model lets no such list through
-        raise ValueError("a suppression list is a file or a query")
+    if given is None:  # inactive alone
+        return None
     identity = job.subscriber.identity if job.subscriber is not None else "email"
     plan = SuppressionPlan(job.name, job.suppress, given.column, job.suppress.field or identity)
     _open_list(plan).close()

@@ -22,7 +22,7 @@ from connector.load.journal import Journal
 from connector.load.looks.witness import Seeing
 from connector.load.session import Canaries, Session
 from connector.pace import Pace
-from connector.plan.suppression import Suppression
+from connector.plan.suppression import InactiveIdentities, Suppression
 from pipelines.rows.load_files import RowListener
 from pipelines.rows.suppressing import SuppressionPlan, read_suppression
 from pipelines.runs.faults import describe_fault
@@ -82,6 +82,7 @@ class Run:
     retrier: Retrier = field(default_factory=Retrier)
     canaries: Canaries = field(default_factory=Canaries)
     seeing: Seeing = field(default_factory=Seeing)
+    inactive: InactiveIdentities = field(default_factory=InactiveIdentities)
     limits: Limits = field(default_factory=Limits)
     waiting: WaitingRows = field(default_factory=WaitingRows)  # rows to be compared with the service
     reason: str | None = None  # why it had to end early
@@ -111,6 +112,7 @@ class Run:
             limits=self.limits,
             canaries=self.canaries,
             seeing=self.seeing,
+            inactive=self.inactive,
         )
         return self.session
 
@@ -177,6 +179,16 @@ async def read_list(run: Run) -> Suppression | None:
         raise RunAborted(str(error)) from None
     run.report.messages += messages
     return run.suppression
+
+
+def describe_reactivated(tally: Tally, *, is_planned: bool = False) -> Iterator[str]:
+    """What a person should know of rows created as active whose identities the list shows as inactive."""
+    if number := tally.reactivated:
+        rows = f"{count(number, 'row')} {'would be' if is_planned else agree(number, 'was', 'were')} created as active"
+        yield (
+            f"{rows}, though the list shows {agree(number, 'its identity', 'their identities')} as inactive in a base "
+            "of the account; to keep such rows back, set suppress: {inactive: true} in the job"
+        )
 
 
 def describe_leftovers(tally: Tally) -> Iterator[str]:

@@ -28,7 +28,8 @@ async def look_by_filter(session: Session, wanted: Sequence[Wanted]) -> Sighting
     """
     await take_survey(session)
     questions = [_build_question(each) for each in wanted]
-    reader = BaseReader(session.journal.base, session.asked_name, sorted({each.field for each in wanted}))
+    fields = sorted({each.field for each in wanted})
+    reader = BaseReader(session.journal.base, session.asked_name, fields, session.inactive)
     return await session.until_stopped(_FilterLook(session, questions, reader).carry_out())
 
 

@@ -7,6 +7,7 @@ from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BY_NAME, fold_base_name
 from connector.ledger import Base
 from connector.plan import digest_identity
+from connector.plan.suppression import InactiveIdentities
 
 _IDENTITIES = tuple((name, BY_NAME[name].path[0]) for name in ("email", "client_user_id"))
 
@@ -22,9 +23,17 @@ class BaseReader:
 
     `fields` are the identities to read (email, client_user_id). Raises ConfigurationError when several bases bear
     the name that the job gave (trimmed and case-folded), RunAborted when another base bears it now than before.
+    Subscribers of every base that are listed as inactive are noted in `inactive`.
     """
 
-    def __init__(self, base: Base, asked_name: str | None, fields: Sequence[str]) -> None:
+    def __init__(
+        self,
+        base: Base,
+        asked_name: str | None,
+        fields: Sequence[str],
+        inactive: InactiveIdentities | None = None,
+    ) -> None:
+        self._inactive = inactive
         self._asked_name = asked_name
         self._folded = None if asked_name is None else fold_base_name(asked_name)
         self._paths = [(name, BY_NAME[name].path[0]) for name in fields]
@@ -32,6 +41,11 @@ class BaseReader:
 
     def read(self, wire_objects: Sequence[dict[str, Any]]) -> list[tuple[bytes, int]]:
         """(identity, subscriber id) of those that are of the base and have an identity."""
+        if self._inactive is not None:
+            for wire in wire_objects:
+                if wire.get("IsActive") is False:
+                    for identity, _ in self._read_one(wire):
+                        self._inactive.note(identity)
         return [each for wire in wire_objects if self.is_of_base(wire.get("Base")) for each in self._read_one(wire)]
 
     def _read_one(self, wire: dict[str, Any]) -> Iterator[tuple[bytes, int]]:

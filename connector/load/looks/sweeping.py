@@ -237,4 +237,4 @@ def describe_unreadable(certificate: Certificate) -> str:
 
 
 def _build_reader(session: Session, fields: Sequence[str]) -> BaseReader:
-    return BaseReader(session.journal.base, session.asked_name, fields)
+    return BaseReader(session.journal.base, session.asked_name, fields, session.inactive)

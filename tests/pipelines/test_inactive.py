@@ -1,0 +1,97 @@
+"""Who has unsubscribed stays so: the list shows an identity as inactive in some base, and a row would create it active
+in another (design, section 2)."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, write_csv
+from tests.pipelines.lists import count_by_base
+
+JOB = """
+job: news
+source: {{file: {{path: people.csv}}}}
+subscriber: {{base: {base}, fields: {{email: email, is_active: active}}}}
+load: {{quiet_period: 200ms{load}}}
+{suppress}
+"""
+KEEP = "suppress: {inactive: true}"
+
+
+def write_job(folder: Path, suppress: str = KEEP, load: str = "", base: str = "{id: 9}") -> Path:
+    path = folder / "job.yaml"
+    path.write_text(JOB.format(suppress=suppress, load=load, base=base), encoding="utf-8")
+    return path
+
+
+def unsubscribe(connector: Connector, *emails: str) -> None:
+    """They are in base 7, inactive, by another way: the ledger knows nothing of it."""
+    path = write_csv(connector.folder / "gone.csv", "email", *emails)
+    other = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
+    assert connector.run_json("import", path, "--base-id", "7", "--inactive", environ=other).code == 0
+
+
+def find_message(ended: Ended) -> list[str]:
+    return [each for each in ended.report["messages"] if "though the list shows" in each]
+
+
+def write_three(folder: Path) -> None:
+    write_csv(folder / "people.csv", "email,active", "ann@x.org,yes", "bob@x.org,yes", "eve@x.org,no")
+
+
+@pytest.mark.parametrize("others", [0, 30_000], ids=["the whole list", "by the list's filters"])
+def test_a_row_is_not_created_active_whose_identity_is_inactive_in_another_base(
+    connector: Connector, tmp_path: Path, others: int
+) -> None:
+    if others:
+        connector.sandbox.seed(others, base_name="Others")  # 32 pages
+        connector.sandbox.switch(filters="icase")
+    unsubscribe(connector, "ANN@x.org", "eve@x.org")
+    write_three(tmp_path)
+    job = write_job(tmp_path)
+    planned = connector.run_json("plan", job)
+    assert planned.rows == {"read": 3, "suppressed": 1, "created": 2}
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "created": 2}), ended.stderr
+    assert ended.report["requests"]["list"]["sent"] < 30
+    assert {(9, "bob@x.org"), (9, "eve@x.org")} <= set(count_by_base(connector.sandbox))
+    assert (9, "ann@x.org") not in count_by_base(connector.sandbox)
+    assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 1, "exists": 2}
+
+
+@pytest.mark.parametrize("guard", ["", "guard: {max_creates: 9}"])
+def test_without_it_such_rows_are_counted(connector: Connector, tmp_path: Path, guard: str) -> None:
+    unsubscribe(connector, "ann@x.org", "eve@x.org")
+    write_three(tmp_path)
+    job = write_job(tmp_path, suppress=guard)
+    (foretold,) = find_message(connector.run_json("plan", job))
+    assert foretold.startswith("1 row would be created as active, though the list shows its identity as inactive")
+    ended = connector.run_json("sync", job)
+    assert ended.rows == {"read": 3, "created": 3}
+    (told,) = find_message(ended)
+    assert told.startswith("1 row was created as active, though the list shows its identity as inactive")
+    assert find_message(connector.run_json("sync", job)) == []
+
+
+def test_who_unsubscribes_before_an_unknown_is_settled_is_not_sent_again_and_by_no_other_job(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_csv(tmp_path / "people.csv", "email,active", "ann@x.org,yes", "bob@x.org,yes", "cem@x.org,yes")
+    job = write_job(tmp_path)
+    connector.sandbox.switch(drop_before=1)
+    assert connector.run_json("sync", job).rows == {"read": 3, "unknown": 3}
+    connector.sandbox.switch(drop_before=0)
+    unsubscribe(connector, "ann@x.org")
+    by_none = connector.run_json("retry", "--quiet-period", "200ms")
+    assert by_none.rows == {"read": 3, "unknown": 3}
+    assert any("only a run of that job" in each for each in by_none.report["messages"])
+    ended = connector.run_json("retry", "--job", job)
+    assert ended.rows == {"read": 3, "suppressed": 1, "created": 2}, ended.stderr
+    assert (9, "ann@x.org") not in count_by_base(connector.sandbox)
+
+
+def test_it_needs_the_list(connector: Connector, tmp_path: Path) -> None:
+    write_three(tmp_path)
+    ended = connector.run_json("sync", write_job(tmp_path, load=", look: none"))
+    assert ended.is_refused
+    assert "suppress.inactive needs the service's list" in ended.stderr
