@@ -117,7 +117,7 @@ class SqlTables:
             self._lock(connection)
             found = self._look(connection)
             others = set(connection.scalars(self._select_others()))
-            is_free = not found.has_rows and self._name.table not in others
+            is_free = not found.runs and not found.has_rows and self._name.table not in others
             if is_free and self._has_made_table and found.exists:
                 connection.execute(DropTable(self._tables.target))
                 connection.commit()
