@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, wraps
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -36,8 +37,9 @@ _DEEPEST = 60  # nodes within each other; Python compiles no more than 200 brack
 _WIDE = re.compile(r"\d{4,}|\*|\{[^}]*\{")
 # Filters, methods and operators whose numbers say how much they make.
 _SIZED = frozenset(
-    {"*", "batch", "center", "expandtabs", "indent", "ljust", "rjust", "round", "slice", "wordwrap", "zfill"}
+    {"*", "batch", "center", "expandtabs", "indent", "ljust", "rjust", "round", "slice", "tojson", "wordwrap", "zfill"}
 )
+_HOLDING = (list, tuple, set)
 _LOOP, _JOIN = " loop", " ~"  # filters that no template can name
 
 
@@ -207,11 +209,12 @@ def _measure(value: Any, *, is_count: bool = False) -> int:
         return len(value) + 1
     if isinstance(value, int) and is_count:
         return max(abs(value), 1)
-    if isinstance(value, dict):
-        return 1 + sum(_measure(key) + _measure(each) for key, each in value.items())
-    if isinstance(value, list | tuple | set):
-        return 1 + sum(map(_measure, value))
-    return 1
+    size, rest = 1, [value]
+    while rest and size <= _MOST_AT_ONCE:  # one list that is in another twice, and that in a third, has no end else
+        each = rest.pop()
+        size += len(each) + 1 if isinstance(each, str) else 1
+        rest += chain(*each.items()) if isinstance(each, dict) else each if isinstance(each, _HOLDING) else ()
+    return size
 
 
 def _refuse_widths(text: Any) -> None:
@@ -232,7 +235,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         if isinstance(left, int | float) and isinstance(right, int | float):
             if max(abs(left), abs(right)) > _LARGEST_NUMBER or (operator == "**" and right > _HIGHEST_POWER):
                 raise _BoundError("computes with numbers of more than 30 digits")
-        elif operator != "+":  # that makes no more than both are together
+        elif operator == "+":  # that makes as much as both are together, which in a loop doubles
+            _WORK.get().take(_STEP + _measure(left) + _measure(right))
+        else:
             _take_product(operator, left, right)
         if operator == "%" and isinstance(left, str):
             _refuse_widths(left)

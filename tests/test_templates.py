@@ -162,6 +162,19 @@ def test_a_row_that_fails_is_reported_without_its_data(source: str, words: str) 
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% set x = namespace(v=['x']) %}{% for i in range(60) %}{% set x.v = x.v + x.v %}{% endfor %}",
+        "{% set x = namespace(v=(1,)) %}{% for i in range(26) %}{% set x.v = (x.v, x.v) %}{% endfor %}{{ x.v|string }}",
+        "{{ [[1]]|tojson(indent=20000000) }}",
+    ],
+)
+def test_a_list_that_doubles_in_a_loop_is_bounded_as_texts_are(source: str) -> None:
+    with pytest.raises(TemplateError, match="would do too much"):
+        fill(source)
+
+
 TOO_MUCH, TOO_LONG, TOO_WIDE, TOO_LARGE = "would do too much", "1,000,000 characters", "three digits", "30 digits"
 
 
