@@ -67,7 +67,10 @@ class Connector:
     ) -> Forked:
         """Begin a command; None takes a setting out of the environment."""
         return Forked(
-            _say_activity([str(each) for each in arguments]), self._build_environ(environ), self.folder, stdin
+            _say_activity([str(each) for each in arguments], self.folder),
+            self._build_environ(environ),
+            self.folder,
+            stdin,
         )
 
     def start_anew(self, *arguments: str | Path) -> subprocess.Popen[str]:
@@ -106,11 +109,11 @@ class Connector:
         return self.run_json("import", path, "--base-name", "News", "--quiet-period", "200ms", *options)
 
 
-def _say_activity(arguments: list[str]) -> list[str]:
+def _say_activity(arguments: list[str], folder: Path) -> list[str]:
     """An import with `--active`, where nothing else says is_active: the tests of that give `--map is_active=…`."""
     given = {"--active", "--inactive", "--job", "--help"} & set(arguments)
     given |= {each for each in arguments if each.startswith("is_active=")}
-    path = Path(arguments[1]) if len(arguments) > 1 else None
+    path = folder / arguments[1] if len(arguments) > 1 else None
     if (
         arguments[:1] != ["import"]
         or given

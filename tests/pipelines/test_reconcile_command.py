@@ -157,13 +157,13 @@ def test_zips_are_compared_as_they_can_be_sent(
     expected: list[str], absent: str,
 ) -> None:  # fmt: skip
     connector.sandbox.switch(absent_fields=absent)
-    fields = "email: email, address_zip: zip, address_state: state, address_line3: line"
+    fields = "email: email, address_zip: zip, address_state: state, address_line3: line, is_active: {value: true}"
     text = BY_ID.replace("email: email, first_name: name, is_active: {value: true}", fields)
     job = write_job(tmp_path, text=text.replace("base: {id: 7}", f"base: {{id: 7}}, zip: {policy}"))
     people = [f"person{number}@x.org,{each},," for number, each in enumerate(zips)]
     write_csv(tmp_path / "people.csv", "email,zip,state,line", *people)
     if listed:
-        plant(connector.sandbox, "person0@x.org", {"Id": 7}, **listed)
+        plant(connector.sandbox, "person0@x.org", {"Id": 7}, IsActive=True, **listed)
     else:
         assert connector.run_json("sync", job).rows["created"] == len(zips)
     ended = reconcile(connector, job)

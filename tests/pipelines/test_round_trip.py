@@ -77,8 +77,8 @@ def read_back(sandbox: SandboxProcess) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, date):
-        return value.isoformat()
+    if isinstance(value, pd.Timestamp):  # a day of its own, at midnight
+        return value.isoformat().removesuffix("T00:00:00")
     return list(value) if not isinstance(value, str | bool | type(None)) else value
 
 
@@ -138,5 +138,4 @@ def test_the_frame_is_typed_whatever_it_holds(sandbox: SandboxProcess) -> None:
     assert len(frame) == 0
     types = {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
     assert (types["id"], types["is_active"], types["email"]) == ("Int64", "boolean", "str")
-    assert isinstance(frame["tags"].dtype, pd.ArrowDtype)
-    assert isinstance(frame["birthday"].dtype, pd.ArrowDtype)
+    assert (types["tags"], types["birthday"]) == ("object", "datetime64[s]")
