@@ -63,6 +63,8 @@ def restore_ledger(url: str, source: Path, *, at: datetime) -> Restored:
 
 def _count(path: Path, meta: str, table: str) -> int:
     """Count the lines of a backup's table. Raises ConfigurationError when it is no ledger of this version."""
+    if not path.is_file():  # a pipe would be waited for without end
+        raise ConfigurationError(f"{path} is no file: name the one that `connector ledger backup` wrote")
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as backup:
             if backup.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":

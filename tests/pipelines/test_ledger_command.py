@@ -1,5 +1,6 @@
 """`connector ledger backup FILE`: a copy that is a ledger, also while a run goes on."""
 
+import os
 import sqlite3
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -113,7 +114,9 @@ def test_a_backup_that_is_restored_is_the_ledger(connector: Connector, tmp_path:
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
-@pytest.mark.parametrize("content", [None, b"", b"no database" * 500, "another application's", "another version's"])
+@pytest.mark.parametrize(
+    "content", [None, b"", b"no database" * 500, "a pipe", "another application's", "another version's"]
+)
 def test_what_is_no_backup_of_a_ledger_is_refused_and_the_ledger_stays(
     connector: Connector, tmp_path: Path, content: bytes | str | None
 ) -> None:
@@ -121,6 +124,8 @@ def test_what_is_no_backup_of_a_ledger_is_refused_and_the_ledger_stays(
     copy, ledger = tmp_path / "copy.db", tmp_path / "state" / "ledger.db"
     if isinstance(content, bytes):
         copy.write_bytes(content)
+    elif content == "a pipe":
+        os.mkfifo(copy)
     elif content is not None:
         with closing(sqlite3.connect(copy)) as other:
             other.execute("CREATE TABLE meta (name, value)" if "version" in content else "CREATE TABLE other (x)")
