@@ -201,7 +201,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the suppression list is not asked before somebody is sent again",
-        (Edit("load/settling.py", "session.suppression.holds(self._newest(entry))", "False"),),
+        (Edit("load/settling.py", "session.is_suppressed(entry.identity, self._newest(entry))", "False"),),
         first=90,
     ),
 )
