@@ -113,6 +113,16 @@ def read_eml(data: bytes) -> Draft:
 
     Raises MessageError with the field or the part that cannot be read.
     """
+    try:
+        return _read_draft(data)
+    except MessageError:
+        raise
+    except (errors.MessageError, AttributeError, LookupError, TypeError, ValueError):
+        # Python's parser of headers raises these for some that are damaged.
+        raise MessageError("Email", "has a header that cannot be read: correct it, or save the email again") from None
+
+
+def _read_draft(data: bytes) -> Draft:
     mail = message_from_bytes(data, policy=_Reading())
     if not isinstance(mail, EmailMessage) or not any(
         name in mail for name in ("From", "To", "Subject", "MIME-Version", "Date", "Message-ID")
