@@ -39,7 +39,7 @@ _INIT = (
 _STATEMENT = 1 << 20
 """Bytes of an INSERT: larger ones are no faster, and every server takes these unless it was set otherwise."""
 
-_PASSING = frozenset({1040, 1053, 1203, 1205, 1213, 1226, 1317, 2003, 2006, 2013, 2014})
+_PASSING = frozenset({1040, 1053, 1203, 1205, 1213, 1226, 1317, 1684, 2003, 2006, 2013, 2014})
 """Errors of connections, locks and limits; all others would come back."""
 
 _REFERRERS = sa.text(

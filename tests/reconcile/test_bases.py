@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.errors import RunAborted
+from connector.errors import ConfigurationError, RunAborted
 from connector.ledger import Ledger, find_or_add_base, list_bases, open_ledger
 from connector.mapping import AskedBase, BaseColumn
 from pipelines.reconciles.bases import build_wanted, find_base, list_asked
@@ -64,7 +64,7 @@ def test_a_name_that_two_bases_bear_is_learnt_for_neither(ledger: Ledger) -> Non
     add(ledger, None, "News")
     base, mine = find_base(ledger, "main", AskedBase(7), "email", [NEWS, (8, "News")])
     assert ((base.service_id, base.name), mine) == ((7, None), [NEWS])
-    with pytest.raises(RunAborted, match="several bases are called News"):
+    with pytest.raises(ConfigurationError, match="several bases are called News"):
         find_base(ledger, "main", AskedBase(name="News"), "email", [NEWS, (8, "News")])
 
 
