@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -30,25 +31,30 @@ def stop_on_signals() -> Iterator[Stop]:
 
     received: list[int] = []
 
-    def receive(number: int) -> None:
+    def note(number: int, _frame: FrameType | None) -> None:
         received.append(number)
-        if len(received) == 2:  # a third changes nothing
+        loop.call_soon_threadsafe(receive, number, len(received))
+
+    def receive(number: int, how_many: int) -> None:
+        if how_many == 2:  # a third changes nothing
             loop.call_later(_LAST_WAIT_S, _give_up, number)
             if task is not None and not stop.is_recording:
                 task.cancel()
         stop.signal = stop.signal or number
         stop.event.set()
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, receive, number)
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-            if received:  # the report is still to be shown, and the exit code says it all
-                signal.signal(number, signal.SIG_IGN)
+        for number, handler in before.items():
+            # After a signal the report is still to be shown, and the exit code says it all. No SIG_IGN: Python prints
+            # a traceback where a signal that has come is taken away its function before that was called.
+            signal.signal(number, _ignore if received else handler)
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Let a signal pass."""
 
 
 @asynccontextmanager

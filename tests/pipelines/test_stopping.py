@@ -107,9 +107,7 @@ def test_two_signals_while_postgresql_waits_for_a_lock_end_the_run_and_leave_the
             other.execute(sa.text("LOCK TABLE subscribers IN SHARE MODE"))
             wait_for(lambda: is_waiting(other))
             send_two(process)
-            stdout, stderr = process.communicate(timeout=30)
-        ended = Ended(process.returncode, stdout, stderr)
-        assert (ended.code, ended.report["status"]) == (143, "stopped"), stderr
+            await_stopped(process)
         with database.begin() as connection:
             runs = connection.scalars(sa.text("SELECT DISTINCT _run_id FROM subscribers")).all()
         assert runs == [first.report["run_id"]]
