@@ -18,13 +18,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from connector.api import Retrier, Service, Token, open_client
-from connector.api.ahead import LIST_CONNECTIONS
-from connector.api.listing import read_list
 from connector.errors import ConfigurationError, RunAborted
 from connector.export.columns import SCHEMA, stamp_columns
 from connector.export.form import open_columns
-from connector.protocol import ListQuery
+from connector.listing import LIST_CONNECTIONS, read_list
+from connector.service import ListQuery, Retrier, Service, Token, open_client
 from connector.warehouse.stage import Stage
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from connector.api.handing import PageSink
+    from connector.listing import PageSink
     from connector.pages import Certificate
 
 T = TypeVar("T")

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.export import MAX_SHRINK, Destination, parse_destination
-from connector.protocol.requests import ListQuery
+from connector.service import ListQuery
 from pipelines.runs.report import Report, count_requests, end_report, start_report
 from pipelines.runs.stopping import Stop, until_stopped
 from pipelines.settings import Settings, build_service
 
 if TYPE_CHECKING:
-    from connector.api import Client
-    from connector.api.handing import Progress as Reading
+    from connector.listing import Progress as Reading
+    from connector.service import Client
     from pipelines.jobs import Job
     from pipelines.runs.progress import Progress
 
@@ -122,8 +122,8 @@ def plan_export_job(
 
 async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
     """Copy the list to the plan's destination, and tell how complete it is."""
-    from connector.api import open_client
-    from connector.api.ahead import LIST_CONNECTIONS
+    from connector.listing import LIST_CONNECTIONS
+    from connector.service import open_client
 
     clock = clock or system_clock()
     report = start_report("export", plan.job, clock.now())
@@ -137,8 +137,8 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Cl
 
 async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> bool:
     """Whether a guard refused it."""
-    from connector.api import Retrier
     from connector.export import export_subscribers
+    from connector.service import Retrier
 
     def follow(reading: Reading) -> None:
         total = f" of {reading.total:,}" if reading.total is not None else ""

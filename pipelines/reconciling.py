@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from connector.api.client import Client, open_client
-from connector.api.handing import Progress as ListProgress
-from connector.api.listing import read_list, try_page
-from connector.api.retries import Retrier
 from connector.choices import ZIP_FIELDS
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, ConnectorError, LockedError, RunAborted
 from connector.fields import NAMES
 from connector.ledger import Ledger, find_last_confirming, list_runs, open_ledger, open_private_copy
+from connector.listing import Progress as ListProgress
+from connector.listing import read_list, try_page
 from connector.mapping import FieldMapping
 from connector.pages import Certificate, TotalCount
 from connector.plan.suppression import Suppression
-from connector.protocol import ListQuery
 from connector.reconcile import ListedPeople
+from connector.service import Client, ListQuery, Retrier, open_client
 from connector.validation import Rules
 from pipelines.jobs import Job
 from pipelines.loads.loading import LoadPlan

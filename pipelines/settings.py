@@ -13,9 +13,8 @@ from urllib.parse import quote
 
 import platformdirs
 
-from connector.api.service import Service, parse_base_url
-from connector.api.token import Token
 from connector.errors import ConfigurationError
+from connector.service import Service, Token, parse_base_url
 
 if TYPE_CHECKING:
     from pipelines.jobs.models import Job

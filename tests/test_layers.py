@@ -17,11 +17,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.templates",),
     (
         "connector.mapping", "connector.validation", "connector.plan", "connector.states",
-        "connector.protocol", "connector.pace", "connector.pages", "connector.databases", "connector.kept_values",
+        "connector.service", "connector.pace", "connector.pages", "connector.databases", "connector.kept_values",
         "connector.atomic_file",
     ),
     ("connector.listing",),
-    ("connector.sources", "connector.ledger", "connector.api", "connector.export.writers"),
+    ("connector.sources", "connector.ledger", "connector.export.writers"),
     ("connector.warehouse",),
     ("connector.load", "connector.export", "connector.mail", "connector.reconcile"),
     ("connector.library",),
@@ -29,12 +29,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 APART = "connector.sandbox"
 MAY_START_THE_SANDBOX = ("pipelines",)
+FACED = ("connector.service", "connector.listing")
+"""Packages whose modules are imported from outside through the package alone, and stand on few floors."""
+MOST_FLOORS = 3
 
 HOMES = {  # each third-party library has its one home (house style, layout)
     "chardet": ("connector.sources.encoding",),
     "filelock": ("connector.ledger.sqlite",),
-    "tenacity": ("connector.api.retries",),
-    "aiohttp": ("connector.api",),
+    "tenacity": ("connector.service.retry",),
+    "aiohttp": ("connector.service",),
     "httptools": ("connector.sandbox",),
     "click": ("pipelines",),
     "rich": ("pipelines",),
@@ -112,6 +115,37 @@ def test_each_library_is_imported_only_at_its_home() -> None:
     assert strays == []
 
 
+def find_package(name: str) -> str | None:
+    return next((package for package in FACED if is_inside(name, package)), None)
+
+
+def test_a_package_with_a_face_is_imported_through_it() -> None:
+    around = [
+        f"{name} imports {imported}"
+        for name, path in read_modules()
+        for imported in read_imports(path)
+        if (package := find_package(imported)) and package != find_package(name)
+        if imported.removeprefix(package).count(".") > 1
+    ]
+    assert around == []
+
+
+@pytest.mark.parametrize("package", FACED)
+def test_the_modules_of_a_package_stand_on_few_floors_and_in_no_circle(package: str) -> None:
+    modules = {name: path for name, path in read_modules() if is_inside(name, package) and name != package}
+    below = {
+        name: {inner for imported in read_imports(path) for inner in modules if is_inside(imported, inner)}
+        for name, path in modules.items()
+    }
+    floors = 0
+    while below:
+        lowest = {name for name, others in below.items() if not others & below.keys()}
+        assert lowest, f"a circle among {sorted(below)}"
+        below = {name: others for name, others in below.items() if name not in lowest}
+        floors += 1
+    assert 0 < floors <= MOST_FLOORS
+
+
 @pytest.mark.parametrize(
     ("importer", "imported"),
     [
@@ -120,7 +154,7 @@ def test_each_library_is_imported_only_at_its_home() -> None:
         ("connector.load.loader", "pipelines.runs.report"),
         ("connector.load.loader", "connector.export.exporter"),
         ("connector.sandbox.store", "connector.fields.table"),
-        ("connector.api.client", "connector.sandbox"),
+        ("connector.service.client", "connector.sandbox"),
         ("connector.warehouse.files", "connector.export.exporter"),
     ],
 )

@@ -14,7 +14,7 @@ import pyarrow.json as arrow_json
 from connector.export.arrow_values import EMPTY, build_null
 from connector.export.columns import PAGE_SCHEMA, TYPES, read_dates
 from connector.fields import FIELDS, Field, Kind
-from connector.protocol import ECHOES, Listed, read_whole_number
+from connector.service import ECHOES, ListPage, read_whole_number
 
 _NOTHING = build_null(pa.string())
 _LARGEST_BLOCK = 2**30  # more than any answer: it is never cut in two
@@ -60,7 +60,7 @@ _ONE_LINE, _MANY_LINES = (
 )
 
 
-def decode_page(body: bytes) -> Listed[pa.RecordBatch] | None:
+def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
     """The page of api.md 4.3 in the body of a 2xx answer, as columns of `PAGE_SCHEMA` with nothing in `_invalid`.
 
     None where that is not certain to be what the other reader makes of it: no success, no page, a value of another type
@@ -81,7 +81,7 @@ def decode_page(body: bytes) -> Listed[pa.RecordBatch] | None:
             columns.validate(full=True)
     except pa.ArrowException:
         return None
-    return Listed(columns, *(read_whole_number(page.field(each)[0].as_py()) for each in ECHOES))
+    return ListPage(columns, *(read_whole_number(page.field(each)[0].as_py()) for each in ECHOES))
 
 
 def _is_safe(body: bytes) -> bool:

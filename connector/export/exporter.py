@@ -12,17 +12,14 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from connector.api.client import Client
-from connector.api.handing import Progress
-from connector.api.listing import list_filters, read_list
-from connector.api.retries import Retrier
 from connector.export.columns import narrow_table, select_columns, stamp_columns
 from connector.export.destination import MAX_SHRINK, Destination, Format
 from connector.export.form import open_columns
 from connector.export.writers import Mode, Run, Writer
 from connector.export.writers.writer import Beginning, CommitUnknown
+from connector.listing import Progress, list_filters, read_list
 from connector.pages import Certificate, Reason
-from connector.protocol import ListQuery
+from connector.service import Client, ListQuery, Retrier
 from connector.warehouse.files import CsvFormat, FileFormat, FileWriter, JsonLinesFormat, ParquetFormat
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Rows of a page as columns: how exports read the list (connector.api.rows)."""
+"""Rows of a page as columns: how exports read the list (connector.listing)."""
 
 import asyncio
 import json
@@ -18,8 +18,8 @@ from connector.export.decoding import decode_page
 from connector.export.names import INVALID
 from connector.fields import LARGEST_ID
 from connector.pages import IdArray, Mask
-from connector.protocol import Ambiguous, Listed, Refused, parse_listed
-from connector.protocol import Mask as WordMask
+from connector.service import Ambiguous, ListPage, Refused, parse_listed
+from connector.service import Mask as WordMask
 
 _DECODERS = 2  # pages that are decoded at once: more of them only wait for the service, or for each other
 
@@ -28,15 +28,15 @@ _BROKEN = object()  # beyond a double, which JSON keeps as null: equal to nothin
 
 def parse_columns(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask = str
-) -> Listed[pa.RecordBatch] | Refused | Ambiguous:
+) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
     """As `parse_listed`: at the parser's speed if the page is as api.md has it, and otherwise value by value."""
     page = decode_page(body) if 200 <= status < 300 else None
     if page is not None:
         return page
     answer = parse_listed(status, headers, body, now, mask=mask)
-    if not isinstance(answer, Listed):
+    if not isinstance(answer, ListPage):
         return answer
-    return Listed(build_columns(answer.subscribers), answer.total_count, answer.offset, answer.limit)
+    return ListPage(build_columns(answer.subscribers), answer.total_count, answer.offset, answer.limit)
 
 
 class Columns:
@@ -47,7 +47,7 @@ class Columns:
 
     async def parse(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask
-    ) -> Listed[pa.RecordBatch] | Refused | Ambiguous:
+    ) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
         """`parse_columns` in a thread: the parser lets others run, so that the next page comes in meanwhile."""
         work = partial(parse_columns, status, headers, body, now, mask=mask)
         return await asyncio.get_running_loop().run_in_executor(self._decoder, work)

@@ -1,5 +1,26 @@
-"""What is asked of the service's list beside its pages: whether filters work, and whether the list is cut off."""
+"""Reads the service's list: its pages, whether filters work, and whether the list is cut off."""
 
-from connector.listing.evidence import FindLacking, Suspect, gather_evidence
+from typing import TYPE_CHECKING
 
-__all__ = ["FindLacking", "Suspect", "gather_evidence"]
+from connector.faces import open_face
+
+if TYPE_CHECKING:
+    from connector.listing.evidence import FindLacking, Suspect, gather_evidence
+    from connector.listing.filters import Ask, make_up_value
+    from connector.listing.pages import WIRE, Form, ListFailed, PageSink, fetch_page, try_page
+    from connector.listing.reader import LIST_CONNECTIONS, Progress, list_filters, read_list
+
+__all__ = [
+    "LIST_CONNECTIONS", "WIRE", "Ask", "FindLacking", "Form", "ListFailed", "PageSink", "Progress", "Suspect",
+    "fetch_page", "gather_evidence", "list_filters", "make_up_value", "read_list", "try_page",
+]  # fmt: skip
+
+__getattr__ = open_face(
+    __name__,
+    {
+        "evidence": ("FindLacking", "Suspect", "gather_evidence"),
+        "filters": ("Ask", "make_up_value"),
+        "pages": ("WIRE", "Form", "ListFailed", "PageSink", "fetch_page", "try_page"),
+        "reader": ("LIST_CONNECTIONS", "Progress", "list_filters", "read_list"),
+    },
+)  # fmt: skip

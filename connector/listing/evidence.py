@@ -23,8 +23,7 @@ from connector.pages import (
     decide_counts,
     decide_totals,
 )
-from connector.protocol import Listed, ListQuery
-from connector.protocol.wire import read_field
+from connector.service import ListPage, ListQuery, read_field
 
 FindLacking = Callable[[IdArray], Awaitable[Sequence[int]]]
 """Ids of confirmed entries of the ledger that are not among these ids (ascending); a few do."""
@@ -122,7 +121,7 @@ class _Gathering:
         ids = [] if end is None else [each for row in end.subscribers if type(each := row.get("Id")) is int]
         return not bool(np.isin(np.array(ids, dtype=np.int64), self._ids).all())
 
-    async def _read_end(self) -> Listed | None:
+    async def _read_end(self) -> ListPage | None:
         return await self._ask(replace(self._suspect.query, offset=max(0, self._certificate.distinct - _OVERLAP)))
 
     async def count_bases(self) -> None:

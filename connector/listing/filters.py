@@ -15,10 +15,9 @@ import numpy as np
 from connector.errors import ConfigurationError
 from connector.fields.spellings import describe_spelling, has_spellings_by_case_alone
 from connector.pages import Mask, build_match
-from connector.protocol import Listed, ListQuery
-from connector.protocol.wire import read_field
+from connector.service import ListPage, ListQuery, read_field
 
-Ask = Callable[[ListQuery], Awaitable[Listed | None]]
+Ask = Callable[[ListQuery], Awaitable[ListPage | None]]
 """One page, or None where the service gives none."""
 Draw = Callable[[int], bytes]
 
@@ -106,7 +105,7 @@ async def _try_value(ask: Ask, name: str, person: dict[str, Any], value: object)
     return Control.UNTOLD if shown is None else _decide(name, value, person, shown)
 
 
-def _decide(name: str, value: object, person: dict[str, Any], shown: Listed) -> Control:
+def _decide(name: str, value: object, person: dict[str, Any], shown: ListPage) -> Control:
     """What the answer to a witness's own value says."""
     is_found = any(row.get("Id") == person["Id"] for row in shown.subscribers)
     is_whole = shown.total_count is not None and shown.total_count <= len(shown.subscribers)

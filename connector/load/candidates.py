@@ -15,8 +15,8 @@ from connector.fields import BY_NAME, normalise_identity
 from connector.ledger import Base, Intent, Unfinished
 from connector.load.looks.sighting import Wanted
 from connector.plan.digests import Digests, split_digests
-from connector.protocol.wire import decode_subscriber, encode_subscriber, plan_encoding
 from connector.rows import Chunk
+from connector.service import decode_subscriber, encode_subscriber, plan_encoding
 from connector.states import State
 from connector.values import hot_value
 

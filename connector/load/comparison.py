@@ -14,18 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from connector.api.listing import ListFailed, read_list
 from connector.kept_values import KeptValues
 from connector.ledger import Base, Entry, Ledger
+from connector.listing import ListFailed, read_list
 from connector.load.drift import Change, WaitingRow, WaitingRows, list_compared
 from connector.load.looks.listed import bears_identity
 from connector.load.looks.lookups import ask, look_up_together
 from connector.load.session import Session
 from connector.load.tally import Tally
 from connector.outcomes import Outcome
-from connector.protocol import ListQuery
-from connector.protocol.differing import differing_fields
-from connector.protocol.wire import read_field
+from connector.service import ListQuery, differing_fields, read_field
 
 _LOOKED_UP = 100  # rows of a run: a look-up each, where a page of the list is a thousand subscribers
 _AT_ONCE = 2_000  # rows that share a commit

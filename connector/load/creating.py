@@ -15,8 +15,7 @@ from connector.load.judging import ENDS_A_RUN, Verdict, judge_answer
 from connector.load.looks.witness import Witness
 from connector.load.refusing import Refusals
 from connector.load.session import Canaries, Session
-from connector.protocol import TOO_MANY_REQUESTS, Created, Refused
-from connector.protocol.words import refusal_kind
+from connector.service import TOO_MANY_REQUESTS, Created, Refused, refusal_kind
 from connector.states import Event, State
 
 INTENDED_AT_ONCE = 64  # intents that share a commit (design 4.1): the disk is waited for once for all of them

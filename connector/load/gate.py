@@ -7,10 +7,9 @@ from datetime import timedelta
 from functools import partial
 from math import inf
 
-from connector.api.client import LONGEST_PAUSE_S
 from connector.load.session import Session
 from connector.pace import Pace
-from connector.protocol import Ambiguous, Created, NotSent, Refused, says_limit
+from connector.service import LONGEST_PAUSE_S, Ambiguous, Created, NotSent, Refused, says_limit
 
 _SHORT_WAIT_S = 0.05  # is slept through; whether the run is to stop is seen after it
 _WORTH_TELLING_S = 2.0
@@ -77,7 +76,7 @@ class Gate:
         (monotonic)."""
         session = self._session
         rest = partial(self._rest_before_retry, until)
-        return await session.retrier.create(self, body, session.client.counts["create"], rest)
+        return await session.retrier.send(lambda: self.create_subscriber(body), session.client.counts["create"], rest)
 
     async def create_subscriber(self, body: bytes) -> Answer:
         """One attempt, whose end the controllers are told."""

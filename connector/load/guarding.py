@@ -5,14 +5,14 @@ What cannot be told is not gone. Only when all who are asked for are gone is the
 
 from collections.abc import Sequence
 
-from connector.api.listing import fetch_page
 from connector.errors import ConfigurationError, RunAborted
 from connector.ledger import Base, Known
+from connector.listing import fetch_page
 from connector.load.judging import describe_other
 from connector.load.looks.listed import bears_identity
 from connector.load.session import Session
 from connector.plan.digests import IDENTITY_BYTES
-from connector.protocol import Listed, ListQuery
+from connector.service import ListPage, ListQuery
 
 _ASKED_FOR = 4  # one and, if that one is gone, three more
 
@@ -103,5 +103,5 @@ def _count_missing_s(session: Session, known: Known) -> float:
     return known.known_since + session.policy.quiet_period_s - session.clock.now().timestamp()
 
 
-async def _fetch(session: Session, query: ListQuery) -> Listed:
+async def _fetch(session: Session, query: ListQuery) -> ListPage:
     return await session.until_stopped(fetch_page(session.client, session.retrier, query))

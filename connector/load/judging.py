@@ -3,9 +3,7 @@
 from connector.fields import fold_base_name, normalise_identity
 from connector.ledger import Base
 from connector.load.candidates import Candidate
-from connector.protocol import TOO_MANY_REQUESTS
-from connector.protocol.answers import Ambiguous, Created, NotSent, Refused
-from connector.protocol.wire import altered_fields, echoes
+from connector.service import TOO_MANY_REQUESTS, Ambiguous, Created, NotSent, Refused, altered_fields, echoes
 from connector.states import Event
 from connector.values import hot_value
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-from connector.api.listing import ListFailed, fetch_page
 from connector.errors import RunAborted
+from connector.listing import ListFailed, fetch_page
 from connector.load.candidates import Planned
 from connector.load.guarding import guard_account
 from connector.load.judging import ENDS_A_RUN
@@ -16,7 +16,7 @@ from connector.load.looks.sighting import Sighting, Wanted
 from connector.load.session import Session
 from connector.pages import CutOff
 from connector.pages.certificate import SMALLEST_WINDOW
-from connector.protocol import ListQuery
+from connector.service import ListQuery
 from connector.states import State
 
 _ABSENT_ASKED = 20  # of those that a listing says are absent, and as many more once one of them is there

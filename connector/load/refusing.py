@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from connector.api.listing import ListFailed, fetch_page
 from connector.errors import RunAborted
 from connector.ledger import (
     Entry,
@@ -22,13 +21,13 @@ from connector.ledger import (
     read_refusal_kinds,
     record_refusal,
 )
+from connector.listing import ListFailed, fetch_page
 from connector.load.candidates import Candidate, want_candidate, want_unfinished
 from connector.load.judging import ENDS_A_RUN, NOT_FINAL, Verdict
 from connector.load.looks.looking import look_for
 from connector.load.looks.sighting import Wanted
 from connector.load.session import Session
-from connector.protocol import TOO_MANY_REQUESTS, ListQuery
-from connector.protocol.words import refusal_kind
+from connector.service import TOO_MANY_REQUESTS, ListQuery, refusal_kind
 from connector.states import Event, State
 
 T = TypeVar("T")

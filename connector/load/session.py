@@ -7,8 +7,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from connector.api.client import Client
-from connector.api.retries import Retrier
 from connector.clock import Clock
 from connector.errors import RunAborted
 from connector.load.drift import WaitingRows
@@ -21,6 +19,7 @@ from connector.load.tally import Tally
 from connector.pace import Pace
 from connector.plan.digests import IDENTITY_BYTES, join_digests
 from connector.plan.suppression import InactiveIdentities, Suppression
+from connector.service import Client, Retrier
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from connector.load.judging import Verdict
 from connector.load.looks.looking import look_as_well_as_can_be
 from connector.load.looks.sighting import Sighting, Wanted
 from connector.load.session import Session
-from connector.protocol.wire import encode_subscriber
+from connector.service import encode_subscriber
 from connector.states import Event, State
 
 _ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion

@@ -10,16 +10,26 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from connector.api.client import LONGEST_PAUSE_S, Client
-from connector.api.retries import Retrier
 from connector.clock import Clock
 from connector.ledger import Campaign, EmailLog
+from connector.mail.message import Message, encode_email
 from connector.outcomes import MailOutcome
 from connector.pace import Pace
-from connector.protocol import TOO_MANY_REQUESTS, Accepted, Ambiguous, Message, NotSent, Refused, refusal_kind
+from connector.service import (
+    LONGEST_PAUSE_S,
+    TOO_MANY_REQUESTS,
+    Accepted,
+    Ambiguous,
+    Client,
+    NotSent,
+    Refused,
+    Retrier,
+    refusal_kind,
+)
 from connector.states import EmailState
 
 _UNKNOWN_FIRST = 3  # of the first, none of which the service accepted
@@ -294,7 +304,9 @@ class CampaignSender:
         del self._unbegun[letter.recipient]
         sent_at = self._clock.monotonic()
         try:
-            answer = await self._retrier.send(self._client, letter.message)
+            answer = await self._retrier.send(
+                partial(self._client.send_email, encode_email(letter.message)), self._client.counts["send"]
+            )
         except BaseException:
             self._noted.lost.append(letter.recipient)
             self._on_verdict(letter, SendVerdict(MailOutcome.UNKNOWN, None, "the run was ended before an answer came"))

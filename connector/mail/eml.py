@@ -11,9 +11,8 @@ from email.headerregistry import Address
 from email.message import EmailMessage, MIMEPart
 from mimetypes import guess_extension
 
-from connector.mail.message import Draft, build_recipient
-from connector.protocol.email import Attachment, Header, Message, Recipient
-from connector.protocol.email_rules import MessageError, check_text
+from connector.mail.draft import Draft, build_recipient
+from connector.mail.message import Attachment, Header, Message, MessageError, Recipient, check_text
 
 _OWN_TYPES = ("message", "multipart")  # Python would take such a file apart, and encode what it must not
 _DAMAGE = (

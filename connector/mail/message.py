@@ -1,332 +1,277 @@
-"""What was said of an email, and the whole message that it makes with what holds where nothing was said.
+"""An outgoing email as values that hold every rule of api.md 2.2, and its JSON.
 
-The service decides on its own whatever setting is null or left out (api.md 2.2), so each is stated: by the draft, else
-by the job, else by DEFAULT_SETTINGS. A null is sent only for a null that a person wrote; SendAt and UseDkimSelector
-apart, whose null means at once, and no selector.
+A value that exists can be sent: each checks itself when made and raises MessageError. None shows its content in its
+repr. What the service alone knows (protected headers, verified domains) is left to it.
 """
 
 import re
-import stat
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime
-from mimetypes import MimeTypes
-from pathlib import Path, PurePath
-from types import MappingProxyType
-from typing import Any, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from connector.choices import TRACKING
-from connector.mail.plain_text import html_to_text
-from connector.protocol.email import Attachment, EmailSettings, Header, Message, Recipient, TrackingSettings
-from connector.protocol.email_rules import MessageError
+import orjson
 
-# Recipients as a person writes them: an address, with a name before it or without
-
-_WITH_NAME = re.compile(r"(?P<name>[^<>]*)<(?P<email>[^<>]*)>")
-_QUOTED = re.compile(r'"(?P<inside>(?:[^"\\]|\\.)*)"')
-_ESCAPED = re.compile(r"\\(.)")
+from connector.errors import ConfigurationError
 
 
-def parse_recipient(text: str, field: str) -> Recipient:
-    """`ann@example.com`, `Ann Lee <ann@example.com>` or `"Lee, Ann" <ann@example.com>`.
+@dataclass(frozen=True, slots=True, repr=False)
+class Recipient:
+    """An element of To, Cc, Bcc or ReplyTo, or the sender; the name is recommended when known."""
 
-    Raises MessageError with `field`, never with the text.
-    """
-    found = _WITH_NAME.fullmatch(text.strip())
-    email, name = (found["email"], found["name"].strip()) if found else (text, "")
-    quoted = _QUOTED.fullmatch(name)
-    if quoted:
-        name = _ESCAPED.sub(r"\1", quoted["inside"])
-    return build_recipient(email, name or None, field)
+    email: str
+    name: str | None = None
 
-
-def build_recipient(email: str, name: str | None, field: str) -> Recipient:
-    """A recipient of this address and name. Raises MessageError with `field` before what is wrong."""
-    try:
-        return Recipient(email.strip(), name)
-    except MessageError as error:
-        part = error.field.rpartition(".")[2]
-        raise MessageError(f"{field}.{part}", error.problem) from None
+    def __post_init__(self) -> None:
+        check_address("Recipient.Email", self.email)
+        if self.name is not None:
+            check_text("Recipient.Name", self.name)
 
 
-# When an email is to go: a time with its zone, and the service's Unix timestamp
+@dataclass(frozen=True, slots=True, repr=False)
+class Header:
+    """An extra header; a protected one is the service's to refuse (api.md 7.3)."""
 
-_SEND_AT = "EmailSettings.SendAt"
-_FORMS = "write it as 2026-12-24T09:00+01:00, 2026-12-24T08:00Z or 2026-12-24T09:00 Europe/Berlin"
+    name: str
+    value: str
 
-
-def parse_send_at(text: str) -> datetime:
-    """The time, aware. Raises MessageError: it is none, has no zone, or falls into the hour that clocks leave out."""
-    moment, _, zone = text.strip().partition(" ")
-    if zone and zone[0].isdigit():  # "2026-12-24 09:00 Europe/Berlin": a blank in place of the T
-        time, _, zone = zone.strip().partition(" ")
-        moment = f"{moment}T{time}"
-    try:
-        at = datetime.fromisoformat(moment)
-    except ValueError:
-        raise MessageError(_SEND_AT, f"is no time; {_FORMS}") from None
-    if zone.strip():
-        if at.tzinfo is not None:
-            raise MessageError(_SEND_AT, f"has two zones; {_FORMS}")
-        at = at.replace(tzinfo=_find_zone(zone.strip()))
-        if at.astimezone(UTC).astimezone(at.tzinfo).replace(tzinfo=None) != at.replace(tzinfo=None):
-            raise MessageError(_SEND_AT, "is a time that this zone does not have: its clocks go forward past it")
-    if at.tzinfo is None:
-        raise MessageError(_SEND_AT, f"has no zone; {_FORMS}")
-    return at
+    def __post_init__(self) -> None:
+        check_header_name("Header.Name", self.name)
+        check_text("Header.Value", self.value)
 
 
-def check_send_at(at: datetime | None, now: datetime) -> int | None:
-    """The Unix timestamp of a time that is not past (both aware); None for at once. A part of a second is rounded up:
-    it is the earliest time. Raises MessageError."""
-    if at is None:
-        return None
-    if at.tzinfo is None:
-        raise MessageError(_SEND_AT, f"has no zone; {_FORMS}")
-    if at < now:
-        raise MessageError(_SEND_AT, "is past; give a later time, or none to send at once")
-    return int(at.timestamp()) + bool(at.microsecond)
+@dataclass(frozen=True, slots=True, repr=False)
+class Attachment:
+    """A file with the email: `content` its bytes, `mime_type` like application/pdf; inline needs a content id."""
+
+    content: bytes
+    filename: str
+    mime_type: str
+    disposition: Literal["attachment", "inline"] = "attachment"
+    content_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.content:
+            raise MessageError("Attachment.ContentBase64", "is required and the file is empty")
+        check_filled("Attachment.Filename", self.filename)
+        check_mime_type("Attachment.Type", self.mime_type)
+        if self.disposition not in ("attachment", "inline"):
+            raise MessageError("Attachment.Disposition", "must be attachment or inline")
+        if self.content_id is not None:
+            check_filled("Attachment.ContentId", self.content_id)
+        elif self.disposition == "inline":
+            raise MessageError("Attachment.ContentId", "is required when Disposition is inline")
 
 
-def _find_zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise MessageError(_SEND_AT, f"names a zone that this machine does not know; {_FORMS}") from None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackingSettings:
+    """All four must be said: None leaves the handling to the service, and only None does."""
+
+    track_links: bool | None
+    track_plain_text_links: bool | None
+    track_open: bool | None
+    track_unsubscribe: bool | None
+
+    def __post_init__(self) -> None:
+        check_flag("TrackingSettings.TrackLinks", self.track_links)
+        check_flag("TrackingSettings.TrackPlainTextLinks", self.track_plain_text_links)
+        check_flag("TrackingSettings.TrackOpen", self.track_open)
+        check_flag("TrackingSettings.TrackUnsubscribe", self.track_unsubscribe)
 
 
-# A file as a part of an email: read whole, bounded, its type known by its name alone and the same on every machine
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmailSettings:
+    """All four must be said: None leaves the handling to the service. `send_at` is a Unix timestamp in seconds."""
 
-ATTACHMENTS = "Email.Attachments"
-UNKNOWN_TYPE = "application/octet-stream"
+    inline_images: bool | None
+    send_at: int | None
+    use_dkim: bool | None
+    use_dkim_selector: str | None
 
-# Packed as a whole: what is inside is not what a mail program would open.
-_PACKED = {
-    ".gz": "application/gzip",
-    ".tgz": "application/gzip",
-    ".svgz": "application/gzip",
-    ".bz2": "application/x-bzip2",
-    ".xz": "application/x-xz",
-    ".zst": "application/zstd",
-}
-_OFFICE = "application/vnd.openxmlformats-officedocument"
-_OPEN = "application/vnd.oasis.opendocument"
-# What people attach and Python's table lacks, or has otherwise in one of its versions.
-_OURS = _PACKED | {
-    ".7z": "application/x-7z-compressed",
-    ".avif": "image/avif",
-    ".docx": f"{_OFFICE}.wordprocessingml.document",
-    ".epub": "application/epub+zip",
-    ".gpx": "application/gpx+xml",
-    ".heic": "image/heic",
-    ".ics": "text/calendar",
-    ".js": "text/javascript",
-    ".jsonl": "application/jsonl",
-    ".m4a": "audio/mp4",
-    ".md": "text/markdown",
-    ".odp": f"{_OPEN}.presentation",
-    ".ods": f"{_OPEN}.spreadsheet",
-    ".odt": f"{_OPEN}.text",
-    ".ogg": "audio/ogg",
-    ".parquet": "application/vnd.apache.parquet",
-    ".pkpass": "application/vnd.apple.pkpass",
-    ".pptx": f"{_OFFICE}.presentationml.presentation",
-    ".rar": "application/vnd.rar",
-    ".rtf": "application/rtf",
-    ".vcf": "text/vcard",
-    ".wav": "audio/x-wav",
-    ".webp": "image/webp",
-    ".xlsx": f"{_OFFICE}.spreadsheetml.sheet",
-    ".xml": "application/xml",
-    ".yaml": "application/yaml",
-    ".yml": "application/yaml",
-    ".zip": "application/zip",
-}
-
-
-def _build_types() -> dict[str, str]:
-    """Python's own table, without what the machine's files add to it, under ours."""
-    own = MimeTypes()
-    return {**own.types_map[False], **own.types_map[True], **_OURS}
-
-
-_TYPES = _build_types()
-
-
-def guess_type(name: str) -> str:
-    """The MIME type of a file of this name; UNKNOWN_TYPE for a suffix that says nothing."""
-    return _TYPES.get(PurePath(name).suffix.lower(), UNKNOWN_TYPE)
-
-
-def read_attachment(
-    path: Path,
-    *,
-    most_bytes: int,
-    disposition: Literal["attachment", "inline"] = "attachment",
-    content_id: str | None = None,
-    mime_type: str | None = None,
-    field: str = ATTACHMENTS,
-) -> Attachment:
-    """The file as a part of an email, under its own name; of a larger one no more than `most_bytes` + 1 are read.
-
-    Raises MessageError with `field` and the path: it is missing, unreadable, no ordinary file, empty or too large.
-    """
-    content = _read(path, most_bytes, field)
-    if not content:
-        raise MessageError(field, f"{describe_path(path)} is empty; attach a file that holds something")
-    return Attachment(content, path.name, mime_type or guess_type(path.name), disposition, content_id)
-
-
-def describe_path(path: Path) -> str:
-    """The path in quotes, fit for any terminal whatever its name holds."""
-    return repr(str(path))
-
-
-def _read(path: Path, most_bytes: int, field: str) -> bytes:
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise MessageError(field, f"{describe_path(path)} is a folder; name a file, or pack the folder into one")
-        if not stat.S_ISREG(mode):  # a pipe or a device: reading it may wait, or never end
-            raise MessageError(field, f"{describe_path(path)} is no ordinary file; name one")
-        with path.open("rb") as file:
-            content = file.read(most_bytes + 1)
-    except FileNotFoundError:
-        raise MessageError(field, f"{describe_path(path)} does not exist; check the path") from None
-    except OSError as error:
-        raise MessageError(field, f"{describe_path(path)} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise MessageError(field, f"{describe_path(path)} is no path: it holds a NUL") from None
-    if len(content) > most_bytes:
-        raise MessageError(
-            field, f"{describe_path(path)} is larger than the {most_bytes:,} bytes that are allowed; attach less"
-        )
-    return content
-
-
-# The draft, and the message
-
-Stated = Mapping[str, bool | str | None]
-"""Settings by the names of TRACKING and SETTINGS; what is not in it was not said."""
-
-DEFAULT_SETTINGS: Stated = MappingProxyType(
-    {
-        "track_links": False,
-        "track_plain_text_links": False,
-        "track_open": False,
-        "track_unsubscribe": False,
-        "inline_images": False,
-        "use_dkim": True,
-        "use_dkim_selector": None,
-    }
-)
-"""No recipient is tracked, and nothing in the email altered, unless the job or the draft says so; and it is signed."""
+    def __post_init__(self) -> None:
+        check_flag("EmailSettings.InlineImages", self.inline_images)
+        check_send_at("EmailSettings.SendAt", self.send_at)
+        check_flag("EmailSettings.UseDkim", self.use_dkim)
+        if self.use_dkim_selector is not None:
+            check_text("EmailSettings.UseDkimSelector", self.use_dkim_selector)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Draft:
-    """What was said of an email; None and empty where nothing was. `settings` as `Stated`, `send_at` aware."""
+class Message:
+    """One email (the object SendEmail of api.md 2.2): someone in To, and a text, HTML or plain, that is not empty."""
 
-    sender: Recipient | None = None
-    to: tuple[Recipient, ...] = ()
-    cc: tuple[Recipient, ...] = ()
-    bcc: tuple[Recipient, ...] = ()
-    reply_to: tuple[Recipient, ...] = ()
-    subject: str | None = None
+    tracking: TrackingSettings
+    settings: EmailSettings
+    sender: Recipient
+    to: Sequence[Recipient]
+    subject: str
     html: str | None = None
     plain_text: str | None = None
-    headers: tuple[Header, ...] = ()
-    attachments: tuple[Attachment, ...] = ()
-    settings: Stated = field(default_factory=dict)
-    send_at: datetime | None = None
+    cc: Sequence[Recipient] = ()
+    bcc: Sequence[Recipient] = ()
+    reply_to: Sequence[Recipient] = ()
+    headers: Sequence[Header] = ()
+    attachments: Sequence[Attachment] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("to", "cc", "bcc", "reply_to", "headers", "attachments"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # a list that the caller keeps may change
+        if not self.to:
+            raise MessageError("Email.To", "needs at least one recipient")
+        check_text("Email.Subject", self.subject)
+        for field, text in (("Email.Html", self.html), ("Email.PlainText", self.plain_text)):
+            if text is not None:
+                check_text(field, text, is_one_line=False)
+        if not self.html and not self.plain_text:
+            raise MessageError("Email.Html", "and Email.PlainText are both empty; give at least one of them")
+        _check_content_ids(self.attachments)
 
 
-@dataclass(frozen=True, slots=True)
-class Composed:
-    """A message that holds every rule of api.md 2.2, and warnings for its sender."""
-
-    message: Message
-    warnings: tuple[str, ...]
-
-
-def compose(draft: Draft, defaults: Stated, now: datetime) -> Composed:
-    """The message of a draft; `defaults` are the job's settings, `now` is aware.
-
-    Raises MessageError, which names the first field that is missing or breaks a rule.
-    """
-    if draft.sender is None:
-        raise MessageError("Email.From", "is missing: every email needs a sender's address")
-    if draft.subject is None:
-        raise MessageError("Email.Subject", "is missing; an empty one is written as an empty text")
-    stated = {**DEFAULT_SETTINGS, **defaults, **draft.settings}
-    message = Message(
-        tracking=TrackingSettings(**{name: _read_flag(stated, name) for name in TRACKING}),
-        settings=EmailSettings(
-            inline_images=_read_flag(stated, "inline_images"),
-            send_at=check_send_at(draft.send_at, now),
-            use_dkim=_read_flag(stated, "use_dkim"),
-            use_dkim_selector=_read_selector(stated),
-        ),
-        sender=draft.sender,
-        to=draft.to,
-        cc=draft.cc,
-        bcc=draft.bcc,
-        reply_to=draft.reply_to,
-        subject=draft.subject,
-        html=draft.html,
-        plain_text=draft.plain_text,
-        headers=draft.headers,
-        attachments=draft.attachments,
-    )
-    return Composed(message, tuple(_find_oddities(message)))
+def _check_content_ids(attachments: Sequence[Attachment]) -> None:
+    seen: set[str] = set()
+    for place, attachment in enumerate(attachments):
+        if attachment.content_id is None:
+            continue
+        if attachment.content_id in seen:
+            raise MessageError(f"Email.Attachments[{place}].ContentId", "is used twice; it must be unique in an email")
+        seen.add(attachment.content_id)
 
 
-def _read_flag(stated: Stated, name: str) -> bool | None:
-    value = stated[name]
-    if isinstance(value, str):
-        raise MessageError(name, "must be true, false or null")
-    return value
+def encode_email(message: Message) -> bytes:
+    """The whole body of a send (api.md 4.1): every setting is written, null where it is None; empty options are not."""
+    email: dict[str, object] = {"To": _encode_recipients(message.to)}
+    for key, recipients in (("Cc", message.cc), ("Bcc", message.bcc), ("ReplyTo", message.reply_to)):
+        if recipients:
+            email[key] = _encode_recipients(recipients)
+    email["From"] = _encode_recipient(message.sender)
+    if message.headers:
+        email["Headers"] = [{"Name": header.name, "Value": header.value} for header in message.headers]
+    if message.html:
+        email["Html"] = message.html
+    if message.plain_text:
+        email["PlainText"] = message.plain_text
+    email["Subject"] = message.subject
+    if message.attachments:
+        email["Attachments"] = [_encode_attachment(attachment) for attachment in message.attachments]
+    tracking = _encode_tracking(message.tracking)
+    settings = _encode_settings(message.settings)
+    return orjson.dumps({"SendEmail": {"TrackingSettings": tracking, "EmailSettings": settings, "Email": email}})
 
 
-def _read_selector(stated: Stated) -> str | None:
-    value = stated["use_dkim_selector"]
-    if isinstance(value, bool):
-        raise MessageError("EmailSettings.UseDkimSelector", "must be a text or null")
-    return value or None
+def _encode_recipients(recipients: Sequence[Recipient]) -> list[dict[str, str]]:
+    return [_encode_recipient(recipient) for recipient in recipients]
 
 
-def _find_oddities(message: Message) -> list[str]:
-    """What is allowed and may not be meant."""
-    found = []
-    if message.settings.use_dkim_selector and message.settings.use_dkim is False:
-        found.append(
-            "EmailSettings.UseDkimSelector is given and EmailSettings.UseDkim is false: the service signs all the same"
-        )
-    return found
+def _encode_recipient(recipient: Recipient) -> dict[str, str]:
+    encoded = {"Email": recipient.email}
+    if recipient.name:
+        encoded["Name"] = recipient.name
+    return encoded
 
 
-def lay_over(base: Draft, over: Draft) -> Draft:
-    """`base` with what `over` says in its place; settings one by one, attachments and headers besides. A new page
-    brings a plain-text body of its own."""
-    said: dict[str, Any] = {
-        each.name: value for each in fields(over) if (value := getattr(over, each.name)) not in (None, (), {})
+def _encode_tracking(tracking: TrackingSettings) -> dict[str, bool | None]:
+    return {
+        "TrackLinks": tracking.track_links,
+        "TrackPlainTextLinks": tracking.track_plain_text_links,
+        "TrackOpen": tracking.track_open,
+        "TrackUnsubscribe": tracking.track_unsubscribe,
     }
-    together: dict[str, Any] = {
-        "settings": {**base.settings, **over.settings},
-        "attachments": base.attachments + over.attachments,
-        "headers": base.headers + over.headers,
+
+
+def _encode_settings(settings: EmailSettings) -> dict[str, bool | int | str | None]:
+    return {
+        "InlineImages": settings.inline_images,
+        "SendAt": settings.send_at,
+        "UseDkim": settings.use_dkim,
+        "UseDkimSelector": settings.use_dkim_selector,
     }
-    if over.html is not None and over.plain_text is None:
-        together["plain_text"] = None  # made from the new page: the old one says something else
-    return replace(base, **said | together)
 
 
-def compose_draft(draft: Draft, now: datetime) -> Composed:
-    """The message of a draft, with a plain-text body made from its HTML where it has none.
+def _encode_attachment(attachment: Attachment) -> dict[str, str]:
+    encoded = {"ContentBase64": b64encode(attachment.content).decode("ascii")}
+    if attachment.content_id is not None:
+        encoded["ContentId"] = attachment.content_id
+    encoded["Disposition"] = attachment.disposition
+    encoded["Filename"] = attachment.filename
+    encoded["Type"] = attachment.mime_type
+    return encoded
 
-    Raises MessageError, which names the field.
-    """
-    if draft.plain_text is None and draft.html:
-        draft = replace(draft, plain_text=html_to_text(draft.html) or None)
-    return compose(draft, {}, now)
+
+# The checks that the parts share
+
+# RFC 5322, 3.6.8: a header's name is printable ASCII without the colon.
+_HEADER_NAME = re.compile(r"[!-9;-~]+")
+_MIME_TYPE = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9][\w!#$&^.+-]*(\s*;.*)?", re.ASCII)
+_CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")  # the last three end a line, too
+_BLANK = re.compile(r"\s")
+
+LATEST_SEND_AT = 32_503_680_000
+"""Seconds to the year 3000: a larger SendAt is a time in milliseconds."""
+
+
+class MessageError(ConfigurationError):
+    """An email cannot be sent as composed: `field` is the field's place, written as api.md writes it, and `problem`
+    what is wrong there."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
+def check_text(field: str, text: object, *, is_one_line: bool = True) -> str:
+    """The text as given, if it is one that can be written; a value is never quoted in the error."""
+    if not isinstance(text, str):
+        raise MessageError(field, f"must be text, not {type(text).__name__}")
+    if is_one_line and _CONTROL.search(text):
+        raise MessageError(field, "holds a line break or another control character; give it as one line")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # `from None`: the codec's error holds the text itself, which may be personal.
+        raise MessageError(field, "holds a broken character (a lone surrogate)") from None
+    return text
+
+
+def check_filled(field: str, text: object) -> str:
+    """The one-line text as given, if it is more than blanks."""
+    if not check_text(field, text).strip():
+        raise MessageError(field, "is required and is empty")
+    return str(text)
+
+
+def check_address(field: str, text: object) -> str:
+    """The address as given, if it has the outline of one: something, one @, a domain, and no blanks."""
+    address = check_filled(field, text)
+    local, _, domain = address.rpartition("@")
+    if not local or not domain or _BLANK.search(address):
+        raise MessageError(field, "is no email address; write it like name@example.com")
+    return address
+
+
+def check_flag(field: str, flag: object) -> None:
+    """A setting is true, false or null (api.md 2.2); 0 and 1 are not taken for them."""
+    if flag is not None and not isinstance(flag, bool):
+        raise MessageError(field, f"must be true, false or null, not {type(flag).__name__}")
+
+
+def check_send_at(field: str, send_at: object) -> None:
+    """A Unix timestamp in whole seconds, or null."""
+    if send_at is None:
+        return
+    if not isinstance(send_at, int) or isinstance(send_at, bool):
+        raise MessageError(field, f"must be a Unix timestamp in whole seconds or null, not {type(send_at).__name__}")
+    if not 0 <= send_at < LATEST_SEND_AT:
+        raise MessageError(field, f"must be a Unix timestamp in seconds (not milliseconds), not {send_at}")
+
+
+def check_header_name(field: str, name: object) -> None:
+    """A header's name as RFC 5322 has it; which ones are protected is the service's to say."""
+    if not _HEADER_NAME.fullmatch(check_filled(field, name)):
+        raise MessageError(field, "is no header name; use letters, digits and hyphens, like X-Campaign")
+
+
+def check_mime_type(field: str, mime_type: object) -> None:
+    """A MIME type, like application/pdf."""
+    if not _MIME_TYPE.fullmatch(check_filled(field, mime_type)):
+        raise MessageError(field, "is no MIME type; give one like application/pdf")

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from connector.mail.message import Composed, Draft, build_recipient, compose_draft, read_attachment
-from connector.protocol.email import Attachment, Header
-from connector.protocol.email_rules import MessageError
+from connector.mail.draft import Composed, Draft, build_recipient, compose_draft, read_attachment
+from connector.mail.message import Attachment, Header, MessageError
 from connector.templates import Template
 
 Cells = Mapping[str, str]

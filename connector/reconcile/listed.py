@@ -16,7 +16,7 @@ from connector.fields import BY_NAME
 from connector.kept_values import KeptValues
 from connector.plan.digests import IDENTITY_BYTES, Digests, digest_identity, join_digests
 from connector.plan.reconciling import Integers, Matching
-from connector.protocol.wire import read_field
+from connector.service import read_field
 
 BaseOf = tuple[object, object]
 """A base as it is listed: its id and its name."""

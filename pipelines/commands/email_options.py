@@ -15,7 +15,7 @@ from connector.errors import ConfigurationError
 from pipelines.commands.options import Command, refuse_empty
 
 if TYPE_CHECKING:
-    from connector.mail.message import Draft
+    from connector.mail.draft import Draft
     from pipelines.jobs.emails import MessageFile
 
 _MESSAGE_FILES = (".yaml", ".yml", ".json")
@@ -69,7 +69,7 @@ class EmailGiven:
 
     def draft(self, file: Path | None, environ: Mapping[str, str]) -> Draft:
         """The draft of the file, if any, with the options laid over it. Raises ConfigurationError."""
-        from connector.mail.message import lay_over
+        from connector.mail.draft import lay_over
         from pipelines.flows.sends import draft_eml, draft_file
         from pipelines.jobs.emails import MessageFile
         from pipelines.jobs.loading import load_model

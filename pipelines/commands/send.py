@@ -13,7 +13,7 @@ from pipelines.commands.email_options import EmailGiven, email_options
 from pipelines.commands.options import Output, end, finish, output_options, run_flow
 
 if TYPE_CHECKING:
-    from connector.mail.message import Composed
+    from connector.mail.draft import Composed
 
 
 @click.command("send")
@@ -34,7 +34,7 @@ def send_command(file: Path | None, given: EmailGiven, is_dry: bool, eml: Path |
     unknown (exit 1).
     """
     from connector.clock import system_clock
-    from connector.mail.message import compose_draft
+    from connector.mail.draft import compose_draft
     from pipelines.flows.sends import SendPlan, run_send, write_new
     from pipelines.settings import SettingOptions, read_settings
 

@@ -17,13 +17,12 @@ import orjson
 from connector.errors import RunAborted
 from connector.load import Problem, Row
 from connector.load.candidates import take_rows
-from connector.mail.message import Composed
+from connector.mail.draft import Composed
+from connector.mail.message import Message, MessageError
 from connector.mail.texts import MailTexts
 from connector.mapping import ColumnRule, FieldMapping
 from connector.outcomes import MailOutcome, Outcome
 from connector.plan.suppression import Suppression
-from connector.protocol.email import Message
-from connector.protocol.email_rules import MessageError
 from connector.rows import Source
 from connector.templates import TemplateError
 from connector.validation import Rules

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from connector.errors import ConfigurationError
 from connector.mail.campaign import MailPolicy
-from connector.mail.message import Draft, parse_send_at
+from connector.mail.draft import Draft, parse_send_at
 from connector.mail.texts import MailTexts, RowAttachment
 from connector.rows import Source
 from connector.sources import refuse_lacking

@@ -10,21 +10,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from connector.api.client import Client, open_client
-from connector.api.retries import Retrier
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
 from connector.ledger import Campaign, EmailLog, open_emails, open_existing_emails
 from connector.load import Problem, Row
 from connector.mail.campaign import Addressee, CampaignSender, Letter, SendVerdict
+from connector.mail.draft import ATTACHMENTS
 from connector.mail.eml import write_eml
-from connector.mail.message import ATTACHMENTS
+from connector.mail.message import Message, MessageError
 from connector.outcomes import MailOutcome, Outcome
 from connector.pace import Pace
 from connector.plan.digests import digest_identity
 from connector.plan.suppression import Suppression
-from connector.protocol.email import Message
-from connector.protocol.email_rules import MessageError
+from connector.service import Client, Retrier, open_client
 from connector.states import EmailState
 from connector.templates import TemplateError
 from pipelines.flows.mail_check import Checked, Checker, Kept, Spool, digest_files, read_cells

@@ -13,17 +13,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from connector.api.client import Client, open_client
-from connector.api.retries import Retrier
 from connector.choices import SETTINGS, TRACKING
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, LedgerError
 from connector.ledger import EmailLog, open_emails
+from connector.mail.draft import Composed, Draft, parse_send_at, read_attachment
 from connector.mail.eml import read_eml, write_eml
-from connector.mail.message import Composed, Draft, parse_send_at, read_attachment
+from connector.mail.message import Attachment, Header, Message, Recipient, encode_email
 from connector.outcomes import MailOutcome
-from connector.protocol import Accepted, Ambiguous, Message, NotSent, Refused
-from connector.protocol.email import Attachment, Header, Recipient
+from connector.service import Accepted, Ambiguous, Client, NotSent, Refused, Retrier, open_client
 from pipelines.jobs.emails import AttachedFile, EmailText, MessageFile, read_stated
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report, Status, count_mail_rows, count_requests, end_report, start_report
@@ -154,7 +152,7 @@ async def _send(plan: SendPlan, log: EmailLog, report: Report, stop: Stop, clock
 async def _await_answer(client: Client, message: Message, stop: Stop) -> Accepted | Refused | Ambiguous | NotSent:
     """Send it; after a second signal its answer is not waited for any more."""
     try:
-        return await Retrier().send(client, message)
+        return await Retrier().send(lambda: client.send_email(encode_email(message)), client.counts["send"])
     except asyncio.CancelledError:
         if stop.signal is None:
             raise

@@ -10,7 +10,7 @@ import pandas as pd
 from connector.errors import ConfigurationError
 from connector.load import LoadPolicy
 from connector.mapping import BaseColumn, ColumnRule, FieldMapping, apply_mapping
-from connector.protocol.requests import ListQuery
+from connector.service import ListQuery
 from connector.validation import E164, Rules, validate_rows
 from pipelines.jobs.fields import build_column_rule, find_mapping_faults
 from pipelines.jobs.models import Filters, JobSubscriber, Load

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
 from connector.errors import ConnectorError
-from connector.mail.message import Stated, build_recipient, parse_recipient
-from connector.protocol.email import Recipient
+from connector.mail.draft import Stated, build_recipient, parse_recipient
+from connector.mail.message import Recipient
 from pipelines.jobs.fields import STRICT
 from pipelines.jobs.places import resolve_path
 from pipelines.jobs.sizes import parse_size

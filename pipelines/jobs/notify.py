@@ -4,8 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from connector.api.service import parse_base_url
 from connector.errors import ConfigurationError
+from connector.service import parse_base_url
 from pipelines.jobs.emails import People, Person
 from pipelines.jobs.fields import STRICT
 

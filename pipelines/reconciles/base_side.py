@@ -14,8 +14,8 @@ from connector.pages.id_set import contained
 from connector.plan import SeenIdentities
 from connector.plan.digests import IDENTITY_BYTES, Digests, join_digests, split_digests
 from connector.plan.reconciling import Integers, Matching
-from connector.protocol.differing import differing_fields
 from connector.reconcile import ListedPeople
+from connector.service import differing_fields
 from connector.states import State
 from pipelines.loads.bases import describe_base
 from pipelines.reconciles.difference_file import DifferenceFile

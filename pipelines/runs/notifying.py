@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from connector.api.webhook import post_webhook
 from connector.clock import Clock, system_clock
 from connector.errors import ConnectorError
-from connector.mail.message import Draft, compose_draft, read_attachment
-from connector.protocol.email import Attachment
+from connector.mail.draft import Draft, compose_draft, read_attachment
+from connector.mail.message import Attachment
+from connector.service import post_webhook
 from pipelines.flows.sends import SendPlan, run_send
 from pipelines.jobs.emails import MOST_ATTACHED
 from pipelines.jobs.notify import Notify, NotifyEmail, Webhook

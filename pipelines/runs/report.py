@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from connector.outcomes import MailOutcome, Outcome
 
 if TYPE_CHECKING:
-    from connector.api import Counts
+    from connector.service import RequestCounts
 
 Status = Literal["ok", "partial", "aborted", "stopped", "locked"]
 
@@ -120,7 +120,7 @@ def count_mail_rows(read: int, outcomes: Mapping[MailOutcome, int]) -> dict[str,
     return rows
 
 
-def count_requests(counts: "Mapping[Any, Counts]", *, is_planned: bool = False) -> dict[str, dict[str, int]]:
+def count_requests(counts: "Mapping[Any, RequestCounts]", *, is_planned: bool = False) -> dict[str, dict[str, int]]:
     """The report's `requests`, by operation; of a plan, which creates nobody, only what was sent."""
     return {
         str(operation): {"sent": each.sent, "retried": each.retried, "limited": each.limited, "failed": each.failed}

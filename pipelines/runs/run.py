@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from connector.api.client import Client
-from connector.api.retries import Retrier
 from connector.clock import Clock
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.ledger import Base, Ledger
@@ -23,6 +21,7 @@ from connector.load.looks.witness import Seeing
 from connector.load.session import Canaries, Session
 from connector.pace import Pace
 from connector.plan.suppression import InactiveIdentities, Suppression
+from connector.service import Client, Retrier
 from pipelines.rows.load_files import RowListener
 from pipelines.rows.suppressing import SuppressionPlan, read_suppression
 from pipelines.runs.faults import describe_fault

@@ -3,13 +3,13 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from connector.api.client import open_client
 from connector.clock import Clock
 from connector.errors import LedgerError, LockedError, RunAborted
 from connector.ledger import Base, Ledger, finish_run, open_ledger, open_private_copy, start_run
 from connector.ledger.commits import open_commits
 from connector.outcomes import Outcome
 from connector.pace import Pace
+from connector.service import open_client
 from pipelines.rows.load_files import LoadFiles, RowListener
 from pipelines.rows.planned_rows import PlannedRows
 from pipelines.runs.progress import Progress

@@ -23,7 +23,7 @@ _PATH = "/api/subscribers/create-subscriber/"
 
 
 async def post_all(bodies: list[bytes], base_url: str, token: str) -> None:
-    """Post each body once, over a session with the settings of connector/api/transport.py."""
+    """Post each body once, over a session with the settings of connector/service/transport.py."""
     url = URL(base_url + _PATH, encoded=True)
     headers = {"Authorization": token, "Accept": "application/json", "Content-Type": "application/json"}
     connector = aiohttp.TCPConnector(limit=2 * IN_FLIGHT, keepalive_timeout=3.0)

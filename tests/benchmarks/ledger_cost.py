@@ -20,10 +20,6 @@ from typing import Any, cast
 
 import uvloop
 
-from connector.api.client import open_client
-from connector.api.retries import Retrier
-from connector.api.service import Service
-from connector.api.token import Token
 from connector.clock import system_clock
 from connector.ledger import Base, Entry, Ledger, find_or_add_base, open_ledger, start_run
 from connector.ledger.commits import Commits, open_commits
@@ -33,6 +29,7 @@ from connector.load.session import Session
 from connector.mapping import guess_mapping
 from connector.outcomes import Outcome
 from connector.sandbox import SandboxProcess
+from connector.service import Retrier, Service, Token, open_client
 from connector.sources import open_file
 from connector.validation import Rules
 from pipelines.rows.preparing import prepare_chunks

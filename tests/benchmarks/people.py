@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from connector.protocol.wire import encode_subscriber
 from connector.sandbox.store import SyntheticSubscribers
+from connector.service import encode_subscriber
 
 BASE_ID = 7
 

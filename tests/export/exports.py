@@ -7,14 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from connector.api import Client, Retrier, Service, Token, open_client
-from connector.api.handing import Progress
-from connector.api.listing import read_list
 from connector.clock import system_clock
 from connector.export import Destination, Exported, export_subscribers
+from connector.listing import Progress, read_list
 from connector.pages import Certificate
-from connector.protocol import Created, ListQuery, encode_subscriber
 from connector.sandbox import SandboxProcess
+from connector.service import Client, Created, ListQuery, Retrier, Service, Token, encode_subscriber, open_client
 
 
 def now() -> datetime:

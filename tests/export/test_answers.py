@@ -7,10 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from connector.api import Service, Token, open_client
-from connector.api.listing import ListFailed, read_list
+from connector.listing import ListFailed, read_list
 from connector.pages import Certificate
-from connector.protocol import ListQuery
+from connector.service import ListQuery, Service, Token, open_client
 from tests.export.exports import Collector, hurried, now
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

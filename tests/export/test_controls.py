@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from connector.pages import Certificate, Reason
-from connector.protocol import ListQuery
 from connector.sandbox import SandboxProcess
+from connector.service import ListQuery
 from tests.export.exports import create, read
 from tests.export.test_odd_lists import IDS, Page, Serve, read_from
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from connector.api.rows import WIRE
 from connector.export.columns import PAGE_SCHEMA, build_columns
 from connector.export.decoding import decode_page
 from connector.export.form import Columns, open_columns, parse_columns
 from connector.fields import FIELDS, Field, Kind
+from connector.listing import WIRE
 from connector.pages import build_match
-from connector.protocol import Listed, parse_listed
+from connector.service import ListPage, parse_listed
 from tests.export.people import BARE, BROKEN, FULL
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -35,12 +35,12 @@ def write_object(*pairs: str) -> str:
     return f"{{{','.join(pairs)}}}"
 
 
-def read_slowly(body: bytes) -> Listed[pa.RecordBatch] | None:
+def read_slowly(body: bytes) -> ListPage[pa.RecordBatch] | None:
     """The oracle: None where it is no page."""
     answer = parse_listed(200, {}, body, NOW)
-    if not isinstance(answer, Listed):
+    if not isinstance(answer, ListPage):
         return None
-    return Listed(build_columns(answer.subscribers), answer.total_count, answer.offset, answer.limit)
+    return ListPage(build_columns(answer.subscribers), answer.total_count, answer.offset, answer.limit)
 
 
 def assert_same(body: bytes, *, is_fast: bool | None = None) -> None:
@@ -53,7 +53,7 @@ def assert_same(body: bytes, *, is_fast: bool | None = None) -> None:
     if is_fast is not None:
         assert (fast is not None) is is_fast, body
     read = parse_columns(200, {}, body, NOW)
-    assert read == expected if expected is not None else not isinstance(read, Listed)
+    assert read == expected if expected is not None else not isinstance(read, ListPage)
 
 
 # JSON as text, so that it may say what no Python value can: numbers of any form, a key twice, half a character.
@@ -251,8 +251,8 @@ def test_the_same_rows_match_in_either_form(rows: list[tuple[str, str]], query: 
     match = build_match({name: ASKED[name][place % len(ASKED[name])] for name, place in query.items()})
     body = page_of(*(write_object(*filter(None, row)) for row in rows))
     wires, columns = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
-    assert isinstance(wires, Listed)
-    assert isinstance(columns, Listed)
+    assert isinstance(wires, ListPage)
+    assert isinstance(columns, ListPage)
     assert match is not None
     by_wires = match(lambda name: WIRE.read_values(wires.subscribers, name))
     assert match(lambda name: COLUMNS.read_values(columns.subscribers, name)).tolist() == by_wires.tolist()
@@ -264,8 +264,8 @@ def test_the_same_rows_match_in_either_form(rows: list[tuple[str, str]], query: 
 def test_ids_are_usable_in_both_forms_or_in_none(ids: list[str]) -> None:
     body = page_of(*(f'{{"Id":{each}}}' for each in ids))
     wires, columns = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
-    assert isinstance(wires, Listed)
-    assert isinstance(columns, Listed)
+    assert isinstance(wires, ListPage)
+    assert isinstance(columns, ListPage)
     expected, found = WIRE.read_ids(wires.subscribers), COLUMNS.read_ids(columns.subscribers)
     assert (None if found is None else found.tolist()) == (None if expected is None else expected.tolist())
 

@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 from connector import IncompleteList, read_subscribers
-from connector.api.listing import ListFailed
 from connector.errors import ConfigurationError
+from connector.listing import ListFailed
 from connector.sandbox import SandboxProcess
 from tests.export.exports import create
 from tests.sandbox.calls import wait_until

@@ -2,10 +2,10 @@
 
 import pytest
 
-from connector.api.listing import ListFailed
+from connector.listing import ListFailed
 from connector.pages import CutOff, Reason
-from connector.protocol import ListQuery
 from connector.sandbox import SandboxProcess
+from connector.service import ListQuery
 from tests.export.exports import read
 
 

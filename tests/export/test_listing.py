@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-from connector.api import Service, Token, open_client
-from connector.api.handing import Progress
-from connector.api.listing import ListFailed, read_list
 from connector.errors import RunAborted
+from connector.listing import ListFailed, Progress, read_list
 from connector.pages import Reason
-from connector.protocol import ListQuery
 from connector.sandbox import SandboxProcess
+from connector.service import ListQuery, Service, Token, open_client
 from tests.export.exports import Collector, create, hurried, now, read, service_of
 
 

@@ -5,12 +5,10 @@ from typing import Any
 
 import pytest
 
-from connector.api import open_client
-from connector.api.handing import Progress
-from connector.api.listing import ListFailed, read_list
+from connector.listing import ListFailed, Progress, read_list
 from connector.pages import Reason
-from connector.protocol import ListQuery
 from connector.sandbox import SandboxProcess
+from connector.service import ListQuery, open_client
 from tests.export.exports import Collector, hurried, now, read, service_of
 
 PAGE = ListQuery(limit=100)

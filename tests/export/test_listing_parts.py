@@ -3,8 +3,8 @@
 import pytest
 
 from connector.pages import Order, Reason, TotalCount
-from connector.protocol import ListQuery
 from connector.sandbox import SandboxProcess
+from connector.service import ListQuery
 from tests.export.exports import create, read
 
 

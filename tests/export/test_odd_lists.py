@@ -8,10 +8,9 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 import pytest
 
-from connector.api import Service, Token, open_client
-from connector.api.listing import read_list
+from connector.listing import read_list
 from connector.pages import Certificate
-from connector.protocol import ListQuery
+from connector.service import ListQuery, Service, Token, open_client
 from tests.export.exports import Collector, hurried, now
 
 IDS = range(1, 251)

@@ -7,7 +7,7 @@ import pytest
 from connector.errors import ConfigurationError
 from connector.load import LoadPolicy
 from connector.mapping import ColumnRule, FieldMapping, Join
-from connector.protocol.requests import ListQuery
+from connector.service import ListQuery
 from connector.validation import E164, Rules
 from pipelines.jobs import Filters, JobSource, JobSubscriber, Load
 from pipelines.jobs.conversion import build_mapping, build_policy, build_query, build_rules, check_mapping

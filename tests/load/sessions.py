@@ -9,10 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from connector.api.client import Client, open_client
-from connector.api.retries import Retrier
-from connector.api.service import Service
-from connector.api.token import Token
 from connector.clock import Clock, system_clock
 from connector.ledger import Ledger, find_or_add_base, open_ledger, start_run
 from connector.ledger.commits import Commits
@@ -24,6 +20,7 @@ from connector.load.session import Session
 from connector.load.tally import Tally
 from connector.plan import digest_identity
 from connector.sandbox import SandboxProcess
+from connector.service import Client, Retrier, Service, Token, open_client
 from tests.load.looks.fake_list import FakeList
 
 T = TypeVar("T")

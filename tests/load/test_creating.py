@@ -7,13 +7,11 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from connector.api.client import Counts
 from connector.ledger import Intent
 from connector.load.candidates import Candidate, CandidateList
 from connector.load.creating import Creator
 from connector.load.judging import Verdict
-from connector.protocol import Created, NotSent, Refused
-from connector.protocol.wire import encode_subscriber
+from connector.service import Created, NotSent, Refused, RequestCounts, encode_subscriber
 from connector.states import Event, State
 from tests.load.sessions import BASE, VirtualTime, build_session, identity, open_journal
 
@@ -32,7 +30,7 @@ class Service:
 
     def __init__(self, answers: dict[str, Refused | NotSent]) -> None:
         self._answers = answers
-        self.counts = {"create": Counts(), "list": Counts()}
+        self.counts = {"create": RequestCounts(), "list": RequestCounts()}
         self.quiet_until = float("-inf")
         self.sent: list[str] = []
         self.has_sent_all = asyncio.Event()

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from connector.api.client import Counts
 from connector.load.gate import Answer, Gate
 from connector.pace import Pace
-from connector.protocol import Ambiguous, Created, Refused
+from connector.service import Ambiguous, Created, Refused, RequestCounts
 from tests.load.sessions import VirtualTime, build_session, open_journal
 
 LIMITED = Refused(429, "slow down")
@@ -21,7 +20,7 @@ class Service:
     """Answers what it is told."""
 
     def __init__(self) -> None:
-        self.counts = {"create": Counts(), "list": Counts()}
+        self.counts = {"create": RequestCounts(), "list": RequestCounts()}
         self.quiet_until = float("-inf")
         self.answer: Answer = CREATED
 

@@ -5,7 +5,7 @@ import pytest
 from connector.ledger import Base, Intent
 from connector.load.candidates import Candidate
 from connector.load.judging import judge_answer
-from connector.protocol.answers import Ambiguous, Created, NotSent, Refused
+from connector.service import Ambiguous, Created, NotSent, Refused
 from connector.states import Event
 
 BY_ID = Base(1, "account", 7, None)

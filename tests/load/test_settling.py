@@ -34,7 +34,7 @@ from connector.load.session import Session
 from connector.load.settling import Doubt, Settled, Settler
 from connector.load.tally import Tally
 from connector.plan import digest_identity
-from connector.protocol.wire import encode_subscriber
+from connector.service import encode_subscriber
 from connector.states import Event, State
 
 ANN = digest_identity("email", "ann@x.org")

@@ -7,9 +7,8 @@ import orjson
 import pytest
 
 from connector.choices import SETTINGS, TRACKING
-from connector.mail.message import DEFAULT_SETTINGS, Draft, compose
-from connector.protocol.email import Header, Recipient, encode_email
-from connector.protocol.email_rules import MessageError
+from connector.mail.draft import DEFAULT_SETTINGS, Draft, compose
+from connector.mail.message import Header, MessageError, Recipient, encode_email
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 ANN = Recipient("ann@example.com", "Ann")

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connector.mail.draft import Draft
 from connector.mail.eml import read_eml, write_eml
-from connector.mail.message import Draft
-from connector.protocol.email import Attachment, EmailSettings, Header, Message, Recipient, TrackingSettings
-from connector.protocol.email_rules import MessageError
+from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient, TrackingSettings
 
 TRACKING = TrackingSettings(track_links=True, track_plain_text_links=False, track_open=None, track_unsubscribe=True)
 SETTINGS = EmailSettings(inline_images=False, send_at=None, use_dkim=True, use_dkim_selector=None)

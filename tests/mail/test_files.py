@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.mail.message import UNKNOWN_TYPE, guess_type, read_attachment
-from connector.protocol.email import Attachment
-from connector.protocol.email_rules import MessageError, check_mime_type
+from connector.mail.draft import UNKNOWN_TYPE, guess_type, read_attachment
+from connector.mail.message import Attachment, MessageError, check_mime_type
 
 
 @given(st.binary(min_size=1, max_size=2_000), st.integers(0, 2_500))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.mail.message import parse_recipient
-from connector.protocol.email_rules import MessageError
+from connector.mail.draft import parse_recipient
+from connector.mail.message import MessageError
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from connector.pages import build_match
-from connector.protocol import read_field
+from connector.service import read_field
 
 
 @pytest.mark.parametrize(

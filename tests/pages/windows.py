@@ -10,7 +10,7 @@ import numpy as np
 
 from connector.listing import Suspect, gather_evidence
 from connector.pages import Certificate, IdArray, Page, Reading, decide_cut_off, may_be_cut_off
-from connector.protocol import Listed, ListQuery
+from connector.service import ListPage, ListQuery
 from tests.pages.simulated import SimulatedList
 from tests.pages.times import FINISHED, STARTED
 
@@ -53,13 +53,13 @@ class LongList:
             certificate = decide_cut_off(certificate, findings, accepts_possible=False)
         return certificate, set(reading.ids.tolist())
 
-    async def ask(self, query: ListQuery) -> Listed:
+    async def ask(self, query: ListQuery) -> ListPage:
         """One page of the list."""
         self.asked += 1
         self.is_hidden &= len(self.simulated.ids) > self.simulated.window
         filters = tuple((name, value) for name in _FILTERS if (value := getattr(query, name)) is not None)
         ids, total, offset, limit = self.simulated.answer(Page(1, query.offset, query.limit, filters))
-        return Listed([self._write(each) for each in ids], total, offset, limit)
+        return ListPage([self._write(each) for each in ids], total, offset, limit)
 
     async def find_lacking(self, ids: IdArray) -> Sequence[int]:
         """Those of the ledger's that were not shown."""

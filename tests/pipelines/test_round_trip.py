@@ -14,12 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connector import read_subscribers
-from connector.api.client import open_client
-from connector.api.service import Service
-from connector.api.token import Token
 from connector.fields import SENT
-from connector.protocol import Created, encode_subscriber
 from connector.sandbox import SandboxProcess
+from connector.service import Created, Service, Token, encode_subscriber, open_client
 from tests.pipelines.conftest import Connector
 
 TEXT = (

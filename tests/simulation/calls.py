@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from connector.protocol import Operation
+from connector.service import Operation
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """The way between a process and the service: latency, lost connections and time-outs, in place of sockets.
 
-What it answers with is what the real transport answers with in the same case (tests/api holds that one to it).
+What it answers with is what the real transport answers with in the same case (tests/service holds that one to it).
 """
 
 import asyncio
@@ -13,10 +13,9 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from connector.api.transport import RawAnswer
-from connector.protocol import Ambiguous, NotSent, Request
 from connector.sandbox import connection
 from connector.sandbox.connection import Ending, Response
+from connector.service import Ambiguous, NotSent, RawAnswer, Request
 from tests.simulation.calls import Call
 from tests.simulation.far_end import TOKEN, FarEnd
 from tests.simulation.process import Life
@@ -111,7 +110,7 @@ class Network:
         self._latest: tuple[int, RawAnswer] | None = None  # the latest create that was answered: whose, and how
 
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
-        """One attempt, as `connector.api.transport.Transport.send` makes it."""
+        """One attempt, as `connector.service.transport.Transport.send` makes it."""
         call, weather, random = self._begin(request), self.weather, self._random
         out_s, back_s = (random.uniform(0.1, 1.0) * weather.latency_s for _ in range(2))
         if weather.refused and random.random() < weather.refused:

@@ -11,9 +11,6 @@ from random import Random
 
 import numpy as np
 
-from connector.api.client import Client, Sender
-from connector.api.retries import Retrier
-from connector.api.token import Token
 from connector.clock import Clock
 from connector.errors import ConfigurationError, RunAborted
 from connector.ledger import Ledger, find_or_add_base, finish_run, start_run
@@ -26,6 +23,7 @@ from connector.load.session import Session
 from connector.mapping import AskedBase, BaseColumn, RowBases
 from connector.outcomes import Outcome
 from connector.pace import Pace
+from connector.service import Client, RequestSender, Retrier, Token
 from pipelines.loads.base_loads import BaseLoads
 from pipelines.rows.planned_rows import PlannedRows
 from pipelines.runs.report import start_report
@@ -71,7 +69,7 @@ class Program:
     number: int
     ledger: Ledger
     commits: Commits
-    sender: Sender
+    sender: RequestSender
     timeline: Timeline
     policy: LoadPolicy
     night: Night

@@ -7,11 +7,9 @@ from random import Random
 
 import pytest
 
-from connector.api import Service, Token, open_client
-from connector.api.client import Client
 from connector.clock import Clock
-from connector.protocol import Ambiguous, Created, NotSent, Refused
 from connector.sandbox import SandboxProcess
+from connector.service import Ambiguous, Client, Created, NotSent, Refused, Service, Token, open_client
 from tests.simulation.calls import Call, Record
 from tests.simulation.far_end import FarEnd
 from tests.simulation.network import Network, Weather

@@ -8,7 +8,7 @@ from random import Random
 import orjson
 
 from connector.ledger.commits import Commits
-from connector.protocol import Request
+from connector.service import Request
 from connector.states import State
 from tests.simulation.calls import Call, Record
 from tests.simulation.far_end import FarEnd

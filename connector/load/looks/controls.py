@@ -12,12 +12,12 @@ from functools import partial
 from itertools import islice
 
 from connector.fields.spellings import SpellingClass, classify
-from connector.listing.filters import make_up_value
+from connector.listing import make_up_value
 from connector.load.looks.lookout import Specimen
 from connector.load.looks.lookups import ask, build_query, look_up, look_up_together
 from connector.load.looks.witness import Witness
 from connector.load.session import Session
-from connector.protocol import ListQuery
+from connector.service import ListQuery
 
 _WITNESSES_TRIED = 2  # the first of the run, likeliest to show by now; another, should that one have been erased
 _PLAIN_EMAILS = SpellingClass("email", frozenset())

@@ -4,7 +4,7 @@ tell. What makes an answer certain is each way's own business."""
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from connector.api.listing import ListFailed
+from connector.listing import ListFailed
 from connector.load.looks.filtering import can_tell, count_requests, look_by_filter
 from connector.load.looks.sighting import Sighting, Wanted
 from connector.load.looks.surveying import take_survey

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from connector.api.listing import ListFailed, fetch_page, read_list
+from connector.listing import ListFailed, fetch_page, read_list
 from connector.load.session import Session
-from connector.protocol import Listed, ListQuery
+from connector.service import ListPage, ListQuery
 
 T = TypeVar("T")
 
@@ -140,14 +140,14 @@ async def _ask(session: Session, query: ListQuery) -> tuple[Shown, int]:
     return Shown(listed.subscribers, _is_whole(listed, len(set(ids)))), _count_pages(listed)
 
 
-def _is_whole(listed: Listed, distinct: int) -> bool:
+def _is_whole(listed: ListPage, distinct: int) -> bool:
     """Whether all that match came in this one answer: as many as TotalCount, each once, and fewer than fit."""
     if listed.total_count is None or listed.limit is None:
         return False
     return distinct == len(listed.subscribers) == listed.total_count < listed.limit
 
 
-def _count_pages(listed: Listed) -> int:
+def _count_pages(listed: ListPage) -> int:
     total, limit = listed.total_count, listed.limit
     if total is None or limit is None or limit < 1 or total < len(listed.subscribers):
         return 0

@@ -4,12 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from connector.api.handing import PageSink
-from connector.api.listing import ListFailed, fetch_page
+from connector.listing import ListFailed, PageSink, fetch_page
 from connector.load.session import Session
 from connector.pages import IdArray
-from connector.protocol import Listed, ListQuery
-from connector.protocol.requests import LARGEST_PAGE
+from connector.service import LARGEST_PAGE, ListPage, ListQuery
 
 _OVERLAP = 16  # rows before the end that the first page repeats
 _OVERLAP_SHARE = 20  # a page repeats 1/20 of the one before it (connector.pages)
@@ -48,7 +46,7 @@ async def read_on(session: Session, end: ListEnd, sink: PageSink) -> ListEnd | N
     return None
 
 
-async def _find_joint(session: Session, end: ListEnd) -> tuple[int, Listed | None]:
+async def _find_joint(session: Session, end: ListEnd) -> tuple[int, ListPage | None]:
     """An offset and its page, which begins with a known row (None: none does): rows before the end may have gone."""
     for number in range(_STEPS_BACK):
         offset = max(0, end.rows - (_OVERLAP << number))
@@ -68,7 +66,7 @@ def _shows_ours(session: Session, end: ListEnd, seen: set[int]) -> bool:
     return not ours or ours[-1] in seen
 
 
-async def _fetch(session: Session, offset: int) -> Listed | None:
+async def _fetch(session: Session, offset: int) -> ListPage | None:
     """None where the service refuses the offset, as some do past the end."""
     try:
         return await session.until_stopped(fetch_page(session.client, session.retrier, ListQuery(offset=offset)))
@@ -78,7 +76,7 @@ async def _fetch(session: Session, offset: int) -> Listed | None:
         raise
 
 
-def _read_ids(page: Listed | None) -> IdArray | None:
+def _read_ids(page: ListPage | None) -> IdArray | None:
     """The ids of a page; None where they do not ascend, or are no ids."""
     ids = [] if page is None else [row.get("Id") for row in page.subscribers]
     if not all(type(each) is int for each in ids):

@@ -2,10 +2,10 @@
 
 import math
 
-from connector.api.listing import fetch_page
+from connector.listing import fetch_page
 from connector.load.looks.lookout import Survey
 from connector.load.session import Session
-from connector.protocol import Listed, ListQuery
+from connector.service import ListPage, ListQuery
 
 _STEP_SHARE = 0.95  # a page repeats a twentieth of the one before it (connector.pages)
 
@@ -22,7 +22,7 @@ async def take_survey(session: Session) -> Survey:
     return survey
 
 
-def _count_pages(listed: Listed) -> int | None:
+def _count_pages(listed: ListPage) -> int | None:
     """The requests of a sweep in id order, the empty page past the end included."""
     if listed.total_count is None:
         return None

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from connector.api.handing import PageSink
-from connector.api.listing import read_list
+from connector.listing import PageSink, read_list
 from connector.load.guarding import EmptiedError
 from connector.load.looks.listed import BaseReader, bears_identity
 from connector.load.looks.lookout import Lookout, Survey
@@ -19,7 +18,7 @@ from connector.load.looks.visibility import read_visibility
 from connector.load.session import Session
 from connector.pages import Certificate, IdArray, Order, Reason
 from connector.plan.digests import IDENTITY_BYTES
-from connector.protocol import ListQuery
+from connector.service import ListQuery
 
 _RECORDED_AT_ONCE = 20_000  # listed subscribers that share a commit
 _KNOWN_COMPARED = 20_000  # confirmed entries that are laid beside a listing: one in a thousand missing shows

@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from connector.api.client import Counts
-from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused
+from connector.service import Ambiguous, ListPage, ListQuery, NotSent, Refused, RequestCounts
 
 OF_EVIDENCE = 50
 """The limit of what is asked for evidence that a list is not cut off."""
 
-Answer = Listed | Refused | Ambiguous | NotSent
+Answer = ListPage | Refused | Ambiguous | NotSent
 Finds = Callable[[str, str], bool]
 
 
@@ -52,7 +51,7 @@ class FakeList:
     evidence: list[ListQuery] = field(default_factory=list)
     under_way: int = 0
     most_under_way: int = 0
-    counts: dict[str, Counts] = field(default_factory=lambda: {"list": Counts()})
+    counts: dict[str, RequestCounts] = field(default_factory=lambda: {"list": RequestCounts()})
 
     def add(self, subscriber_id: int, email: str = "", *, base: object = None, client: str = "") -> None:
         """Somebody more, in the base 7 unless another is given."""
@@ -71,11 +70,11 @@ class FakeList:
         finally:
             self.under_way -= 1
 
-    def answer(self, query: ListQuery) -> Listed:
+    def answer(self, query: ListQuery) -> ListPage:
         """The page that the query names."""
         shown = self.arrange([each for each in self.people if self._matches(query, each)])
         limit = min(query.limit, self.largest_limit)
-        return Listed(shown[query.offset : query.offset + limit], self.count(len(shown)), query.offset, limit)
+        return ListPage(shown[query.offset : query.offset + limit], self.count(len(shown)), query.offset, limit)
 
     def _matches(self, query: ListQuery, person: dict[str, Any]) -> bool:
         if query.id is not None:

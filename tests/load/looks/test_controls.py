@@ -8,7 +8,7 @@ from connector.load.looks.controls import Checked, check_filters, has_control
 from connector.load.looks.surveying import take_survey
 from connector.load.looks.witness import Witness
 from connector.load.session import Session
-from connector.protocol import Listed, ListQuery, Refused
+from connector.service import ListPage, ListQuery, Refused
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import look_at_fake, witness
@@ -65,13 +65,13 @@ def test_a_control_that_has_vanished_is_replaced_by_another(tmp_path: Path) -> N
 def test_a_class_fails_when_three_of_it_do_not_come_back(tmp_path: Path) -> None:
     fake = with_plus()
     fake.add(14, "p+14@x.org")
-    fake.instead = lambda query: Listed([], 0, 0, 1000) if "p+1" in (query.email or "") else None
+    fake.instead = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
     assert check(fake, tmp_path, PLUS).failed == {PLUS}
     assert [fake.times(f"p+{each}@x.org") for each in (11, 12, 13, 14)] == [1, 1, 1, 0]
 
 
 def test_a_control_must_come_back_with_its_own_id(tmp_path: Path) -> None:
-    other: Listed = Listed([{"Id": 99, "Email": "p1@crowd.org"}], 1, 0, 1000)
+    other: ListPage = ListPage([{"Id": 99, "Email": "p1@crowd.org"}], 1, 0, 1000)
     fake = FakeList(crowd(1), instead=lambda query: other if query.email == "p1@crowd.org" else None)
     assert check(fake, tmp_path, PLAIN).failed == {PLAIN}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from connector.load.session import Session
-from connector.protocol import Listed, ListQuery
 from connector.sandbox import SandboxProcess
+from connector.service import ListPage, ListQuery
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList
 from tests.load.sessions import look_at_sandbox
@@ -27,7 +27,7 @@ QUERIES = (
 
 
 def describe(listed: object) -> tuple[object, ...]:
-    assert isinstance(listed, Listed)
+    assert isinstance(listed, ListPage)
     rows = [(row["Id"], row["Base"]["Id"], row["Email"], row["ClientUserId"]) for row in listed.subscribers]
     return rows, listed.total_count, listed.offset, listed.limit
 

@@ -11,7 +11,7 @@ from connector.load.looks.filtering import can_tell, count_requests, look_by_fil
 from connector.load.looks.sighting import Sighting
 from connector.load.looks.surveying import take_survey
 from connector.load.session import Session
-from connector.protocol import Listed, ListQuery, Refused
+from connector.service import ListPage, ListQuery, Refused
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import VirtualTime, identity, look_at_fake, told, want, witness
@@ -140,7 +140,7 @@ def test_a_total_count_that_is_missing_or_contradicts_the_rows_misses_nobody(tmp
 
 
 def test_an_answer_that_is_not_whole_misses_nobody_though_the_controls_pass(tmp_path: Path) -> None:
-    fake = FakeList(crowd(5), instead=lambda query: Listed([], None, 0, 1000) if query.email == "bob@x.org" else None)
+    fake = FakeList(crowd(5), instead=lambda query: ListPage([], None, 0, 1000) if query.email == "bob@x.org" else None)
     assert look(fake, tmp_path, "bob@x.org", "cem@x.org").missed == digests("cem@x.org")
 
 
@@ -159,7 +159,7 @@ def test_a_partial_match_over_many_pages_is_read_up_to_five(matches: int, is_mis
 def test_a_filter_that_stops_working_in_the_middle_of_a_batch_misses_nobody_of_it(tmp_path: Path) -> None:
     people = [f"p{each}@x.org" for each in range(900)]
     fake = FakeList(crowd(5))
-    fake.instead = lambda query: Listed([], 0, 0, 1000) if len(fake.asked) > 500 and query.email else None
+    fake.instead = lambda query: ListPage([], 0, 0, 1000) if len(fake.asked) > 500 and query.email else None
     missed = look(fake, tmp_path, *people).missed
     assert missed == digests(*people[:300])
     assert len(fake.asked) < 650  # and nobody more is asked for

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from connector.api.listing import ListFailed
 from connector.errors import RunAborted
+from connector.listing import ListFailed
 from connector.load.looks.filtering import look_by_filter
 from connector.load.session import Session
-from connector.protocol import Ambiguous, ListQuery, Refused
+from connector.service import Ambiguous, ListQuery, Refused
 from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import look_at_fake, want, witness
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from connector.api.listing import ListFailed
+from connector.listing import ListFailed
 from connector.load.looks.looking import Estimate, estimate, list_base, look_by_filter, look_for
 from connector.load.looks.sighting import Sighting, Wanted
 from connector.load.session import Session
-from connector.protocol import Ambiguous, Listed, ListQuery, Refused
+from connector.service import Ambiguous, ListPage, ListQuery, Refused
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import identity, look_at_fake, told, want, witness
@@ -241,7 +241,7 @@ def test_a_list_whose_length_is_not_told_is_swept(tmp_path: Path) -> None:
 
 def test_a_look_before_creating_by_filters_alone_says_whom_it_could_not_tell(tmp_path: Path) -> None:
     fake = FakeList(crowd(50), fake_list.icase)
-    fake.instead = lambda query: Listed([], None, 0, 1000) if query.email == "q1@x.org" else None
+    fake.instead = lambda query: ListPage([], None, 0, 1000) if query.email == "q1@x.org" else None
     wanted = asked_for(3, in_any_spelling=True)
     sighting = look_at_fake(fake, tmp_path, lambda session: look_by_filter(session, wanted))
     assert sighting.missed == {wanted[0].identity, wanted[2].identity}

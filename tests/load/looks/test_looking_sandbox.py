@@ -11,8 +11,8 @@ from connector.load.looks.sighting import Sighting
 from connector.load.looks.witness import Witness
 from connector.load.session import Session
 from connector.plan import digest_identity
-from connector.protocol import Created, encode_subscriber
 from connector.sandbox import SandboxProcess
+from connector.service import Created, encode_subscriber
 from tests.load.sessions import BASE, look_at_sandbox, told, want
 from tests.sandbox.calls import Calls
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from connector.api.listing import ListFailed
 from connector.errors import RunAborted
+from connector.listing import ListFailed
 from connector.load.looks.lookups import Shown, ask, look_up, look_up_together
 from connector.load.session import Session
-from connector.protocol import Ambiguous, Listed, ListQuery, NotSent, Refused
+from connector.service import Ambiguous, ListPage, ListQuery, NotSent, Refused
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import Answer, FakeList
 from tests.load.sessions import look_at_fake
@@ -28,21 +28,21 @@ def answer_once(listed: Answer, folder: Path) -> Shown:
 @pytest.mark.parametrize(
     ("listed", "is_whole"),
     [
-        (Listed([ANN], 1, 0, 1000), True),
-        (Listed([], 0, 0, 1000), True),
-        (Listed([ANN, BOB], 2, 0, 3), True),
-        (Listed([ANN, BOB], 2, 0, 2), False),  # as many as fit: there may be more
-        (Listed([ANN], 2, 0, 1000), False),
-        (Listed([], 1, 0, 1000), False),
-        (Listed([ANN], 0, 0, 1000), False),
-        (Listed([ANN], None, 0, 1000), False),
-        (Listed([ANN], 1, 0, None), False),
-        (Listed([], 0, 0, 0), False),
-        (Listed([ANN, ANN], 2, 0, 1000), False),  # one of them stands in somebody's place
+        (ListPage([ANN], 1, 0, 1000), True),
+        (ListPage([], 0, 0, 1000), True),
+        (ListPage([ANN, BOB], 2, 0, 3), True),
+        (ListPage([ANN, BOB], 2, 0, 2), False),  # as many as fit: there may be more
+        (ListPage([ANN], 2, 0, 1000), False),
+        (ListPage([], 1, 0, 1000), False),
+        (ListPage([ANN], 0, 0, 1000), False),
+        (ListPage([ANN], None, 0, 1000), False),
+        (ListPage([ANN], 1, 0, None), False),
+        (ListPage([], 0, 0, 0), False),
+        (ListPage([ANN, ANN], 2, 0, 1000), False),  # one of them stands in somebody's place
     ],
 )
 def test_an_answer_is_whole_when_total_count_says_so_and_the_limit_left_room(
-    listed: Listed, is_whole: bool, tmp_path: Path
+    listed: ListPage, is_whole: bool, tmp_path: Path
 ) -> None:
     assert answer_once(listed, tmp_path).is_whole is is_whole
 
@@ -70,7 +70,7 @@ def test_what_is_no_fault_of_the_text_fails(answer: Answer, status: int | None, 
 
 def test_a_row_without_an_id_fails(tmp_path: Path) -> None:
     with pytest.raises(ListFailed, match="whole number"):
-        answer_once(Listed([{"Email": "ann@x.org"}], 1, 0, 1000), tmp_path)
+        answer_once(ListPage([{"Email": "ann@x.org"}], 1, 0, 1000), tmp_path)
 
 
 def partial_matches(number: int) -> FakeList:

@@ -1,0 +1,146 @@
+"""One page of the list: how it is fetched, the rows that it holds in one form or another, and who takes them.
+
+Loads look subscribers up one by one and read the service's own objects (`WIRE`); exports read columns
+(connector.export).
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+import numpy as np
+from typing_extensions import TypeVar
+
+from connector.errors import RunAborted
+from connector.fields import LARGEST_ID
+from connector.pages import IdArray, Mask
+from connector.service import (
+    TOO_MANY_REQUESTS,
+    Ambiguous,
+    Client,
+    ListPage,
+    ListQuery,
+    NotSent,
+    ParseListed,
+    Refused,
+    Retrier,
+    Rows,
+    WireRows,
+    parse_wire_page,
+    read_field,
+    says_limit,
+)
+from connector.service import Mask as WordMask
+
+_UNAUTHORISED = frozenset({401, 403})
+_NOT_OF_THE_OFFSET = frozenset({401, 403, 405, 408, 409, 429})
+_REDIRECTS = range(300, 400)
+
+
+class Form(Protocol[Rows]):
+    """One form of rows; every answer of it is the same as that of every other form for the same page."""
+
+    async def parse(
+        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask
+    ) -> ListPage[Rows] | Refused | Ambiguous:
+        """Read a page of the list, or say what else the answer is, as `parse_listed` does (api.md 4.3)."""
+
+    def read_ids(self, rows: Rows) -> IdArray | None:
+        """The id of each row; None where one has no whole number of 64 bits as its Id."""
+
+    def keep(self, rows: Rows, kept: Mask) -> Rows:
+        """The rows of which `kept` says so."""
+
+    def read_values(self, rows: Rows, name: str) -> Sequence[Any]:
+        """The values of one field by its name, one a row: as the service wrote them, None where absent or null."""
+
+
+class _WireForm:
+    """Rows as the service's own objects."""
+
+    parse = staticmethod(parse_wire_page)
+
+    def read_ids(self, rows: WireRows) -> IdArray | None:
+        """See `Form`."""
+        ids = [row.get("Id") for row in rows]
+        if not all(type(each) is int and abs(each) <= LARGEST_ID for each in ids):
+            return None
+        return np.array(ids, dtype=np.int64)
+
+    def keep(self, rows: WireRows, kept: Mask) -> WireRows:
+        """See `Form`."""
+        return [row for row, is_kept in zip(rows, kept.tolist(), strict=True) if is_kept]
+
+    def read_values(self, rows: WireRows, name: str) -> Sequence[Any]:
+        """See `Form`."""
+        return [read_field(row, name) for row in rows]
+
+
+WIRE: Form[WireRows] = _WireForm()
+"""Rows as lists of wire objects."""
+
+
+RowsTaken = TypeVar("RowsTaken", contravariant=True, default=WireRows)
+
+
+class PageSink(Protocol[RowsTaken]):
+    """Takes the rows of a reading. Only the rows of the last sweep count: another sweep begins anew."""
+
+    def start_sweep(self, number: int) -> None:
+        """Forget what was taken: sweep `number` (1 = first) begins."""
+
+    def take(self, rows: RowsTaken, /) -> None:
+        """Keep these subscribers, in the form that the reading was asked for; each comes once in a sweep."""
+
+
+class ListFailed(RunAborted):
+    """A list request failed for good; `status` is the HTTP status (401 and 403: the token; 429: the rate, whatever
+    status said so), None without an answer."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def says_no_more(self) -> bool:
+        """Whether a service may answer so that there is nothing at the offset asked for: 400, 404 and their like."""
+        return self.status is not None and 400 <= self.status < 500 and self.status not in _NOT_OF_THE_OFFSET
+
+
+async def try_page(client: Client, retrier: Retrier, query: ListQuery) -> ListPage | None:
+    """A page that can be done without: the service may refuse a question that it has no answer to."""
+    answer = await retrier.read(lambda: client.list_subscribers(query), client.counts["list"])
+    return answer if isinstance(answer, ListPage) else None
+
+
+async def fetch_page(
+    client: Client,
+    retrier: Retrier,
+    query: ListQuery,
+    *,
+    parse: ParseListed[Rows] = WIRE.parse,  # type: ignore[assignment] # as the client's
+) -> ListPage[Rows]:
+    """One page of the list (api.md, section 4.3), tried again where that may help; raises ListFailed."""
+    answer = await retrier.read(lambda: client.list_subscribers(query, parse), client.counts["list"])
+    if isinstance(answer, ListPage):
+        return answer
+    raise _explain(answer)
+
+
+def _explain(answer: Refused | Ambiguous | NotSent) -> ListFailed:
+    """The failure in words: what, and what to do next."""
+    if not isinstance(answer, NotSent) and says_limit(answer.status, answer.retry_after_s):
+        words = f"The service refuses requests for its list for their rate ({answer.status}). Run it again later."
+        return ListFailed(words, status=TOO_MANY_REQUESTS)
+    if isinstance(answer, NotSent):
+        return ListFailed(f"The service cannot be reached for its list: {answer.message}. Check the base URL.")
+    is_page = answer.status is not None and 200 <= answer.status < 300
+    # A page that cannot be read holds people: none of it is shown.
+    words = "an answer that is no page of the list" if is_page else answer.message or "no words"
+    if isinstance(answer, Refused):
+        hint = "Check the token." if answer.status in _UNAUTHORISED else "Check the base URL, or run it again later."
+        return ListFailed(f"The service refused its list ({answer.status}: {words}). {hint}", status=answer.status)
+    status = f"status {answer.status}, " if answer.status is not None else ""
+    # A redirect is the same at every attempt: the address is another one, or asks for a login.
+    hint = "Check the base URL." if answer.status in _REDIRECTS else "Run it again later."
+    return ListFailed(f"The service did not give its list ({status}{words}). {hint}", status=answer.status)

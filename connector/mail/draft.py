@@ -1,0 +1,331 @@
+"""What was said of an email, and the whole message that it makes with what holds where nothing was said.
+
+The service decides on its own whatever setting is null or left out (api.md 2.2), so each is stated: by the draft, else
+by the job, else by DEFAULT_SETTINGS. A null is sent only for a null that a person wrote; SendAt and UseDkimSelector
+apart, whose null means at once, and no selector.
+"""
+
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from mimetypes import MimeTypes
+from pathlib import Path, PurePath
+from types import MappingProxyType
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from connector.choices import TRACKING
+from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient, TrackingSettings
+from connector.mail.plain_text import html_to_text
+
+# Recipients as a person writes them: an address, with a name before it or without
+
+_WITH_NAME = re.compile(r"(?P<name>[^<>]*)<(?P<email>[^<>]*)>")
+_QUOTED = re.compile(r'"(?P<inside>(?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
+
+
+def parse_recipient(text: str, field: str) -> Recipient:
+    """`ann@example.com`, `Ann Lee <ann@example.com>` or `"Lee, Ann" <ann@example.com>`.
+
+    Raises MessageError with `field`, never with the text.
+    """
+    found = _WITH_NAME.fullmatch(text.strip())
+    email, name = (found["email"], found["name"].strip()) if found else (text, "")
+    quoted = _QUOTED.fullmatch(name)
+    if quoted:
+        name = _ESCAPED.sub(r"\1", quoted["inside"])
+    return build_recipient(email, name or None, field)
+
+
+def build_recipient(email: str, name: str | None, field: str) -> Recipient:
+    """A recipient of this address and name. Raises MessageError with `field` before what is wrong."""
+    try:
+        return Recipient(email.strip(), name)
+    except MessageError as error:
+        part = error.field.rpartition(".")[2]
+        raise MessageError(f"{field}.{part}", error.problem) from None
+
+
+# When an email is to go: a time with its zone, and the service's Unix timestamp
+
+_SEND_AT = "EmailSettings.SendAt"
+_FORMS = "write it as 2026-12-24T09:00+01:00, 2026-12-24T08:00Z or 2026-12-24T09:00 Europe/Berlin"
+
+
+def parse_send_at(text: str) -> datetime:
+    """The time, aware. Raises MessageError: it is none, has no zone, or falls into the hour that clocks leave out."""
+    moment, _, zone = text.strip().partition(" ")
+    if zone and zone[0].isdigit():  # "2026-12-24 09:00 Europe/Berlin": a blank in place of the T
+        time, _, zone = zone.strip().partition(" ")
+        moment = f"{moment}T{time}"
+    try:
+        at = datetime.fromisoformat(moment)
+    except ValueError:
+        raise MessageError(_SEND_AT, f"is no time; {_FORMS}") from None
+    if zone.strip():
+        if at.tzinfo is not None:
+            raise MessageError(_SEND_AT, f"has two zones; {_FORMS}")
+        at = at.replace(tzinfo=_find_zone(zone.strip()))
+        if at.astimezone(UTC).astimezone(at.tzinfo).replace(tzinfo=None) != at.replace(tzinfo=None):
+            raise MessageError(_SEND_AT, "is a time that this zone does not have: its clocks go forward past it")
+    if at.tzinfo is None:
+        raise MessageError(_SEND_AT, f"has no zone; {_FORMS}")
+    return at
+
+
+def check_send_at(at: datetime | None, now: datetime) -> int | None:
+    """The Unix timestamp of a time that is not past (both aware); None for at once. A part of a second is rounded up:
+    it is the earliest time. Raises MessageError."""
+    if at is None:
+        return None
+    if at.tzinfo is None:
+        raise MessageError(_SEND_AT, f"has no zone; {_FORMS}")
+    if at < now:
+        raise MessageError(_SEND_AT, "is past; give a later time, or none to send at once")
+    return int(at.timestamp()) + bool(at.microsecond)
+
+
+def _find_zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise MessageError(_SEND_AT, f"names a zone that this machine does not know; {_FORMS}") from None
+
+
+# A file as a part of an email: read whole, bounded, its type known by its name alone and the same on every machine
+
+ATTACHMENTS = "Email.Attachments"
+UNKNOWN_TYPE = "application/octet-stream"
+
+# Packed as a whole: what is inside is not what a mail program would open.
+_PACKED = {
+    ".gz": "application/gzip",
+    ".tgz": "application/gzip",
+    ".svgz": "application/gzip",
+    ".bz2": "application/x-bzip2",
+    ".xz": "application/x-xz",
+    ".zst": "application/zstd",
+}
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+_OPEN = "application/vnd.oasis.opendocument"
+# What people attach and Python's table lacks, or has otherwise in one of its versions.
+_OURS = _PACKED | {
+    ".7z": "application/x-7z-compressed",
+    ".avif": "image/avif",
+    ".docx": f"{_OFFICE}.wordprocessingml.document",
+    ".epub": "application/epub+zip",
+    ".gpx": "application/gpx+xml",
+    ".heic": "image/heic",
+    ".ics": "text/calendar",
+    ".js": "text/javascript",
+    ".jsonl": "application/jsonl",
+    ".m4a": "audio/mp4",
+    ".md": "text/markdown",
+    ".odp": f"{_OPEN}.presentation",
+    ".ods": f"{_OPEN}.spreadsheet",
+    ".odt": f"{_OPEN}.text",
+    ".ogg": "audio/ogg",
+    ".parquet": "application/vnd.apache.parquet",
+    ".pkpass": "application/vnd.apple.pkpass",
+    ".pptx": f"{_OFFICE}.presentationml.presentation",
+    ".rar": "application/vnd.rar",
+    ".rtf": "application/rtf",
+    ".vcf": "text/vcard",
+    ".wav": "audio/x-wav",
+    ".webp": "image/webp",
+    ".xlsx": f"{_OFFICE}.spreadsheetml.sheet",
+    ".xml": "application/xml",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+    ".zip": "application/zip",
+}
+
+
+def _build_types() -> dict[str, str]:
+    """Python's own table, without what the machine's files add to it, under ours."""
+    own = MimeTypes()
+    return {**own.types_map[False], **own.types_map[True], **_OURS}
+
+
+_TYPES = _build_types()
+
+
+def guess_type(name: str) -> str:
+    """The MIME type of a file of this name; UNKNOWN_TYPE for a suffix that says nothing."""
+    return _TYPES.get(PurePath(name).suffix.lower(), UNKNOWN_TYPE)
+
+
+def read_attachment(
+    path: Path,
+    *,
+    most_bytes: int,
+    disposition: Literal["attachment", "inline"] = "attachment",
+    content_id: str | None = None,
+    mime_type: str | None = None,
+    field: str = ATTACHMENTS,
+) -> Attachment:
+    """The file as a part of an email, under its own name; of a larger one no more than `most_bytes` + 1 are read.
+
+    Raises MessageError with `field` and the path: it is missing, unreadable, no ordinary file, empty or too large.
+    """
+    content = _read(path, most_bytes, field)
+    if not content:
+        raise MessageError(field, f"{describe_path(path)} is empty; attach a file that holds something")
+    return Attachment(content, path.name, mime_type or guess_type(path.name), disposition, content_id)
+
+
+def describe_path(path: Path) -> str:
+    """The path in quotes, fit for any terminal whatever its name holds."""
+    return repr(str(path))
+
+
+def _read(path: Path, most_bytes: int, field: str) -> bytes:
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise MessageError(field, f"{describe_path(path)} is a folder; name a file, or pack the folder into one")
+        if not stat.S_ISREG(mode):  # a pipe or a device: reading it may wait, or never end
+            raise MessageError(field, f"{describe_path(path)} is no ordinary file; name one")
+        with path.open("rb") as file:
+            content = file.read(most_bytes + 1)
+    except FileNotFoundError:
+        raise MessageError(field, f"{describe_path(path)} does not exist; check the path") from None
+    except OSError as error:
+        raise MessageError(field, f"{describe_path(path)} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise MessageError(field, f"{describe_path(path)} is no path: it holds a NUL") from None
+    if len(content) > most_bytes:
+        raise MessageError(
+            field, f"{describe_path(path)} is larger than the {most_bytes:,} bytes that are allowed; attach less"
+        )
+    return content
+
+
+# The draft, and the message
+
+Stated = Mapping[str, bool | str | None]
+"""Settings by the names of TRACKING and SETTINGS; what is not in it was not said."""
+
+DEFAULT_SETTINGS: Stated = MappingProxyType(
+    {
+        "track_links": False,
+        "track_plain_text_links": False,
+        "track_open": False,
+        "track_unsubscribe": False,
+        "inline_images": False,
+        "use_dkim": True,
+        "use_dkim_selector": None,
+    }
+)
+"""No recipient is tracked, and nothing in the email altered, unless the job or the draft says so; and it is signed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Draft:
+    """What was said of an email; None and empty where nothing was. `settings` as `Stated`, `send_at` aware."""
+
+    sender: Recipient | None = None
+    to: tuple[Recipient, ...] = ()
+    cc: tuple[Recipient, ...] = ()
+    bcc: tuple[Recipient, ...] = ()
+    reply_to: tuple[Recipient, ...] = ()
+    subject: str | None = None
+    html: str | None = None
+    plain_text: str | None = None
+    headers: tuple[Header, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    settings: Stated = field(default_factory=dict)
+    send_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A message that holds every rule of api.md 2.2, and warnings for its sender."""
+
+    message: Message
+    warnings: tuple[str, ...]
+
+
+def compose(draft: Draft, defaults: Stated, now: datetime) -> Composed:
+    """The message of a draft; `defaults` are the job's settings, `now` is aware.
+
+    Raises MessageError, which names the first field that is missing or breaks a rule.
+    """
+    if draft.sender is None:
+        raise MessageError("Email.From", "is missing: every email needs a sender's address")
+    if draft.subject is None:
+        raise MessageError("Email.Subject", "is missing; an empty one is written as an empty text")
+    stated = {**DEFAULT_SETTINGS, **defaults, **draft.settings}
+    message = Message(
+        tracking=TrackingSettings(**{name: _read_flag(stated, name) for name in TRACKING}),
+        settings=EmailSettings(
+            inline_images=_read_flag(stated, "inline_images"),
+            send_at=check_send_at(draft.send_at, now),
+            use_dkim=_read_flag(stated, "use_dkim"),
+            use_dkim_selector=_read_selector(stated),
+        ),
+        sender=draft.sender,
+        to=draft.to,
+        cc=draft.cc,
+        bcc=draft.bcc,
+        reply_to=draft.reply_to,
+        subject=draft.subject,
+        html=draft.html,
+        plain_text=draft.plain_text,
+        headers=draft.headers,
+        attachments=draft.attachments,
+    )
+    return Composed(message, tuple(_find_oddities(message)))
+
+
+def _read_flag(stated: Stated, name: str) -> bool | None:
+    value = stated[name]
+    if isinstance(value, str):
+        raise MessageError(name, "must be true, false or null")
+    return value
+
+
+def _read_selector(stated: Stated) -> str | None:
+    value = stated["use_dkim_selector"]
+    if isinstance(value, bool):
+        raise MessageError("EmailSettings.UseDkimSelector", "must be a text or null")
+    return value or None
+
+
+def _find_oddities(message: Message) -> list[str]:
+    """What is allowed and may not be meant."""
+    found = []
+    if message.settings.use_dkim_selector and message.settings.use_dkim is False:
+        found.append(
+            "EmailSettings.UseDkimSelector is given and EmailSettings.UseDkim is false: the service signs all the same"
+        )
+    return found
+
+
+def lay_over(base: Draft, over: Draft) -> Draft:
+    """`base` with what `over` says in its place; settings one by one, attachments and headers besides. A new page
+    brings a plain-text body of its own."""
+    said: dict[str, Any] = {
+        each.name: value for each in fields(over) if (value := getattr(over, each.name)) not in (None, (), {})
+    }
+    together: dict[str, Any] = {
+        "settings": {**base.settings, **over.settings},
+        "attachments": base.attachments + over.attachments,
+        "headers": base.headers + over.headers,
+    }
+    if over.html is not None and over.plain_text is None:
+        together["plain_text"] = None  # made from the new page: the old one says something else
+    return replace(base, **said | together)
+
+
+def compose_draft(draft: Draft, now: datetime) -> Composed:
+    """The message of a draft, with a plain-text body made from its HTML where it has none.
+
+    Raises MessageError, which names the field.
+    """
+    if draft.plain_text is None and draft.html:
+        draft = replace(draft, plain_text=html_to_text(draft.html) or None)
+    return compose(draft, {}, now)

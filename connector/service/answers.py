@@ -1,0 +1,354 @@
+"""What an answer of the service means: success, a refusal, or nothing certain; each is a value.
+
+Pure: bytes in, values out. No answer makes it raise, and no shape that api.md does not show is guessed to be a success.
+Of an error the words are kept, as one line, without the token, cut to 500 characters; api.md 7.4 shows no shape of
+errors, so every shape is read.
+"""
+
+import html
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from html.entities import html5
+from itertools import islice
+from typing import Any
+
+import orjson
+
+from connector.fields import LARGEST_ID
+from connector.service.wire import TOO_MANY_REQUESTS, Accepted, Ambiguous, Created, ListPage, Mask, Refused, says_limit
+
+MESSAGE_LENGTH = 500
+"""Characters kept of what the service says (design, section 2)."""
+
+_UNCERTAIN_4XX = frozenset({408, 409})  # a time-out and a conflict may both follow a create that was executed
+_BOM = b"\xef\xbb\xbf"
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
+
+
+ECHOES = ("TotalCount", "Offset", "Limit")
+"""The numbers of a page, in the order of `ListPage` (api.md 4.3)."""
+
+
+def parse_created(
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
+) -> Created | Refused | Ambiguous:
+    """Tell what became of a create; obeys api.md 4.2 and 7.1.
+
+    Created needs a 2xx status, `success` true and a whole positive Subscriber.Id; whether base and identity are those
+    sent is for the caller to compare. `now` is aware, for a Retry-After that is a date.
+    """
+    answer = _read_object(body)
+    subscriber = answer.get("Subscriber") if _is_success(answer) else None
+    if isinstance(subscriber, dict) and _is_2xx(status):
+        _read_quoted_ids(subscriber)
+        subscriber_id = read_whole_number(subscriber.get("Id"))
+        if subscriber_id is not None and subscriber_id > 0:
+            return Created(subscriber_id, subscriber, status)
+    return _unsuccessful(status, headers, body, now, mask, answer.get("success"))
+
+
+def parse_listed(
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
+) -> ListPage | Refused | Ambiguous:
+    """Read a page of the list; obeys api.md 4.3. A page with an element that is no object is Ambiguous as a whole."""
+    answer = _read_object(body)
+    page = answer.get("SubscribersList") if _is_success(answer) else None
+    if isinstance(page, dict) and _is_2xx(status):
+        total, offset, limit = (read_whole_number(page.get(name)) for name in ECHOES)
+        subscribers = page.get("Subscribers")
+        if subscribers is None and "Subscribers" in page and total is not None and total <= (offset or 0):
+            subscribers = []  # past the end of what TotalCount says; anywhere else null is no page
+        if isinstance(subscribers, list) and all(type(each) is dict for each in subscribers):
+            for each in subscribers:
+                _read_quoted_ids(each)
+            return ListPage(subscribers, total, offset, limit)
+    return _unsuccessful(status, headers, body, now, mask, answer.get("success"))
+
+
+async def parse_wire_page(
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
+) -> ListPage | Refused | Ambiguous:
+    """As `parse_listed`; other forms of rows are parsed in a thread, so this is a coroutine."""
+    return parse_listed(status, headers, body, now, mask=mask)
+
+
+def parse_sent(
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
+) -> Accepted | Refused | Ambiguous:
+    """Tell what became of an email; obeys api.md 2.3 and 4.1. Accepted needs a whole SendMessageRequestId."""
+    answer = _read_object(body)
+    result = answer.get("SendEmail") if _is_success(answer) else None
+    if isinstance(result, dict) and _is_2xx(status):
+        request_id = read_whole_number(result.get("SendMessageRequestId"))
+        if request_id is not None:
+            message_id = result.get("MessageId")
+            return Accepted(request_id, message_id if isinstance(message_id, str) else "")
+    return _unsuccessful(status, headers, body, now, mask, answer.get("success"))
+
+
+def _read_object(body: bytes) -> dict[str, Any]:
+    """The JSON object of an answer; empty where there is none."""
+    try:
+        answer = orjson.loads(body.removeprefix(_BOM))
+    except orjson.JSONDecodeError:
+        answer = _read_leniently(body)
+    return answer if isinstance(answer, dict) else {}
+
+
+def _is_success(answer: Mapping[str, Any]) -> bool:
+    return answer.get("success") is True
+
+
+def _read_leniently(body: bytes) -> object:
+    """What the fast reader refuses and JSON allows: an escaped half of a character, a number beyond a double."""
+    try:
+        return json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _is_2xx(status: int) -> bool:
+    return 200 <= status < 300
+
+
+def read_whole_number(value: object) -> int | None:
+    """JSON has one kind of number: 12.0 is 12, and so is the text "12" of a service that quotes its numbers."""
+    if (type(value) is float and value.is_integer()) or (type(value) is str and _WHOLE_NUMBER.fullmatch(value)):
+        value = int(value)
+    return value if type(value) is int and abs(value) <= LARGEST_ID else None
+
+
+def _read_quoted_ids(subscriber: dict[str, Any]) -> None:
+    """Ids that came as text become numbers: everything behind compares them as such."""
+    for owner in (subscriber, subscriber.get("Base")):
+        if type(owner) is dict and type(owner.get("Id")) is str:
+            number = read_whole_number(owner["Id"])
+            owner["Id"] = owner["Id"] if number is None else number
+
+
+def _unsuccessful(
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, mask: Mask, success: object
+) -> Refused | Ambiguous:
+    message = mask(extract_words(status, headers, body))[:MESSAGE_LENGTH]
+    retry_after_s = parse_retry_after(headers, now)
+    is_refused = _is_definite(status) and success is not True  # a 4xx that says `success: true` contradicts itself
+    is_stated = success is False and status < 500 and not 300 <= status < 400  # a redirect says nothing of the row
+    # A 403 that names a Retry-After speaks of the pace, and not of the row: it is looked up, and sent again.
+    is_of_the_pace = status != TOO_MANY_REQUESTS and says_limit(status, retry_after_s)
+    is_refusal = (is_refused or is_stated) and not is_of_the_pace
+    return (Refused if is_refusal else Ambiguous)(status, message, retry_after_s)
+
+
+def _is_definite(status: int) -> bool:
+    return status == TOO_MANY_REQUESTS or (400 <= status < 500 and status not in _UNCERTAIN_4XX)
+
+
+# Retry-After
+
+LONGEST_WAIT_S = 86_400.0
+"""A day: longer demands are cut to it. No run waits that long, so it only has to be more than any run's patience."""
+
+_SECONDS = re.compile(r"[0-9]{1,300}(\.[0-9]{1,30})?", re.ASCII)
+
+
+def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds to wait, in [0, LONGEST_WAIT_S], or None when nothing was asked that can be understood.
+
+    A date is read against the answer's own Date header where there is one, so that a difference between the two
+    machines' clocks does not shorten the wait; else against `now` (aware).
+    """
+    asked = find_header(headers, "retry-after")
+    if asked is None:
+        return None
+    if _SECONDS.fullmatch(asked):
+        return min(float(asked), LONGEST_WAIT_S)
+    until = _parse_date(asked)
+    if until is None:
+        return None
+    answered_at = _parse_date(find_header(headers, "date") or "") or now
+    return min(max((until - answered_at).total_seconds(), 0.0), LONGEST_WAIT_S)
+
+
+def find_header(headers: Mapping[str, str], name: str) -> str | None:
+    """The header's value, trimmed, whatever the case of its name; `name` is given in lower case."""
+    for key, value in headers.items():
+        if key.lower() == name:
+            return value.strip()
+    return None
+
+
+def _parse_date(text: str) -> datetime | None:
+    try:
+        parsed = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError, IndexError):  # the standard parser has failed in each of these ways
+        return None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+# The words of an error, and the kind of a refusal
+
+_LARGEST_JSON = 1_000_000  # bytes; a larger body is a page of something, not an error, and is shown by its beginning
+_TEXT_READ = 20_000  # bytes; 500 characters are kept in the end, and markup is rarely forty times its text
+_DEEPEST = 8  # levels of nesting followed; whatever lies deeper is no message
+_MOST_LEAVES = 100  # values looked at; 500 characters hold fewer
+# Keys in lower case and without underscores.
+_MESSAGES = frozenset(["message", "messages", "error", "errors", "errormessage", "errordescription", "detail"])
+_MESSAGES |= frozenset(["details", "description", "reason", "title", "msg", "text"])
+_BY_FIELD = frozenset(["errors", "details", "violations", "fields"])  # objects whose keys say what is wrong
+_NO_WORDS = frozenset(["code", "status", "type", "id", "timestamp", "traceid", "requestid"])
+
+_HEAD = re.compile(r"<head\b.*?</head\s*>", re.IGNORECASE | re.DOTALL)
+_UNSEEN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<[/!?a-zA-Z][^<>]*>")
+_BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff]+")
+
+
+def extract_words(status: int, headers: Mapping[str, str], body: bytes) -> str:
+    """The message in the body as one line: of JSON the texts that tell something, of HTML what a reader would see.
+
+    A redirect's target comes first. Not yet cut to length. "" when the body is empty.
+    """
+    words = _words_of_json(body)
+    if words is None:
+        words = _words_of_text(body[:_TEXT_READ].decode(errors="replace"), find_header(headers, "content-type") or "")
+    target = find_header(headers, "location") if 300 <= status < 400 else None
+    if target is not None:
+        words = f"redirect to {target}; {words}" if words else f"redirect to {target}"
+    return _BLANKS.sub(" ", words).strip()
+
+
+def _words_of_json(body: bytes) -> str | None:
+    if len(body) > _LARGEST_JSON:
+        return None
+    try:
+        answer = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(answer, dict | list):
+        return answer if isinstance(answer, str) else "" if answer is None else str(answer)
+    leaves = list(islice(_leaves(answer, ()), _MOST_LEAVES))
+    told = [text for path, leaf in leaves if (text := _told(path, leaf))]
+    if not told:  # nothing that looks like a message: show it all, without the quotes and braces of JSON
+        told = [".".join((*path, "")).rstrip(".") + f": {leaf}" if path else str(leaf) for path, leaf in leaves]
+    return "; ".join(dict.fromkeys(told))
+
+
+def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Every value that is neither list nor object, with the keys that lead to it; `success` tells nothing."""
+    if len(path) > _DEEPEST:
+        return
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key != "success":
+                yield from _leaves(inner, (*path, key))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner, path)
+    elif value is not None and value != "":
+        yield path, value
+
+
+def _told(path: tuple[str, ...], leaf: object) -> str:
+    """The leaf as words when its place says that it is a message, else ""."""
+    keys = tuple(key.lower().replace("_", "") for key in path)
+    if not isinstance(leaf, str):
+        return ""
+    if not keys or keys[-1] in _MESSAGES:
+        return leaf
+    if keys[-1] not in _NO_WORDS and any(key in _BY_FIELD for key in keys[:-1]):
+        return f"{path[-1]}: {leaf}"
+    return ""
+
+
+def _words_of_text(text: str, content_type: str) -> str:
+    is_markup = (
+        "html" in content_type.lower() or "xml" in content_type.lower() or text.lstrip("\ufeff \r\n\t")[:1] == "<"
+    )
+    if not is_markup:
+        return text
+    seen = _UNSEEN.sub(" ", text)
+    words = _TAG.sub(" ", _HEAD.sub(" ", seen))
+    return html.unescape(words if words.strip() else _TAG.sub(" ", seen))
+
+
+# What differs from row to row within one kind of refusal, in the order in which it is masked. A quote that the cut to
+# 500 characters left open runs to the end; an apostrophe within a word opens nothing.
+_QUOTED = re.compile(
+    r'"[^"]*(?:"|\Z)|“[^”]*(?:”|\Z)|„[^“”]*(?:[“”]|\Z)|«[^»]*(?:»|\Z)|`[^`]*(?:`|\Z)|‘[^’]*(?:’|\Z)'
+    r"|(?<!\w)'(?:[^']|(?<=\w)'(?=\w))*(?:'|\Z)"
+)
+_ADDRESS = re.compile(r"[^\s@<>()\[\]{},;:]+@[^\s@<>()\[\]{},;]+")
+_IDENTIFIER = re.compile(  # a UUID or another hexadecimal id of 8 and more, or 16 and more mixed letters and digits
+    r"\b(?=[0-9a-f-]*\d)[0-9a-f][0-9a-f-]{7,}\b|\b(?=[A-Za-z_]*\d)(?=\d*[A-Za-z])\w{16,}\b", re.IGNORECASE
+)
+_DIGITS = re.compile(r"\d+")
+
+
+def refusal_kind(status: int, message: str) -> str:
+    """The kind of a refusal (design, section 3): its status, and its message with what differs from row to row masked.
+
+    Quoted text becomes `'…'`, an address `@`, an identifier or a run of digits `#`.
+    """
+    masked = _ADDRESS.sub("@", _QUOTED.sub("'…'", message))
+    masked = _DIGITS.sub("#", _IDENTIFIER.sub("#", masked))
+    return f"{status} {_BLANKS.sub(' ', masked).strip()}".rstrip()
+
+
+# The token in the words of an error
+
+MASKED = "****"
+
+_SHORTEST_MASKED = 4
+"""A shorter token is no secret, and taking it out would only garble the service's words."""
+
+_IN_HTML = {"Content-Type": "text/html"}
+
+_ENTITIES: dict[str, list[str]] = {}
+for _name, _characters in html5.items():
+    _ENTITIES.setdefault(_characters, []).append(_name.rstrip(";"))
+
+
+def build_mask(secret: str) -> Mask:
+    """What puts `MASKED` in the place of `secret` and its spellings; made once, and used on failures only."""
+    if len(secret) < _SHORTEST_MASKED:
+        return str
+    spellings = [spelling for form in _read_as_words(secret) for spelling in (_spell(form), re.escape(form))]
+    return partial(re.compile("|".join(spellings), re.IGNORECASE).sub, MASKED)
+
+
+def _read_as_words(secret: str) -> list[str]:
+    """The secret, and what is read where a service puts it into JSON or HTML unescaped: it is taken for escaped."""
+    texts = (secret.encode(), b'"%s"' % secret.encode())
+    read = [extract_words(401, headers, text).strip('"') for text in texts for headers in ({}, _IN_HTML)]
+    return [form for form in dict.fromkeys([secret, *read]) if len(form) >= _SHORTEST_MASKED]
+
+
+def _spell(text: str) -> str:
+    return "".join(map(_spell_character, text))
+
+
+def _spell_character(character: str) -> str:
+    """A pattern of all ways to write one character, also escaped once more (`%252B`, `\\\\u002b`, `&amp;quot;`).
+
+    Each repetition is bounded, and no run of characters can be divided in two ways: hostile words cost linear time.
+    """
+    code = ord(character)
+    entities = "|".join([*_ENTITIES.get(character, ()), f"#0{{0,6}}{code}", f"#x0{{0,6}}{code:x}"])
+    is_percent, is_ampersand, is_backslash = (character == each for each in "%&\\")
+    ways = [
+        "%25" if is_percent else f"%(?:25){{0,3}}{code:02x}",
+        rf"\\{{1,7}}u{code:04x}",
+        f"&(?:{entities});?" if is_ampersand else f"&(?:amp;){{0,3}}(?:{entities});?",
+        r"\\\\|\\" if is_backslash else rf"\\{{0,7}}{re.escape(character)}",
+    ]
+    if character == " ":
+        ways.append(r"\+")
+    return f"(?>{'|'.join(ways)})" if is_backslash else f"(?:{'|'.join(ways)})"

@@ -1,0 +1,151 @@
+"""The service's three operations as coroutines that answer with a value and raise for no answer.
+
+One call is one attempt; whether there is another is the retrier's to decide.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from connector.clock import Clock, system_clock
+from connector.service.answers import build_mask, parse_created, parse_sent, parse_wire_page
+from connector.service.settings import Service
+from connector.service.transport import RawAnswer, open_transport
+from connector.service.wire import (
+    OPERATIONS,
+    Accepted,
+    Ambiguous,
+    Created,
+    ListPage,
+    ListQuery,
+    Mask,
+    NotSent,
+    Operation,
+    Refused,
+    Request,
+    Rows,
+    build_create,
+    build_list,
+    build_send,
+    says_limit,
+)
+
+LONGEST_PAUSE_S = 600.0
+"""A longer one that the service asks for is better spent not running."""
+
+
+class ParseListed(Protocol[Rows]):
+    """Reads a page of the list into one form of rows, as `Form.parse` does."""
+
+    async def __call__(
+        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask
+    ) -> ListPage[Rows] | Refused | Ambiguous:
+        """What the answer means; it raises nothing."""
+
+
+class RequestSender(Protocol):
+    """What a client needs of a transport; simulations bring one of their own."""
+
+    async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
+        """Make one attempt; raises nothing but the cancellation that it is given."""
+
+
+@dataclass(slots=True)
+class RequestCounts:
+    """Attempts of one operation: all that were `sent` out, those `retried`, those refused for their rate, and those
+    that `failed`.
+
+    failed: neither success nor refusal. `retried` is raised by the retrier.
+    """
+
+    sent: int = 0
+    retried: int = 0
+    limited: int = 0
+    failed: int = 0
+
+
+class Client:
+    """The three operations of api.md over one pool of connections; made by `open_client`.
+
+    No request leaves before `quiet_until` (monotonic): the end of every pause that an answer asked for (Retry-After).
+    """
+
+    __slots__ = ("_clock", "_mask", "_transport", "counts", "quiet_until")
+
+    def __init__(self, transport: RequestSender, mask: Mask, clock: Clock) -> None:
+        self._transport = transport
+        self._mask = mask
+        self._clock = clock
+        self.quiet_until = float("-inf")
+        self.counts: dict[Operation, RequestCounts] = {operation: RequestCounts() for operation in OPERATIONS}
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the service asked for a pause that is not over yet."""
+        return self.quiet_until > self._clock.monotonic()
+
+    async def create_subscriber(self, body: bytes) -> Created | Refused | Ambiguous | NotSent:
+        """Create one subscriber (api.md 4.2); `body` as `encode_subscriber` made it."""
+        raw = await self._send(counts := self.counts["create"], build_create(body))
+        if isinstance(raw, RawAnswer):
+            answer = parse_created(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
+            if type(answer) is not Created:
+                self._count(counts, answer)
+            return answer
+        return raw
+
+    async def list_subscribers(
+        self,
+        query: ListQuery,
+        parse: ParseListed[Rows] = parse_wire_page,  # type: ignore[assignment] # no other default is known for a form
+    ) -> ListPage[Rows] | Refused | Ambiguous | NotSent:
+        """Read one page of the list (api.md 4.3), its subscribers in the form that `parse` gives them."""
+        raw = await self._send(counts := self.counts["list"], build_list(query))
+        if isinstance(raw, RawAnswer):
+            answer = await parse(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
+            if type(answer) is not ListPage:
+                self._count(counts, answer)
+            return answer
+        return raw
+
+    async def send_email(self, body: bytes) -> Accepted | Refused | Ambiguous | NotSent:
+        """Send one email (api.md 4.1); `body` as `connector.mail.message.encode_email` made it."""
+        raw = await self._send(counts := self.counts["send"], build_send(body))
+        if isinstance(raw, RawAnswer):
+            answer = parse_sent(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
+            if type(answer) is not Accepted:
+                self._count(counts, answer)
+            return answer
+        return raw
+
+    async def _send(self, counts: RequestCounts, request: Request) -> RawAnswer | NotSent | Ambiguous:
+        while (wait_s := self.quiet_until - self._clock.monotonic()) > 0:
+            if wait_s > LONGEST_PAUSE_S:
+                return NotSent(f"the service asks to be left alone for another {wait_s:,.0f} s")
+            await self._clock.sleep(wait_s)
+        counts.sent += 1
+        raw = await self._transport.send(request)
+        counts.failed += not isinstance(raw, RawAnswer)
+        return raw
+
+    def _count(self, counts: RequestCounts, answer: object) -> None:
+        if not isinstance(answer, Refused | Ambiguous):
+            return
+        if says_limit(answer.status, answer.retry_after_s):
+            counts.limited += 1
+        elif isinstance(answer, Ambiguous):
+            counts.failed += 1
+        if answer.retry_after_s:
+            self.quiet_until = max(self.quiet_until, self._clock.monotonic() + answer.retry_after_s)
+
+
+@asynccontextmanager
+async def open_client(service: Service, *, clock: Clock | None = None) -> AsyncIterator[Client]:
+    """A client of the service, for the life of the `async with`; by the clock it waits, and reads dates to wait for.
+
+    The service's words are kept without the token, should it be among them in any spelling.
+    """
+    async with open_transport(service) as transport:
+        yield Client(transport, build_mask(service.token.reveal()), clock or system_clock())

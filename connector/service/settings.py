@@ -1,0 +1,145 @@
+"""Where the service is, the token, and the limits of connections: checked once, so that the rest can rely on it."""
+
+import hmac
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+from connector.errors import ConfigurationError
+
+_SHOWN = "****"
+
+
+class Token:
+    """An API token (api.md, section 5); `reveal` is the only way to its text.
+
+    Raises ConfigurationError, which does not show it, for a text that cannot be the value of a header: an empty one,
+    one with blanks at its ends, with control characters or with anything beyond ASCII.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        if not text:
+            raise ConfigurationError("The token is empty; set CONNECTOR_TOKEN or CONNECTOR_TOKEN_FILE.")
+        if text != text.strip():
+            raise ConfigurationError("The token begins or ends with a blank or a line break; remove it.")
+        if not text.isascii() or not text.isprintable():
+            raise ConfigurationError("The token holds a character that no header may carry; copy it anew.")
+        self._text = text
+
+    def reveal(self) -> str:
+        """The token's text: for the header of a request, and nothing else."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Token({_SHOWN})"
+
+    def __str__(self) -> str:
+        return _SHOWN
+
+    def __format__(self, spec: str) -> str:
+        return format(_SHOWN, spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Token) and hmac.compare_digest(self._text, other._text)
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __copy__(self) -> "Token":
+        return self
+
+    def __deepcopy__(self, memo: object) -> "Token":
+        return self
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("A token is not pickled: hand it on by the environment or a file.")
+
+
+_BASE_URL = "The base URL (CONNECTOR_BASE_URL, or service.base_url in the job)"
+_UNWRITABLE = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
+_PLACE = "{token}"
+FROM_ENVIRONMENT = "env"
+_PROXY = re.compile(r"https?://[^\s/?#]+/?")
+_DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The service's address, the token, and the limits of its connections.
+
+    `base_url` is kept without a slash at its end; `authorization` is the header's template, with `{token}` in it once;
+    `timeout_s` bounds one attempt from start to end, half of it for the connection; `max_connections` is how many are
+    open at once (creates, and look-ups beside them); `proxy` is the URL of one, or `env` for the one that the
+    environment names. Raises ConfigurationError.
+    """
+
+    base_url: str
+    token: Token
+    authorization: str = _PLACE
+    timeout_s: float = 30.0
+    max_connections: int = 128
+    proxy: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "base_url", parse_base_url(self.base_url))
+        around = self.authorization.replace(_PLACE, "", 1)
+        if around == self.authorization or _PLACE in around:
+            raise ConfigurationError(f"service.authorization must hold {_PLACE} once, like 'Bearer {_PLACE}'.")
+        if not around.isascii() or not (around.isprintable() or not around):
+            raise ConfigurationError("service.authorization holds a character that no header may carry.")
+        if not 0 < self.timeout_s <= 3600:
+            raise ConfigurationError(f"service.timeout must be more than 0 and at most 1h, not {self.timeout_s:g}s.")
+        if self.proxy not in (None, FROM_ENVIRONMENT) and not _PROXY.fullmatch(self.proxy or ""):
+            raise ConfigurationError(
+                f"service.proxy must be {FROM_ENVIRONMENT}, or a URL like http://proxy.example:3128."
+            )
+        if self.max_connections < 1:
+            raise ConfigurationError(f"The connections must be at least 1, not {self.max_connections}.")
+
+    def reveal_authorization(self) -> str:
+        """The whole value of the Authorization header (api.md, section 5)."""
+        return self.authorization.replace(_PLACE, self.token.reveal())
+
+
+def parse_base_url(text: str) -> str:
+    """The base URL in its canonical form, which is the default account's name: lower-case scheme and host, no default
+    port, no slash at the end.
+
+    Raises ConfigurationError unless it is https, or http to a loopback address (127.0.0.0/8, ::1, localhost), and free
+    of credentials, query and fragment. The error shows nothing of a URL that carries credentials.
+    """
+    if not text or _UNWRITABLE.search(text):
+        raise ConfigurationError(f"{_BASE_URL} is empty or holds a blank or a backslash; give one like https://host.")
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:  # its words may hold a part of the URL, a password among them: not to be chained
+        raise ConfigurationError(f"{_BASE_URL} is no URL; give one like https://host or https://host:8443.") from None
+    if "@" in parts.netloc:
+        raise ConfigurationError(f"{_BASE_URL} carries a user name or password; take them out, the token is set apart.")
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigurationError(f"{_BASE_URL} must begin with https:// and name a host, like https://host.")
+    if "?" in text or "#" in text:
+        raise ConfigurationError(f"{_BASE_URL} ends in a query or a fragment; take off all from the ? or # on.")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise ConfigurationError(
+            f"{_BASE_URL} is plain http to {host}, which would show the token to the network; "
+            "use https (plain http is only for 127.0.0.1, ::1 and localhost)."
+        )
+    shown_host = f"[{host}]" if ":" in host else host
+    shown_port = "" if port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{port}"
+    return f"{parts.scheme}://{shown_host}{shown_port}{parts.path.rstrip('/')}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host is this machine by its very writing, without asking a name server."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

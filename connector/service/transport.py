@@ -1,0 +1,225 @@
+"""One request out, one raw answer in, by aiohttp; every foreign exception becomes a value here, once.
+
+It never retries, follows or understands an answer. What counts is the line between NotSent (no byte was written) and
+Ambiguous; where that cannot be proved, it is Ambiguous.
+"""
+
+import hashlib
+import hmac
+import io
+import os
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import field
+from typing import Final
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from connector.service.settings import FROM_ENVIRONMENT, Service
+from connector.service.wire import Ambiguous, NotSent, Request
+from connector.values import hot_value
+
+IDLE_S: Final = 3.0
+"""An idle connection is closed after this long. The shortest keep-alive in common use is 5 s (Node.js, Apache): a
+request must not leave on a connection that the service is closing, since what became of it would be unknown."""
+
+LARGEST_ANSWER: Final = 64 * 2**20
+"""Bytes, decompressed. A thousand subscribers with every field filled are about 1 MB."""
+
+_CONNECT_SHARE: Final = 0.5
+"""The part of the time-out that a connection may take. It ends before the whole, so a time-out of the whole is one of
+the answer; aiohttp tells the two apart by type only then."""
+
+
+@hot_value
+class RawAnswer:
+    """An answer that was read to its end."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+class _CutError(aiohttp.ClientError):
+    """A connection cut after a request went out on it, in a type that aiohttp does not take as leave to send again."""
+
+
+class Transport:
+    """Sends requests over a pool of connections to one service; made by `open_transport`."""
+
+    __slots__ = ("_base_url", "_headers", "_posted_headers", "_session", "_timeout_s", "_urls")
+
+    def __init__(self, session: aiohttp.ClientSession, service: Service) -> None:
+        self._session = session
+        self._base_url = service.base_url
+        self._timeout_s = service.timeout_s
+        self._urls: dict[str, URL] = {}
+        # With each request and not as the session's own: aiohttp hands those to a proxy too, the token among them.
+        self._headers = CIMultiDict({"Authorization": service.reveal_authorization(), "Accept": "application/json"})
+        self._posted_headers = CIMultiDict({**self._headers, "Content-Type": "application/json"})
+
+    async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
+        """Make one attempt. A cancellation passes through and closes the connection: what became of it is unknown."""
+        try:
+            async with self._session.request(
+                request.method,
+                self._url(request),
+                data=_payload(request.body),
+                headers=self._headers if request.body is None else self._posted_headers,
+                allow_redirects=False,
+                middlewares=_ONCE if request.method == "GET" else None,
+            ) as response:
+                length = response.content_length
+                if length is not None and length <= LARGEST_ANSWER and "Content-Encoding" not in response.headers:
+                    return RawAnswer(response.status, response.headers, await response.read())
+                return await _read_bounded(response, length or 0)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return _translate(error, self._timeout_s)
+
+    def _url(self, request: Request) -> URL:
+        url = self._urls.get(request.path)
+        if url is None:
+            url = self._urls[request.path] = URL(self._base_url + request.path, encoded=True)
+        if request.query:
+            # Encoded here: yarl would leave some characters as they are that a form decoder reads otherwise.
+            return URL(f"{url}?{urlencode(request.query, quote_via=quote)}", encoded=True)
+        return url
+
+
+@asynccontextmanager
+async def open_transport(service: Service, *, idle_s: float = IDLE_S) -> AsyncIterator[Transport]:
+    """A pool of connections to the service: TLS verified, no cookies, no proxy but `service.proxy`."""
+    connector = aiohttp.TCPConnector(limit=service.max_connections, keepalive_timeout=idle_s)
+    timeout = aiohttp.ClientTimeout(total=service.timeout_s, connect=service.timeout_s * _CONNECT_SHARE)
+    async with aiohttp.ClientSession(
+        connector=connector,
+        timeout=timeout,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        proxy=_find_proxy(service),
+        trust_env=False,  # aiohttp's own would look for a proxy in a thread at each request, and for a netrc
+    ) as session:
+        yield Transport(session, service)
+
+
+def _find_proxy(service: Service) -> str | None:
+    """The URL of `service.proxy`, or what the environment names (HTTPS_PROXY and its like, less NO_PROXY).
+
+    Plain http is to a loopback address, which a proxy could not reach, and would show it the token: none for that.
+    """
+    parts = urlsplit(service.base_url)
+    if parts.scheme != "https" or service.proxy != FROM_ENVIRONMENT:
+        return service.proxy if parts.scheme == "https" else None
+    return None if proxy_bypass(parts.netloc) else getproxies().get("https")
+
+
+async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """aiohttp sends a GET again when its pooled connection turns out dead; whether to is the retrier's to decide."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise _CutError from error
+
+
+_ONCE: Final = (_send_once,)
+
+
+def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
+    """aiohttp writes a body of bytes in one go, and warns of it past 1 MiB; as a file it goes out in parts."""
+    return body if body is None or len(body) <= 2**20 else io.BytesIO(body)
+
+
+async def _read_bounded(response: aiohttp.ClientResponse, announced: int) -> RawAnswer | Ambiguous:
+    """Read an answer whose length is not known before (chunked, compressed, until the end); give up past the bound."""
+    chunks: list[bytes] = []
+    size = announced if announced > LARGEST_ANSWER else 0
+    while size <= LARGEST_ANSWER:
+        chunk = await response.content.readany()
+        if not chunk:
+            return RawAnswer(response.status, response.headers, b"".join(chunks))
+        size += len(chunk)
+        chunks.append(chunk)
+    response.close()
+    return Ambiguous(response.status, f"the answer is larger than {LARGEST_ANSWER >> 20} MiB and was not read")
+
+
+def _translate(error: aiohttp.ClientError | TimeoutError | OSError, timeout_s: float) -> NotSent | Ambiguous:
+    """The one table of failures; words of our own, since an exception's may hold the URL with a person's address.
+
+    Only what aiohttp raises while connecting is NotSent; tests hold it to that on real sockets.
+    """
+    match error:
+        # 1. before the first byte
+        case aiohttp.ConnectionTimeoutError():
+            return NotSent(f"no connection within {timeout_s * _CONNECT_SHARE:g} s")
+        case aiohttp.ClientConnectorDNSError():
+            return NotSent(f"the host name {error.host} could not be resolved")
+        case aiohttp.ClientConnectorCertificateError():
+            return NotSent(f"the certificate of {error.host} is not trusted: {_reason(error.certificate_error)}")
+        case aiohttp.ClientConnectorSSLError():
+            return NotSent(f"no TLS connection to {error.host}: {_reason(error.os_error)}")
+        case aiohttp.ClientProxyConnectionError():
+            return NotSent("no connection to the proxy (service.proxy)")
+        case aiohttp.ClientConnectorError():
+            return NotSent(f"no connection to {error.host}:{error.port}: {_reason(error.os_error)}")
+        case aiohttp.ClientHttpProxyError():
+            return NotSent(f"the proxy (service.proxy) refused to connect (status {error.status})")
+        # 2. after it, or not to be told
+        case TimeoutError():
+            return Ambiguous(None, f"no whole answer within {timeout_s:g} s")
+        case aiohttp.ClientPayloadError():
+            return Ambiguous(None, "the connection was cut in the middle of the answer")
+        case aiohttp.ClientResponseError():
+            return Ambiguous(None, "the answer was no HTTP that can be read")
+        case _:
+            return Ambiguous(None, "the connection was cut before the answer")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    if isinstance(error, ssl.SSLError):
+        return error.reason or "no reason given"
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    return type(error).__name__
+
+
+# The webhook of a notice: it goes to an address of the job, and carries no token
+
+_WEBHOOK_TIMEOUT_S = 10.0
+
+
+def sign(secret: str, timestamp: str, body: bytes) -> str:
+    """`sha256=` and the HMAC of the timestamp, a full stop and the body: whoever has the secret can tell that neither
+    was altered, nor is an old one sent again."""
+    digest = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256)
+    return f"sha256={digest.hexdigest()}"
+
+
+async def post_webhook(url: str, body: bytes, secret: str | None, timestamp: int) -> str | None:
+    """Post a JSON `body` once, signed if there is a secret; redirects are not followed. `timestamp` is in Unix seconds.
+
+    Returns None when it was taken (2xx), else why not: the address is named by its host alone, since its path often is
+    a secret.
+    """
+    headers = {"Content-Type": "application/json", "X-Connector-Timestamp": str(timestamp)}
+    if secret is not None:
+        headers["X-Connector-Signature"] = sign(secret, str(timestamp), body)
+    host = urlsplit(url).hostname or "the address"
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_WEBHOOK_TIMEOUT_S)) as session,
+            session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
+        ):
+            return None if 200 <= answer.status < 300 else f"{host} answered {answer.status}"
+    except TimeoutError:
+        return f"{host} did not answer within {_WEBHOOK_TIMEOUT_S:.0f} s"
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        return f"{host} cannot be reached ({type(error).__name__})"

@@ -1,0 +1,411 @@
+"""Requests and answers of the service as values, and the JSON of a subscriber both ways (api.md 2.1 and 4).
+
+Pure: no host, no token, no connection. The field table says where each field is in the JSON; types are checked here,
+rules are validation's.
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Literal
+
+import numpy as np
+import orjson
+from typing_extensions import TypeVar
+
+from connector.errors import ConfigurationError
+from connector.fields import BY_NAME, FIELDS, NAMES, Field, Kind, normalise_identity
+from connector.values import hot_value
+
+# Requests
+
+Operation = Literal["create", "list", "send"]
+
+OPERATIONS: tuple[Operation, ...] = ("create", "list", "send")
+
+TOO_MANY_REQUESTS = 429
+"""RFC 6585: refused for its rate. Whether and when the service answers so is not shown."""
+
+LARGEST_PAGE = 1000
+"""api.md, section 8: a limit above it is reduced to it by the service."""
+
+_CREATE_PATH = "/api/subscribers/create-subscriber/"
+_LIST_PATH = "/api/subscribers/subscribers-list/"
+_SEND_PATH = "/api/emails/send-instant-email/"
+
+
+@hot_value
+class Request:
+    """One request, its `path` relative to the base URL; query values are plain text, not yet URL-encoded."""
+
+    operation: Operation
+    method: Literal["GET", "POST"]
+    path: str
+    query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    body: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """What to list: the ten parameters of api.md 4.3. None is not asked; the gender "" asks for Not specified.
+
+    numpy's whole numbers, flags and texts become Python's: what is listed is compared with them by value and type.
+    Raises ConfigurationError for any other type, an offset below 0, a limit outside 1..1000 (what the service does with
+    those is not shown), another gender, or text that is blank or cannot be written as UTF-8.
+    """
+
+    offset: int = 0
+    limit: int = LARGEST_PAGE
+    id: int | None = None
+    base_id: int | None = None
+    client_user_id: str | None = field(default=None, repr=False)
+    email: str | None = field(default=None, repr=False)
+    is_active: bool | None = None
+    first_name: str | None = field(default=None, repr=False)
+    last_name: str | None = field(default=None, repr=False)
+    gender: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, read in _READERS.items():
+            given = getattr(self, name)
+            if given is not None or name in _ALWAYS_SAID:
+                object.__setattr__(self, name, read(name, given))
+        if self.offset < 0:
+            raise ConfigurationError(f"The list's offset must be 0 or more, not {self.offset}.")
+        if not 1 <= self.limit <= LARGEST_PAGE:
+            raise ConfigurationError(f"The list's limit must be from 1 to {LARGEST_PAGE}, not {self.limit}.")
+        if self.gender not in (None, "male", "female", ""):
+            raise ConfigurationError("The list's gender must be male, female, or empty for not specified.")
+
+
+def build_create(body: bytes) -> Request:
+    """The request that creates one subscriber (api.md 4.2); `body` as `encode_subscriber` made it."""
+    return Request("create", "POST", _CREATE_PATH, (), body)
+
+
+def build_list(query: ListQuery) -> Request:
+    """The request for one page of the list (api.md 4.3); offset and limit are always said."""
+    asked: tuple[tuple[str, object], ...] = (
+        ("offset", query.offset),
+        ("limit", query.limit),
+        ("Id", query.id),
+        ("BaseId", query.base_id),
+        ("ClientUserId", query.client_user_id),
+        ("Email", query.email),
+        ("IsActive", None if query.is_active is None else int(query.is_active)),
+        ("FirstName", query.first_name),
+        ("LastName", query.last_name),
+        ("Gender", query.gender),
+    )
+    return Request("list", "GET", _LIST_PATH, tuple((name, str(value)) for name, value in asked if value is not None))
+
+
+def build_send(body: bytes) -> Request:
+    """The request that sends one email (api.md 4.1); `body` as `connector.mail.message.encode_email` made it."""
+    return Request("send", "POST", _SEND_PATH, (), body)
+
+
+def _read_number(name: str, given: object) -> int:
+    if not isinstance(given, (bool, np.bool_)):
+        with suppress(TypeError):
+            return operator.index(given)  # type: ignore[arg-type] # what has no index is refused
+    raise _build_refusal(name, "a whole number", given)
+
+
+def _read_flag(name: str, given: object) -> bool:
+    if isinstance(given, (bool, np.bool_)):
+        return bool(given)
+    raise _build_refusal(name, "True or False", given)
+
+
+def _read_text(name: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise _build_refusal(name, "a text", given)
+    return str(given)
+
+
+def _read_filled_text(name: str, given: object) -> str:
+    text = _read_text(name, given)
+    if not text.strip():
+        raise ConfigurationError(f"The list's filter {name} is blank: leave it out to list everybody.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # `from None`: the codec's error holds the text itself, which may be personal.
+        raise ConfigurationError(f"The list's filter {name} holds a broken character (a lone surrogate).") from None
+    return text
+
+
+def _build_refusal(name: str, wanted: str, given: object) -> ConfigurationError:
+    """Names the type alone: the value may be personal."""
+    return ConfigurationError(f"The list's {name} must be {wanted}, not of the type {type(given).__name__}.")
+
+
+_ALWAYS_SAID = ("offset", "limit")
+
+_READERS: dict[str, Callable[[str, object], object]] = {
+    "offset": _read_number,
+    "limit": _read_number,
+    "id": _read_number,
+    "base_id": _read_number,
+    "client_user_id": _read_filled_text,
+    "email": _read_filled_text,
+    "is_active": _read_flag,
+    "first_name": _read_filled_text,
+    "last_name": _read_filled_text,
+    "gender": _read_text,
+}
+
+
+# Answers
+
+
+@hot_value
+class Created:
+    """A subscriber was created: its id, and the answered subscriber as it came."""
+
+    subscriber_id: int
+    subscriber: dict[str, Any] = field(repr=False)
+    status: int
+
+    def read(self, name: str) -> object:
+        """One of its values, by field name."""
+        return self.subscriber_id if name == "id" else read_field(self.subscriber, name)
+
+    def read_all(self) -> dict[str, object]:
+        """All of them, flat by field name, as `decode_subscriber` reads them."""
+        return {**decode_subscriber(self.subscriber), "id": self.subscriber_id}
+
+
+WireRows = Sequence[dict[str, Any]]
+"""Subscribers as the service wrote them."""
+
+Rows = TypeVar("Rows", default=WireRows)
+"""Subscribers of a page, in whichever form they are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage(Generic[Rows]):
+    """A page of the list: wire objects as they came, unless another form was asked for, and the echoes (None where
+    absent or no integer)."""
+
+    subscribers: Rows = field(repr=False)
+    total_count: int | None
+    offset: int | None
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The service took on an email; `message_id` is "" when it was not told."""
+
+    request_id: int
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """429, a definite 4xx, or `success: false` below 500: taken to have had no effect (design, section 2)."""
+
+    status: int
+    message: str = field(repr=False)
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """It may or may not have had an effect; `status` is None when no answer could be read at all."""
+
+    status: int | None
+    message: str = field(repr=False)
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """It failed before the first byte was written: known to have had no effect. The words are this program's own."""
+
+    message: str
+
+
+Mask = Callable[[str], str]
+"""Takes out of the service's words what must not be kept, before they are cut to length."""
+
+
+_LIMITS_BY_RETRY_AFTER = frozenset({403, 503})
+
+
+def says_limit(status: int | None, retry_after_s: float | None) -> bool:
+    """Whether an answer says that requests come too fast: 429, or 503 or 403 with a Retry-After (design, section 2)."""
+    return status == TOO_MANY_REQUESTS or (status in _LIMITS_BY_RETRY_AFTER and retry_after_s is not None)
+
+
+# A subscriber as JSON
+
+_SENT: Final = tuple(field for field in FIELDS if field.is_sent)
+_TEXT_KINDS: Final = frozenset({Kind.TEXT, Kind.NULLABLE_TEXT, Kind.EMAIL, Kind.GENDER, Kind.COUNTRY, Kind.DATE})
+
+
+def _sent_type(field: Field) -> type:
+    """The one Python type that a field's values have on their way out."""
+    if field.kind in _TEXT_KINDS:
+        return str
+    return {Kind.NUMBER: int, Kind.ZIP: int, Kind.FLAG: bool, Kind.TAGS: list}[field.kind]
+
+
+Plan = tuple[tuple[str, str, str, type], ...]
+"""(column, the object it lives in or "", its key there, its type) of fields that may be sent, in the table's order."""
+
+_PLAN: Final[Plan] = tuple(
+    (field.name, field.path[0] if len(field.path) > 1 else "", field.path[-1], _sent_type(field)) for field in _SENT
+)
+_READ: Final = tuple((field.name, field.path[0] if len(field.path) > 1 else "", field.path[-1]) for field in FIELDS)
+_PATHS: Final = {name: (parent, key) for name, parent, key in _READ}
+_PARENTS: Final = tuple(dict.fromkeys(field.path[0] for field in FIELDS if len(field.path) > 1))
+
+
+def plan_encoding(names: Iterable[str]) -> Plan:
+    """What `encode_subscriber` has to look at where no other fields than these are ever given."""
+    given = frozenset(names)
+    return tuple(each for each in _PLAN if each[0] in given)
+
+
+def encode_subscriber(values: Mapping[str, object], plan: Plan = _PLAN) -> bytes:
+    """The whole body of a create (api.md 4.2), in the table's field order, so that equal values make equal bytes.
+
+    `values` by field name; missing and None are left out, and so are `id` and names that are no field's. Numbers of
+    numpy count as plain ones. Raises TypeError, naming the field and never the value, for a value of another type (NaN
+    included) or one that JSON cannot hold.
+    """
+    subscriber: dict[str, object] = {}
+    for name, parent, key, expected in plan:
+        value = values.get(name)
+        if value is None:
+            continue
+        if type(value) is not expected:
+            value = _plain(name, value, expected)
+        if parent:
+            inner = subscriber.get(parent)
+            if inner is None:
+                subscriber[parent] = {key: value}
+            else:
+                inner[key] = value  # type: ignore[index] # only the line above puts anything under a parent's name
+        else:
+            subscriber[key] = value
+    try:
+        return orjson.dumps({"Subscriber": subscriber})
+    except orjson.JSONEncodeError as error:
+        raise TypeError(_unwritable(values)) from error
+
+
+def decode_subscriber(wire: Mapping[str, Any]) -> dict[str, object]:
+    """The values of one wire object by field name: every name, None where absent or null, otherwise as it came."""
+    parents: dict[str, Mapping[str, Any]] = {"": wire}
+    for parent in _PARENTS:
+        inner = wire.get(parent)
+        parents[parent] = inner if isinstance(inner, dict) else {}
+    return {name: parents[parent].get(key) for name, parent, key in _READ}
+
+
+def read_field(wire: Mapping[str, Any], name: str) -> object:
+    """One value of a wire object, as `decode_subscriber` reads it."""
+    parent, key = _PATHS[name]
+    inner = wire.get(parent) if parent else wire
+    return inner.get(key) if isinstance(inner, dict) else None
+
+
+def echoes(sent: Mapping[str, object], wire: Mapping[str, Any]) -> bool:
+    """Whether a wire object holds each value that was sent (flat, by field name), by the rules of `altered_fields`."""
+    for name, value in sent.items():
+        other = read_field(wire, name)
+        if (type(value) is not type(other) or value != other) and not is_same(BY_NAME[name].kind, value, other):
+            return False
+    return True
+
+
+def _plain(name: str, value: object, expected: type) -> object:
+    """The value as the one type its field is sent in, if nothing is lost by that."""
+    for method in ("tolist", "item", "as_py"):  # numpy arrays and numbers, Arrow scalars: known by what they can do
+        if hasattr(value, method):
+            value = getattr(value, method)()
+            break
+    if expected is list and isinstance(value, tuple | list):
+        return list(value)
+    if type(value) is expected:
+        return value
+    raise TypeError(f"The field {name} is sent as {expected.__name__}, not as {type(value).__name__}.")
+
+
+def _unwritable(values: Mapping[str, object]) -> str:
+    for sent in _SENT:
+        try:
+            orjson.dumps(values.get(sent.name), option=orjson.OPT_SERIALIZE_NUMPY)
+        except orjson.JSONEncodeError:
+            return f"The field {sent.name} holds what JSON cannot: a lone surrogate, or a number beyond 64 bits."
+    return "The subscriber cannot be written as JSON."
+
+
+def altered_fields(sent: Mapping[str, object], answered: Mapping[str, object]) -> tuple[str, ...]:
+    """Names of the fields that were sent and came back different, in the table's order (design, 4.13).
+
+    Both flat by field name. By the normalisation rules of api.md 2.1 these are equal: a Zip as number and as text; an
+    empty State, Line3 or Gender and none at all. A base named by its id as well is known by the id alone.
+    """
+    altered = []
+    for name, value in sent.items():
+        if value is None:
+            continue
+        other = answered.get(name)
+        if type(value) is type(other) and value == other:  # nearly always
+            continue
+        if name == "base_name" and sent.get("base_id") is not None:
+            continue
+        if not is_same(BY_NAME[name].kind, value, other):
+            altered.append(name)
+    return tuple(sorted(altered, key=NAMES.index)) if altered else ()
+
+
+def is_same(kind: Kind, sent: object, answered: object) -> bool:
+    """Whether a value that was sent and one that came back are one, by the rules of `altered_fields`."""
+    if kind in (Kind.NULLABLE_TEXT, Kind.GENDER):
+        return (sent or "") == ("" if answered is None else answered)
+    if kind is Kind.ZIP:
+        return str(sent) == str(answered)
+    if kind is Kind.TAGS:
+        return _plain("tags", sent, list) == answered
+    if kind is Kind.FLAG:
+        return isinstance(answered, bool) and bool(sent) == answered
+    return sent == answered
+
+
+_IDENTITIES = frozenset({"email", "client_user_id"})
+
+
+def differing_fields(names: Sequence[str], told: Sequence[object], listed: Sequence[object]) -> list[int]:
+    """The places in `names` (fields) at which what is `told` differs from what is `listed`, both in that order.
+
+    `told` are values as they would be sent, None where there is none; `listed` as the service wrote them. A zip that is
+    told as a text is one that cannot be sent: a service that has none does not differ from it. Of an email and a
+    client_user_id the normal forms are compared, as of an identity.
+    """
+    return [
+        place
+        for place, (value, other) in enumerate(zip(told, listed, strict=True))
+        if not (value == other and type(value) is type(other)) and _do_differ(names[place], value, other)
+    ]
+
+
+def _do_differ(name: str, told: object, listed: object) -> bool:
+    kind = BY_NAME[name].kind
+    if _is_nothing(listed):
+        return not _is_nothing(told) and not (kind is Kind.ZIP and isinstance(told, str))
+    if _is_nothing(told):
+        return True
+    if name in _IDENTITIES and isinstance(told, str) and isinstance(listed, str):
+        return normalise_identity(name, told) != normalise_identity(name, listed)
+    return not is_same(kind, told, listed)
+
+
+def _is_nothing(value: object) -> bool:
+    return value is None or value is False or value in ("", [])

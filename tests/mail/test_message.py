@@ -1,0 +1,198 @@
+"""An email that can be composed is one that api.md 2.2 allows, and its JSON is the document's."""
+
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connector.mail.message import (
+    Attachment,
+    EmailSettings,
+    Header,
+    Message,
+    MessageError,
+    Recipient,
+    TrackingSettings,
+    encode_email,
+)
+
+TRACKING = TrackingSettings(track_links=True, track_plain_text_links=False, track_open=None, track_unsubscribe=True)
+SETTINGS = EmailSettings(inline_images=False, send_at=1_800_000_000, use_dkim=True, use_dkim_selector="s1")
+ANN = Recipient("ann@example.com", "Ann Lee")
+PLAIN: dict[str, Any] = {
+    "tracking": TRACKING,
+    "settings": SETTINGS,
+    "sender": Recipient("shop@example.com", "Shop"),
+    "to": [ANN],
+    "subject": "Hello",
+    "plain_text": "Hi\nAnn",
+}
+PDF = Attachment(b"%PDF", "terms.pdf", "application/pdf")
+
+
+def sent(**changes: Any) -> dict[str, Any]:
+    body = orjson.loads(encode_email(Message(**{**PLAIN, **changes})))
+    assert list(body) == ["SendEmail"]
+    email: dict[str, Any] = body["SendEmail"]
+    return email
+
+
+def test_the_least_email_is_the_documents() -> None:
+    assert sent()["Email"] == {
+        "To": [{"Email": "ann@example.com", "Name": "Ann Lee"}],
+        "From": {"Email": "shop@example.com", "Name": "Shop"},
+        "PlainText": "Hi\nAnn",
+        "Subject": "Hello",
+    }
+
+
+def test_the_fullest_email_is_the_documents() -> None:
+    email = sent(
+        cc=[Recipient("c@example.com")],
+        bcc=[Recipient("b@example.com", "")],
+        reply_to=[Recipient("r@example.com", "R")],
+        headers=[Header("X-Campaign", "Größe")],
+        html="<p>Hi</p>",
+        attachments=[PDF, Attachment(b"\x00\xff", "logo.png", "image/png", "inline", "logo")],
+    )["Email"]
+    assert email["Cc"] == [{"Email": "c@example.com"}]
+    assert email["Bcc"] == [{"Email": "b@example.com"}]
+    assert email["ReplyTo"] == [{"Email": "r@example.com", "Name": "R"}]
+    assert email["Headers"] == [{"Name": "X-Campaign", "Value": "Größe"}]
+    assert (email["Html"], email["PlainText"]) == ("<p>Hi</p>", "Hi\nAnn")
+    assert email["Attachments"] == [
+        {
+            "ContentBase64": "JVBERg==",
+            "Disposition": "attachment",
+            "Filename": "terms.pdf",
+            "Type": "application/pdf",
+        },
+        {
+            "ContentBase64": "AP8=",
+            "ContentId": "logo",
+            "Disposition": "inline",
+            "Filename": "logo.png",
+            "Type": "image/png",
+        },
+    ]
+
+
+def test_every_setting_is_written_and_null_only_where_none_was_given() -> None:
+    email = sent()
+    assert email["TrackingSettings"] == {
+        "TrackLinks": True,
+        "TrackPlainTextLinks": False,
+        "TrackOpen": None,
+        "TrackUnsubscribe": True,
+    }
+    assert email["EmailSettings"] == {
+        "InlineImages": False,
+        "SendAt": 1_800_000_000,
+        "UseDkim": True,
+        "UseDkimSelector": "s1",
+    }
+
+
+def test_no_setting_has_a_default() -> None:
+    with pytest.raises(TypeError, match="track_open"):
+        TrackingSettings(track_links=True, track_plain_text_links=True, track_unsubscribe=True)  # type: ignore[call-arg] # the point
+    with pytest.raises(TypeError, match="use_dkim_selector"):
+        EmailSettings(inline_images=True, send_at=None, use_dkim=True)  # type: ignore[call-arg] # the point
+
+
+@given(st.binary(min_size=1, max_size=200))
+def test_an_attachment_arrives_as_it_was(content: bytes) -> None:
+    (attachment,) = sent(attachments=[Attachment(content, "a.bin", "application/octet-stream")])["Email"]["Attachments"]
+    assert b64decode(attachment["ContentBase64"], validate=True) == content
+
+
+def test_a_list_that_changes_afterwards_changes_no_message() -> None:
+    to = [ANN]
+    message = Message(**{**PLAIN, "to": to})
+    to.clear()
+    assert message.to == (ANN,)
+
+
+def message(**changes: Any) -> Callable[[], object]:
+    return lambda: Message(**{**PLAIN, **changes})
+
+
+def tracking(**changes: Any) -> Callable[[], object]:
+    flags = dict.fromkeys(("track_links", "track_plain_text_links", "track_open", "track_unsubscribe"))
+    return lambda: TrackingSettings(**{**flags, **changes})
+
+
+def settings(**changes: Any) -> Callable[[], object]:
+    given = dict.fromkeys(("inline_images", "send_at", "use_dkim", "use_dkim_selector"))
+    return lambda: EmailSettings(**{**given, **changes})
+
+
+TWICE = Attachment(b"x", "a.png", "image/png", "inline", "logo")
+
+WRONG: list[tuple[str, Callable[[], object]]] = [
+    ("Email.To", message(to=[])),
+    ("Email.Subject", message(subject="Hello\r\nBcc: x@example.com")),
+    ("Email.Subject", message(subject=None)),
+    ("Email.Html", message(plain_text=None)),
+    ("Email.Html", message(plain_text="", html="")),
+    ("Email.PlainText", message(plain_text="\ud800")),
+    ("Email.Attachments[1].ContentId", message(attachments=[TWICE, TWICE])),
+    ("Recipient.Email", lambda: Recipient("")),
+    ("Recipient.Email", lambda: Recipient("ann")),
+    ("Recipient.Email", lambda: Recipient("@example.com")),
+    ("Recipient.Email", lambda: Recipient("ann@")),
+    ("Recipient.Email", lambda: Recipient("Ann <ann@example.com>")),
+    ("Recipient.Email", lambda: Recipient("ann@example.com\n")),
+    ("Recipient.Email", lambda: Recipient(None)),  # type: ignore[arg-type] # as an untyped caller would
+    ("Recipient.Name", lambda: Recipient("ann@example.com", "Ann\r\nBcc: x")),
+    ("Header.Name", lambda: Header("", "v")),
+    ("Header.Name", lambda: Header("X Campaign", "v")),
+    ("Header.Name", lambda: Header("X:", "v")),
+    ("Header.Name", lambda: Header("Größe", "v")),
+    ("Header.Value", lambda: Header("X-A", "v\r\nX-B: w")),
+    ("Attachment.ContentBase64", lambda: Attachment(b"", "a", "a/b")),
+    ("Attachment.Filename", lambda: Attachment(b"x", " ", "a/b")),
+    ("Attachment.Type", lambda: Attachment(b"x", "a", "")),
+    ("Attachment.Type", lambda: Attachment(b"x", "a", "pdf")),
+    ("Attachment.Disposition", lambda: Attachment(b"x", "a", "a/b", "Inline", "c")),  # type: ignore[arg-type] # as above
+    ("Attachment.ContentId", lambda: Attachment(b"x", "a", "a/b", "inline")),
+    ("Attachment.ContentId", lambda: Attachment(b"x", "a", "a/b", "inline", "")),
+    ("TrackingSettings.TrackLinks", tracking(track_links=1)),
+    ("TrackingSettings.TrackPlainTextLinks", tracking(track_plain_text_links="yes")),
+    ("TrackingSettings.TrackOpen", tracking(track_open=0)),
+    ("TrackingSettings.TrackUnsubscribe", tracking(track_unsubscribe=[])),
+    ("EmailSettings.InlineImages", settings(inline_images=1)),
+    ("EmailSettings.UseDkim", settings(use_dkim=1)),
+    ("EmailSettings.UseDkimSelector", settings(use_dkim_selector=5)),
+    ("EmailSettings.SendAt", settings(send_at=True)),
+    ("EmailSettings.SendAt", settings(send_at=1.5)),
+    ("EmailSettings.SendAt", settings(send_at=-1)),
+    ("EmailSettings.SendAt", settings(send_at=1_800_000_000_000)),
+]
+
+
+@pytest.mark.parametrize(("field", "compose"), WRONG, ids=[f"{i}-{field}" for i, (field, _) in enumerate(WRONG)])
+def test_what_the_document_forbids_cannot_be_composed_and_the_field_is_named(
+    field: str, compose: Callable[[], object]
+) -> None:
+    with pytest.raises(MessageError) as caught:
+        compose()
+    assert caught.value.field == field
+    assert str(caught.value).startswith(f"{field}: ")
+    assert "example.com\n" not in str(caught.value)
+
+
+def test_one_content_id_in_two_emails_is_allowed_and_a_plain_attachment_needs_none() -> None:
+    message(attachments=[TWICE, PDF, PDF])()
+    message(attachments=[TWICE])()
+
+
+def test_no_part_of_an_email_shows_a_persons_data_in_its_repr() -> None:
+    whole = Message(**{**PLAIN, "headers": [Header("X-A", "Ann")], "attachments": [PDF]})
+    shown = " ".join(map(repr, (whole, ANN, PDF, whole.headers, whole.to)))
+    assert "ann" not in shown.lower()
+    assert "PDF" not in shown

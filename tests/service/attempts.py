@@ -1,0 +1,31 @@
+"""One attempt at a server of these tests: the two requests, and a transport to send them by."""
+
+import pytest
+
+from connector.service import (
+    Ambiguous,
+    ListQuery,
+    NotSent,
+    RawAnswer,
+    Request,
+    Service,
+    Token,
+    build_create,
+    build_list,
+    open_transport,
+)
+from tests.service.faults import response
+
+CREATE = build_create(b'{"Subscriber":{}}')
+LIST = build_list(ListQuery(email="ann@example.com"))
+REQUESTS = pytest.mark.parametrize("request_", [CREATE, LIST], ids=["POST", "GET"])
+OK = response(b'{"success": true}')
+
+
+def service(base_url: str, timeout_s: float = 5.0, max_connections: int = 8, *, proxy: str | None = None) -> Service:
+    return Service(base_url, Token("s3cret-token"), timeout_s=timeout_s, max_connections=max_connections, proxy=proxy)
+
+
+async def attempt(base_url: str, request: Request, timeout_s: float = 5.0) -> RawAnswer | NotSent | Ambiguous:
+    async with open_transport(service(base_url, timeout_s)) as transport:
+        return await transport.send(request)

@@ -1,0 +1,125 @@
+"""The token stays out of the service's words, in whatever spelling they repeat it."""
+
+import html
+import json
+import time
+from collections.abc import Callable
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connector.service import MASKED, Ambiguous, ListQuery, Refused, Service, Token, build_mask, open_client
+from tests.service import faults
+from tests.service.conftest import Run
+from tests.service.faults import response, serve
+
+SECRET = 's3cr+et/TOK"EN='
+
+SPELLINGS: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "percent-encoded": lambda text: quote(text, safe=""),
+    "percent-encoded path": quote,
+    "percent-encoded in small letters": lambda text: quote(text, safe="").lower(),
+    "percent-encoded twice": lambda text: quote(quote(text, safe=""), safe=""),
+    "percent-encoded to the last letter": lambda text: "".join(f"%{ord(each):02X}" for each in text),
+    "form": quote_plus,
+    "JSON": lambda text: json.dumps(text)[1:-1],
+    "JSON with escaped slashes": lambda text: json.dumps(text)[1:-1].replace("/", r"\/"),
+    "JSON safe in HTML": lambda text: "".join(f"\\u{ord(each):04x}" if not each.isalnum() else each for each in text),
+    "JSON in JSON": lambda text: json.dumps(json.dumps(text))[3:-3],
+    "HTML": html.escape,
+    "HTML but for quotes": lambda text: html.escape(text, quote=False),
+    "HTML by numbers": lambda text: "".join(f"&#{ord(each)};" for each in text),
+    "HTML by hexadecimals": lambda text: "".join(f"&#x{ord(each):X};" for each in text),
+    "HTML by names": lambda text: text.replace('"', "&quot;").replace("+", "&plus;").replace("/", "&sol;"),
+    "HTML twice": lambda text: html.escape(html.escape(text)),
+}
+
+
+@pytest.mark.parametrize("spell", SPELLINGS.values(), ids=SPELLINGS.keys())
+def test_every_spelling_of_the_token_is_masked(spell: Callable[[str], str]) -> None:
+    assert build_mask(SECRET)(f"the token {spell(SECRET)} is old") == f"the token {MASKED} is old"
+
+
+ECHOES = {
+    "JSON": response(json.dumps({"message": f"token {SECRET} is old"}).encode(), "401 Unauthorized"),
+    "JSON with a link": response(json.dumps({"message": f"token {quote_plus(SECRET)} is old"}).encode(), "401 No"),
+    "JSON in text": response(f"token {json.dumps(SECRET)[1:-1]} is old".encode(), "401 Unauthorized"),
+    "HTML": response(f"<p>token {html.escape(SECRET)} is old".encode(), "401 No", Content_Type="text/html"),
+    "HTML in JSON": response(json.dumps({"message": f"token {html.escape(SECRET)} is old"}).encode(), "401 No"),
+}
+
+
+@pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES.keys())
+def test_no_answer_keeps_the_token(run: Run, echo: bytes) -> None:
+    async def claim() -> None:
+        async with (
+            serve(faults.answers(echo)) as server,
+            open_client(Service(server.base_url, Token(SECRET))) as client,
+        ):
+            refused = Refused(401, f"token {MASKED} is old", None)
+            assert await client.create_subscriber(b"{}") == refused
+            assert await client.list_subscribers(ListQuery()) == refused
+
+    run(claim())
+
+
+def test_the_target_of_a_redirect_keeps_no_token(run: Run) -> None:
+    async def claim() -> None:
+        moved = response(b"", "302 Found", Location=f"/login?token={quote(SECRET)}&next=/")
+        async with (
+            serve(faults.answers(moved)) as server,
+            open_client(Service(server.base_url, Token(SECRET))) as client,
+        ):
+            answer = await client.create_subscriber(b"{}")
+            assert answer == Ambiguous(302, f"redirect to /login?token={MASKED}&next=/", None)
+
+    run(claim())
+
+
+@pytest.mark.parametrize("secret", ["s3cret&amp;token", "s3cret&#38;token", r"s3cret\u0041token", "s3cret<b>token"])
+@pytest.mark.parametrize("page", ["<p>token {} is old</p>", '{{"message": "token {} is old"}}'], ids=["HTML", "JSON"])
+def test_a_token_that_is_taken_for_escaped_is_masked_after_all(run: Run, secret: str, page: str) -> None:
+    async def claim() -> None:
+        echo = response(page.format(secret).encode(), "401 Unauthorized")
+        async with (
+            serve(faults.answers(echo)) as server,
+            open_client(Service(server.base_url, Token(secret))) as client,
+        ):
+            assert await client.create_subscriber(b"{}") == Refused(401, f"token {MASKED} is old", None)
+
+    run(claim())
+
+
+PRINTABLE = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=4, max_size=30)
+
+
+@given(PRINTABLE, st.sampled_from(sorted(SPELLINGS)))
+def test_any_token_is_masked_as_it_is_and_escaped(secret: str, spelling: str) -> None:
+    if "twice" in spelling or spelling == "JSON in JSON":  # of these, what services do, not what a backslash may become
+        spelling = "as it is"
+    assert build_mask(secret)(f"<{SPELLINGS[spelling](secret)}>").replace(MASKED, "") == "<>"
+
+
+def test_other_words_stay_as_they_are() -> None:
+    words = 'The token is old: ask for "another" one at https://example.com/?a=%2B&amp;b=\\u002b'
+    assert build_mask(SECRET)(words) == words
+    assert build_mask("abc")("abc") == "abc", "so short a token is no secret"
+
+
+@pytest.mark.parametrize("secret", [SECRET, "\\" * 60, "%25" * 20, "&amp;" * 20, "\\u005c" * 10, " " * 3 + "a" * 9])
+def test_hostile_words_do_not_hold_the_run_up(secret: str) -> None:
+    mask = build_mask(secret)
+    began_at = time.process_time()
+    for words in (
+        "\\" * 20_000 + "x",
+        "%25" * 7_000,
+        "&amp;" * 4_000,
+        secret[:-1] * (20_000 // len(secret)),
+        secret[:-1] + "!",
+        "0" * 20_000,
+    ):
+        mask(words)
+    assert time.process_time() - began_at < 2  # some hundredths; a pattern that tries every division takes for ever

@@ -1,0 +1,102 @@
+"""A proxy is used when the settings name one or the environment's, else none; one that fails has sent nothing."""
+
+import os
+
+import pytest
+
+from connector.errors import ConfigurationError
+from connector.service import NotSent, RawAnswer, Service, Token, build_create, open_transport
+from tests.service import faults
+from tests.service.conftest import Run
+from tests.service.faults import response, serve, unused_port
+
+CREATE = build_create(b"{}")
+OK = response(b"{}")
+REFUSES = response(b"", "407 Proxy Authentication Required")
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+
+
+async def attempt(base_url: str, proxy: str | None) -> object:
+    async with open_transport(Service(base_url, Token("s3cret"), timeout_s=5.0, proxy=proxy)) as transport:
+        return await transport.send(CREATE)
+
+
+@pytest.mark.parametrize("name", ["https_proxy", "HTTPS_PROXY"])
+def test_the_environments_proxy_is_used_only_when_asked_for(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    async def claim() -> None:
+        async with serve(faults.answers(REFUSES)) as proxy:
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+            await attempt("https://localhost:1", None)
+            assert proxy.requests == []
+            await attempt("https://localhost:1", "env")
+            assert proxy.requests[0].startswith(b"CONNECT localhost:1 HTTP/1.1")
+            monkeypatch.setenv("no_proxy", "localhost")
+            await attempt("https://localhost:1", "env")
+            assert len(proxy.requests) == 1
+
+    run(claim())
+
+
+def test_a_loopback_service_over_plain_http_is_never_reached_through_a_proxy(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{unused_port()}")
+
+    async def claim() -> None:
+        async with serve(faults.answers(OK)) as server:
+            assert isinstance(await attempt(server.base_url, "env"), RawAnswer)
+
+    run(claim())
+
+
+def test_a_proxy_that_is_not_there_has_sent_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", f"http://user:pass@127.0.0.1:{unused_port()}")
+
+    async def claim() -> None:
+        answer = await attempt("https://localhost:1", "env")
+        assert answer == NotSent("no connection to the proxy (service.proxy)")
+
+    run(claim())
+
+
+@pytest.mark.parametrize("credentials", ["", "user:pass@"])
+def test_a_proxy_that_refuses_has_sent_nothing_and_is_never_shown_the_token(
+    run: Run, monkeypatch: pytest.MonkeyPatch, credentials: str
+) -> None:
+    """This version of aiohttp sends a session's Authorization to a proxy without credentials of its own."""
+
+    async def claim() -> None:
+        async with serve(faults.answers(REFUSES)) as proxy:
+            monkeypatch.setenv("https_proxy", f"http://{credentials}127.0.0.1:{proxy.port}")
+            answer = await attempt("https://localhost:1", "env")
+            assert answer == NotSent("the proxy (service.proxy) refused to connect (status 407)")
+            assert proxy.requests
+            assert not [request for request in proxy.requests if b"s3cret" in request]
+
+    run(claim())
+
+
+def test_a_proxy_by_its_url_is_used_whatever_the_environment_says(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "localhost")
+
+    async def claim() -> None:
+        async with serve(faults.answers(REFUSES)) as proxy:
+            await attempt("https://localhost:1", f"http://127.0.0.1:{proxy.port}")
+            assert proxy.requests[0].startswith(b"CONNECT localhost:1 HTTP/1.1")
+
+    run(claim())
+
+
+@pytest.mark.parametrize("proxy", ["", "proxy:3128", "ftp://proxy", "http://", "http://a b"])
+def test_what_is_no_url_is_no_proxy(proxy: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"service\.proxy must be env, or a URL"):
+        Service("https://localhost", Token("s3cret"), proxy=proxy)

@@ -1,0 +1,107 @@
+"""Where the service may be: anything that would show the token to a network, or hide something in a URL, is refused."""
+
+import traceback
+
+import pytest
+
+from connector.errors import ConfigurationError
+from connector.service import Service, Token, parse_base_url
+
+TOKEN = Token("s3cret-token")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("https://api.example.com", "https://api.example.com"),
+        ("https://api.example.com/", "https://api.example.com"),
+        ("https://api.example.com:8443/v1//", "https://api.example.com:8443/v1"),
+        ("HTTPS://API.Example.COM/V1", "https://api.example.com/V1"),
+        ("https://[2001:db8::1]:443", "https://[2001:db8::1]"),
+        ("https://API.Example.com:443//", "https://api.example.com"),
+        ("https://api.example.com:80/v1/", "https://api.example.com:80/v1"),
+        ("http://127.0.0.1:80", "http://127.0.0.1"),
+        ("https://bücher.example", "https://bücher.example"),
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("http://127.9.9.9", "http://127.9.9.9"),
+        ("http://localhost:1", "http://localhost:1"),
+        ("http://LOCALHOST", "http://localhost"),
+        ("http://[::1]:5", "http://[::1]:5"),
+    ],
+)
+def test_https_and_loopback_are_kept_in_one_form(given: str, kept: str) -> None:
+    assert parse_base_url(given) == kept
+    assert Service(given, TOKEN).base_url == kept
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("", "empty"),
+        ("api.example.com", "begin with https"),
+        ("ftp://example.com", "begin with https"),
+        ("file:///etc/passwd", "begin with https"),
+        ("https://", "name a host"),
+        ("https:///path", "name a host"),
+        ("https://:443", "name a host"),
+        ("https://host:port", "no URL"),
+        ("https://host:99999", "no URL"),
+        ("https://[::1", "no URL"),
+        ("https://api.example.com?x=1", "query"),
+        ("https://api.example.com/?", "query"),
+        ("https://api.example.com#x", "fragment"),
+        ("https://api.example.com/a b", "blank"),
+        ("https://api.example.com\n", "blank"),
+        ("https://api.exam\tple.com", "blank"),
+        ("https:\\\\api.example.com", "backslash"),
+        ("http://api.example.com", "plain http to api.example.com"),
+        ("http://10.0.0.1", "plain http"),
+        ("http://0.0.0.0", "plain http"),
+        ("http://localhost.example.com", "plain http"),
+        ("http://127.0.0.1.example.com", "plain http"),
+        ("http://127.1", "plain http"),
+        ("http://2130706433", "plain http"),
+        ("http://[::ffff:10.0.0.1]", "plain http"),
+    ],
+)
+def test_any_other_url_is_refused_and_says_why(given: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why) as caught:
+        parse_base_url(given)
+    assert str(caught.value).startswith("The base URL (CONNECTOR_BASE_URL, or service.base_url in the job) ")
+
+
+@pytest.mark.parametrize("given", ["https://user:s3cret@host", "http://s3cret@127.0.0.1", "https://s3cret@"])
+def test_credentials_in_a_url_are_refused_without_being_shown(given: str) -> None:
+    with pytest.raises(ConfigurationError, match="user name or password") as caught:
+        parse_base_url(given)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", ["https://user:s3cret", "https://user:s3cret/@host", "http://[s3cret:x@host"])
+def test_no_traceback_shows_the_password_of_a_url_that_cannot_be_read(given: str) -> None:
+    with pytest.raises(ConfigurationError, match="no URL") as caught:
+        parse_base_url(given)
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_the_authorization_is_the_template_with_the_token_in_it() -> None:
+    assert Service("https://h", TOKEN).reveal_authorization() == "s3cret-token"
+    assert Service("https://h", TOKEN, "Bearer {token}").reveal_authorization() == "Bearer s3cret-token"
+    assert Service("https://h", TOKEN, 'Token {id}="{token}"').reveal_authorization() == 'Token {id}="s3cret-token"'
+
+
+@pytest.mark.parametrize("template", ["", "Bearer", "{token} {token}", "Bearer\n{token}", "Bearér {token}"])
+def test_a_template_that_makes_no_header_is_refused(template: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"service\.authorization"):
+        Service("https://h", TOKEN, template)
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), 3601])
+def test_a_time_out_that_is_none_or_endless_is_refused(timeout_s: float) -> None:
+    with pytest.raises(ConfigurationError, match="timeout"):
+        Service("https://h", TOKEN, timeout_s=timeout_s)
+
+
+def test_no_connection_at_all_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        Service("https://h", TOKEN, max_connections=0)

@@ -1,0 +1,201 @@
+"""A subscriber to the wire and back: nothing is lost, invented or put in another's place."""
+
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connector.fields import BY_NAME, FIELDS, NAMES, Field, Kind
+from connector.service import altered_fields, decode_subscriber, encode_subscriber
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+BY_KIND: dict[Kind, st.SearchStrategy[object]] = {
+    Kind.NUMBER: st.integers(1, 2**63 - 1),
+    Kind.FLAG: st.booleans(),
+    Kind.TEXT: TEXT,
+    Kind.NULLABLE_TEXT: TEXT,
+    Kind.EMAIL: st.emails(),
+    Kind.GENDER: st.sampled_from(["male", "female", ""]),
+    Kind.TAGS: st.lists(TEXT, max_size=4),
+    Kind.COUNTRY: st.sampled_from(["NL", "GB"]),
+    Kind.ZIP: st.integers(0, 2**53 - 1),
+    Kind.DATE: st.dates().map(str),
+}
+SENT = tuple(field for field in FIELDS if field.is_sent)
+FULL = st.fixed_dictionaries({field.name: BY_KIND[field.kind] for field in SENT})
+PARTIAL = st.fixed_dictionaries({}, optional={field.name: st.none() | BY_KIND[field.kind] for field in SENT})
+
+
+def wire_of(values: dict[str, object]) -> dict[str, Any]:
+    body = orjson.loads(encode_subscriber(values))
+    assert list(body) == ["Subscriber"]
+    subscriber: dict[str, Any] = body["Subscriber"]
+    return subscriber
+
+
+def paths(wire: dict[str, Any], above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+    for key, value in wire.items():
+        found += paths(value, (*above, key)) if isinstance(value, dict) else [(*above, key)]
+    return found
+
+
+@given(FULL)
+def test_a_subscriber_with_every_field_comes_back_as_it_was_sent(values: dict[str, object]) -> None:
+    wire = wire_of(values)
+    assert paths(wire) == [field.path for field in SENT]
+    assert decode_subscriber(wire) == {"id": None, **values}
+
+
+@given(PARTIAL)
+def test_what_is_missing_or_none_is_left_out_and_comes_back_as_none(values: dict[str, object]) -> None:
+    wire = wire_of(values)
+    assert paths(wire) == [field.path for field in SENT if values.get(field.name) is not None]
+    assert decode_subscriber(wire) == {name: values.get(name) for name in NAMES}
+
+
+@given(PARTIAL)
+def test_the_same_values_make_the_same_bytes_in_whatever_order_they_are_given(values: dict[str, object]) -> None:
+    backwards = dict(reversed(values.items()))
+    assert encode_subscriber(backwards) == encode_subscriber(values)
+
+
+def test_the_body_is_that_of_the_document() -> None:
+    values = {"base_id": 7, "email": "a@example.com", "address_zip": 1234, "address_state": "", "tags": ["x"]}
+    assert encode_subscriber(values) == (
+        b'{"Subscriber":{"Base":{"Id":7},"Email":"a@example.com","Tags":["x"],"Address":{"State":"","Zip":1234}}}'
+    )
+
+
+def test_the_id_and_names_that_are_no_field_are_never_sent() -> None:
+    assert wire_of({"id": 5, "Email": "x", "_row": 3, "email": "a@b.c"}) == {"Email": "a@b.c"}
+
+
+def test_numbers_and_lists_of_numpy_are_sent_as_plain_ones() -> None:
+    values: dict[str, object] = {
+        "base_id": np.int64(7),
+        "is_active": np.bool_(True),
+        "address_zip": np.int32(12),
+        "tags": np.array(["a", "b"], dtype=object),
+        "email": np.str_("a@b.c"),
+    }
+    assert wire_of(values) == {
+        "Base": {"Id": 7},
+        "IsActive": True,
+        "Email": "a@b.c",
+        "Tags": ["a", "b"],
+        "Address": {"Zip": 12},
+    }
+    assert wire_of({"tags": ("a",)}) == {"Tags": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("email", float("nan")),
+        ("first_name", 5),
+        ("address_zip", "02134"),
+        ("address_zip", 12.0),
+        ("address_zip", True),
+        ("base_id", "7"),
+        ("is_active", 1),
+        ("is_active", "true"),
+        ("tags", "a,b"),
+        ("birthday", np.datetime64("2020-01-01")),
+        ("last_name", "broken \ud800"),
+        ("base_id", 2**70),
+        ("tags", ["ok", "\udfff"]),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_name_and_not_shown(field: str, value: object) -> None:
+    with pytest.raises(TypeError, match=rf"\b{field}\b") as caught:
+        encode_subscriber({"client_user_id": "secret", field: value})
+    assert "secret" not in str(caught.value)
+    assert repr(value) not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", [None, [], "x", 5])
+def test_an_address_that_is_no_object_is_an_address_without_values(address: object) -> None:
+    values = decode_subscriber({"Id": 3, "Address": address, "Base": {"Id": 7}, "Unheard": 1})
+    assert tuple(values) == NAMES
+    assert (values["id"], values["base_id"], values["address_zip"]) == (3, 7, None)
+
+
+def test_what_comes_is_decoded_as_it_came_whatever_its_type() -> None:
+    assert decode_subscriber({"Email": ["odd"], "IsActive": "yes"})["email"] == ["odd"]
+
+
+@given(FULL)
+def test_the_echo_of_a_service_that_keeps_to_the_document_is_unaltered(values: dict[str, object]) -> None:
+    answered = {**values, "id": 9, "address_zip": str(values["address_zip"]), "base_name": "another"}
+    assert altered_fields(values, answered) == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "sent", "answered"),
+    [
+        ("address_state", "", None),
+        ("address_line3", "", None),
+        ("address_state", None, ""),
+        ("gender", "", None),
+        ("gender", "", ""),
+        ("gender", None, ""),
+        ("address_zip", 1234, "1234"),
+        ("address_zip", 1234, 1234),
+        ("address_zip", np.int64(1234), "1234"),
+        ("tags", ("a", "b"), ["a", "b"]),
+        ("email", None, "set by the service"),
+        ("is_active", True, True),
+    ],
+)
+def test_under_the_normalisation_rules_these_are_the_same(field: str, sent: object, answered: object) -> None:
+    assert altered_fields({field: sent}, {field: answered}) == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "sent", "answered"),
+    [
+        ("email", "Ann@example.com", "ann@example.com"),
+        ("email", "a@b.c", None),
+        ("first_name", "", None),
+        ("phone", "+31 6", "+316"),
+        ("address_state", "ZH", ""),
+        ("address_line3", "x", None),
+        ("gender", "male", ""),
+        ("gender", "", "male"),
+        ("address_zip", 1234, "01234"),
+        ("address_zip", 1, True),
+        ("address_zip", 1234, None),
+        ("address_zip", 0, ""),
+        ("tags", ["a", "b"], ["b", "a"]),
+        ("tags", ["a"], None),
+        ("tags", ["a"], "a"),
+        ("is_active", True, 1),
+        ("is_active", False, None),
+        ("base_id", 7, 8),
+        ("base_name", "News", "news"),
+        ("birthday", "1990-01-02", "1990-02-01"),
+    ],
+)
+def test_these_came_back_different(field: str, sent: object, answered: object) -> None:
+    assert altered_fields({field: sent}, {field: answered}) == (field,)
+
+
+def test_a_base_named_by_both_is_known_by_its_id() -> None:
+    sent = {"base_id": 7, "base_name": "whatever"}
+    assert altered_fields(sent, {"base_id": 7, "base_name": "News"}) == ()
+    assert altered_fields(sent, {"base_id": 8, "base_name": "whatever"}) == ("base_id",)
+
+
+def test_altered_fields_are_named_in_the_tables_order() -> None:
+    sent = {"birthday": "x", "email": "x", "address_city": "x"}
+    assert altered_fields(sent, {}) == ("email", "address_city", "birthday")
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
+def test_every_kind_of_field_has_values_in_these_tests(field: Field) -> None:
+    assert field.kind in BY_KIND
+    assert BY_NAME[field.name] is field
