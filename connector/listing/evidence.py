@@ -34,8 +34,8 @@ _BEYOND = 20  # ids beyond the last that are looked up
 _TAIL = 1000  # ids at the list's end that say how dense ids are
 _DENSE = 0.5  # of ids that exist at the end: twenty in a row are missing by chance once in a million
 _OVERLAP = 500  # rows before the end at which it is read again
-_AGAIN = 3  # readings of the end: replicas may lag
-_TRIES = 2  # where the list's end has moved on meanwhile
+_AGAIN = 3  # readings of the end, and rounds of counts of the bases: replicas may lag
+_TRIES = 2  # ids, of those found beyond the end and of the next to it, that are looked up after each reading
 _MOST_BASES = 20
 
 _PARTITIONS: dict[str, Sequence[object]] = {"is_active": (True, False), "gender": ("male", "female", "")}
@@ -106,7 +106,7 @@ class _Gathering:
             if counts is None:
                 return
             rounds.append(counts)
-            says = decide_counts(rounds)
+            says = self._decide_counts(rounds)
         if self._note_totals():
             return
         if says is Says.AGREES and await self._has_moved_up():
@@ -115,14 +115,22 @@ class _Gathering:
             last = rounds[-1]
             self._note(name, says, f"{' + '.join(f'{each:,}' for each in last.parts)} of {last.after:,}")
 
+    def _decide_counts(self, rounds: Sequence[Counts]) -> Says | None:
+        certificate = self._certificate
+        known = {each for each in (certificate.total_first, certificate.total_last) if each is not None}
+        is_quiet = len(known) == 1 and not (certificate.appeared or certificate.vanished)
+        return decide_counts(rounds, is_quiet, known)
+
     async def _has_moved_up(self) -> bool:
         """Whether the list's end shows what the sweep did not: it came in, or moved up from beyond a window."""
-        end = await self._read_end()
-        ids = [] if end is None else [each for row in end.subscribers if type(each := row.get("Id")) is int]
+        ids = _read_ids(await self._read_end())
         return not bool(np.isin(np.array(ids, dtype=np.int64), self._ids).all())
 
     async def _read_end(self) -> ListPage | None:
-        return await self._ask(replace(self._suspect.query, offset=max(0, self._certificate.distinct - _OVERLAP)))
+        end = await self._ask(replace(self._suspect.query, offset=max(0, self._certificate.distinct - _OVERLAP)))
+        if end is not None and end.total_count is not None:
+            self._totals.append(end.total_count)
+        return end
 
     async def count_bases(self) -> None:
         """More in the bases that were seen than in the whole contradict it; as many say nothing, since the rest may be
@@ -136,7 +144,7 @@ class _Gathering:
             return
         rounds = [await self._count_round("base_id", sorted(self._bases)) for _ in range(_AGAIN)]
         known = [each for each in rounds if each is not None]
-        if len(known) == len(rounds) and decide_counts(known) is Says.CONTRADICTS and not self._note_totals():
+        if len(known) == len(rounds) and self._decide_counts(known) is Says.CONTRADICTS and not self._note_totals():
             last = known[-1]
             self._note("base_id", Says.CONTRADICTS, f"{sum(last.parts):,} in {len(last.parts)} bases of {last.after:,}")
 
@@ -209,44 +217,53 @@ class _Gathering:
         distance = int(np.gcd.reduce(np.diff(tail)))
         density = (len(tail) - 1) * distance / int(tail[-1] - tail[0])
         last, step = (int(tail[-1]), distance) if order is Order.ID else (int(tail[0]), -distance)
-        for number in range(_TRIES):
-            if self._is_counted and self._note_totals():
-                return
-            asked = [each for each in range(last + step, last + (_BEYOND + 1) * step, step) if each > 0]
-            found = {each for each in asked if await self._is_there(each)}
-            if not found and density >= _DENSE and number == 0:
-                self._note("ids_beyond", Says.AGREES, f"none of {len(asked)} ids beyond the last exists")
-            if not found:
-                return
-            if await self._is_left_out(found):
-                self._note("ids_beyond", Says.CONTRADICTS, f"{len(found)} of {len(asked)} ids beyond the last exist")
-                return
-            last = max(found) if order is Order.ID else min(found)
-            await self._count_all()
+        asked = [each for each in range(last + step, last + (_BEYOND + 1) * step, step) if each > 0]
+        found = {each for each in asked if await self._is_there(each)}
+        words = f"{len(found) or 'none'} of {len(asked)} ids beyond the last exist" + "s" * (not found)
+        if not found:
+            self._note("ids_beyond", Says.AGREES if density >= _DENSE else Says.NOTHING, words)
+            return
+        is_left_out = await self._is_end_behind(found, step)
+        if not (self._is_counted and self._note_totals()):
+            self._note("ids_beyond", Says.CONTRADICTS if is_left_out else Says.NOTHING, words)
 
-    async def _is_left_out(self, found: Collection[int]) -> bool:
-        """Whether the list's end, read again, lacks some of these that are there still: else they came or went while it
-        was read."""
-        lacking = set(found)
+    async def _is_end_behind(self, found: Collection[int], step: int) -> bool:
+        """Whether the list's end, read again and again, lacks some that are there: of those found, or the next ones.
+        Else they came while they were looked up, or came in from beyond a window as others went."""
+        known = set(found)
         for _ in range(_AGAIN):
             end = await self._read_end()
-            if end is None:
+            shown = set(_read_ids(end))
+            if not shown:
                 return False
-            lacking -= {row.get("Id") for row in end.subscribers}
-            lacking = {each for each in sorted(lacking)[:_TRIES] if await self._is_there(each)}
-        return bool(lacking)
+            last = max(shown) if step > 0 else min(shown)
+            asked = {*sorted(known - shown, key=abs)[:_TRIES], *(last + step * each for each in range(1, _TRIES + 1))}
+            there = {each for each in asked - shown if each > 0 and await self._is_there(each)}
+            if not there:
+                return False
+            known |= there
+        return True
 
     async def _is_found_by_id(self) -> bool:
-        """The control of the filter Id: it finds one that the list has just shown, and lists no other."""
+        """The control of the filter Id: it finds one that the list has just shown, and lists no other. One that has
+        vanished meanwhile is no control."""
         if self._finds_by_id is None:
-            known = int(self._ids[len(self._ids) // 2])
-            page = await self._ask(ListQuery(limit=_SAMPLE, id=known))
-            self._finds_by_id = page is not None and [row.get("Id") for row in page.subscribers] == [known]
+            self._finds_by_id = False
+            for share in (2, 3, 4):
+                known = int(self._ids[len(self._ids) // share])
+                page = await self._ask(ListQuery(limit=_SAMPLE, id=known))
+                if page is None or page.subscribers:
+                    self._finds_by_id = page is not None and [row.get("Id") for row in page.subscribers] == [known]
+                    break
         return self._finds_by_id
 
     async def _is_there(self, subscriber_id: int) -> bool:
         page = await self._ask(ListQuery(limit=_SAMPLE, id=subscriber_id))
         return page is not None and any(row.get("Id") == subscriber_id for row in page.subscribers)
+
+
+def _read_ids(page: ListPage | None) -> list[int]:
+    return [] if page is None else [each for row in page.subscribers if type(each := row.get("Id")) is int]
 
 
 def _narrow(query: ListQuery, values: Mapping[str, Any], limit: int) -> ListQuery:

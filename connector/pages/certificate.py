@@ -118,8 +118,9 @@ class Certificate:
 SMALLEST_WINDOW = 1000
 """Shorter lists are not suspected: no result window smaller than the largest page (api.md, section 8) is known."""
 
-_ROUNDS_AGREEING, _MOST_ROUNDS = 2, 3
-"""Rounds of counts: a subscriber that changes sides meanwhile is counted twice in one, and not at all in another."""
+_ROUNDS = 3
+"""Rounds of counts of a list that changes meanwhile: a subscriber that changes sides is counted twice in one, and not
+at all in another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,24 +145,24 @@ class Counts:
         """Whether the parts come to the whole, as it was before them or as it changed up to now."""
         return min(self.before, self.after) <= sum(self.parts) <= max(self.before, self.after)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the parts hold more than the whole."""
-        return sum(self.parts) > max(self.before, self.after)
 
-
-def decide_counts(rounds: Sequence[Counts]) -> Says | None:
+def decide_counts(rounds: Sequence[Counts], is_quiet: bool, totals: Collection[int]) -> Says | None:
     """What counts of the parts say, round by round; None: ask for another round.
 
-    A window that cuts the whole off cuts each part for itself, so that two parts with subscribers in them exceed it.
+    A window that cuts the whole off cuts each part for itself, so that two parts with subscribers in them exceed it. A
+    list that changes is believed by rounds that all agree, and contradicted by rounds that all exceed every TotalCount
+    (`totals` are others than theirs) by more than these differ. `is_quiet`: nobody came or went during the sweep.
     """
     if sum(1 for each in rounds[-1].parts if each) < 2:
         return Says.NOTHING  # the one part is cut off where the whole is
-    if sum(each.is_agreeing for each in rounds) == _ROUNDS_AGREEING:
-        return Says.AGREES
-    if len(rounds) < _MOST_ROUNDS:
+    is_agreeing = all(each.is_agreeing for each in rounds)
+    if len(rounds) < (_ROUNDS - 1 if is_agreeing and is_quiet else _ROUNDS):
         return None
-    return Says.CONTRADICTS if all(each.is_over for each in rounds) else Says.NOTHING
+    if is_agreeing:
+        return Says.AGREES
+    known = [*totals, *(each.before for each in rounds), *(each.after for each in rounds)]
+    least = 2 * max(known) - min(known)
+    return Says.CONTRADICTS if all(sum(each.parts) > least for each in rounds) else Says.NOTHING
 
 
 def decide_totals(certificate: Certificate, later: Collection[int]) -> Says:
