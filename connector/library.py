@@ -19,10 +19,9 @@ from uuid import uuid4
 import pyarrow as pa
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.export.columns import SCHEMA, stamp_columns
-from connector.export.form import open_columns
-from connector.listing import LIST_CONNECTIONS, read_list
+from connector.listing import LIST_CONNECTIONS, open_columns, read_list
 from connector.service import ListQuery, Retrier, Service, Token, open_client
+from connector.warehouse.columns import SCHEMA, stamp_columns
 from connector.warehouse.stage import Stage
 
 if TYPE_CHECKING:

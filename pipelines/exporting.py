@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, ConnectorError, LockedError
-from connector.export import MAX_SHRINK, Destination, parse_destination
 from connector.service import ListQuery
+from connector.warehouse import MAX_SHRINK, Destination, parse_destination
 from pipelines.runs.report import Report, count_requests, end_report, start_report
 from pipelines.runs.stopping import Stop, until_stopped
 from pipelines.settings import Settings, build_service

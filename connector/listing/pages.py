@@ -1,7 +1,7 @@
 """One page of the list: how it is fetched, the rows that it holds in one form or another, and who takes them.
 
 Loads look subscribers up one by one and read the service's own objects (`WIRE`); exports read columns
-(connector.export).
+(`columns`).
 """
 
 from collections.abc import Mapping, Sequence

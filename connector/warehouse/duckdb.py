@@ -18,11 +18,9 @@ import pyarrow as pa
 
 from connector.driver_words import say_safely
 from connector.errors import RunAborted
-from connector.export.names import EXPORTED_AT, OF_RUN, RUN_ID
-from connector.export.writers.mode import Mode
-from connector.export.writers.run import Changes, Run
-from connector.export.writers.writer import Beginning
+from connector.warehouse.columns import EXPORTED_AT, OF_RUN, RUN_ID
 from connector.warehouse.database_file import LOCK_S, create_empty, make_file, wait_for_lock
+from connector.warehouse.destination import Mode
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.runs import (
     COLUMNS_OF_MODE,
@@ -43,6 +41,7 @@ from connector.warehouse.runs import (
 )
 from connector.warehouse.stage import StagedRows, build_no_rows
 from connector.warehouse.table_writer import TableName, Uncertain
+from connector.warehouse.writer import Beginning, Changes, Run
 
 _TYPES = {
     ColumnKind.TEXT: "VARCHAR",

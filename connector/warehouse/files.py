@@ -26,10 +26,8 @@ import pyarrow.parquet as pq
 from connector.atomic_file import FORMULA, GROUP_READABLE, OWNER_ONLY, PartialFile, TargetKind, read_target_kind
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, RunAborted
-from connector.export.names import EXPORTED_AT, OF_RUN
-from connector.export.writers.plain import flatten_schema, flatten_table
-from connector.export.writers.run import Changes, Run
-from connector.export.writers.writer import Beginning
+from connector.warehouse.columns import EXPORTED_AT, OF_RUN, flatten_schema, flatten_table
+from connector.warehouse.writer import Beginning, Changes, Run
 
 METADATA_KEYS = (b"connector_run", b"certificate")
 """Of a Parquet file, both JSON: the run (run_id, job, exported_at), and its certificate as in a report."""

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from connector.export.names import EXPORTED_AT, OF_RUN, RUN_ID
-from connector.export.writers.mode import Mode
-from connector.export.writers.run import Run
+from connector.warehouse.columns import EXPORTED_AT, OF_RUN, RUN_ID
+from connector.warehouse.destination import Mode
 from connector.warehouse.runs import DELETED_AT, ID, IS_CURRENT, VALID_FROM, VALID_TO, ColumnKind
 from connector.warehouse.tables import TableSet
+from connector.warehouse.writer import Run
 
 Differ = Callable[[sa.ColumnElement[Any], sa.ColumnElement[Any], ColumnKind], Any]
 WriteTime = Callable[[datetime], object]

@@ -16,13 +16,12 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
-from connector.export.arrow_values import EMPTY, build_text
-from connector.export.writers.lists import write_lists_as_json
+from connector.databases import DatabaseUrl
+from connector.warehouse.columns import EMPTY, build_text, write_lists_as_json
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.runs import ColumnKind
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.tables import Types, open_driver
+from connector.warehouse.tables import Types, commit, open_driver, open_server
 
 _LOCK_S = 30
 """For a lock of another session, by the server's own clock."""
@@ -81,37 +80,19 @@ class MysqlDatabase:
     table_options: Mapping[str, str] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4"}
     undoes_tables = casts_null = False
     holds_nul = True
-    longest_name = None  # a name that is too long is refused
+    commit = staticmethod(commit)
+    path = longest_name = None  # a name that is too long is refused
 
     def __init__(self, url: DatabaseUrl) -> None:
-        self._url = url
-        given: dict[str, object] = {name: value for name, value in _TIMEOUTS.items() if name not in url.query}
-        given |= {"charset": "utf8mb4", "init_command": _INIT}
-        self._engine = build_engine(url, hide_parameters=True, connect_args=given)
-        self.errors = list_errors(self._engine)
-
-    def __str__(self) -> str:
-        return show_url(self._url)
-
-    def open_file(self) -> bool:
-        """There is none."""
-        return False
-
-    def remove_file(self) -> None:
-        """There is none."""
+        self.engine = open_server(url, _TIMEOUTS, {"charset": "utf8mb4", "init_command": _INIT})
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[sa.Connection]:
         """A connection in a transaction; an interruption cancels its statement by a second connection."""
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             number = connection.connection.driver_connection.thread_id()  # type: ignore[union-attr] # PyMySQL's
             with interruption.cancel_by(lambda: self._kill(number)):
                 yield connection
-
-    def commit(self, connection: sa.Connection, interruption: Interruption) -> None:
-        """Commit; from then on nothing is interrupted."""
-        interruption.begin_commit()
-        connection.commit()
 
     def load(self, connection: sa.Connection, table: sa.Table, rows: StagedRows, shared: Mapping[str, object]) -> int:
         """By INSERT statements of many rows."""
@@ -141,17 +122,13 @@ class MysqlDatabase:
         """In UTC, which is the session's time zone."""
         return at.astimezone(UTC).replace(tzinfo=None)
 
-    def explain(self, error: Exception) -> str:
-        """The first line of what the server said, without values of rows."""
-        return explain(error, self._url)
-
     def is_passing(self, error: Exception) -> bool:
         """Whether the failure may be over by the next run."""
         arguments: tuple[Any, ...] = getattr(getattr(error, "orig", error), "args", ())
         return any(each in _PASSING for each in arguments[:1])
 
     def _kill(self, number: int) -> None:
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             connection.exec_driver_sql(f"KILL QUERY {number}")
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
-from connector.export.writers.lists import write_lists_as_json
+from connector.databases import DatabaseUrl
+from connector.warehouse.columns import write_lists_as_json
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.runs import ColumnKind
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.tables import Types
+from connector.warehouse.tables import Types, commit, open_server
 
 _BATCH = 1000
 """Rows of one call to the driver."""
@@ -35,35 +35,20 @@ class OtherDatabase:
     types = _TYPES
     table_options: Mapping[str, str] = {}
     undoes_tables = casts_null = holds_nul = False
+    path = None  # a file, if it has one, is its driver's to make
+    commit = staticmethod(commit)
 
     def __init__(self, url: DatabaseUrl) -> None:
-        self._url = url
-        self._engine = build_engine(url, hide_parameters=True)
-        is_postgresql = self._engine.dialect.name == "postgresql"
-        self.longest_name = self._engine.dialect.max_identifier_length if is_postgresql else None
-        self.errors = list_errors(self._engine)
-
-    def __str__(self) -> str:
-        return show_url(self._url)
-
-    def open_file(self) -> bool:
-        """A file, if it has one, is its driver's to make."""
-        return False
-
-    def remove_file(self) -> None:
-        """See `open_file`."""
+        self.engine = open_server(url)
+        is_postgresql = self.engine.dialect.name == "postgresql"
+        self.longest_name = self.engine.dialect.max_identifier_length if is_postgresql else None
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[sa.Connection]:
         """A connection in a transaction; an interruption is heard between batches of rows."""
         interruption.check()
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             yield connection
-
-    def commit(self, connection: sa.Connection, interruption: Interruption) -> None:
-        """Commit; from then on nothing is interrupted."""
-        interruption.begin_commit()
-        connection.commit()
 
     def load(self, connection: sa.Connection, table: sa.Table, rows: StagedRows, shared: Mapping[str, object]) -> int:
         """By the driver's `executemany`."""
@@ -94,10 +79,6 @@ class OtherDatabase:
     def write_time(self, at: datetime) -> datetime:
         """In UTC."""
         return at.astimezone(UTC)
-
-    def explain(self, error: Exception) -> str:
-        """The first line of what the driver said, without values of rows."""
-        return explain(error, self._url)
 
     def is_passing(self, error: Exception) -> bool:
         """Whether it is a failure of the connection rather than of a statement."""

@@ -12,13 +12,12 @@ import pyarrow.csv as arrow_csv
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
-from connector.export.arrow_values import build_text
-from connector.export.writers.lists import quote_lists
+from connector.databases import DatabaseUrl
+from connector.warehouse.columns import build_text, quote_lists
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.runs import ColumnKind
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.tables import Types, open_driver
+from connector.warehouse.tables import Types, commit, open_driver, open_server
 
 _CONNECT: dict[str, object] = {
     "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
@@ -70,36 +69,20 @@ class PostgresDatabase:
     undoes_tables = casts_null = True
     holds_nul = False
     longest_name = 63
+    path = None
+    commit = staticmethod(commit)
 
     def __init__(self, url: DatabaseUrl) -> None:
-        self._url = url
-        given = {name: value for name, value in _CONNECT.items() if name not in url.query}
-        self._engine = build_engine(url, hide_parameters=True, connect_args=given, isolation_level=_ISOLATION)
-        self.errors = list_errors(self._engine)
-
-    def __str__(self) -> str:
-        return show_url(self._url)
-
-    def open_file(self) -> bool:
-        """There is none."""
-        return False
-
-    def remove_file(self) -> None:
-        """There is none."""
+        self.engine = open_server(url, _CONNECT, isolation_level=_ISOLATION)
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[sa.Connection]:
         """A connection in a transaction; an interruption cancels its statement."""
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             driver = connection.connection.driver_connection
             with interruption.cancel_by(lambda: driver.cancel_safe(timeout=_CANCEL_S)):  # type: ignore[union-attr] # psycopg's
                 connection.exec_driver_sql(_STARTS)
                 yield connection
-
-    def commit(self, connection: sa.Connection, interruption: Interruption) -> None:
-        """Commit; from then on nothing is interrupted."""
-        interruption.begin_commit()
-        connection.commit()
 
     def load(self, connection: sa.Connection, table: sa.Table, rows: StagedRows, shared: Mapping[str, object]) -> int:
         """By COPY. The stage is named by its schema: another table of its name may come first in the search path."""
@@ -123,10 +106,6 @@ class PostgresDatabase:
     def write_time(self, at: datetime) -> datetime:
         """In UTC."""
         return at.astimezone(UTC)
-
-    def explain(self, error: Exception) -> str:
-        """The first line of what the server said, without values of rows."""
-        return explain(error, self._url)
 
     def is_passing(self, error: Exception) -> bool:
         """Whether the failure may be over by the next run."""

@@ -13,10 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.export.names import RUN_ID
-from connector.export.writers.mode import Mode
-from connector.export.writers.run import Changes, Run
-from connector.export.writers.writer import Beginning
+from connector.warehouse.columns import RUN_ID
+from connector.warehouse.destination import Mode
+from connector.warehouse.writer import Beginning, Changes, Run
 
 ID = "id"
 DELETED_AT = "deleted_at"

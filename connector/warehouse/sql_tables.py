@@ -8,11 +8,11 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateSchema, CreateTable, DropTable
 
+from connector.databases import explain, list_errors, show_url
 from connector.errors import ConfigurationError, RunAborted
-from connector.export.names import EXPORTED_AT, OF_RUN, RUN_ID
-from connector.export.writers.mode import Mode
-from connector.export.writers.run import Changes, Run
-from connector.export.writers.writer import Beginning
+from connector.warehouse.columns import EXPORTED_AT, OF_RUN, RUN_ID
+from connector.warehouse.database_file import create_empty, make_file
+from connector.warehouse.destination import Mode
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.modes import build_rehearsal, build_steps
 from connector.warehouse.runs import (
@@ -29,6 +29,7 @@ from connector.warehouse.runs import (
 from connector.warehouse.stage import StagedRows, build_no_rows, move_nuls
 from connector.warehouse.table_writer import TableName, Uncertain
 from connector.warehouse.tables import Database, build_tables
+from connector.warehouse.writer import Beginning, Changes, Run
 
 T = TypeVar("T")
 
@@ -47,16 +48,16 @@ class SqlTables:
         self._has_made_file = self._has_made_table = False
 
     def __str__(self) -> str:
-        return f"the table {self._name} in {self._database}"
+        return f"the table {self._name} in {self._database.path or show_url(self._database.engine.url)}"
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
         """What the database's driver raises."""
-        return self._database.errors
+        return list_errors(self._database.engine)
 
     def explain(self, error: Exception) -> str:
         """What the database said, fit to show."""
-        return self._database.explain(error)
+        return explain(error, self._database.engine.url)
 
     def is_passing(self, error: Exception) -> bool:
         """Whether the failure may be over by the next run."""
@@ -67,7 +68,8 @@ class SqlTables:
         longest = self._database.longest_name
         if longest is not None and len(self._name.table.encode()) > longest:
             raise ConfigurationError(f"{self} cannot be made: its name has more than {longest} bytes.")
-        self._has_made_file = self._database.open_file()
+        if self._database.path is not None:
+            self._has_made_file = make_file(self._database.path, create_empty)
         found = self._try(lambda: self._rehearse(interruption))
         self._try(lambda: self._begin(beginning, interruption))
         return found
@@ -123,8 +125,8 @@ class SqlTables:
                 connection.commit()
             if self._has_made_file:
                 others |= set(sa.inspect(connection).get_table_names()) - {RUNS}
-        if is_free and self._has_made_file and not others:
-            self._database.remove_file()
+        if is_free and self._has_made_file and self._database.path is not None and not others:
+            self._database.path.unlink(missing_ok=True)
         self._has_made_file = self._has_made_table = False
 
     def _try(self, work: Callable[[], T]) -> T:

@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from connector.driver_words import say_safely
-from connector.export.writers.lists import write_lists_as_json
-from connector.warehouse.database_file import LOCK_S, create_empty, make_file, wait_for_lock
+from connector.warehouse.columns import write_lists_as_json
+from connector.warehouse.database_file import LOCK_S, wait_for_lock
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.runs import ColumnKind
 from connector.warehouse.stage import StagedRows
@@ -45,31 +44,19 @@ class SqliteDatabase:
 
     types = _TYPES
     table_options: Mapping[str, str] = {}
-    errors: tuple[type[Exception], ...] = (sqlite3.Error, sa.exc.SQLAlchemyError)
     undoes_tables = holds_nul = True
     casts_null = False
     longest_name = None
 
     def __init__(self, path: Path, lock_s: float = LOCK_S) -> None:
-        self._path, self._lock_s = path, lock_s
-
-    def __str__(self) -> str:
-        return str(self._path)
-
-    def open_file(self) -> bool:
-        """Make the file, readable by its owner only, if it is missing."""
-        return make_file(self._path, create_empty)
-
-    def remove_file(self) -> None:
-        """Remove it."""
-        self._path.unlink(missing_ok=True)
+        self.path, self._lock_s = path, lock_s
+        make = partial(sqlite3.connect, path, timeout=_TRY_S, isolation_level=None)
+        self.engine = sa.create_engine("sqlite://", creator=make, poolclass=sa.pool.NullPool, hide_parameters=True)
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[sa.Connection]:
         """A connection that begins by taking the only right to write."""
-        make = partial(sqlite3.connect, self._path, timeout=_TRY_S, isolation_level=None)
-        engine = sa.create_engine("sqlite://", creator=make, poolclass=sa.pool.NullPool, hide_parameters=True)
-        with engine.connect() as connection:
+        with self.engine.connect() as connection:
             driver = connection.connection.driver_connection
             with interruption.cancel_by(lambda: driver.interrupt()):  # type: ignore[union-attr] # the standard library's
                 wait_for_lock(
@@ -107,10 +94,6 @@ class SqliteDatabase:
     def write_time(self, at: datetime) -> str:
         """As `strftime('%Y-%m-%d %H:%M:%f', 'now')` writes it, with which it can be compared as text."""
         return at.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
-
-    def explain(self, error: Exception) -> str:
-        """What SQLite said, without values of rows."""
-        return say_safely(error)
 
     def is_passing(self, error: Exception) -> bool:
         """Whether it is a lock, or a lack of room."""

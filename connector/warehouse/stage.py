@@ -8,7 +8,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from connector.export.names import INVALID
+from connector.warehouse.columns import INVALID
 
 _BATCH = 16_384
 """Rows of a staged batch: a few MB in memory, and large enough that a batch costs nothing by itself."""

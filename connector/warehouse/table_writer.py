@@ -14,13 +14,12 @@ from typing import BinaryIO, Protocol, cast
 import pyarrow as pa
 
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
-from connector.export.names import OF_RUN
-from connector.export.writers.mode import Mode
-from connector.export.writers.run import Changes, Run
-from connector.export.writers.writer import Beginning, CommitUnknown
+from connector.warehouse.columns import OF_RUN
+from connector.warehouse.destination import Mode
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.runs import Found, check_filters, find_last_rows
 from connector.warehouse.stage import Stage, StagedRows
+from connector.warehouse.writer import Beginning, Changes, CommitUnknown, Run
 
 
 @dataclass(frozen=True, slots=True)

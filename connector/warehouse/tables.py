@@ -5,18 +5,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 import sqlalchemy as sa
 
-from connector.export.names import OF_RUN
-from connector.export.writers.mode import Mode
+from connector.databases import DatabaseUrl, build_engine
+from connector.warehouse.columns import OF_RUN
+from connector.warehouse.destination import Mode
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.runs import COLUMNS_OF_MODE, ID, KEYS, RUN_COLUMNS, RUN_KEY, RUNS, ColumnKind, read_kinds
 from connector.warehouse.stage import StagedRows
 
 STAGE = "_connector_stage"
+
+Options = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +47,24 @@ class Database(Protocol):
 
     `undoes_tables`: a rolled back transaction takes back tables too. `casts_null`: a null can be given a column's type,
     so that a clash shows without rows. `holds_nul`: texts may hold U+0000. `longest_name`: bytes of a table's name
-    beyond which the database cuts it off without a word.
+    beyond which the database cuts it off without a word. `path`: the file, if the database is one and may have to be
+    made.
     """
 
     types: Types
     table_options: Mapping[str, str]
-    errors: tuple[type[Exception], ...]
     undoes_tables: bool
     casts_null: bool
     holds_nul: bool
 
     @property
+    def engine(self) -> sa.Engine: ...
+
+    @property
+    def path(self) -> Path | None: ...
+
+    @property
     def longest_name(self) -> int | None: ...
-
-    def __str__(self) -> str:
-        """The database, for people; nothing secret."""
-
-    def open_file(self) -> bool:
-        """Make the database's file if it has one and it is missing; whether it was made. Raises ConfigurationError."""
-
-    def remove_file(self) -> None:
-        """Remove a file that `open_file` made."""
 
     def connect(self, interruption: Interruption) -> AbstractContextManager[sa.Connection]:
         """A connection in a transaction, rolled back at the end unless `commit` came first."""
@@ -83,11 +84,25 @@ class Database(Protocol):
     def write_time(self, at: datetime) -> object:
         """A time as a value of a statement."""
 
-    def explain(self, error: Exception) -> str:
-        """What the database said, in one line, with nothing secret or personal in it."""
-
     def is_passing(self, error: Exception) -> bool:
         """Whether the failure may be over by the next run: a connection, a lock."""
+
+
+def open_server(
+    url: DatabaseUrl,
+    defaults: Mapping[str, object] | None = None,
+    fixed: Mapping[str, object] | None = None,
+    **more: Any,
+) -> sa.Engine:
+    """An engine; `defaults` are options of the driver unless the URL sets them, `fixed` whatever it says."""
+    given = {name: value for name, value in (defaults or {}).items() if name not in url.query} | dict(fixed or {})
+    return build_engine(url, hide_parameters=True, connect_args=given, **more)
+
+
+def commit(connection: sa.Connection, interruption: Interruption) -> None:
+    """Commit; from then on nothing is interrupted."""
+    interruption.begin_commit()
+    connection.commit()
 
 
 @contextmanager

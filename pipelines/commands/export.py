@@ -85,8 +85,8 @@ def export_command(
 
     DEST is a file (.parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), - for CSV on standard output, or a database URL.
     """
-    from connector.export import MAX_SHRINK
     from connector.service import ListQuery
+    from connector.warehouse import MAX_SHRINK
     from pipelines.exporting import TableOptions, Tolerance, plan_export, run_export
     from pipelines.settings import SettingOptions, read_settings
 

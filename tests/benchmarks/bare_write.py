@@ -16,7 +16,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from connector.export.writers.plain import flatten_table
+from connector.warehouse.columns import flatten_table
 
 _BATCH = 16_384
 

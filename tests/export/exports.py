@@ -8,11 +8,12 @@ from typing import Any
 from uuid import uuid4
 
 from connector.clock import system_clock
-from connector.export import Destination, Exported, export_subscribers
+from connector.export import Exported, export_subscribers
 from connector.listing import Progress, read_list
 from connector.pages import Certificate
 from connector.sandbox import SandboxProcess
 from connector.service import Client, Created, ListQuery, Retrier, Service, Token, encode_subscriber, open_client
+from connector.warehouse import Destination
 
 
 def now() -> datetime:

@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import sqlalchemy as sa
 
-from connector.export import parse_destination
+from connector.warehouse import parse_destination
 from connector.warehouse.mysql import MysqlDatabase
 from connector.warehouse.other import OtherDatabase
 from connector.warehouse.postgres import PostgresDatabase

@@ -1,14 +1,16 @@
 """Subscribers as the service writes them: every field filled, hardly any, and broken."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
-from connector.export.columns import build_table
-from connector.export.writers import Run
-from connector.export.writers.writer import Beginning
+from connector.listing import build_columns
 from connector.pages import Certificate, Order, Reason, Verdict
+from connector.warehouse import Run
+from connector.warehouse.columns import stamp_columns
+from connector.warehouse.writer import Beginning
 
 AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
 RUN = "run-1"
@@ -48,6 +50,11 @@ BROKEN: dict[str, Any] = {
     "Birthday": "1990-02-30",
     "Address": {"Zip": 12345, "City": None},
 }
+
+
+def build_table(wire_objects: Sequence[dict[str, Any]], *, run_id: str, exported_at: datetime) -> pa.Table:
+    """Wire objects (api.md 2.1) as a table of `SCHEMA`; `exported_at` is aware."""
+    return stamp_columns(build_columns(wire_objects), run_id=run_id, exported_at=exported_at)
 
 
 def table_of(*wires: dict[str, Any], at: datetime = AT) -> pa.Table:

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from connector.databases import build_engine
-from connector.export.columns import SCHEMA
-from connector.export.destination import Destination, Format
+from connector.warehouse import Destination, Format
+from connector.warehouse.columns import SCHEMA
 
 Reader = Callable[[Path], pa.Table]
 COLUMNS = ", ".join(SCHEMA.names)

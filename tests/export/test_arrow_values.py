@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.export.arrow_values import build_null, build_numbers, build_text, build_time
-from connector.export.writers.lists import quote_lists, write_lists_as_json
+from connector.warehouse.columns import (
+    build_null,
+    build_numbers,
+    build_text,
+    build_time,
+    quote_lists,
+    write_lists_as_json,
+)
 
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), max_size=4) | st.none()
 PLAIN = st.lists(st.text(st.characters(min_codepoint=32, exclude_categories=["Cs"]), max_size=8), max_size=4)

@@ -13,17 +13,15 @@ from typing import Any
 import pytest
 
 from connector.errors import RunAborted
-from connector.export import Destination, Format, parse_destination
-from connector.export.columns import SCHEMA, build_table
-from connector.export.exporter import open_writer
-from connector.export.writers import Mode, Writer
-from connector.export.writers.writer import Beginning
+from connector.warehouse import Destination, Format, Mode, Writer, open_writer, parse_destination
+from connector.warehouse.columns import SCHEMA
 from connector.warehouse.duckdb import DuckdbTables
 from connector.warehouse.interruption import Interrupted
 from connector.warehouse.sql_tables import SqlTables
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.table_writer import TableName, TableWriter
-from tests.export.people import run_of
+from connector.warehouse.writer import Beginning
+from tests.export.people import build_table, run_of
 from tests.export.test_modes import MERGING, day, of_base, person, publish, read
 from tests.export.warehouses import DATABASES, SERVERS, connect, open_destination, run_sql
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.export.columns import SCHEMA, build_table
 from connector.fields import BY_NAME, NAMES
-from tests.export.people import AT, BARE, BROKEN, FULL, RUN, table_of
+from connector.warehouse.columns import SCHEMA
+from tests.export.people import AT, BARE, BROKEN, FULL, RUN, build_table, table_of
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.floats(allow_nan=False) | st.text(st.characters()),

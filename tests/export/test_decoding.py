@@ -12,13 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from connector.export.columns import PAGE_SCHEMA, build_columns
-from connector.export.decoding import decode_page
-from connector.export.form import Columns, open_columns, parse_columns
 from connector.fields import FIELDS, Field, Kind
-from connector.listing import WIRE
+from connector.listing import WIRE, Columns, build_columns, decode_page, open_columns, parse_columns
 from connector.pages import build_match
 from connector.service import ListPage, parse_listed
+from connector.warehouse.columns import PAGE_SCHEMA
 from tests.export.people import BARE, BROKEN, FULL
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

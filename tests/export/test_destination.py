@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.export import Format, parse_destination
-from connector.export.exporter import open_writer
+from connector.warehouse import Format, open_writer, parse_destination
 from pipelines.jobs.places import resolve_destination
 from tests.export.people import AT, BARE, MIXED, beginning_of, run_of, table_of
 from tests.export.readers import read_back

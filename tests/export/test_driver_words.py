@@ -13,9 +13,8 @@ import sqlalchemy as sa
 
 from connector.driver_words import say_safely
 from connector.errors import RunAborted, SourceError
-from connector.export import Format
 from connector.sources import open_sql
-from connector.warehouse import postgres
+from connector.warehouse import Format, postgres
 from tests.databases import Database
 from tests.export.test_modes import person, publish
 from tests.export.warehouses import DATABASES, open_destination, run_sql, url_of

@@ -11,13 +11,14 @@ import sqlalchemy as sa
 
 from connector import read_subscribers
 from connector.errors import ConfigurationError
-from connector.export import Destination, Format, export_subscribers, parse_destination
-from connector.export.columns import SCHEMA
+from connector.export import export_subscribers
 from connector.library import build_frame
 from connector.listing import ListFailed, Progress
 from connector.pages import Reason
 from connector.sandbox import SandboxProcess
 from connector.service import ListQuery, open_client
+from connector.warehouse import Destination, Format, parse_destination
+from connector.warehouse.columns import SCHEMA
 from tests.export.exports import create, export, hurried, now, service_of
 from tests.export.readers import place_in, read_back
 from tests.export.warehouses import FILES, connect, open_destination, run_sql

@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 
 from connector.errors import RunAborted
-from connector.export import Destination, Format
-from connector.export.columns import build_table
-from connector.export.exporter import open_writer
-from connector.export.writers import Writer
-from connector.export.writers.writer import Beginning
 from connector.pages import Verdict
-from tests.export.people import run_of
+from connector.warehouse import Destination, Format, Writer, open_writer
+from connector.warehouse.writer import Beginning
+from tests.export.people import build_table, run_of
 from tests.export.readers import read_back
 from tests.export.test_modes import day, person, publish, read
 from tests.export.warehouses import DATABASES, FILES, open_destination, run_sql

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from connector.export import Destination, Format
+from connector.warehouse import Destination, Format
 from tests.export.nursery import Export, open_nursery
 from tests.export.readers import NAMES
 from tests.export.test_modes import MERGING, person, publish

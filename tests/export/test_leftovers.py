@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import LockedError
-from connector.export import Format, parse_destination
-from connector.export.exporter import open_writer
+from connector.warehouse import Format, open_writer, parse_destination
 from tests.export.people import MIXED, run_of
 from tests.export.readers import place_in, read_back
 
@@ -19,8 +18,8 @@ FILES = (Format.PARQUET, Format.CSV, Format.JSON_LINES)
 
 KILLED_IN_A_FILE = """
 import os, signal, sys
-from connector.export import parse_destination
-from connector.export.exporter import open_writer
+from connector.warehouse import parse_destination
+from connector.warehouse import open_writer
 from tests.export.people import MIXED
 writer = open_writer(parse_destination(sys.argv[1]))
 writer.start()

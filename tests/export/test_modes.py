@@ -12,13 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from connector.errors import ConfigurationError
-from connector.export import Destination, Format
-from connector.export.columns import build_table
-from connector.export.exporter import open_writer
-from connector.export.writers import Changes, Mode
-from connector.export.writers.writer import Beginning
 from connector.pages import Verdict
-from tests.export.people import AT, run_of
+from connector.warehouse import Changes, Destination, Format, Mode, open_writer
+from connector.warehouse.writer import Beginning
+from tests.export.people import AT, build_table, run_of
 from tests.export.warehouses import DATABASES, open_destination, run_sql
 
 README = Path(__file__).parents[2] / "README.md"

@@ -12,12 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.export import Destination, Format, parse_destination
-from connector.export.columns import build_table, narrow_table, select_columns
-from connector.export.exporter import open_writer
-from connector.export.writers import Mode
+from connector.warehouse import Destination, Format, Mode, open_writer, parse_destination
+from connector.warehouse.columns import narrow_table, select_columns
 from tests.databases import Database
-from tests.export.people import beginning_of, run_of
+from tests.export.people import beginning_of, build_table, run_of
 from tests.export.test_modes import MERGING, day, person, publish, read
 from tests.export.warehouses import DATABASES, open_destination, run_sql
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.export import Format
+from connector.warehouse import Format
 from tests.export.test_modes import person, publish
 from tests.export.warehouses import open_destination, run_sql
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from connector.atomic_file import guard_formula, unguard_formula
-from connector.export import columns
+from connector.warehouse import columns
 from connector.warehouse.files import ParquetFormat, guard_formulas
 from connector.warehouse.mysql import write_inserts
 from connector.warehouse.stage import move_nuls

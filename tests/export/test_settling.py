@@ -10,13 +10,12 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from connector.databases import parse_url
+from connector.databases import explain, list_errors, parse_url
 from connector.errors import RunAborted
-from connector.export import parse_destination
-from connector.export.columns import PAGE_SCHEMA, SCHEMA, build_columns, build_table
-from connector.export.writers import Mode
-from connector.export.writers.writer import CommitUnknown
+from connector.listing import build_columns
 from connector.pages import TotalCount
+from connector.warehouse import Mode, parse_destination
+from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.postgres import PostgresDatabase
 from connector.warehouse.sql_tables import SqlTables
@@ -24,8 +23,9 @@ from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.stage import StagedRows
 from connector.warehouse.table_writer import TableName, TableWriter
 from connector.warehouse.tables import build_tables
+from connector.warehouse.writer import CommitUnknown
 from tests.databases import Database
-from tests.export.people import beginning_of, run_of
+from tests.export.people import beginning_of, build_table, run_of
 from tests.export.test_modes import day, person, publish, read
 
 
@@ -117,9 +117,9 @@ def test_of_a_connection_that_is_lost_while_rows_are_copied_the_loss_is_shown(po
         connection.execute(sa.schema.CreateTable(stage))
         database.load(connection, stage, StagedRows(PAGE_SCHEMA, read), {})
 
-    with pytest.raises(database.errors) as ended, database.connect(Interruption()) as connection:
+    with pytest.raises(list_errors(database.engine)) as ended, database.connect(Interruption()) as connection:
         load(connection)
-    assert "terminating connection due to administrator command" in database.explain(ended.value)
+    assert "terminating connection due to administrator command" in explain(ended.value, database.engine.url)
     assert database.is_passing(ended.value)
 
 

@@ -12,11 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.export import Destination, Format, parse_destination
-from connector.export.columns import SCHEMA
-from connector.export.exporter import open_writer
-from connector.export.names import EXPORTED_AT
-from connector.export.writers import Run, Writer
+from connector.warehouse import Destination, Format, Run, Writer, open_writer, parse_destination
+from connector.warehouse.columns import EXPORTED_AT, SCHEMA
 from tests.export.people import AT, BARE, FULL, MIXED, beginning_of, run_of, table_of
 from tests.export.readers import place_in, read_back
 from tests.export.warehouses import DATABASES, FILES, open_destination, run_sql

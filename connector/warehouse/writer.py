@@ -8,7 +8,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from connector.errors import RunAborted
-from connector.export.writers.run import Changes, Run
+from connector.pages import Certificate, TotalCount
+from connector.warehouse.columns import EXPORTED_AT, RUN_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,38 @@ class Beginning:
     job: str
     filters: Mapping[str, object]
     started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The export whose rows are to be published: `rows` of them, each with `exported_at` (aware) as `_exported_at`."""
+
+    run_id: str
+    job: str
+    certificate: Certificate
+    rows: int
+    exported_at: datetime
+    finished_at: datetime
+
+    @property
+    def columns(self) -> Mapping[str, str | datetime]:
+        """The values that all its rows share, by column."""
+        return {RUN_ID: self.run_id, EXPORTED_AT: self.exported_at}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a subscriber that the filters would list and that is not among the rows has gone from the list:
+        it is certified, its TotalCount too."""
+        return self.certificate.is_complete and self.certificate.total_count is TotalCount.CHECKED
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a publishing did to the target's rows. `closed`: replaced, marked as deleted, or versions that ended."""
+
+    inserted: int = 0
+    updated: int = 0
+    closed: int = 0
 
 
 class CommitUnknown(RunAborted):

@@ -12,15 +12,12 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from connector.export.columns import narrow_table, select_columns, stamp_columns
-from connector.export.destination import MAX_SHRINK, Destination, Format
-from connector.export.form import open_columns
-from connector.export.writers import Mode, Run, Writer
-from connector.export.writers.writer import Beginning, CommitUnknown
-from connector.listing import Progress, list_filters, read_list
+from connector.listing import Progress, list_filters, open_columns, read_list
 from connector.pages import Certificate, Reason
 from connector.service import Client, ListQuery, Retrier
-from connector.warehouse.files import CsvFormat, FileFormat, FileWriter, JsonLinesFormat, ParquetFormat
+from connector.warehouse import MAX_SHRINK, Destination, Mode, open_writer
+from connector.warehouse.columns import narrow_table, select_columns, stamp_columns
+from connector.warehouse.writer import Beginning, CommitUnknown, Run, Writer
 
 T = TypeVar("T")
 
@@ -28,12 +25,6 @@ _HAIR = 1e-9  # 70 % of 10 is a little less than 7 in binary
 
 _STOP_S, _COMMIT_S = 3.0, 10.0
 """How long an interrupted method is waited for: it is given up then, and its thread ends with the process."""
-
-_FILES: dict[Format, type[FileFormat]] = {
-    Format.PARQUET: ParquetFormat,
-    Format.CSV: CsvFormat,
-    Format.JSON_LINES: JsonLinesFormat,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,23 +98,6 @@ async def export_subscribers(
     finally:
         with suppress(asyncio.TimeoutError):  # an empty table or file may stay behind a server that is silent
             await asyncio.wait_for(_in_thread(writer.discard), _COMMIT_S)
-
-
-def open_writer(destination: Destination) -> Writer:
-    """The writer of a destination; it touches nothing yet. Raises ConfigurationError for a driver that is missing."""
-    schema = select_columns(destination.columns)
-    if not destination.is_database:
-        return FileWriter(
-            destination.path,
-            _FILES[destination.format],
-            schema,
-            is_adopting=destination.is_adopting,
-            is_group_readable=destination.is_group_readable,
-            is_guarded=destination.guard_formulas,
-        )
-    from connector.export.tables import open_table_writer  # an export to a file does not wait for a database's package
-
-    return open_table_writer(destination, schema)
 
 
 async def _block(work: Callable[[], T], writer: Writer, *, is_kept: bool = False) -> T:

@@ -1,0 +1,382 @@
+"""Pages of the list as typed Arrow columns: how exports read it (`Form`).
+
+A page goes straight from its bytes through Arrow's own JSON parser, without an object per value. Where that could give
+anything else than reading value by value, the page is read value by value (`build_columns`); what breaks its field's
+type is kept beside the columns. The columns derive from the field table, kind by kind; no field is known here by name.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import date, datetime
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as arrow_json
+
+from connector.fields import FIELDS, LARGEST_ID, Field, Kind
+from connector.pages import IdArray, Mask
+from connector.service import ECHOES, Ambiguous, ListPage, Refused, parse_listed, read_whole_number
+from connector.service import Mask as WordMask
+from connector.warehouse.columns import EMPTY, INVALID, PAGE_SCHEMA, TYPES, build_null
+
+_DECODERS = 2  # pages that are decoded at once: more of them only wait for the service, or for each other
+
+_BROKEN = object()  # beyond a double, which JSON keeps as null: equal to nothing that can be asked for
+
+_INT64 = range(-(2**63), 2**63)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_ARROW_ERRORS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
+_PYTHON_TYPES: dict[Kind, type] = {Kind.NUMBER: int, Kind.FLAG: bool, Kind.TAGS: list}
+
+_NOTHING = build_null(pa.string())
+_LARGEST_BLOCK = 2**30  # more than any answer: it is never cut in two
+
+_DEEPEST = 900
+"""Levels that the other reader follows with certainty (it stops at 1,024): what lies deeper is its to refuse."""
+
+_BLANKS_BEFORE = 64  # more of them, and the page is read value by value
+
+_OPENINGS, _CLOSINGS = np.frombuffer(b"[{", np.uint8), np.frombuffer(b"]}", np.uint8)
+_NO_NUMBER = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
+_QUOTE = ord('"')
+_TO_OPENING = 0xDF  # the one bit in which [ and { differ, taken away
+
+
+def _read_type(field: Field) -> pa.DataType:
+    """What the parser is to look for: a date is a text to it."""
+    return pa.string() if field.kind is Kind.DATE else TYPES.get(field.kind, pa.string())
+
+
+def _build_row_type() -> pa.StructType:
+    children: dict[str, list[pa.Field]] = {}
+    for field in FIELDS:
+        children.setdefault(field.path[0], []).append(pa.field(field.path[-1], _read_type(field)))
+    parents = {field.path[0] for field in FIELDS if len(field.path) > 1}
+    return pa.struct(
+        [pa.field(key, pa.struct(inner)) if key in parents else inner[0] for key, inner in children.items()]
+    )
+
+
+_ROW = _build_row_type()
+_PARENTS = tuple(each.name for each in _ROW if pa.types.is_struct(each.type))
+_LISTS = tuple(each.name for each in _ROW if pa.types.is_list(each.type))
+_PAGE = pa.struct([*(pa.field(each, pa.int64()) for each in ECHOES), pa.field("Subscribers", pa.list_(_ROW))])
+_ANSWER = pa.schema([pa.field("success", pa.bool_()), pa.field("SubscribersList", _PAGE)])
+
+_READ = arrow_json.ReadOptions(use_threads=False, block_size=_LARGEST_BLOCK)
+_ONE_LINE, _MANY_LINES = (
+    arrow_json.ParseOptions(
+        explicit_schema=_ANSWER, unexpected_field_behavior="ignore", newlines_in_values=has_many_lines
+    )
+    for has_many_lines in (False, True)
+)
+
+
+def parse_columns(
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask = str
+) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
+    """As `parse_listed`: at the parser's speed if the page is as api.md has it, and otherwise value by value."""
+    page = decode_page(body) if 200 <= status < 300 else None
+    if page is not None:
+        return page
+    answer = parse_listed(status, headers, body, now, mask=mask)
+    if not isinstance(answer, ListPage):
+        return answer
+    return ListPage(build_columns(answer.subscribers), answer.total_count, answer.offset, answer.limit)
+
+
+class Columns:
+    """Rows as a record batch of `PAGE_SCHEMA`, a `Form`; made by `open_columns`."""
+
+    def __init__(self, decoder: Executor) -> None:
+        self._decoder = decoder
+
+    async def parse(
+        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask
+    ) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
+        """`parse_columns` in a thread: the parser lets others run, so that the next page comes in meanwhile."""
+        work = partial(parse_columns, status, headers, body, now, mask=mask)
+        return await asyncio.get_running_loop().run_in_executor(self._decoder, work)
+
+    def read_ids(self, rows: pa.RecordBatch) -> IdArray | None:
+        """See `Form`."""
+        ids = rows.column("id")
+        if ids.null_count:
+            return None
+        numbers = cast(IdArray, np.from_dlpack(ids))  # `to_numpy` imports pandas
+        return None if (numbers < -LARGEST_ID).any() else numbers
+
+    def keep(self, rows: pa.RecordBatch, kept: Mask) -> pa.RecordBatch:
+        """See `Form`. Rows that stand together, as the new ones of a page do, are not copied."""
+        places = np.flatnonzero(kept)
+        if len(places) and places[-1] - places[0] == len(places) - 1:
+            return rows.slice(places[0], len(places))
+        return rows.filter(pa.array(kept))
+
+    def read_values(self, rows: pa.RecordBatch, name: str) -> Sequence[Any]:
+        """See `Form`."""
+        values: list[Any] = rows.column(name).to_pylist()
+        broken = rows.column(INVALID)
+        for row in np.flatnonzero(pc.is_valid(broken)).tolist() if broken.null_count < len(broken) else ():
+            kept = json.loads(broken[row].as_py())
+            if name in kept:
+                values[row] = _BROKEN if kept[name] is None else kept[name]
+        return values
+
+
+@contextmanager
+def open_columns() -> Iterator[Columns]:
+    """The form of columns, with the threads that it decodes in; none of them is left at the end."""
+    with ThreadPoolExecutor(_DECODERS, thread_name_prefix="connector decodes") as decoder:
+        yield Columns(decoder)
+
+
+def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
+    """The page of api.md 4.3 in the body of a 2xx answer, as columns of `PAGE_SCHEMA` with nothing in `_invalid`.
+
+    None where that is not certain to be what the other reader makes of it: no success, no page, a value of another type
+    than its field's, a key twice, what is no JSON, or no UTF-8.
+    """
+    if not _is_safe(body):
+        return None
+    try:
+        answers = arrow_json.read_json(pa.py_buffer(body), _READ, _choose_options(body))
+        found = _find_page(answers)
+        if found is None:
+            return None
+        page, rows = found
+        columns = _read_columns(rows)
+        if columns is None or _is_deep(body, rows):
+            return None
+        if b"\\" in body and b"\\u" in body:  # half a character is no text; not every RapidJSON refuses it
+            columns.validate(full=True)
+    except pa.ArrowException:
+        return None
+    return ListPage(columns, *(read_whole_number(page.field(each)[0].as_py()) for each in ECHOES))
+
+
+def _is_safe(body: bytes) -> bool:
+    """Whether Arrow's parser can be asked: it ends the process at a `null` outside of any object (apache/arrow#47409),
+    takes NaN for a number, and does not look at the encoding."""
+    is_object = body[:_BLANKS_BEFORE].lstrip(b" \t\r\n").startswith(b"{")
+    return is_object and not _has_no_numbers(body) and _is_utf8(body)
+
+
+def _choose_options(body: bytes) -> arrow_json.ParseOptions:
+    end = body.find(b"\n")
+    return _ONE_LINE if end in (-1, len(body) - 1) else _MANY_LINES  # the latter takes longer
+
+
+def _has_no_numbers(body: bytes) -> bool:
+    """Whether NaN or Infinity may stand for a value."""
+    may_be = (_holds_pair(body, b"aN") and b"NaN" in body) or (_holds_pair(body, b"In") and b"Inf" in body)
+    return may_be and _NO_NUMBER.search(body) is not None
+
+
+def _holds_pair(body: bytes, pair: bytes) -> bool:
+    """Whether two bytes stand next to each other: what `in` says, in a tenth of the time."""
+    wanted = np.frombuffer(pair, np.uint16)
+    even, odd = (np.frombuffer(body, np.uint16, (len(body) - start) // 2, start) for start in (0, 1))
+    return bool((even == wanted).any() or (odd == wanted).any())
+
+
+def _is_utf8(body: bytes) -> bool:
+    if body.isascii():
+        return True
+    ends = np.array([0, len(body)], np.int32)
+    try:
+        pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(body)]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _find_page(answers: pa.Table) -> tuple[pa.StructArray, pa.StructArray] | None:
+    """(the page, its rows) of what must be one answer, successful, with a list of nothing but objects."""
+    if answers.num_rows != 1 or answers["success"][0].as_py() is not True:
+        return None
+    page = answers["SubscribersList"].chunk(0)
+    lists = page.field("Subscribers")
+    if page.null_count or lists.null_count:
+        return None
+    rows = lists.flatten()
+    return None if rows.null_count else (page, rows)
+
+
+def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
+    inner = {name: rows.field(name) for name in _PARENTS}
+    parents = {name: dict(zip(_names(array.type), array.flatten(), strict=True)) for name, array in inner.items()}
+    columns = []
+    for field in FIELDS:
+        *parent, key = field.path
+        column = parents[parent[0]][key] if parent else rows.field(key)
+        if field.kind is Kind.TAGS and column.flatten().null_count:
+            return None
+        if field.kind is Kind.DATE:
+            column = read_dates(pc.if_else(pc.equal(column, EMPTY), _NOTHING, column))
+            if column is None:
+                return None
+        columns.append(column)
+    columns.append(pa.nulls(len(rows), pa.string()))
+    return pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
+
+
+def _names(kind: pa.StructType) -> list[str]:
+    return [each.name for each in kind]
+
+
+def _is_deep(body: bytes, rows: pa.StructArray) -> bool:
+    """Whether anything in the answer may lie deeper than `_DEEPEST`; Arrow's parser follows to any depth.
+
+    What was read is five levels deep. So many brackets as it has are accounted for; the others, of what was passed over
+    and of texts, are nearly always too few.
+    """
+    marks = np.frombuffer(body, np.uint8)
+    brackets = np.count_nonzero((marks & _TO_OPENING) == _OPENINGS[0])
+    inner = sum(len(rows) - rows.field(name).null_count for name in (*_PARENTS, *_LISTS))
+    return bool(brackets - (3 + len(rows) + inner) > _DEEPEST) and _measure_depth(body) > _DEEPEST
+
+
+def _measure_depth(body: bytes) -> int:
+    """The deepest level of what is JSON."""
+    plain = body.replace(rb"\\", b"").replace(rb"\"", b"")  # so that each quote left opens or closes a text
+    marks = np.frombuffer(plain, np.uint8)
+    is_outside = np.logical_xor.accumulate(marks == _QUOTE) ^ True
+    steps = np.isin(marks, _OPENINGS).astype(np.int32) - np.isin(marks, _CLOSINGS)
+    return int(np.cumsum(steps * is_outside).max(initial=0))
+
+
+def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+    """Wire objects as columns of `PAGE_SCHEMA`, value by value: what any faster way must come to."""
+    broken: dict[int, dict[str, object]] = {}
+    parents = {"": wire_objects} | {name: _read_parents(wire_objects, name, broken) for name in _PARENTS}
+    columns = [_build_column(field, parents, broken) for field in FIELDS]
+    columns.append(_write_invalid(broken, len(wire_objects)))
+    return pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
+
+
+def _read_parents(
+    wire_objects: Sequence[dict[str, Any]], name: str, broken: dict[int, dict[str, object]]
+) -> list[dict[str, Any]]:
+    """The object `name` of each subscriber, empty where absent or null, or no object at all."""
+    parents = [wire.get(name) for wire in wire_objects]
+    for row, parent in enumerate(parents):
+        if type(parent) is not dict:
+            parents[row] = {}
+            if parent is not None:
+                broken.setdefault(row, {})[name] = parent
+    return parents  # type: ignore[return-value] # the loop leaves only objects
+
+
+def _build_column(
+    field: Field, parents: dict[str, Sequence[dict[str, Any]]], broken: dict[int, dict[str, object]]
+) -> pa.Array:
+    *parent, key = field.path
+    values = [each.get(key) for each in parents["".join(parent)]]
+    column = _read_at_once(field.kind, values)
+    if column is not None:
+        return column
+    typed: list[object] = []
+    for row, value in enumerate(values):
+        read = _read_one(field.kind, value)
+        typed.append(read)
+        if read is None and value is not None and not (field.kind is Kind.DATE and value == ""):
+            broken.setdefault(row, {})[field.name] = value
+    return pa.array(typed, TYPES.get(field.kind, pa.string()))
+
+
+def _read_at_once(kind: Kind, values: list[Any]) -> pa.Array | None:
+    """The whole column, if every value is of its type: nearly always, and ten times faster than one by one."""
+    if not set(map(type, values)) <= {_PYTHON_TYPES.get(kind, str), type(None)}:
+        return None
+    try:
+        if kind is Kind.DATE:
+            return _read_dates_at_once(values)
+        column = pa.array(values, TYPES.get(kind, pa.string()))
+    except _ARROW_ERRORS:
+        return None
+    return None if kind is Kind.TAGS and column.flatten().null_count else column
+
+
+def _read_dates_at_once(values: list[Any]) -> pa.Array | None:
+    return read_dates(pa.array([value or None for value in values], pa.string()))
+
+
+def read_dates(texts: pa.Array) -> pa.Array | None:
+    """Texts as dates, if every one of them is a date, YYYY-MM-DD; raises ArrowInvalid for most that are none."""
+    dates = texts.cast(pa.date32())
+    if dates.null_count == len(dates):
+        return dates
+    return dates if pc.min(texts).as_py() >= "0001" else None  # Arrow knows a year 0, and nothing else does
+
+
+def _read_one(kind: Kind, value: Any) -> object:
+    """The value as its kind's type; None where it is not of that type."""
+    reader = _READERS.get(kind, _read_text)
+    return reader(value)
+
+
+def _read_number(value: Any) -> int | None:
+    return value if type(value) is int and value in _INT64 else None
+
+
+def _read_flag(value: Any) -> bool | None:
+    return value if type(value) is bool else None
+
+
+def _read_text(value: Any) -> str | None:
+    if type(value) is not str:
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # a lone surrogate is no text
+        return None
+    return value
+
+
+def _read_zip(value: Any) -> str | None:
+    return str(value) if type(value) is int else _read_text(value)
+
+
+def _read_tags(value: Any) -> list[str] | None:
+    is_list = type(value) is list and all(_read_text(each) is not None for each in value)
+    return value if is_list else None
+
+
+def _read_date(value: Any) -> date | None:
+    if type(value) is not str or not _DATE.fullmatch(value):
+        return None
+    try:
+        return date.fromisoformat(value)
+    except ValueError:
+        return None
+
+
+_READERS: dict[Kind, Callable[[Any], object]] = {
+    Kind.NUMBER: _read_number,
+    Kind.FLAG: _read_flag,
+    Kind.ZIP: _read_zip,
+    Kind.TAGS: _read_tags,
+    Kind.DATE: _read_date,
+}
+
+
+def _write_invalid(broken: dict[int, dict[str, object]], rows: int) -> pa.Array:
+    if not broken:
+        return pa.nulls(rows, pa.string())
+    return pa.array([_write_json(broken[row]) if row in broken else None for row in range(rows)], pa.string())
+
+
+def _write_json(value: object) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # a lone surrogate, or a number beyond 64 bits: json can write both
+        return json.dumps(value)

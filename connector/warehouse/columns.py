@@ -1,0 +1,174 @@
+"""The columns of every export: their names and Arrow types, and the forms that their values take in simpler formats.
+
+A bare Python value given to them, `pa.scalar`, `pa.array` and Arrow's functions import pandas, to see whether it is one
+of its: half a second and 40 MB, in an export that may have no other use for it. So values are built from bytes here.
+"""
+
+import json
+import struct
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.fields import FIELDS, Kind
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+RUN_ID, EXPORTED_AT, INVALID = "_run_id", "_exported_at", "_invalid"
+
+OF_RUN = (RUN_ID, EXPORTED_AT)
+"""Those that have one value in all rows of an export."""
+
+TYPES: dict[Kind, pa.DataType] = {
+    Kind.NUMBER: pa.int64(),
+    Kind.FLAG: pa.bool_(),
+    Kind.TAGS: pa.list_(pa.string()),
+    Kind.DATE: pa.date32(),
+}
+"""All other kinds are texts, a zip too: it is returned as a string (api.md 2.1)."""
+
+SCHEMA = pa.schema(
+    [pa.field(field.name, TYPES.get(field.kind, pa.string())) for field in FIELDS]
+    + [pa.field(RUN_ID, pa.string()), pa.field(EXPORTED_AT, pa.timestamp("us", "UTC")), pa.field(INVALID, pa.string())]
+)
+"""The columns of every export: all fields, then the run, its time (UTC) and, as JSON, values that broke their type."""
+
+
+PAGE_SCHEMA = pa.schema([field for field in SCHEMA if field.name not in OF_RUN])
+"""The columns of a page: those of an export without the run's."""
+
+
+def select_columns(names: Collection[str] | None) -> pa.Schema:
+    """The schema of an export that has of the fields only these (None: all)."""
+    if names is None:
+        return SCHEMA
+    return pa.schema([field for field in SCHEMA if field.name in names or field.name in (*OF_RUN, INVALID)])
+
+
+def narrow_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A table of `SCHEMA` with the columns of `schema` alone, which speaks of no value of another."""
+    if schema is SCHEMA:
+        return table
+    narrowed = table.select(schema.names)
+    if narrowed[INVALID].null_count == len(narrowed):
+        return narrowed
+    kept = {*schema.names, *(field.path[0] for field in FIELDS if field.name in schema.names)}
+    texts = [None if text is None else _drop_others(text, kept) for text in narrowed[INVALID].to_pylist()]
+    place = schema.get_field_index(INVALID)
+    return narrowed.set_column(place, schema.field(place), pa.array(texts, pa.string()))
+
+
+def _drop_others(text: str, kept: Collection[str]) -> str | None:
+    values = {name: value for name, value in json.loads(text).items() if name in kept}
+    return json.dumps(values) if values else None
+
+
+def stamp_columns(columns: pa.RecordBatch, *, run_id: str, exported_at: datetime) -> pa.Table:
+    """Columns of `PAGE_SCHEMA` as a table of `SCHEMA`, with the run and its time (aware) in every row."""
+    stamps = _write_stamps(run_id, exported_at, len(columns))
+    given = dict(zip(PAGE_SCHEMA.names, columns.columns, strict=True)) | stamps
+    return pa.Table.from_arrays([given[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+@lru_cache(maxsize=4)  # nearly all pages are of one length
+def _write_stamps(run_id: str, exported_at: datetime, rows: int) -> dict[str, pa.Array]:
+    values = {RUN_ID: build_text(run_id), EXPORTED_AT: build_time(exported_at)}
+    return {name: pa.repeat(value, rows) for name, value in values.items()}
+
+
+def build_text(value: str) -> pa.StringScalar:
+    """A text."""
+    data = value.encode()
+    return _read_only(pa.string(), struct.pack("=ii", 0, len(data)), data)
+
+
+def build_time(value: datetime) -> pa.TimestampScalar:
+    """An aware time, in UTC to the microsecond."""
+    return _read_only(pa.timestamp("us", "UTC"), struct.pack("=q", (value - _EPOCH) // timedelta(microseconds=1)))
+
+
+def build_null(kind: pa.DataType) -> pa.Scalar:
+    """Nothing, of that type."""
+    return pa.nulls(1, kind)[0]
+
+
+def build_numbers(*values: int) -> pa.Int32Array:
+    """Whole numbers of up to 32 bits."""
+    data = struct.pack(f"={len(values)}i", *values)
+    return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(data)])
+
+
+def _read_only(kind: pa.DataType, *data: bytes) -> pa.Scalar:
+    """The one value of the array that these buffers are."""
+    return pa.Array.from_buffers(kind, 1, [None, *map(pa.py_buffer, data)])[0]
+
+
+EMPTY: Final = build_text("")
+"""No text, and what stands between texts that are joined."""
+
+_QUOTE, _COMMA = build_text('"'), build_text(",")
+_NO_TEXT, _ZERO = build_null(pa.string()), build_numbers(0)[0]
+_BLANK = ord(" ")  # what comes before it has an escape of its own in JSON
+
+
+def write_lists_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Each list as a JSON array; null stays null."""
+    return pa.chunked_array([_write_json(chunk) for chunk in column.chunks], pa.string())
+
+
+def quote_lists(lists: pa.ListArray, opening: str, closing: str) -> pa.StringArray:
+    r"""Each list with its texts in quotes, as in {"a","say \"hi\""}; null stays null."""
+    texts = lists.flatten()
+    for special in ("\\", '"'):
+        texts = pc.replace_substring(texts, special, f"\\{special}")
+    quoted = pc.binary_join_element_wise(_QUOTE, texts, _QUOTE, EMPTY)
+    lengths = pc.fill_null(pc.list_value_length(lists), _ZERO)
+    offsets = pa.concat_arrays([build_numbers(0), pc.cumulative_sum(lengths).cast(pa.int32())])
+    inner = pc.binary_join(pa.ListArray.from_arrays(offsets, quoted), _COMMA)
+    whole = pc.binary_join_element_wise(build_text(opening), inner, build_text(closing), EMPTY)
+    return pc.if_else(lists.is_valid(), whole, _NO_TEXT)
+
+
+def _write_json(lists: pa.ListArray) -> pa.StringArray:
+    if _has_controls(lists.flatten()):
+        texts = [None if each is None else orjson.dumps(each).decode() for each in lists.to_pylist()]
+        return pa.array(texts, pa.string())
+    return quote_lists(lists, "[", "]")
+
+
+def _has_controls(texts: pa.StringArray) -> bool:
+    """Whether there may be a character among them that JSON writes by its number."""
+    data = texts.buffers()[2]
+    return data is not None and bool((np.frombuffer(data, np.uint8) < _BLANK).any())
+
+
+_IN_UTC = build_text("+00:00")
+_ISO_TIME = "%Y-%m-%dT%H:%M:%S"  # Arrow's %S has the fraction of the unit: microseconds here
+
+
+def write_times_as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Each time as ISO 8601 in UTC: 2026-11-21T09:00:00.000000+00:00, as Python and SQLite both read it."""
+    return pc.binary_join_element_wise(pc.strftime(column, _ISO_TIME), _IN_UTC, EMPTY)
+
+
+def flatten_table(table: pa.Table, *, is_list_kept: bool = False) -> pa.Table:
+    """The table with times, and lists unless they are kept, as texts, all else as it was."""
+    columns = [_flatten(column, is_list_kept) for column in table.columns]
+    return pa.Table.from_arrays(columns, names=table.column_names)
+
+
+def flatten_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of what `flatten_table` gives."""
+    return flatten_table(pa.Table.from_batches([], schema)).schema
+
+
+def _flatten(column: pa.ChunkedArray, is_list_kept: bool) -> pa.ChunkedArray:
+    if pa.types.is_list(column.type):
+        return column if is_list_kept else write_lists_as_json(column)
+    return write_times_as_text(column) if pa.types.is_timestamp(column.type) else column

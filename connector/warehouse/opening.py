@@ -1,0 +1,72 @@
+"""The writer of a destination; only the package of its kind is imported."""
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from connector.warehouse.columns import select_columns
+from connector.warehouse.destination import Destination, Format
+from connector.warehouse.writer import Writer
+
+if TYPE_CHECKING:
+    from connector.warehouse.table_writer import TableBackend
+    from connector.warehouse.tables import Database
+
+
+def open_writer(destination: Destination) -> Writer:
+    """Return the writer of a destination; it touches nothing yet. Raises ConfigurationError for a missing driver."""
+    schema = select_columns(destination.columns)
+    return _open_table(destination, schema) if destination.is_database else _open_file(destination, schema)
+
+
+def _open_file(destination: Destination, schema: pa.Schema) -> Writer:
+    from connector.warehouse.files import CsvFormat, FileFormat, FileWriter, JsonLinesFormat, ParquetFormat
+
+    forms: dict[Format, type[FileFormat]] = {
+        Format.PARQUET: ParquetFormat,
+        Format.CSV: CsvFormat,
+        Format.JSON_LINES: JsonLinesFormat,
+    }
+    return FileWriter(
+        destination.path,
+        forms[destination.format],
+        schema,
+        is_adopting=destination.is_adopting,
+        is_group_readable=destination.is_group_readable,
+        is_guarded=destination.guard_formulas,
+    )
+
+
+def _open_table(destination: Destination, schema: pa.Schema) -> Writer:
+    from connector.warehouse.table_writer import TableName, TableWriter
+
+    name = TableName(destination.table, destination.schema)
+    mode, overwrite = destination.mode, destination.is_adopting
+    folder = None if destination.url is not None else destination.path.resolve().parent
+    if destination.format is Format.DUCKDB:
+        from connector.warehouse.duckdb import DuckdbTables
+
+        backend: TableBackend = DuckdbTables(destination.path.resolve(), name, schema, mode, overwrite=overwrite)
+    else:
+        from connector.warehouse.sql_tables import SqlTables
+
+        backend = SqlTables(name, schema, mode, _open_database(destination), overwrite=overwrite)
+    return TableWriter(backend, schema, mode, folder)
+
+
+def _open_database(destination: Destination) -> "Database":
+    if destination.url is None:
+        from connector.warehouse.sqlite import SqliteDatabase
+
+        return SqliteDatabase(destination.path.resolve())
+    if destination.format is Format.POSTGRESQL:
+        from connector.warehouse.postgres import PostgresDatabase
+
+        return PostgresDatabase(destination.url)
+    if destination.format is Format.MYSQL:
+        from connector.warehouse.mysql import MysqlDatabase
+
+        return MysqlDatabase(destination.url)
+    from connector.warehouse.other import OtherDatabase
+
+    return OtherDatabase(destination.url)
