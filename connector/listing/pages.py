@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from typing_extensions import TypeVar
 
-from connector.errors import RunAborted
+from connector.errors import ConfigurationError, RunAborted
 from connector.fields import LARGEST_ID
 from connector.pages import IdArray, Mask
 from connector.service import (
@@ -107,10 +107,19 @@ class ListFailed(RunAborted):
         return self.status is not None and 400 <= self.status < 500 and self.status not in _NOT_OF_THE_OFFSET
 
 
+class TokenRefusedError(ListFailed, ConfigurationError):
+    """The service refused the token at the first request of the run, which has done nothing: configuration is wrong."""
+
+
 async def try_page(client: Client, retrier: Retrier, query: ListQuery) -> ListPage | None:
-    """A page that can be done without: the service may refuse a question that it has no answer to."""
+    """A page that can be done without: the service may refuse a question that it has no answer to. Raises
+    TokenRefusedError."""
     answer = await retrier.read(lambda: client.list_subscribers(query), client.counts["list"])
-    return answer if isinstance(answer, ListPage) else None
+    if isinstance(answer, ListPage):
+        return answer
+    if isinstance(failure := _explain(answer, client), TokenRefusedError):
+        raise failure
+    return None
 
 
 async def fetch_page(
@@ -120,14 +129,14 @@ async def fetch_page(
     *,
     parse: ParseListed[Rows] = WIRE.parse,  # type: ignore[assignment] # as the client's
 ) -> ListPage[Rows]:
-    """One page of the list (api.md, section 4.3), tried again where that may help; raises ListFailed."""
+    """One page of the list (api.md, section 4.3), tried again where that may help. Raises ListFailed."""
     answer = await retrier.read(lambda: client.list_subscribers(query, parse), client.counts["list"])
     if isinstance(answer, ListPage):
         return answer
-    raise _explain(answer)
+    raise _explain(answer, client)
 
 
-def _explain(answer: Refused | Ambiguous | NotSent) -> ListFailed:
+def _explain(answer: Refused | Ambiguous | NotSent, client: Client) -> ListFailed:
     """The failure in words: what, and what to do next."""
     if not isinstance(answer, NotSent) and says_limit(answer.status, answer.retry_after_s):
         words = f"The service refuses requests for its list for their rate ({answer.status}). Run it again later."
@@ -138,8 +147,11 @@ def _explain(answer: Refused | Ambiguous | NotSent) -> ListFailed:
     # A page that cannot be read holds people: none of it is shown.
     words = "an answer that is no page of the list" if is_page else answer.message or "no words"
     if isinstance(answer, Refused):
-        hint = "Check the token." if answer.status in _UNAUTHORISED else "Check the base URL, or run it again later."
-        return ListFailed(f"The service refused its list ({answer.status}: {words}). {hint}", status=answer.status)
+        is_of_token = answer.status in _UNAUTHORISED
+        hint = "Check the token." if is_of_token else "Check the base URL, or run it again later."
+        is_first = sum(each.sent - each.retried for each in client.counts.values()) == 1
+        kind = TokenRefusedError if is_of_token and is_first else ListFailed
+        return kind(f"The service refused its list ({answer.status}: {words}). {hint}", status=answer.status)
     status = f"status {answer.status}, " if answer.status is not None else ""
     # A redirect is the same at every attempt: the address is another one, or asks for a login.
     hint = "Check the base URL." if answer.status in _REDIRECTS else "Run it again later."

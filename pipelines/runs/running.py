@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from connector.clock import Clock
-from connector.errors import LedgerError, LockedError, RunAborted
+from connector.errors import ConfigurationError, LedgerError, LockedError, RunAborted
 from connector.ledger import Base, Ledger, finish_run, open_ledger, open_private_copy, start_run
 from connector.ledger.commits import open_commits
 from connector.outcomes import Outcome
@@ -37,6 +37,8 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, progress: Progress, cl
     except LockedError as error:
         report.signal = stop.signal
         end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
+    except ConfigurationError:  # a token that was refused at the first request is both
+        raise
     except RunAborted as error:  # before it had begun: while the ledger was copied
         report.signal = stop.signal
         end_report(report, "stopped", clock.now(), str(error))

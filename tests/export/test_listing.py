@@ -1,11 +1,12 @@
 """The list is read from a real service: whole, once, and through its faults."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from connector.errors import RunAborted
+from connector.errors import ConfigurationError, RunAborted
 from connector.listing import ListFailed, Progress, read_list
 from connector.pages import Reason
 from connector.sandbox import SandboxProcess
@@ -107,7 +108,26 @@ def test_a_wrong_token_is_told_apart_by_its_status(sandbox: SandboxProcess) -> N
         asyncio.run(run())
 
     assert failure.value.status == 401
+    assert isinstance(failure.value, ConfigurationError), "nothing was done yet: the configuration is wrong"
     assert "another-token" not in str(failure.value)
+
+
+def test_a_token_that_is_refused_after_a_first_page_aborts_the_run(sandbox: SandboxProcess) -> None:
+    sandbox.seed(3000, base_name="News")
+
+    class Revoking(Collector):
+        def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+            sandbox.switch(authorization="another {token}")
+
+    async def run() -> None:
+        async with open_client(service_of(sandbox)) as client:
+            await read_list(client, hurried(), ListQuery(limit=100), Revoking(), now=now)
+
+    with pytest.raises(ListFailed, match="Check the token") as failure:
+        asyncio.run(run())
+
+    assert failure.value.status == 401
+    assert not isinstance(failure.value, ConfigurationError)
 
 
 def test_a_service_that_cannot_be_reached_has_no_status() -> None:

@@ -87,11 +87,16 @@ def test_a_target_that_cannot_be_written_is_told_before_anything_starts(
     assert "secret" not in ended.stderr
 
 
-def test_a_wrong_token_ends_an_export_with_exit_code_3(connector: Connector, tmp_path: Path) -> None:
-    ended = connector.run_json("export", "out.csv", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
-    assert (ended.code, ended.report["status"]) == (3, "aborted")
+@pytest.mark.parametrize("filters", [(), ("--email", "a@example.com")])
+def test_a_token_that_is_refused_at_the_first_request_is_configuration(
+    connector: Connector, tmp_path: Path, filters: tuple[str, ...]
+) -> None:
+    ended = connector.run_json("export", "out.csv", *filters, environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
+    assert ended.is_refused
     assert "401" in ended.stderr
-    assert not (tmp_path / "out.csv").exists()
+    assert "Check the token" in ended.stderr
+    assert "not-the-token" not in ended.stdout + ended.stderr
+    assert not list(tmp_path.glob("*out.csv*"))
 
 
 def test_a_filter_that_matches_nobody_replaces_nothing(filled: Connector, tmp_path: Path) -> None:

@@ -485,3 +485,13 @@ def test_an_export_has_nothing_to_compare(connector: Connector, tmp_path: Path) 
     job.write_text("job: warehouse\nexport: {to: people.csv}\n", encoding="utf-8")
     ended = connector.run("reconcile", job)
     assert ended.is_refused
+
+
+def test_a_token_that_is_refused_at_the_first_request_is_configuration(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, {"a@example.com": "Ann"})
+    (tmp_path / "job.yaml").write_text(BY_ID)
+    assert connector.run_json("sync", "job.yaml").code == 0
+    ended = connector.run_json("reconcile", "job.yaml", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
+    assert ended.is_refused
+    assert "401" in ended.stderr
+    assert "not-the-token" not in ended.stdout + ended.stderr

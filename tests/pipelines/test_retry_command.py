@@ -146,7 +146,7 @@ def test_a_list_that_fails_ends_the_retry_with_every_entry_accounted_for(connect
 def test_a_wrong_token_burns_nothing(connector: Connector, tmp_path: Path) -> None:
     lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
     wrong = connector.run_json("retry", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
-    assert wrong.code == 3
+    assert wrong.is_refused
     assert read_states(connector) == [State.UNKNOWN] * 3
     assert retry(connector).rows == {"read": 3, "created": 3}
 
