@@ -11,7 +11,14 @@ from connector.choices import ZIP_FIELDS
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, ConnectorError, LockedError, RunAborted
 from connector.fields import NAMES
-from connector.ledger import Ledger, find_last_confirming, list_runs, open_ledger, open_private_copy
+from connector.ledger import (
+    Ledger,
+    find_last_confirming,
+    list_runs,
+    open_ledger,
+    open_private_copy,
+    read_largest_lag,
+)
 from connector.listing import Progress as ListProgress
 from connector.listing import read_list, try_page
 from connector.mapping import FieldMapping
@@ -143,13 +150,15 @@ class _Reconciling:
         return suppression
 
     async def _give_time_to_show(self, ledger: Ledger) -> None:
-        """Whoever a run has confirmed less than a quiet period ago may not show on the list yet."""
-        quiet_s, now = self._load.policy.quiet_period_s, self._clock.now().timestamp()
+        """A subscriber whom a run has confirmed less than a quiet period ago, or less than the largest lag on record,
+        may not show on the list yet."""
+        account, now = self._load.settings.account, self._clock.now().timestamp()
         with ledger.transaction() as connection:
-            at = find_last_confirming(connection, now - quiet_s, now)
+            shown_after_s = max(self._load.policy.quiet_period_s, read_largest_lag(connection, account))
+            at = find_last_confirming(connection, now - shown_after_s, now)
         if at is not None:
-            self._progress.follow(lambda: "waiting until those who were just created show")
-            await self._clock.sleep(min(max(at + quiet_s - now, 0.0), quiet_s))
+            self._progress.follow(lambda: "waiting until subscribers that were just created show")
+            await self._clock.sleep(min(max(at + shown_after_s - now, 0.0), shown_after_s))
 
     async def _list(self, client: Client, listed: ListedPeople) -> Certificate:
         def follow(reading: ListProgress) -> None:

@@ -52,7 +52,6 @@ class Finisher:
 
     async def begin(self) -> None:
         """Look once more for those whom earlier runs saw refused. Raises RunAborted, ListFailed among them."""
-        await self.settler.begin()
         await self._refusals.begin()
 
     def is_unproved(self, entry: Entry | Unfinished) -> bool:

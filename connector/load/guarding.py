@@ -91,16 +91,16 @@ async def _does_answer_by_id(session: Session) -> bool:
 
 
 async def _give_time_to_show(session: Session, known: Sequence[Known]) -> None:
-    """Whoever a run confirmed less than a quiet period ago may not show yet."""
+    """A subscriber whom a run has just confirmed may not show yet."""
     missing_s = max((_count_missing_s(session, each) for each in known), default=0.0)
-    await session.rest(min(missing_s, session.policy.quiet_period_s))
+    await session.rest(min(missing_s, session.shown_after_s))
 
 
 def _count_missing_s(session: Session, known: Known) -> float:
-    """The seconds until a quiet period has passed since then, by the wall clock: it was another process that saw it."""
+    """The seconds until the list should show it, by the wall clock: it was another process that saw it."""
     if known.known_since is None:
         return 0.0
-    return known.known_since + session.policy.quiet_period_s - session.clock.now().timestamp()
+    return known.known_since + session.shown_after_s - session.clock.now().timestamp()
 
 
 async def _fetch(session: Session, query: ListQuery) -> ListPage:

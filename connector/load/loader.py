@@ -58,6 +58,7 @@ class Loader:
         """
         if retry is None or (retry.is_rejected and retry.held != "resend"):
             refuse_misanswered(self._session.journal.base)
+        await self._finisher.settler.begin()
         await self.knowledge.guard_account()
         await self._finisher.begin()
         self._session.check()

@@ -182,10 +182,10 @@ class Refusals:
     async def _check_earlier(self, kinds: list[RefusalKind]) -> None:
         """The next run's check: of those who are still REJECTED, since only their address is still known.
 
-        It is the last one if two quiet periods have passed since: then whoever was created would show.
+        It is the last one if it was long enough ago (design 4.5) for a subscriber that was created to show.
         """
         session, base = self._session, self._session.journal.base
-        late_enough = session.clock.now().timestamp() - 2 * session.policy.quiet_period_s
+        late_enough = session.clock.now().timestamp() - 2 * session.shown_after_s
         refused = await session.journal.ask(lambda ledger: ledger.find_unfinished(base, State.REJECTED))
         known = {entry.identity: want_unfinished(entry) for entry in refused}
         asked = [known[kind.identity] for kind in kinds if kind.identity in known]

@@ -71,6 +71,11 @@ class Session:
         """The latest whom this run has confirmed."""
         return self.seeing.witnesses
 
+    @property
+    def shown_after_s(self) -> float:
+        """Seconds after which the list should show a create: a quiet period, or the largest lag on record."""
+        return max(self.policy.quiet_period_s, self.seeing.largest_lag_s)
+
     def has_confirmed_since(self, at: float) -> bool:
         """Whether this run has confirmed somebody after `at` (monotonic)."""
         return bool(self.witnesses) and self.witnesses[-1].at > at

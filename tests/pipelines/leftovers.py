@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from connector.ledger import Ledger, list_bases, open_ledger
+from connector.ledger import Ledger, list_bases, open_ledger, record_lag
 from connector.states import State
 from tests.pipelines.conftest import Connector, Ended
 
@@ -62,6 +62,12 @@ def read_confirmed(connector: Connector) -> list[int]:
     """The ids of everybody who is in the service, by the ledger."""
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as database:
         return sorted(number for (number,) in database.execute("SELECT subscriber_id FROM entry"))
+
+
+def put_lag_on_record(connector: Connector, lag_s: float) -> None:
+    """As a run does that has seen the list so late."""
+    with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db") as ledger, ledger.transaction() as connection:
+        record_lag(connection, connector.sandbox.base_url, lag_s)
 
 
 def create_elsewhere(connector: Connector, path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector, count_stored, wait_for, write_addresses
+from tests.pipelines.leftovers import put_lag_on_record
 
 
 def import_again(connector: Connector, path: Path, **environ: str) -> None:
@@ -76,6 +77,16 @@ def test_people_of_the_run_before_who_do_not_show_yet_are_given_time(connector: 
     more = write_addresses(tmp_path / "more.csv", 31)
     ended = connector.run_json("import", more, "--base-name", "News", "--quiet-period", "3s")
     assert (ended.code, ended.rows) == (0, {"read": 31, "exists": 30, "created": 1})
+
+
+def test_subscribers_that_show_as_late_as_an_earlier_run_has_seen_are_given_time(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(list_lag_ms=5000)
+    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
+    put_lag_on_record(connector, 5.5)
+    ended = connector.import_file(write_addresses(tmp_path / "more.csv", 31))
+    assert (ended.code, ended.rows) == (0, {"read": 31, "exists": 30, "created": 1}), ended.stderr
 
 
 def test_nothing_is_sent_again_into_another_account_either(connector: Connector, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pipelines.runs.stopping import Stop
 from pipelines.settings import SettingOptions, read_settings
 from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, Ended, wait_for, write_addresses, write_csv
-from tests.pipelines.leftovers import lose_three
+from tests.pipelines.leftovers import lose_three, put_lag_on_record
 from tests.pipelines.planned import JOB, count_requests, write_job
 from tests.pipelines.reconciled import (
     NOTHING,
@@ -279,6 +279,15 @@ def test_whom_a_run_has_just_created_is_given_time_to_show(connector: Connector,
     job.write_text(job.read_text(encoding="utf-8").replace("200ms", "3s"), encoding="utf-8")
     write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(30)})
     assert connector.run_json("sync", job).code == 0
+    assert reconcile(connector, job).report["differences"] == NOTHING
+
+
+def test_the_largest_lag_on_record_is_waited_for_too(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(list_lag_ms=5000)
+    job = write_job(tmp_path)
+    write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(30)})
+    assert connector.run_json("sync", job).code == 0
+    put_lag_on_record(connector, 5.5)
     assert reconcile(connector, job).report["differences"] == NOTHING
 
 

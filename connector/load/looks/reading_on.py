@@ -26,7 +26,8 @@ async def read_on(session: Session, end: ListEnd, sink: PageSink) -> ListEnd | N
     """Hand to `sink` all from a little before the end, and return the new end.
 
     None when the pages do not join, are in no ascending order, or do not show the latest subscriber that this run
-    created a quiet period ago: then this tells nothing. Raises RunAborted when the run is to stop, or ListFailed.
+    created, and that should show by now: then this tells nothing. Raises RunAborted when the run is to stop, or
+    ListFailed.
     """
     offset, page = await _find_joint(session, end)
     seen, last_id = set[int](), end.last_id
@@ -60,8 +61,8 @@ async def _find_joint(session: Session, end: ListEnd) -> tuple[int, ListPage | N
 
 
 def _shows_ours(session: Session, end: ListEnd, seen: set[int]) -> bool:
-    """Whether it shows what this run created, as far as that is old enough to show."""
-    old = session.clock.monotonic() - session.policy.quiet_period_s
+    """Whether it shows what this run created, as far as that should show by now."""
+    old = session.clock.monotonic() - session.shown_after_s
     ours = [each.subscriber_id for each in session.witnesses if each.at < old and each.subscriber_id > end.last_id]
     return not ours or ours[-1] in seen
 

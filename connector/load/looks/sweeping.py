@@ -212,7 +212,7 @@ async def _find_lacking(session: Session, ids: IdArray) -> Sequence[int]:
     known = await session.journal.ask(
         lambda ledger: ledger.find_confirmed(base, start, _KNOWN_COMPARED, besides=besides)
     )
-    shown_since = session.clock.now().timestamp() - session.policy.quiet_period_s
+    shown_since = session.clock.now().timestamp() - session.shown_after_s
     old = [each.subscriber_id for each in known if (each.known_since or 0.0) <= shown_since]
     asked = np.array(old, dtype=np.int64)
     lacking: list[int] = asked[~np.isin(asked, ids)].tolist()
