@@ -132,7 +132,7 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
     """Return a table of an export as a DataFrame, each column of its own type whatever its values."""
     import pandas as pd
 
-    from connector.validation import build_listed_schema
+    from connector.subscribers import build_listed_schema
 
     types = {
         pa.int64(): pd.Int64Dtype(),

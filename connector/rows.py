@@ -1,6 +1,6 @@
-"""What a source gives: chunks of rows as text, numbered, and beside them the records that are no rows.
+"""What a source gives: chunks of rows as text, numbered, with the malformed records beside them; and rows to be loaded.
 
-A cell is what the source holds, and no more: nothing here knows fields, mapping or validity.
+A cell of a chunk is what the source holds: fields, mapping and validity are unknown here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,6 +47,26 @@ class Chunk:
     name: str
     messages: tuple[str, ...] = ()
     number_cells: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The rows of one chunk that are to be loaded: `subscribers` is indexed by position in the chunk.
+
+    `identities` (S16) and `fingerprints` (S8) are in the order of `subscribers`; in one run no identity occurs twice in
+    a base. `omitted_zips` are the texts of zips that are not sent (zip: omit), by position; None: there are none.
+    """
+
+    chunk: Chunk
+    subscribers: "pd.DataFrame"
+    identities: "npt.NDArray[np.bytes_]"
+    fingerprints: "npt.NDArray[np.bytes_]"
+    omitted_zips: "pd.Series | None" = None
+
+    def select(self, places: "npt.NDArray[np.int64]") -> "Planned":
+        """Some of the rows, by their places in `subscribers` (0-based)."""
+        rows = self.subscribers.iloc[places]
+        return Planned(self.chunk, rows, self.identities[places], self.fingerprints[places], self.omitted_zips)
 
 
 class Closing(Protocol):

@@ -17,7 +17,7 @@ from rich.console import Console
 from connector.atomic_file import unguard_formula
 from connector.fields import normalise_email
 from connector.sandbox import SandboxProcess
-from connector.validation import Rules
+from connector.subscribers import ValidationRules
 from pipelines.demo_people import DRIFTING, ExpectedCrm, ExpectedFile, write_crm, write_people
 from pipelines.exporting import plan_export_job, run_export
 from pipelines.jobs import Load, load_job, override_load
@@ -152,7 +152,7 @@ def _settings_for(sandbox: SandboxProcess, paths: Paths) -> Settings:
 
 
 def _import(paths: Paths, settings: Settings, run: Run) -> Report:
-    rules = Rules()
+    rules = ValidationRules()
     policy = build_policy(override_load(Load(), {"quiet_period": "1s"}), rules)
     options = FileOptions(base_name=BASE_NAME, is_active=True)
     plan = plan_import(paths.people, options, rules, policy, settings, reading=Reading(), wait_s=0)

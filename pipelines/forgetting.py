@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connector.ledger import Base, Ledger
-from connector.plan import digest_identity
 from connector.states import State
+from connector.subscribers import digest_identity
 from pipelines.loads.bases import choose_bases, describe_bases
 from pipelines.runs.report import EXIT_CODES, Status
 

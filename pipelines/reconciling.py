@@ -21,12 +21,10 @@ from connector.ledger import (
 )
 from connector.listing import Progress as ListProgress
 from connector.listing import read_list, try_page
-from connector.mapping import FieldMapping
 from connector.pages import Certificate, TotalCount
-from connector.plan.suppression import Suppression
 from connector.reconcile import ListedPeople
 from connector.service import Client, ListQuery, Retrier, open_client
-from connector.validation import Rules
+from connector.subscribers import FieldMapping, Suppression, ValidationRules, prepare_chunks
 from pipelines.jobs import Job
 from pipelines.loads.loading import LoadPlan
 from pipelines.loads.planning import plan_sync
@@ -36,7 +34,6 @@ from pipelines.reconciles.difference_file import DifferenceFile
 from pipelines.reconciles.differences import Differences
 from pipelines.reconciles.source_side import ROWS, SourceSide
 from pipelines.reconciles.vanished import describe_known, find_there, forget, refuse_emptied
-from pipelines.rows.preparing import prepare_chunks
 from pipelines.rows.reading_ahead import ReadingAhead
 from pipelines.rows.suppressing import read_suppression
 from pipelines.runs.progress import Progress
@@ -272,7 +269,7 @@ def _end(report: Report, found: Differences, ending: BaseException | None, stop:
     return end_report(report, status, clock.now())
 
 
-def _list_compared(mapping: FieldMapping, rules: Rules) -> tuple[str, ...]:
+def _list_compared(mapping: FieldMapping, rules: ValidationRules) -> tuple[str, ...]:
     """Every field that a row may send but for its identity, in the order of the field table."""
     filled = {*mapping.rules, *([rules.zip] if "address_zip" in mapping.rules and rules.zip in ZIP_FIELDS else [])}
     return tuple(name for name in NAMES if name in filled and name != rules.identity)

@@ -16,7 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
      "connector.rows"),
     ("connector.templates",),
     (
-        "connector.mapping", "connector.validation", "connector.plan", "connector.states",
+        "connector.subscribers", "connector.states",
         "connector.service", "connector.pace", "connector.pages", "connector.databases", "connector.kept_values",
         "connector.atomic_file",
     ),
@@ -29,7 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 APART = "connector.sandbox"
 MAY_START_THE_SANDBOX = ("pipelines",)
-FACED = ("connector.service", "connector.listing")
+FACED = ("connector.service", "connector.listing", "connector.subscribers")
 """Packages whose modules are imported from outside through the package alone, and stand on few floors."""
 MOST_FLOORS = 3
 
@@ -44,10 +44,10 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "pydantic": ("pipelines.jobs",),
     "yaml": ("pipelines.jobs",),
     "sqlalchemy": ("connector.databases", "connector.ledger", "connector.sources", "connector.warehouse"),
-    "pandera": ("connector.validation",),
+    "pandera": ("connector.subscribers.validation",),
     "jinja2": ("connector.templates",),
-    "phonenumbers": ("connector.validation.phones",),
-    "pycountry": ("connector.validation.countries",),
+    "phonenumbers": ("connector.subscribers.rules",),
+    "pycountry": ("connector.subscribers.countries",),
     "python_calamine": ("connector.sources.workbook",),
     "duckdb": ("connector.sources", "connector.warehouse", "pipelines.demo"),
 }
@@ -149,11 +149,11 @@ def test_the_modules_of_a_package_stand_on_few_floors_and_in_no_circle(package: 
 @pytest.mark.parametrize(
     ("importer", "imported"),
     [
-        ("connector.plan.digests", "connector.ledger.store"),
-        ("connector.mapping.rules", "connector.validation.Rules"),
+        ("connector.subscribers.identity", "connector.ledger.store"),
+        ("connector.subscribers.rules", "connector.service.wire"),
         ("connector.load.loader", "pipelines.runs.report"),
         ("connector.load.loader", "connector.export"),
-        ("connector.sandbox.store", "connector.fields.table"),
+        ("connector.sandbox.store", "connector.fields"),
         ("connector.service.client", "connector.sandbox"),
         ("connector.warehouse.files", "connector.listing.columns"),
     ],

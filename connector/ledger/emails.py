@@ -144,7 +144,7 @@ class EmailLog:
     # Reading
 
     def find(self, campaign: Campaign, recipients: Sequence[bytes]) -> dict[bytes, EmailEntry]:
-        """The emails to these recipients (digests of `connector.plan.digests`); those that have none are left out."""
+        """The emails to these recipients (digests of `connector.subscribers`); those that have none are left out."""
         rows = self.store.select(_FIND, {}, _each(campaign, recipients))
         return {row[0]: EmailEntry(EmailState(row[1]), *row[2:]) for row in rows}
 

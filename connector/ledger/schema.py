@@ -29,8 +29,8 @@ from sqlalchemy import (
 
 from connector.errors import LedgerError
 from connector.fields import IDENTITY_RULE
-from connector.plan.digests import FINGERPRINT_BYTES, IDENTITY_BYTES
 from connector.states import EmailState, State
+from connector.subscribers import FINGERPRINT_BYTES, IDENTITY_BYTES
 
 SCHEMA_VERSION = 1  # until the first release; any other is refused
 SOURCE_BYTES = 16  # of the digest that tells an incremental source from another

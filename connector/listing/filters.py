@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from connector.errors import ConfigurationError
-from connector.fields.spellings import describe_spelling, has_spellings_by_case_alone
 from connector.pages import Mask, build_match
 from connector.service import ListPage, ListQuery, read_field
+from connector.subscribers import describe_spelling, has_spellings_by_case_alone
 
 Ask = Callable[[ListQuery], Awaitable[ListPage | None]]
 """One page, or None where the service gives none."""

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 
-import numpy as np
-import numpy.typing as npt
 import orjson
 import pandas as pd
 import pyarrow as pa
@@ -14,10 +12,11 @@ import pyarrow as pa
 from connector.fields import BY_NAME, normalise_identity
 from connector.ledger import Base, Intent, Unfinished
 from connector.load.looks.sighting import Wanted
-from connector.plan.digests import Digests, split_digests
 from connector.rows import Chunk
+from connector.rows import Planned as Planned
 from connector.service import decode_subscriber, encode_subscriber, plan_encoding
 from connector.states import State
+from connector.subscribers import split_digests
 from connector.values import hot_value
 
 _READ_AT_ONCE = 1024  # rows taken out of their columns together: enough that it costs nothing, few enough to hold
@@ -31,26 +30,6 @@ class Row:
     file: str
     columns: tuple[str, ...]
     cells: tuple[str | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """The rows of one chunk that are to be loaded: `subscribers` is indexed by position in the chunk.
-
-    `identities` (S16) and `fingerprints` (S8) are in the order of `subscribers`; in one run no identity occurs twice in
-    a base. `omitted_zips` are the texts of zips that are not sent (zip: omit), by position; None: there are none.
-    """
-
-    chunk: Chunk
-    subscribers: pd.DataFrame
-    identities: Digests
-    fingerprints: Digests
-    omitted_zips: pd.Series | None = None
-
-    def select(self, places: npt.NDArray[np.int64]) -> "Planned":
-        """Some of the rows, by their places in `subscribers` (0-based)."""
-        rows = self.subscribers.iloc[places]
-        return Planned(self.chunk, rows, self.identities[places], self.fingerprints[places], self.omitted_zips)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from connector.fields import BY_NAME
 from connector.kept_values import KeptValues
 from connector.load.candidates import Candidate, Omission, Planned, Row, find_omissions
-from connector.plan.digests import FINGERPRINT_BYTES, IDENTITY_BYTES, split_digests
+from connector.subscribers import FINGERPRINT_BYTES, IDENTITY_BYTES, split_digests
 
 _NEVER_COMPARED = frozenset({"id", "base_id", "base_name"})
 

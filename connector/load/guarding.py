@@ -11,8 +11,8 @@ from connector.listing import fetch_page
 from connector.load.judging import describe_other
 from connector.load.looks.listed import bears_identity
 from connector.load.session import Session
-from connector.plan.digests import IDENTITY_BYTES
 from connector.service import ListPage, ListQuery
+from connector.subscribers import IDENTITY_BYTES
 
 _ASKED_FOR = 4  # one and, if that one is gone, three more
 

@@ -20,8 +20,8 @@ from connector.load.session import Session
 from connector.load.settling import Doubt
 from connector.load.tally import Problem
 from connector.outcomes import Outcome
-from connector.plan.digests import split_digests
 from connector.states import State
+from connector.subscribers import split_digests
 
 _IN_SOURCE_ORDER = 2_000
 """Rows of a chunk that are taken as they come. More are taken in the order of their identities' digests, which is the

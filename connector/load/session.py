@@ -17,9 +17,8 @@ from connector.load.looks.witness import Seeing, Witness
 from connector.load.policy import LoadPolicy
 from connector.load.tally import Tally
 from connector.pace import Pace
-from connector.plan.digests import IDENTITY_BYTES, join_digests
-from connector.plan.suppression import InactiveIdentities, Suppression
 from connector.service import Client, Retrier
+from connector.subscribers import IDENTITY_BYTES, InactiveIdentities, Suppression, join_digests
 
 T = TypeVar("T")
 

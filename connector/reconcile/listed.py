@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from connector.fields import BY_NAME
 from connector.kept_values import KeptValues
-from connector.plan.digests import IDENTITY_BYTES, Digests, digest_identity, join_digests
-from connector.plan.reconciling import Integers, Matching
+from connector.reconcile.matching import Integers, Matching
 from connector.service import read_field
+from connector.subscribers import IDENTITY_BYTES, Digests, digest_identity, join_digests
 
 BaseOf = tuple[object, object]
 """A base as it is listed: its id and its name."""

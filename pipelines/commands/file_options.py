@@ -17,7 +17,7 @@ from connector.sources import FORMATS
 from pipelines.commands.options import Command
 
 if TYPE_CHECKING:
-    from connector.validation import Rules
+    from connector.subscribers import ValidationRules
     from pipelines.jobs import Job
     from pipelines.loads.planning import FileOptions, Reading
 
@@ -50,11 +50,11 @@ class FileGiven:
     reading: Reading
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> ValidationRules:
         """What is demanded of each row, where no job says it."""
-        from connector.validation import Rules
+        from connector.subscribers import ValidationRules
 
-        return Rules(identity=self.identity or "email", zip=self.zip_policy or "omit")
+        return ValidationRules(identity=self.identity or "email", zip=self.zip_policy or "omit")
 
     def load_job(self) -> Job | None:
         """The job whose mapping the file takes, None if none was named.

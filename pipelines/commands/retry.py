@@ -13,7 +13,7 @@ from pipelines.commands.options import Duration, Output, finish, output_options,
 
 if TYPE_CHECKING:
     from connector.load.retrying import Held
-    from connector.validation import Rules
+    from connector.subscribers import ValidationRules
     from pipelines.jobs import Job
 
 
@@ -97,12 +97,12 @@ def _decide_held(asked: dict[Held, bool], on_unknown: str | None) -> Held:
     return chosen[0] if chosen else "leave"
 
 
-def _find_rules(job: Job | None) -> Rules:
-    from connector.validation import Rules
+def _find_rules(job: Job | None) -> ValidationRules:
+    from connector.subscribers import ValidationRules
     from pipelines.jobs.conversion import build_rules
 
     if job is None:
-        return Rules()
+        return ValidationRules()
     if job.subscriber is None:
         raise ConfigurationError(f"--job: the job {job.name} exports; a retry follows a job with a subscriber section")
     return build_rules(job.subscriber)

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from connector.mapping import ColumnRule
+from connector.subscribers import ColumnRule
 from pipelines.drafts.guessing import GuessedField
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -10,9 +10,17 @@ from datetime import date
 
 import pandas as pd
 
-from connector.mapping import ColumnRule, FieldMapping, Part, apply_mapping, guess_mapping
-from connector.mapping.headers import WHOLE_NAMES, normalise_header
-from connector.validation import Rules, validate_rows
+from connector.subscribers import (
+    WHOLE_NAMES,
+    ColumnRule,
+    FieldMapping,
+    Part,
+    ValidationRules,
+    apply_mapping,
+    guess_mapping,
+    normalise_header,
+    validate_rows,
+)
 
 _SURE, _LIKELY, _UNSURE = 0.95, 0.8, 0.5  # shares of cells that fit: a real file has a few wrong ones
 _ADULT_YEARS = 14  # dates of other things, such as of signing up, are later than that
@@ -97,7 +105,7 @@ def measure(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> Sh
     alone: dict[str, ColumnRule] = {} if name == "email" else {"email": ColumnRule(value="nobody@example.com")}
     mapped = apply_mapping(frame, FieldMapping({**alone, name: rule}))
     filled = mapped.frame[name].notna().to_numpy()
-    faults = validate_rows(mapped.frame, Rules(), today=today, known=mapped.faults).faults
+    faults = validate_rows(mapped.frame, ValidationRules(), today=today, known=mapped.faults).faults
     wrong = {fault.position for fault in faults if fault.field == name and filled[fault.position]}
     return Share(int(filled.sum()) - len(wrong), int(filled.sum()))
 

@@ -20,13 +20,10 @@ from connector.load.candidates import take_rows
 from connector.mail.draft import Composed
 from connector.mail.message import Message, MessageError
 from connector.mail.texts import MailTexts
-from connector.mapping import ColumnRule, FieldMapping
 from connector.outcomes import MailOutcome, Outcome
-from connector.plan.suppression import Suppression
 from connector.rows import Source
+from connector.subscribers import ColumnRule, FieldMapping, PreparedChunk, Suppression, ValidationRules, prepare_chunks
 from connector.templates import TemplateError
-from connector.validation import Rules
-from pipelines.rows.preparing import Prepared, prepare_chunks
 from pipelines.rows.rejects import build_invalid, build_malformed
 
 
@@ -94,7 +91,7 @@ class Spool:
             yield batch
 
 
-_RULES = Rules(identity="email")
+_RULES = ValidationRules(identity="email")
 
 Hear = Callable[[Problem, str | None], None]
 """A row that a person must see, and its record if that is no row."""
@@ -135,7 +132,7 @@ class Checker:
             self._sort_out(each, checked)
             self._keep(each, checked, spool)
 
-    def _sort_out(self, prepared: Prepared, checked: Checked) -> None:
+    def _sort_out(self, prepared: PreparedChunk, checked: Checked) -> None:
         """The rows that are no subscriber to be, are repeated, or want no email."""
         checked.read += prepared.read
         checked.messages += prepared.chunk.messages
@@ -148,7 +145,7 @@ class Checker:
         checked.outcomes[MailOutcome.DUPLICATE] += len(prepared.repeats)
         checked.outcomes[MailOutcome.SUPPRESSED] += len(prepared.suppressed)
 
-    def _keep(self, prepared: Prepared, checked: Checked, spool: Spool) -> None:
+    def _keep(self, prepared: PreparedChunk, checked: Checked, spool: Spool) -> None:
         for row in self._take_rows(prepared):
             try:
                 composed = self.compose(row)
@@ -160,7 +157,7 @@ class Checker:
                 checked.warnings.update(composed.warnings)
                 spool.add(row, digest_files(composed.message))
 
-    def _take_rows(self, prepared: Prepared) -> Iterator[Row]:
+    def _take_rows(self, prepared: PreparedChunk) -> Iterator[Row]:
         yield from take_rows(prepared.chunk, prepared.planned.subscribers.index.tolist())
 
     def compose(self, row: Row) -> Composed:

@@ -20,10 +20,9 @@ from connector.mail.eml import write_eml
 from connector.mail.message import Message, MessageError
 from connector.outcomes import MailOutcome, Outcome
 from connector.pace import Pace
-from connector.plan.digests import digest_identity
-from connector.plan.suppression import Suppression
 from connector.service import Client, Retrier, open_client
 from connector.states import EmailState
+from connector.subscribers import Suppression, digest_identity
 from connector.templates import TemplateError
 from pipelines.flows.mail_check import Checked, Checker, Kept, Spool, digest_files, read_cells
 from pipelines.flows.mail_plan import MailPlan

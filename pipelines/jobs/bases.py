@@ -5,7 +5,8 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from connector.errors import ConfigurationError
-from connector.mapping import AskedBase, BaseColumn, parse_base
+from connector.fields import BaseRef
+from connector.subscribers import BaseColumn, parse_base
 from pipelines.jobs.fields import STRICT, ColumnName
 
 
@@ -52,10 +53,10 @@ class Base(BaseModel):
         return self
 
 
-def build_base(base: Base) -> AskedBase | BaseColumn:
+def build_base(base: Base) -> BaseRef | BaseColumn:
     """The base as the library asks for it. Raises ConfigurationError for what makes no sense."""
     if base.column is None:
-        return AskedBase(base.id, base.name)
+        return BaseRef(base.id, base.name)
     if base.values is None:
         return BaseColumn(base.column)
     return BaseColumn(base.column, {cell: parse_base(word) for cell, word in base.values.items()})

@@ -9,9 +9,16 @@ import pandas as pd
 
 from connector.errors import ConfigurationError
 from connector.load import LoadPolicy
-from connector.mapping import BaseColumn, ColumnRule, FieldMapping, apply_mapping
 from connector.service import ListQuery
-from connector.validation import E164, Rules, validate_rows
+from connector.subscribers import (
+    BaseColumn,
+    ColumnRule,
+    FieldMapping,
+    PhoneRule,
+    ValidationRules,
+    apply_mapping,
+    validate_rows,
+)
 from pipelines.jobs.fields import build_column_rule, find_mapping_faults
 from pipelines.jobs.models import Filters, JobSubscriber, Load
 from pipelines.jobs.sources import Suppress
@@ -24,19 +31,19 @@ def build_mapping(subscriber: JobSubscriber) -> FieldMapping | None:
     return FieldMapping({name: build_column_rule(rule) for name, rule in subscriber.fields_.items()})
 
 
-def build_rules(subscriber: JobSubscriber) -> Rules:
+def build_rules(subscriber: JobSubscriber) -> ValidationRules:
     """What the job demands of each row."""
     phone = (subscriber.fields_ or {}).get("phone")
     form = None if phone is None else phone.e164
-    return Rules(
+    return ValidationRules(
         identity=subscriber.identity,
         required=frozenset(subscriber.required),
         zip=subscriber.zip,
-        e164=None if form is None else E164(form.region, form.otherwise),
+        e164=None if form is None else PhoneRule(form.region, form.otherwise),
     )
 
 
-def build_policy(load: Load, rules: Rules, suppress: Suppress | None = None) -> LoadPolicy:
+def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None = None) -> LoadPolicy:
     """How the rows that meet `rules` are sent, and which of them `suppress` keeps back."""
     return LoadPolicy(
         identity=rules.identity,
@@ -58,7 +65,7 @@ def build_query(filters: Filters) -> ListQuery:
 
 
 def check_mapping(
-    mapping: FieldMapping, rules: Rules, columns: Sequence[str], *, where: str, base: BaseColumn | None = None
+    mapping: FieldMapping, rules: ValidationRules, columns: Sequence[str], *, where: str, base: BaseColumn | None = None
 ) -> None:
     """Refuse a mapping that cannot serve, before anything is read: raises ConfigurationError with all that is wrong.
 
@@ -97,7 +104,7 @@ def _find_value_faults(mapping: FieldMapping) -> list[str]:
         return []
     identity = {"email": ColumnRule(value="nobody@example.com")}
     row = apply_mapping(pd.DataFrame(index=pd.RangeIndex(1)), FieldMapping(identity | constants)).frame
-    faults = validate_rows(row, Rules(), today=date.max).faults
+    faults = validate_rows(row, ValidationRules(), today=date.max).faults
     return [
         f"the {'value' if mapping.rules[fault.field].value else 'default'} for {fault.field} cannot be sent: "
         f"{fault.message}"

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, FIELDS, SENT, wire_name
-from connector.mapping import Case, ColumnRule, Join, Part, find_misfits
+from connector.subscribers import Case, ColumnRule, JoinRule, Part, find_misfits
 
 STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 """Every part of a job: no other keys, no change after reading, no value of a key in an error."""
@@ -144,7 +144,7 @@ def build_column_rule(rule: FieldRule) -> ColumnRule:
     return ColumnRule(
         column=rule.column,
         value=rule.value,
-        join=None if rule.join is None else Join(rule.join.columns, rule.join.with_),
+        join=None if rule.join is None else JoinRule(rule.join.columns, rule.join.with_),
         template=rule.template,
         is_trimmed=rule.trim,
         is_apostrophe_dropped=rule.drop_apostrophe,

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
+from connector.fields import BaseRef
 from connector.ledger import Base, Ledger, find_or_add_base, find_run, list_bases
 from connector.load import SENDING, Conduct, Loader, Planned
 from connector.load.knowing import Knowledge
 from connector.load.session import Session
-from connector.mapping import AskedBase, BaseColumn, RowBases
 from connector.outcomes import Outcome
 from connector.states import State
+from connector.subscribers import BaseColumn, RowBases
 from pipelines.loads.bases import describe_base, refuse_too_many
 from pipelines.runs.run import Run
 
@@ -68,19 +69,19 @@ class BaseLoads:
     def __init__(
         self,
         run: Run,
-        base: AskedBase | BaseColumn,
+        base: BaseRef | BaseColumn,
         conduct: Conduct = SENDING,
         survey: "BaseLoads | None" = None,
         make: Callable[[Session, Conduct, Knowledge | None], Load] = Loader,
     ) -> None:
         self._run, self._base, self._conduct, self._survey, self._make = run, base, conduct, survey, make
         self._begun: list[_BaseLoad] = []
-        self._loads: dict[AskedBase, _BaseLoad] = {}
+        self._loads: dict[BaseRef, _BaseLoad] = {}
         self._waiting = 0  # rows that were taken, and have not had their base's turn yet
 
     async def begin(self) -> None:
         """Begin the one base that all rows are for; where a column says it, each begins with its first row."""
-        if isinstance(self._base, AskedBase):
+        if isinstance(self._base, BaseRef):
             await self._open(self._base)
 
     async def take(self, planned: Planned, bases: RowBases | None) -> None:
@@ -129,21 +130,21 @@ class BaseLoads:
     def describe_created(self) -> str | None:
         """How many were created in which base, where a column says the base and any were; for people."""
         created = [each for each in self._begun if each.created]
-        if isinstance(self._base, AskedBase) or not created:
+        if isinstance(self._base, BaseRef) or not created:
             return None
         told = ", ".join(f"{describe_base(each.base)}: {each.created}" for each in created[:_BASES_TOLD])
         rest = created[_BASES_TOLD:]
         more = f", {len(rest)} other bases: {sum(each.created for each in rest)}" if rest else ""
         return f"created in {told}{more}"
 
-    def _split(self, planned: Planned, bases: RowBases | None) -> Iterator[tuple[AskedBase, Planned]]:
-        if isinstance(self._base, AskedBase):
+    def _split(self, planned: Planned, bases: RowBases | None) -> Iterator[tuple[BaseRef, Planned]]:
+        if isinstance(self._base, BaseRef):
             yield self._base, planned
         elif bases is not None:
             for asked, places in bases.split():
                 yield asked, planned.select(places)
 
-    async def _open(self, asked: AskedBase) -> _BaseLoad:
+    async def _open(self, asked: BaseRef) -> _BaseLoad:
         """The load of one more base, begun; it goes by what a survey has learned of who is there."""
         account = self._run.frame.settings.account
         base = await self._run.commits.ask(
@@ -178,7 +179,7 @@ class BaseLoads:
         try:
             yield
         except ConnectorError as error:
-            if isinstance(self._base, AskedBase):
+            if isinstance(self._base, BaseRef):
                 raise
             kind = ConfigurationError if isinstance(error, ConfigurationError) else RunAborted
             raise kind(f"{describe_base(each.base)}: {error}") from error
@@ -208,15 +209,14 @@ class BaseLoads:
         for asked in await self._run.commits.ask(self._find_left):
             await self._open(asked)
 
-    def _find_left(self, ledger: Ledger) -> list[AskedBase]:
+    def _find_left(self, ledger: Ledger) -> list[BaseRef]:
         """The bases that had no row in this run yet, and in which another run of the job left something unknown."""
         opened = {each.base.key for each in self._begun}
         account = self._run.frame.settings.account
         bases = [base for base in list_bases(ledger.connection, account) if base.key not in opened]
         left = [base for base in bases if self._has_left(ledger, base)]
         return [
-            AskedBase(name=base.name) if base.service_id is None else AskedBase(service_id=base.service_id)
-            for base in left
+            BaseRef(name=base.name) if base.service_id is None else BaseRef(service_id=base.service_id) for base in left
         ]
 
     def _has_left(self, ledger: Ledger, base: Base) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import fold_base_name
 from connector.ledger import Base, Ledger, list_bases
-from connector.mapping import BaseColumn
+from connector.subscribers import BaseColumn
 
 _MOST_BASES = 1000  # that cells name by themselves: a column of something else names another in nearly every row
 

@@ -10,17 +10,16 @@ from pathlib import Path
 
 from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, RunAborted
+from connector.fields import BaseRef
 from connector.ledger import Base, Ledger, find_or_add_base, find_rows_read
 from connector.load import PLANNING, SENDING, Conduct, LoadPolicy
-from connector.mapping import AskedBase, BaseColumn, FieldMapping, list_columns
 from connector.outcomes import Outcome
 from connector.rows import Source
-from connector.validation import Rules
+from connector.subscribers import BaseColumn, FieldMapping, PreparedChunk, ValidationRules, list_columns, prepare_chunks
 from pipelines.jobs import Guard
 from pipelines.loads.base_loads import BaseLoads
 from pipelines.loads.guarding import build_limits, find_trip, withdraw
 from pipelines.loads.increments import Increment, Reading, read_kept
-from pipelines.rows.preparing import Prepared, prepare_chunks
 from pipelines.rows.reading_ahead import ReadingAhead
 from pipelines.rows.rejects import build_different, build_invalid, build_malformed, own_columns
 from pipelines.rows.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
@@ -45,8 +44,8 @@ class LoadPlan:
     source: Source
     is_empty_refused: bool
     mapping: FieldMapping
-    rules: Rules
-    base: AskedBase | BaseColumn
+    rules: ValidationRules
+    base: BaseRef | BaseColumn
     policy: LoadPolicy
     settings: Settings
     by_job: str = ""  # the name of the job file, where there is one
@@ -79,7 +78,7 @@ class LoadPlan:
     @property
     def columns(self) -> tuple[str, ...]:
         """The source's columns that are used."""
-        return list_columns(self.mapping, self.base_column)
+        return list_columns(self.mapping.columns, self.base_column)
 
     @property
     def unmapped_columns(self) -> tuple[str, ...]:
@@ -240,7 +239,7 @@ class _Load:
             raise RunAborted(f"{plan.source.name} has a header and no rows: there is nothing to import")
         run.rows_read = run.tally.read if plan.is_whole else None
 
-    def _count(self, prepared: Prepared) -> None:
+    def _count(self, prepared: PreparedChunk) -> None:
         """Give an outcome to those rows of a chunk that need no ledger for it; a person sees the ones that differ."""
         run, tally = self._run, self._run.tally
         tally.read += prepared.read

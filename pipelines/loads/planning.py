@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from connector.errors import ConfigurationError, SourceError
-from connector.fields import NAMES
+from connector.fields import NAMES, BaseRef
 from connector.load import LoadPolicy
-from connector.mapping import AskedBase, BaseColumn, ColumnRule, FieldMapping, guess_mapping, override_mapping
 from connector.rows import Source
 from connector.sources import STANDARD_INPUT, open_file, refuse_lacking
-from connector.validation import Rules
+from connector.subscribers import BaseColumn, ColumnRule, FieldMapping, ValidationRules, guess_mapping, override_mapping
 from pipelines.jobs import Job, JobSource, JobSubscriber
 from pipelines.jobs.bases import build_base
 from pipelines.jobs.conversion import build_mapping, build_policy, build_rules, check_mapping
@@ -63,7 +62,7 @@ def plan_sync(
 def plan_import(
     path: Path,
     options: FileOptions,
-    rules: Rules,
+    rules: ValidationRules,
     policy: LoadPolicy,
     settings: Settings,
     *,
@@ -82,7 +81,7 @@ def plan_import(
             is_empty_refused=True,
             mapping=mapping,
             rules=rules,
-            base=AskedBase(options.base_id, base_name),
+            base=BaseRef(options.base_id, base_name),
             policy=policy,
             settings=settings,
             limit=reading.limit,
@@ -102,7 +101,7 @@ def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: Rea
     return _plan_by_job("import", job, job.subscriber, source, settings, reading.limit, wait_s, is_empty_refused=True)
 
 
-def plan_validation(path: Path, options: FileOptions, rules: Rules, reading: Reading) -> ValidationPlan:
+def plan_validation(path: Path, options: FileOptions, rules: ValidationRules, reading: Reading) -> ValidationPlan:
     """The validation of a file by its headers. Raises ConfigurationError and SourceError."""
     source = read_corrections(open_as(path, reading.file))
     with _closed_on_error(source):

@@ -11,12 +11,17 @@ from typing import Any
 from connector.clock import Clock
 from connector.errors import ConfigurationError, SourceError
 from connector.fields import BY_NAME, NAMES
-from connector.mapping import BaseColumn, FieldMapping, list_columns
 from connector.outcomes import Fault
-from connector.plan.suppression import Suppression
 from connector.rows import Chunk, Source
-from connector.validation import Rules
-from pipelines.rows.preparing import Prepared, prepare_chunks
+from connector.subscribers import (
+    BaseColumn,
+    FieldMapping,
+    PreparedChunk,
+    Suppression,
+    ValidationRules,
+    list_columns,
+    prepare_chunks,
+)
 from pipelines.rows.rejects import RejectsFile, build_different, build_invalid, build_malformed, own_columns
 from pipelines.rows.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
 from pipelines.rows.suppressing import SuppressionPlan, read_suppression
@@ -34,7 +39,7 @@ class ValidationPlan:
     job: str
     source: Source
     mapping: FieldMapping
-    rules: Rules
+    rules: ValidationRules
     suppression: SuppressionPlan | None = None
     limit: int | None = None
     base_column: BaseColumn | None = None  # where each row's base is said by a column
@@ -43,7 +48,7 @@ class ValidationPlan:
     @property
     def columns(self) -> tuple[str, ...]:
         """The source's columns that are used."""
-        return list_columns(self.mapping, self.base_column)
+        return list_columns(self.mapping.columns, self.base_column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +162,7 @@ def _read_list(plan: ValidationPlan, report: Report) -> Suppression | None:
     return suppression
 
 
-def _count(prepared: Prepared, counts: dict[str, int]) -> None:
+def _count(prepared: PreparedChunk, counts: dict[str, int]) -> None:
     invalid = len({fault.position for fault in prepared.faults}) + len(prepared.chunk.malformed)
     counts["read"] += prepared.read
     counts["invalid"] += invalid
@@ -166,7 +171,7 @@ def _count(prepared: Prepared, counts: dict[str, int]) -> None:
     counts["valid"] += prepared.read - invalid - len(prepared.repeats) - len(prepared.suppressed)
 
 
-def _find(prepared: Prepared, plan: ValidationPlan, verdict: Verdict) -> None:
+def _find(prepared: PreparedChunk, plan: ValidationPlan, verdict: Verdict) -> None:
     for malformed in prepared.chunk.malformed:
         finding = _pick(verdict, "", malformed.code, malformed.message)
         finding.rows += 1
@@ -201,7 +206,7 @@ def _show_some(finding: Finding, chunk: Chunk, faults: Sequence[Fault], columns:
         finding.show(int(chunk.numbers[int(str(place))]), _BETWEEN.join(map(str, row)))
 
 
-def _reject(prepared: Prepared, identity: str, file: RejectsFile) -> None:
+def _reject(prepared: PreparedChunk, identity: str, file: RejectsFile) -> None:
     """What an import would write: records that are no rows, invalid ones, and duplicates that differ."""
     for malformed in prepared.chunk.malformed:
         file.write(build_malformed(malformed, prepared.chunk.name), malformed.raw)

@@ -11,12 +11,11 @@ from connector.ledger import Base, Entry, Ledger, list_confirmed
 from connector.load import Planned
 from connector.load.cells import write_cell
 from connector.pages.id_set import contained
-from connector.plan import SeenIdentities
-from connector.plan.digests import IDENTITY_BYTES, Digests, join_digests, split_digests
-from connector.plan.reconciling import Integers, Matching
 from connector.reconcile import ListedPeople
+from connector.reconcile.matching import Integers, Matching
 from connector.service import differing_fields
 from connector.states import State
+from connector.subscribers import IDENTITY_BYTES, Digests, SeenIdentities, join_digests, split_digests
 from pipelines.loads.bases import describe_base
 from pipelines.reconciles.difference_file import DifferenceFile
 from pipelines.reconciles.differences import Differences

@@ -2,20 +2,21 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from connector.fields import BaseRef
 from connector.ledger import Base, Ledger, find_or_add_base, learn_base, list_bases
 from connector.load.looks.listed import BaseReader
-from connector.mapping import AskedBase, BaseColumn
 from connector.reconcile.listed import BaseOf
+from connector.subscribers import BaseColumn
 
 
-def list_asked(base: AskedBase | BaseColumn) -> list[AskedBase] | None:
+def list_asked(base: BaseRef | BaseColumn) -> list[BaseRef] | None:
     """The bases that the job itself names; None: the cells of a column name them."""
-    if isinstance(base, AskedBase):
+    if isinstance(base, BaseRef):
         return [base]
     return None if base.values is None else list(dict.fromkeys(base.values.values()))
 
 
-def build_wanted(asked: Iterable[AskedBase] | None, ledger: Ledger, account: str) -> Callable[[BaseOf], bool]:
+def build_wanted(asked: Iterable[BaseRef] | None, ledger: Ledger, account: str) -> Callable[[BaseOf], bool]:
     """Whether a listed base may be one of those that are asked for; all may be if `asked` is None.
 
     One that the ledger knows by a name that is asked for is wanted by its id, too: it may be called otherwise by now.
@@ -31,7 +32,7 @@ def build_wanted(asked: Iterable[AskedBase] | None, ledger: Ledger, account: str
 
 
 def find_base(
-    ledger: Ledger, account: str, asked: AskedBase, identity: str, listed: Sequence[BaseOf]
+    ledger: Ledger, account: str, asked: BaseRef, identity: str, listed: Sequence[BaseOf]
 ) -> tuple[Base, list[BaseOf]]:
     """The ledger's base, with all that the list tells of it, and those of `listed` that are it.
 

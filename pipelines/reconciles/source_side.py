@@ -5,18 +5,27 @@ from datetime import date
 
 import numpy as np
 
+from connector.fields import BaseRef
 from connector.ledger import Ledger
-from connector.mapping import AskedBase, BaseColumn, FieldMapping, RowBases, apply_mapping, read_bases
-from connector.plan import compute_identities
-from connector.plan.reconciling import Integers
-from connector.plan.suppression import Suppression
 from connector.reconcile import ListedPeople
-from connector.validation import Rules, validate_rows
+from connector.reconcile.matching import Integers
+from connector.subscribers import (
+    BaseColumn,
+    FieldMapping,
+    PreparedChunk,
+    RowBases,
+    Suppression,
+    ValidationRules,
+    apply_mapping,
+    compute_identities,
+    find_suppressed,
+    read_bases,
+    validate_rows,
+)
 from pipelines.loads.bases import refuse_too_many
 from pipelines.loads.loading import LoadPlan
 from pipelines.reconciles.base_side import BaseSide, Shared
 from pipelines.reconciles.bases import find_base, list_asked
-from pipelines.rows.preparing import Prepared, find_suppressed
 from pipelines.rows.remarks import Remarks
 from pipelines.words import agree, count
 
@@ -30,7 +39,7 @@ class SourceSide:
 
     def __init__(self, plan: LoadPlan, suppression: Suppression | None, shared: Shared) -> None:
         self._plan, self._suppression, self._shared = plan, suppression, shared
-        self._sides: dict[AskedBase, BaseSide] = {}  # one that is asked for in two ways is here twice
+        self._sides: dict[BaseRef, BaseSide] = {}  # one that is asked for in two ways is here twice
         self._remarks = Remarks()
         self.rows = dict.fromkeys(ROWS, 0)
         self._unnamed = 0
@@ -42,7 +51,7 @@ class SourceSide:
         """Each base once."""
         return list({side.base.key: side for side in self._sides.values()}.values())
 
-    def take(self, prepared: Prepared) -> None:
+    def take(self, prepared: PreparedChunk) -> None:
         """Lay the rows of a chunk beside their bases."""
         planned, bases, identity = prepared.planned, prepared.bases, self._plan.rules.identity
         is_suppressed = find_suppressed(self._suppression, planned.subscribers, planned.identities, identity)
@@ -75,7 +84,7 @@ class SourceSide:
                 "among the extra"
             )
 
-    def _count(self, prepared: Prepared, suppressed: int) -> None:
+    def _count(self, prepared: PreparedChunk, suppressed: int) -> None:
         invalid = len({fault.position for fault in prepared.faults}) + len(prepared.chunk.malformed)
         self.rows["read"] += prepared.read
         self.rows["valid"] += len(prepared.planned.identities) - suppressed
@@ -83,7 +92,7 @@ class SourceSide:
         self.rows["duplicate"] += len(prepared.repeats)
         self.rows["suppressed"] += suppressed
 
-    def _meet_invalid(self, prepared: Prepared) -> None:
+    def _meet_invalid(self, prepared: PreparedChunk) -> None:
         """Whoever has an invalid row is in the source all the same, if it can be told who that is."""
         positions = sorted({fault.position for fault in prepared.faults})
         self._unnamed += len(prepared.chunk.malformed)
@@ -92,7 +101,7 @@ class SourceSide:
         identity, column = self._plan.rules.identity, self._plan.base_column
         frame = prepared.chunk.frame.iloc[positions].reset_index(drop=True)
         mapped = apply_mapping(frame, FieldMapping({identity: self._plan.mapping.rules[identity]}))
-        validated = validate_rows(mapped.frame, Rules(identity=identity), today=date.max, known=mapped.faults)
+        validated = validate_rows(mapped.frame, ValidationRules(identity=identity), today=date.max, known=mapped.faults)
         named = validated.subscribers
         bases = None if column is None else read_bases(frame, column)[0].select(named.index.to_numpy())
         identities = compute_identities(named[identity], identity)
@@ -102,14 +111,14 @@ class SourceSide:
             met += len(places)
         self._unnamed += len(positions) - met
 
-    def _split(self, rows: int, bases: RowBases | None) -> Iterator[tuple[AskedBase, Integers]]:
+    def _split(self, rows: int, bases: RowBases | None) -> Iterator[tuple[BaseRef, Integers]]:
         """Each base that rows are for, with the places of its rows."""
-        if isinstance(self._plan.base, AskedBase):
+        if isinstance(self._plan.base, BaseRef):
             yield self._plan.base, np.arange(rows)
         elif bases is not None:
             yield from bases.split()
 
-    def _open(self, asked: AskedBase) -> BaseSide:
+    def _open(self, asked: BaseRef) -> BaseSide:
         if asked in self._sides:
             return self._sides[asked]
         if isinstance(self._plan.base, BaseColumn):
@@ -124,7 +133,7 @@ class SourceSide:
 
 def match_again(side: BaseSide, listed: ListedPeople, ledger: Ledger, identity: str) -> Integers:
     """The places in `side.vanished` of those whom another listing does not show either."""
-    asked = AskedBase(side.base.service_id, side.base.name if side.base.service_id is None else None)
+    asked = BaseRef(side.base.service_id, side.base.name if side.base.service_id is None else None)
     _, mine = find_base(ledger, side.base.account, asked, identity, listed.bases)
     is_absent = listed.match(mine).find(side.vanished) < 0
     return np.flatnonzero(is_absent & ~np.isin(side.vanished_ids, listed.collect_ids()))

@@ -7,10 +7,10 @@ import numpy as np
 from connector.errors import RunAborted
 from connector.ledger import Ledger
 from connector.listing import Ask
-from connector.plan.digests import split_digests
 from connector.reconcile import ListedPeople
 from connector.service import ListQuery
 from connector.states import State
+from connector.subscribers import split_digests
 from pipelines.loads.bases import describe_base
 from pipelines.reconciles.base_side import BaseSide
 from pipelines.reconciles.source_side import match_again

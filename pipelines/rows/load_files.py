@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from connector.load import Problem, Tally
+from connector.subscribers import PreparedChunk
 from pipelines.rows.drift import DriftFile
-from pipelines.rows.preparing import Prepared
 from pipelines.rows.rejects import RejectsFile
 
 
@@ -33,7 +33,7 @@ class RowListener(Protocol):
     def build_tally(self) -> Tally:
         """The sums of the run, and this listener told of rows."""
 
-    def begin_chunk(self, prepared: Prepared) -> None:
+    def begin_chunk(self, prepared: PreparedChunk) -> None:
         """The outcomes of these rows are told next."""
 
     def write(self, problem: Problem, raw: str | None = None) -> None:
@@ -81,7 +81,7 @@ class LoadFiles:
         """The sums of the run; those whom a person must see, and those who have changed, are written as they come."""
         return Tally(self._rejects.write, self._drift.write_change, self._drift.write_omission)
 
-    def begin_chunk(self, prepared: Prepared) -> None:
+    def begin_chunk(self, prepared: PreparedChunk) -> None:
         """Nothing: rows are written as they come."""
 
     def write(self, problem: Problem, raw: str | None = None) -> None:

@@ -19,7 +19,7 @@ from connector.errors import ConfigurationError
 from connector.fields import normalise_identity
 from connector.load import Change, Problem, Tally
 from connector.outcomes import Outcome
-from pipelines.rows.preparing import Prepared
+from connector.subscribers import PreparedChunk
 
 COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "service", "source")
 """`fields` are those of a changed row that differ, `service` what the service has of them, and `source` what the source
@@ -59,7 +59,7 @@ class PlannedRows:
             return Tally(self.write)
         return Tally(self.write, self.write_change, on_rows=self.tell)
 
-    def begin_chunk(self, prepared: Prepared) -> None:
+    def begin_chunk(self, prepared: PreparedChunk) -> None:
         """The rows of this chunk are told next; those of the one before are written, in their order."""
         if self._text is None:
             return

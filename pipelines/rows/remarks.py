@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from connector.mapping import FieldMapping, find_whole_name
-from pipelines.rows.preparing import Prepared
+from connector.subscribers import FieldMapping, PreparedChunk, find_whole_name
 from pipelines.words import agree, count
 
 SILENT_ACTIVITY = (
@@ -27,7 +26,7 @@ class Remarks:
     yearless: int = 0
     number_cells: Counter[str] = field(default_factory=Counter)
 
-    def take(self, prepared: Prepared) -> None:
+    def take(self, prepared: PreparedChunk) -> None:
         """Add what there is to say of a chunk."""
         self.told += prepared.chunk.messages
         self.omitted_zips += prepared.omitted_zips

@@ -8,12 +8,20 @@ from difflib import get_close_matches
 import numpy as np
 
 from connector.errors import ConfigurationError, RunAborted, SourceError
-from connector.mapping import ColumnRule, FieldMapping, apply_mapping
-from connector.plan.digests import IDENTITY_BYTES, Digests, compute_identities, join_digests
-from connector.plan.suppression import Suppression
 from connector.rows import Chunk, Source
 from connector.sources import refuse_lacking
-from connector.validation import Rules, validate_rows
+from connector.subscribers import (
+    IDENTITY_BYTES,
+    ColumnRule,
+    Digests,
+    FieldMapping,
+    Suppression,
+    ValidationRules,
+    apply_mapping,
+    compute_identities,
+    join_digests,
+    validate_rows,
+)
 from pipelines.jobs import Job, Suppress
 from pipelines.jobs.opening import open_source
 from pipelines.words import agree, count
@@ -132,7 +140,7 @@ def _take(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
             f"{chunk.name}: record {malformed.number}{line} {malformed.message}; whom it names cannot be told"
         )
     mapped = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)})).frame
-    validated = validate_rows(mapped, Rules(identity=plan.field), today=date.max)
+    validated = validate_rows(mapped, ValidationRules(identity=plan.field), today=date.max)
     reading.digests.append(compute_identities(validated.subscribers[plan.field], plan.field))
     places = sorted({fault.position for fault in validated.faults})
     reading.nameless += chunk.numbers[places].tolist()

@@ -20,8 +20,8 @@ from connector.load.journal import Journal
 from connector.load.looks.witness import Seeing
 from connector.load.session import Canaries, Session
 from connector.pace import Pace
-from connector.plan.suppression import InactiveIdentities, Suppression
 from connector.service import Client, Retrier
+from connector.subscribers import InactiveIdentities, Suppression
 from pipelines.rows.load_files import RowListener
 from pipelines.rows.suppressing import SuppressionPlan, read_suppression
 from pipelines.runs.faults import describe_fault

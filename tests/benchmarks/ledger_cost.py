@@ -26,13 +26,11 @@ from connector.ledger.commits import Commits, open_commits
 from connector.load import Loader, LoadPolicy, Tally
 from connector.load.journal import Journal
 from connector.load.session import Session
-from connector.mapping import guess_mapping
 from connector.outcomes import Outcome
 from connector.sandbox import SandboxProcess
 from connector.service import Retrier, Service, Token, open_client
 from connector.sources import open_file
-from connector.validation import Rules
-from pipelines.rows.preparing import prepare_chunks
+from connector.subscribers import ValidationRules, guess_mapping, prepare_chunks
 from tests.benchmarks.machine import describe_machine
 
 BASE = Base(1, "benchmark", 7, "Base 7")  # as the sandbox calls it: nothing is to be learnt of it
@@ -86,7 +84,7 @@ async def load(sandbox: SandboxProcess, path: Path, opened: Opened) -> int:
         loader = Loader(session)
         with open_file(path) as source:
             mapping, today = guess_mapping(source.columns).mapping, datetime.now(UTC).date()
-            for prepared in prepare_chunks(source, mapping, Rules(), today=today, limit=None):
+            for prepared in prepare_chunks(source, mapping, ValidationRules(), today=today, limit=None):
                 await loader.take(prepared.planned)
         await loader.settle()
         await loader.close()

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from connector.fields import normalise_email
-from connector.mapping import FieldMapping, apply_mapping, guess_mapping
 from connector.rows import Source
 from connector.sources import open_file
-from connector.validation import Rules, validate_rows
+from connector.subscribers import FieldMapping, ValidationRules, apply_mapping, guess_mapping, validate_rows
 from pipelines.demo_people import write_crm, write_people
 from pipelines.jobs import load_job
 from pipelines.jobs.conversion import build_mapping, build_rules, check_mapping
@@ -25,7 +24,7 @@ def test_every_job_file_loads(path: Path) -> None:
     assert load_job(path, environ).name == path.stem
 
 
-def read_rows(source: Source, mapping: FieldMapping, rules: Rules) -> dict[str, dict[str, object]]:
+def read_rows(source: Source, mapping: FieldMapping, rules: ValidationRules) -> dict[str, dict[str, object]]:
     """The first valid row of each identity, as an import would send it."""
     rows: dict[str, dict[str, object]] = {}
     with source:
@@ -48,7 +47,7 @@ def test_the_crm_job_finds_whom_the_file_brought_and_only_the_changed_differ(tmp
     mapping, rules = build_mapping(job.subscriber), build_rules(job.subscriber)
     assert mapping is not None
     file = open_file(tmp_path / "people.csv")
-    in_file = read_rows(file, guess_mapping(file.columns).mapping, Rules())
+    in_file = read_rows(file, guess_mapping(file.columns).mapping, ValidationRules())
     crm = open_source(job.source)
     check_mapping(mapping, rules, crm.columns, where="crm")
     in_crm = read_rows(crm, mapping, rules)

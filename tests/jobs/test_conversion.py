@@ -6,9 +6,8 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.load import LoadPolicy
-from connector.mapping import ColumnRule, FieldMapping, Join
 from connector.service import ListQuery
-from connector.validation import E164, Rules
+from connector.subscribers import ColumnRule, FieldMapping, JoinRule, PhoneRule, ValidationRules
 from pipelines.jobs import Filters, JobSource, JobSubscriber, Load
 from pipelines.jobs.conversion import build_mapping, build_policy, build_query, build_rules, check_mapping
 from pipelines.jobs.opening import open_source
@@ -40,7 +39,7 @@ def test_every_kind_of_rule_becomes_a_column_rule() -> None:
             "birthday": ColumnRule(column="dob", format=("%d.%m.%Y",)),
             "first_name": ColumnRule(column="name", split_at=" ", part="start", case="title"),
             "last_name": ColumnRule(template="{{ name }}", is_trimmed=False),
-            "address_line1": ColumnRule(join=Join(("street", "number"), ", "), default="-"),
+            "address_line1": ColumnRule(join=JoinRule(("street", "number"), ", "), default="-"),
         }
     )
 
@@ -58,11 +57,11 @@ def test_one_way_of_writing_a_date_is_a_list_of_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "rule"), [("de", E164("DE")), ({"region": "FR", "otherwise": "keep"}, E164("FR", "keep"))]
+    ("written", "rule"), [("de", PhoneRule("DE")), ({"region": "FR", "otherwise": "keep"}, PhoneRule("FR", "keep"))]
 )
-def test_the_form_of_phone_numbers_is_a_demand_of_the_job(written: object, rule: E164) -> None:
+def test_the_form_of_phone_numbers_is_a_demand_of_the_job(written: object, rule: PhoneRule) -> None:
     subscriber = make_subscriber(fields={"email": "mail", "phone": {"column": "tel", "e164": written}})
-    assert build_rules(subscriber) == Rules(e164=rule)
+    assert build_rules(subscriber) == ValidationRules(e164=rule)
 
 
 def test_a_region_without_phone_numbers_is_refused() -> None:
@@ -73,15 +72,15 @@ def test_a_region_without_phone_numbers_is_refused() -> None:
 
 def test_rules_are_the_jobs() -> None:
     subscriber = make_subscriber(identity="client_user_id", required=["email", "phone"], zip="reject")
-    assert build_rules(subscriber) == Rules("client_user_id", frozenset({"email", "phone"}), "reject")
+    assert build_rules(subscriber) == ValidationRules("client_user_id", frozenset({"email", "phone"}), "reject")
 
 
 def test_a_load_becomes_a_policy() -> None:
     load = Load.model_validate({"max_concurrency": "8", "on_unknown": "hold", "quiet_period": "1s", "look": "none"})
-    assert build_policy(load, Rules(identity="client_user_id")) == LoadPolicy(
+    assert build_policy(load, ValidationRules(identity="client_user_id")) == LoadPolicy(
         "client_user_id", max_concurrency=8, on_unknown="hold", quiet_period_s=1.0, fresh_s=900.0, is_looking=False
     )
-    assert build_policy(Load(), Rules()).is_looking
+    assert build_policy(Load(), ValidationRules()).is_looking
 
 
 @pytest.mark.parametrize(
@@ -107,14 +106,17 @@ def test_filters_show_no_person() -> None:
 
 def test_a_mapping_that_serves_passes() -> None:
     mapping = FieldMapping({"email": ColumnRule(column="mail"), "is_active": ColumnRule(value="true")})
-    check_mapping(mapping, Rules(required=frozenset({"is_active"})), ["mail", "other"], where="a.csv")
+    check_mapping(mapping, ValidationRules(required=frozenset({"is_active"})), ["mail", "other"], where="a.csv")
 
 
 def test_all_that_is_wrong_with_a_mapping_is_said_at_once() -> None:
     mapping = FieldMapping({"first_name": ColumnRule(column="fnme"), "custom_field1": ColumnRule(column="c")})
     with pytest.raises(ConfigurationError) as caught:
         check_mapping(
-            mapping, Rules(required=frozenset({"phone"}), zip="custom_field1"), ["mail", "fname", "c"], where="a.csv"
+            mapping,
+            ValidationRules(required=frozenset({"phone"}), zip="custom_field1"),
+            ["mail", "fname", "c"],
+            where="a.csv",
         )
     message = str(caught.value)
     assert message.startswith("a.csv: no column is mapped to email")
@@ -131,14 +133,14 @@ BAD_VALUES = [("is_active", "ture"), ("gender", "x"), ("birthday", "1990-02-30")
 @pytest.mark.parametrize(("name", "value"), GOOD_VALUES)
 def test_a_value_that_every_row_may_have_passes(name: str, value: str) -> None:
     mapping = FieldMapping({"email": ColumnRule(column="mail"), name: ColumnRule(value=value)})
-    check_mapping(mapping, Rules(), ["mail"], where="a.csv")
+    check_mapping(mapping, ValidationRules(), ["mail"], where="a.csv")
 
 
 @pytest.mark.parametrize(("name", "value"), BAD_VALUES)
 def test_a_value_that_no_row_may_have_is_refused_before_the_first(name: str, value: str) -> None:
     mapping = FieldMapping({"email": ColumnRule(column="mail"), name: ColumnRule(value=value)})
     with pytest.raises(ConfigurationError, match=f"a.csv: the value for {name} cannot be sent: "):
-        check_mapping(mapping, Rules(), ["mail"], where="a.csv")
+        check_mapping(mapping, ValidationRules(), ["mail"], where="a.csv")
 
 
 def test_a_default_that_no_row_may_have_is_refused_before_the_first() -> None:
@@ -149,7 +151,7 @@ def test_a_default_that_no_row_may_have_is_refused_before_the_first() -> None:
         }
     )
     with pytest.raises(ConfigurationError, match="the default for birthday cannot be sent: "):
-        check_mapping(mapping, Rules(), ["mail", "dob"], where="a.csv")
+        check_mapping(mapping, ValidationRules(), ["mail", "dob"], where="a.csv")
 
 
 def test_each_column_of_a_join_and_of_a_template_must_be_there() -> None:
@@ -157,11 +159,11 @@ def test_each_column_of_a_join_and_of_a_template_must_be_there() -> None:
         {
             "email": ColumnRule(column="mail"),
             "first_name": ColumnRule(template="{{ fname }} {{ row['middle name'] }}"),
-            "address_line1": ColumnRule(join=Join(("street", "numer"))),
+            "address_line1": ColumnRule(join=JoinRule(("street", "numer"))),
         }
     )
     with pytest.raises(ConfigurationError) as caught:
-        check_mapping(mapping, Rules(), ["mail", "fnam", "street", "number"], where="a.csv")
+        check_mapping(mapping, ValidationRules(), ["mail", "fnam", "street", "number"], where="a.csv")
     assert "first_name is mapped to the column fname, which is not there, did you mean fnam?" in str(caught.value)
     assert "first_name is mapped to the column middle name, which is not there" in str(caught.value)
     assert "address_line1 is mapped to the column numer, which is not there, did you mean number?" in str(caught.value)

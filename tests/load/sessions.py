@@ -18,9 +18,9 @@ from connector.load.looks.witness import Witness
 from connector.load.policy import LoadPolicy
 from connector.load.session import Session
 from connector.load.tally import Tally
-from connector.plan import digest_identity
 from connector.sandbox import SandboxProcess
 from connector.service import Client, Retrier, Service, Token, open_client
+from connector.subscribers import digest_identity
 from tests.load.looks.fake_list import FakeList
 
 T = TypeVar("T")

@@ -33,9 +33,9 @@ from connector.load.policy import LoadPolicy
 from connector.load.session import Session
 from connector.load.settling import Doubt, Settled, Settler
 from connector.load.tally import Tally
-from connector.plan import digest_identity
 from connector.service import encode_subscriber
 from connector.states import Event, State
+from connector.subscribers import digest_identity
 
 ANN = digest_identity("email", "ann@x.org")
 QUIET_S = 30.0

@@ -11,10 +11,10 @@ from connector.load import Conduct, Loader
 from connector.load.knowing import Knowledge
 from connector.load.session import Session
 from connector.sandbox import SandboxProcess
+from connector.subscribers import prepare_chunks
 from pipelines.jobs import load_job
 from pipelines.loads.base_loads import BaseLoads
 from pipelines.loads.planning import plan_sync
-from pipelines.rows.preparing import prepare_chunks
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report
 from pipelines.runs.run import Frame, Run

@@ -13,10 +13,9 @@ from random import Random
 import pytest
 
 from connector.fields import normalise_email
-from connector.mapping import apply_mapping, guess_mapping
 from connector.sandbox import draw_people
 from connector.sources import open_file
-from connector.validation import Rules, validate_rows
+from connector.subscribers import ValidationRules, apply_mapping, guess_mapping, validate_rows
 from pipelines.demo_people import COLUMNS, DIRT, ExpectedFile, write_crm, write_people
 
 
@@ -100,7 +99,9 @@ def test_an_import_finds_what_the_generator_says_it_should(tmp_path: Path, seed:
         assert guess.unmapped == ("Notes",)
         assert source.columns == COLUMNS
         for chunk in source.chunks():
-            valid = validate_rows(apply_mapping(chunk.frame, guess.mapping).frame, Rules(), today=date(2026, 11, 21))
+            valid = validate_rows(
+                apply_mapping(chunk.frame, guess.mapping).frame, ValidationRules(), today=date(2026, 11, 21)
+            )
             rows += len(chunk.frame) + len(chunk.malformed)
             invalid += len({fault.position for fault in valid.faults}) + len(chunk.malformed)
             omitted += len(valid.omitted_zips)

@@ -8,7 +8,7 @@ import pandas as pd
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from connector.mapping import ColumnRule, FieldMapping
+from connector.subscribers import ColumnRule, FieldMapping
 from pipelines.drafts.drafting import draft_job
 from pipelines.drafts.guessing import GuessedField, guess_fields
 from pipelines.jobs import load_job

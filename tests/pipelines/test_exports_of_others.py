@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from connector.mapping import apply_mapping, guess_mapping
 from connector.sources import open_file
-from connector.validation import Rules, validate_rows
+from connector.subscribers import ValidationRules, apply_mapping, guess_mapping, validate_rows
 from tests.pipelines.conftest import Connector
 
-SAMPLES = sorted((Path(__file__).parents[1] / "mapping" / "samples").glob("*.csv"))
+SAMPLES = sorted((Path(__file__).parents[1] / "subscribers" / "samples").glob("*.csv"))
 TODAY = date(2026, 11, 21)
 
 HOME = {"address_country": "NL", "address_city": "Utrecht", "address_zip": 3511}
@@ -47,7 +46,7 @@ def read_people(path: Path) -> list[dict[str, object]]:
         mapping = guess_mapping(source.columns).mapping
         for chunk in source.chunks():
             mapped = apply_mapping(chunk.frame, mapping)
-            validated = validate_rows(mapped.frame, Rules(), today=TODAY, known=mapped.faults)
+            validated = validate_rows(mapped.frame, ValidationRules(), today=TODAY, known=mapped.faults)
             assert (validated.faults, chunk.malformed) == ((), ())
             rows = validated.subscribers.astype(object).where(validated.subscribers.notna(), None)
             people += [{str(k): v for k, v in row.items() if v is not None} for row in rows.to_dict("records")]

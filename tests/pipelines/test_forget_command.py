@@ -7,8 +7,8 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.ledger import Base, Intent, Ledger, find_or_add_base, open_ledger, start_run
-from connector.plan import digest_identity
 from connector.states import State
+from connector.subscribers import digest_identity
 from pipelines.forgetting import ForgetPlan, Forgotten, forget
 from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses, write_csv
 

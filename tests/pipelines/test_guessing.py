@@ -5,7 +5,7 @@ from datetime import date
 import pandas as pd
 import pytest
 
-from connector.mapping import ColumnRule
+from connector.subscribers import ColumnRule
 from pipelines.drafts.guessing import GuessedField, guess_fields
 
 TODAY = date(2026, 11, 21)

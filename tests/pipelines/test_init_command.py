@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.mapping import guess_mapping
 from connector.sources import open_file
+from connector.subscribers import guess_mapping
 from pipelines.jobs import load_job
 from pipelines.jobs.conversion import build_mapping
 from tests.databases import OPEN

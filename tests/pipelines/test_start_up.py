@@ -56,7 +56,7 @@ def test_the_schema_of_a_job_needs_what_describes_a_job(connector: Connector) ->
         ("out.csv", []),
         ("out.jsonl", []),
         ("sqlite:///w.db", ["sqlalchemy"]),
-        ("duckdb:///w.duckdb", ["duckdb", "sqlalchemy"]),
+        ("duckdb:///w.duckdb", ["duckdb"]),
     ],
 )
 def test_an_export_by_options_imports_what_its_destination_needs(

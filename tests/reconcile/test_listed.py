@@ -8,8 +8,8 @@ import pytest
 
 from connector.errors import RunAborted
 from connector.kept_values import KeptValues
-from connector.plan.digests import IDENTITY_BYTES, digest_identity, join_digests
 from connector.reconcile import ListedPeople
+from connector.subscribers import IDENTITY_BYTES, digest_identity, join_digests
 
 
 def build_wire(subscriber_id: int, email: object, base: object = None, **fields: object) -> dict[str, Any]:

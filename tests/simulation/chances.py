@@ -7,8 +7,7 @@ from typing import Literal
 
 from connector.load import LoadPolicy
 from connector.load.retrying import Held, RetryPlan
-from connector.plan import digest_identity
-from connector.plan.suppression import Suppression
+from connector.subscribers import Suppression, digest_identity
 from tests.simulation.people import People, Person
 from tests.simulation.program import JOB
 from tests.simulation.rows import Cells, Source, prepare_nights

@@ -13,6 +13,7 @@ import numpy as np
 
 from connector.clock import Clock
 from connector.errors import ConfigurationError, RunAborted
+from connector.fields import BaseRef
 from connector.ledger import Ledger, find_or_add_base, finish_run, start_run
 from connector.ledger.commits import Commits
 from connector.load import Change, Conduct, Loader, LoadPolicy, Problem, Tally
@@ -20,10 +21,10 @@ from connector.load.comparison import close_waiting, compare_waiting
 from connector.load.journal import Journal
 from connector.load.knowing import Knowledge
 from connector.load.session import Session
-from connector.mapping import AskedBase, BaseColumn, RowBases
 from connector.outcomes import Outcome
 from connector.pace import Pace
 from connector.service import Client, RequestSender, Retrier, Token
+from connector.subscribers import BaseColumn, RowBases
 from pipelines.loads.base_loads import BaseLoads
 from pipelines.rows.planned_rows import PlannedRows
 from pipelines.runs.report import start_report
@@ -143,7 +144,7 @@ class Program:
     def _choose_bases(self, portion: Portion) -> RowBases:
         bases = self.night.bases
         places = [told.person % len(bases) for told in portion.told]
-        asked = tuple(AskedBase(service_id=each) for each in bases)
+        asked = tuple(BaseRef(service_id=each) for each in bases)
         return RowBases(np.array(places, dtype=np.int64), asked)
 
     def _open_by_row(self, session: Session) -> BaseLoads:

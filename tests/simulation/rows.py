@@ -11,13 +11,21 @@ import numpy as np
 import pandas as pd
 
 from connector.load import Planned
-from connector.mapping import ColumnRule, FieldMapping, apply_mapping
-from connector.plan import SeenIdentities, compute_fingerprints, compute_identities
-from connector.plan.digests import Digests, split_digests
-from connector.plan.seen import Mask
-from connector.plan.suppression import Suppression
 from connector.rows import Chunk
-from connector.validation import Rules, validate_rows
+from connector.subscribers import (
+    ColumnRule,
+    Digests,
+    FieldMapping,
+    Mask,
+    SeenIdentities,
+    Suppression,
+    ValidationRules,
+    apply_mapping,
+    compute_fingerprints,
+    compute_identities,
+    split_digests,
+    validate_rows,
+)
 
 _TODAY = date(2026, 11, 1)
 
@@ -71,7 +79,7 @@ def prepare_nights(sources: Sequence[Source], identity: str) -> list[tuple[Porti
     """For each night its chunks, prepared; `identity` is the field that makes two rows the same."""
     flat = [astuple(cells) for source in sources for chunk in source.chunks for cells in chunk]
     frame = pd.DataFrame(flat, columns=list(_COLUMNS)).astype({"person": "str"})
-    valid = validate_rows(apply_mapping(frame, _MAPPING).frame, Rules(identity), today=_TODAY).subscribers
+    valid = validate_rows(apply_mapping(frame, _MAPPING).frame, ValidationRules(identity), today=_TODAY).subscribers
     identities = compute_identities(valid[identity], identity)
     fingerprints = compute_fingerprints(valid, identity)
     places = valid.index.to_numpy()

@@ -6,7 +6,7 @@ from typing import Literal
 
 from connector.load import LoadPolicy
 from connector.load.retrying import RetryPlan
-from connector.plan.suppression import Suppression
+from connector.subscribers import Suppression
 from tests.simulation.network import Weather
 from tests.simulation.people import People
 from tests.simulation.rows import Portion

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from connector.fields.spellings import SpellingClass, classify
 from connector.listing import make_up_value
 from connector.load.looks.lookout import Specimen
 from connector.load.looks.lookups import ask, build_query, look_up, look_up_together
 from connector.load.looks.witness import Witness
 from connector.load.session import Session
 from connector.service import ListQuery
+from connector.subscribers import SpellingClass, classify
 
 _WITNESSES_TRIED = 2  # the first of the run, likeliest to show by now; another, should that one have been erased
 _PLAIN_EMAILS = SpellingClass("email", frozenset())

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from connector.fields.spellings import SpellingClass, build_spellings, classify, has_spellings_by_case_alone
 from connector.load.looks.controls import Checked, check_filters, has_control
 from connector.load.looks.listed import BaseReader
 from connector.load.looks.lookups import Shown, look_up, look_up_together
@@ -16,6 +15,7 @@ from connector.load.looks.sighting import Sighting, Wanted
 from connector.load.looks.surveying import take_survey
 from connector.load.looks.visibility import Visibility, find_visibility
 from connector.load.session import Session
+from connector.subscribers import SpellingClass, build_spellings, classify, has_spellings_by_case_alone
 
 _BATCH = 300  # identities between two rounds of controls: a filter that stops working spoils no more than these
 

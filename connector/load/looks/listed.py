@@ -6,8 +6,7 @@ from typing import Any
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BY_NAME, fold_base_name
 from connector.ledger import Base
-from connector.plan import digest_identity
-from connector.plan.suppression import InactiveIdentities
+from connector.subscribers import InactiveIdentities, digest_identity
 
 _IDENTITIES = tuple((name, BY_NAME[name].path[0]) for name in ("email", "client_user_id"))
 

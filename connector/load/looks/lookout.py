@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connector.fields import BY_NAME
-from connector.fields.spellings import CAPITALS, SpellingClass, classify, is_plain
 from connector.ledger import Known
+from connector.subscribers import CAPITALS, SpellingClass, classify, is_plain
 
 _SPECIMENS_OF_A_CLASS = 3  # as many as are tried before the filter is held to fail: one or two may have vanished
 _CLASSES = 500  # of all that a list of millions holds; a class beyond them has no control, and is swept for

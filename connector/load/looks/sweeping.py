@@ -17,8 +17,8 @@ from connector.load.looks.sighting import Sighting, Wanted
 from connector.load.looks.visibility import read_visibility
 from connector.load.session import Session
 from connector.pages import Certificate, IdArray, Order, Reason
-from connector.plan.digests import IDENTITY_BYTES
 from connector.service import ListQuery
+from connector.subscribers import IDENTITY_BYTES
 
 _RECORDED_AT_ONCE = 20_000  # listed subscribers that share a commit
 _KNOWN_COMPARED = 20_000  # confirmed entries that are laid beside a listing: one in a thousand missing shows

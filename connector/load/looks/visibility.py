@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from connector.fields.spellings import build_spellings, classify
 from connector.load.looks.controls import Checked
 from connector.load.looks.lookups import look_up, look_up_together
 from connector.load.looks.witness import Witness
 from connector.load.session import Session
 from connector.pages import Certificate, Reason
+from connector.subscribers import build_spellings, classify
 
 _AT_A_TIME = 4
 _TIMES = 2  # a thousand witnesses are narrowed down to forty by eight look-ups: near enough, and the next look is later

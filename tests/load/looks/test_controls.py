@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from connector.fields.spellings import SpellingClass, classify
 from connector.load.looks.controls import Checked, check_filters, has_control
 from connector.load.looks.surveying import take_survey
 from connector.load.looks.witness import Witness
 from connector.load.session import Session
 from connector.service import ListPage, ListQuery, Refused
+from connector.subscribers import SpellingClass, classify
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import look_at_fake, witness

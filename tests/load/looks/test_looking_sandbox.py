@@ -10,9 +10,9 @@ from connector.load.looks.looking import estimate, list_base, look_by_filter, lo
 from connector.load.looks.sighting import Sighting
 from connector.load.looks.witness import Witness
 from connector.load.session import Session
-from connector.plan import digest_identity
 from connector.sandbox import SandboxProcess
 from connector.service import Created, encode_subscriber
+from connector.subscribers import digest_identity
 from tests.load.sessions import BASE, look_at_sandbox, told, want
 from tests.sandbox.calls import Calls
 

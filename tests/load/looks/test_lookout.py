@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from connector.fields.spellings import SpellingClass, classify
 from connector.load.looks.lookout import Specimen, Survey
+from connector.subscribers import SpellingClass, classify
 
 PLAIN, PLUS = classify("email", "a@x.org"), classify("email", "a+b@x.org")
 KEY = classify("client_user_id", "k")

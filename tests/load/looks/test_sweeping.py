@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.fields.spellings import classify
 from connector.ledger import Known
 from connector.listing import ListFailed
 from connector.load.guarding import EmptiedError
 from connector.load.looks.sighting import Sighting
 from connector.load.looks.sweeping import Listing, list_base, sweep_for
 from connector.load.session import Session
-from connector.plan import digest_identity
 from connector.service import Ambiguous, ListQuery
+from connector.subscribers import classify, digest_identity
 from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import identity, look_at_fake, read_recorded, want, witness
 

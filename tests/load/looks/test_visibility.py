@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from connector.fields.spellings import classify
 from connector.load.looks.controls import Checked
 from connector.load.looks.visibility import Visibility, find_visibility, read_visibility
 from connector.load.looks.witness import Witness
 from connector.load.session import Session
 from connector.pages import Certificate, Order, Reason, Verdict
+from connector.subscribers import classify
 from tests.load.looks.fake_list import FakeList
 from tests.load.sessions import look_at_fake, witness
 

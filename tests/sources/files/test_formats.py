@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from connector.errors import ConfigurationError, SourceError
-from connector.mapping import ColumnRule, FieldMapping, apply_mapping
 from connector.sources import open_file
+from connector.subscribers import ColumnRule, FieldMapping, apply_mapping
 from tests.sources.files.people import (
     EXPECTED,
     FILES,

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connector.errors import SourceError
-from connector.mapping import ColumnRule, FieldMapping, apply_mapping
 from connector.sources import open_file
 from connector.sources.cell_text import parse_object
+from connector.subscribers import ColumnRule, FieldMapping, apply_mapping
 from tests.sources.files.reading import read, read_frame, read_malformed, write
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connector.mapping import ColumnRule, FieldMapping, apply_mapping
 from connector.sources import open_file
+from connector.subscribers import ColumnRule, FieldMapping, apply_mapping
 from tests.sources.files.reading import read, read_frame, read_until_error, write
 
 

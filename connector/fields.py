@@ -1,0 +1,128 @@
+"""One line for each subscriber field, and what makes two rows the same subscriber.
+
+The pandera schemas, the JSON of the service, the columns of tables and the reference page derive from the table
+(api.md 2.1). An identity is the normal form of an email or a client_user_id (design, section 3).
+"""
+
+import unicodedata
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+import idna
+
+
+class Kind(StrEnum):
+    """What the values of a field are; each edge knows how to hold one kind, never one field."""
+
+    NUMBER = "number"  # int
+    FLAG = "boolean"  # bool
+    TEXT = "string"  # str
+    NULLABLE_TEXT = "string or null"  # str; a null sent comes back as ""
+    EMAIL = "email"  # str
+    GENDER = "gender"  # "male", "female"; "" means not specified
+    TAGS = "array of string"  # list[str]
+    COUNTRY = "country"  # ISO 3166-1 alpha-2, upper case
+    ZIP = "zip"  # int when sent, str when received
+    DATE = "date"  # YYYY-MM-DD
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a subscriber: `name` is its column everywhere, `path` its place in the service's JSON."""
+
+    name: str
+    path: tuple[str, ...]
+    kind: Kind
+    rule: str
+    is_sent: bool = True
+
+    @property
+    def is_of_base(self) -> bool:
+        """Whether the field names the subscriber's base rather than the person."""
+        return self.path[0] == "Base"
+
+
+FIELDS: tuple[Field, ...] = (
+    Field("id", ("Id",), Kind.NUMBER, "Given by the service; in answers only.", is_sent=False),
+    Field("base_id", ("Base", "Id"), Kind.NUMBER, "The base; it or base_name is required, and it has priority."),
+    Field("base_name", ("Base", "Name"), Kind.TEXT, "The base by name; it or base_id is required."),
+    Field("is_active", ("IsActive",), Kind.FLAG, "true or false; the service's default is false."),
+    Field("email", ("Email",), Kind.EMAIL, "An email address."),
+    Field("first_name", ("FirstName",), Kind.TEXT, "Any text."),
+    Field("last_name", ("LastName",), Kind.TEXT, "Any text."),
+    Field("gender", ("Gender",), Kind.GENDER, "male, female, or empty for not specified."),
+    Field("phone", ("Phone",), Kind.TEXT, "Any text; kept as it is."),
+    Field("tags", ("Tags",), Kind.TAGS, "A list of texts."),
+    Field("client_user_id", ("ClientUserId",), Kind.TEXT, "The subscriber's key in your own system."),
+    Field("custom_field1", ("CustomField1",), Kind.TEXT, "Any text."),
+    Field("custom_field2", ("CustomField2",), Kind.TEXT, "Any text."),
+    Field("custom_field3", ("CustomField3",), Kind.TEXT, "Any text."),
+    Field("address_country", ("Address", "Country"), Kind.COUNTRY, "A two-letter code of ISO 3166-1."),
+    Field("address_city", ("Address", "City"), Kind.TEXT, "Any text."),
+    Field("address_state", ("Address", "State"), Kind.NULLABLE_TEXT, "Any text; null comes back as empty."),
+    Field("address_zip", ("Address", "Zip"), Kind.ZIP, "Sent as a number, returned as a string; see `zip`."),
+    Field("address_line1", ("Address", "Line1"), Kind.TEXT, "Any text."),
+    Field("address_line2", ("Address", "Line2"), Kind.TEXT, "Any text."),
+    Field("address_line3", ("Address", "Line3"), Kind.NULLABLE_TEXT, "Any text; null comes back as empty."),
+    Field("birthday", ("Birthday",), Kind.DATE, "A date, YYYY-MM-DD."),
+)
+
+NAMES: tuple[str, ...] = tuple(field.name for field in FIELDS)
+BY_NAME: dict[str, Field] = {field.name: field for field in FIELDS}
+SENT: tuple[Field, ...] = tuple(field for field in FIELDS if field.is_sent and not field.is_of_base)
+"""The fields that describe the person and may be sent: all but the id and the base."""
+LARGEST_ID = 2**63 - 1
+"""Ids are kept in 64-bit columns of the ledger and of warehouses; a larger one could not be kept as it is."""
+
+
+def wire_name(field: Field) -> str:
+    """The field as api.md writes it, for people: `Address.Zip`."""
+    return ".".join(field.path)
+
+
+# Identities and bases
+
+IDENTITY_RULE = 1
+"""The version of these rules; a ledger records the one it was written under."""
+
+
+@lru_cache(maxsize=65536)  # domains repeat: a handful make up most of any list
+def _normalise_domain(domain: str) -> str:
+    lowered = unicodedata.normalize("NFC", domain).lower()
+    if lowered.isascii():
+        return lowered
+    try:
+        return idna.encode(lowered, uts46=True).decode("ascii")
+    except idna.IDNAError:
+        return lowered  # no valid domain: it stays itself, and validation has its say elsewhere
+
+
+def normalise_email(email: str) -> str:
+    """Trimmed, NFC, lower case, the domain as an A-label; text without an @ is normalised all the same."""
+    text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", email.strip()).lower())
+    local, at, domain = text.rpartition("@")
+    return f"{local}@{_normalise_domain(domain)}" if at else text
+
+
+def normalise_client_user_id(client_user_id: str) -> str:
+    """Trimmed, case kept."""
+    return client_user_id.strip()
+
+
+def fold_base_name(name: str) -> str:
+    """What the spellings of a base's name have in common: trimmed and case-folded (design, section 2)."""
+    return name.strip().casefold()
+
+
+def normalise_identity(field: str, value: str) -> str:
+    """The normal form of `value` under the rule of the identity's `field` (email or client_user_id)."""
+    return normalise_email(value) if field == "email" else normalise_client_user_id(value)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseRef:
+    """A base as a job or a row names it: by its id, or else by its name."""
+
+    service_id: int | None = None
+    name: str | None = None

@@ -1,0 +1,202 @@
+"""Vectorised checks and readers of columns: dates, emails, flags, genders, zips, lengths.
+
+Each takes an Arrow array and answers for a whole column at once; null in gives null out.
+"""
+
+from collections.abc import Mapping
+from datetime import date
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from email_validator import EmailNotValidError, validate_email
+
+# Columns as arrays
+
+TEXT = pd.StringDtype(na_value=np.nan)
+"""The type of every text column: pandas' own `str`."""
+
+TAGS = pd.ArrowDtype(pa.list_(pa.string()))
+
+# C0 without tab and line ends: they are never meant, break terminals and CSV readers, and NUL ends texts elsewhere.
+_CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
+_CONTROL_OCTETS = np.array([octet for octet in range(32) if octet not in (0x09, 0x0A, 0x0D)], dtype=np.uint8)
+
+
+def read_cells(column: "pd.Series[str]") -> pa.Array:
+    """A text column as one large_string array, null where missing."""
+    cells = pa.array(column, type=pa.large_string(), from_pandas=True)
+    return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
+
+
+def is_true_or_missing(mask: pa.Array) -> "pd.Series[bool]":
+    """A check's answer as pandera takes it: what is missing breaks no rule but that of being required."""
+    return pd.Series(pc.fill_null(mask, True).to_numpy(zero_copy_only=False))
+
+
+def translate(cells: pa.Array, meanings: Mapping[str, str]) -> pa.Array:
+    """Each cell's meaning by its lower case; null for a cell without one."""
+    keys, values = pa.array(list(meanings), pa.large_string()), pa.array(list(meanings.values()), pa.large_string())
+    return values.take(pc.index_in(pc.utf8_lower(cells), keys))
+
+
+def is_free_of_controls(cells: pa.Array) -> pa.Array:
+    """Whether each text is without control characters, tab and line ends apart (null where missing).
+
+    Looks at a whole column's bytes at once, since hardly ever one has any; cell by cell only if one does.
+    """
+    octets = view_octets(cells)
+    low = octets[octets < 32]
+    if not np.isin(low, _CONTROL_OCTETS).any():
+        return pa.repeat(pa.scalar(True), len(cells))
+    return pc.invert(pc.match_substring_regex(cells, _CONTROL))
+
+
+def view_octets(cells: pa.Array) -> npt.NDArray[np.uint8]:
+    """The bytes of a large_string array's texts, one after another, uncopied."""
+    _, offsets, data = cells.buffers()
+    if data is None or not len(cells):
+        return np.empty(0, dtype=np.uint8)
+    ends = np.frombuffer(offsets, dtype=np.int64)
+    return np.frombuffer(data, dtype=np.uint8)[ends[cells.offset] : ends[cells.offset + len(cells)]]
+
+
+# Lengths
+
+LONGEST = 10_000
+"""Characters of a text, and of all tags of a row: api.md gives no bound, so this keeps out only what is never meant.
+Long notes on a person have some 5,000; a hundred rows of a file, swallowed by a quote that never closed, have more."""
+
+
+def is_short(cells: pa.Array) -> pa.Array:
+    """Whether each text has at most that many characters (null where missing); they are counted only if any may not."""
+    octets = pc.binary_length(cells)
+    if (pc.max(octets).as_py() or 0) <= LONGEST:
+        return pa.repeat(pa.scalar(True), len(cells))
+    return pc.less_equal(pc.utf8_length(cells), LONGEST)
+
+
+def is_short_list(lists: pa.Array) -> pa.Array:
+    """Whether the tags of each list have at most that many characters together."""
+    lengths = pc.fill_null(pc.utf8_length(lists.flatten()), 0).to_numpy()
+    sums = np.bincount(pc.list_parent_indices(lists).to_numpy(), weights=lengths, minlength=len(lists))
+    return pa.array(sums <= LONGEST)
+
+
+# Dates
+
+FIRST_YEAR = 1900  # nobody alive was born before; what lies there is a default of some other program's
+
+_YEARLESS = r"^--[0-9]{2}-?[0-9]{2}$"
+_DATE_FORM = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_DATE_LENGTH = 10
+_THOUSANDS = np.array([1000, 100, 10, 1])
+_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+
+
+def is_date(cells: pa.Array) -> pa.Array:
+    """Whether each text is a date that exists (null where missing)."""
+    has_form = pc.fill_null(pc.match_substring_regex(cells, _DATE_FORM), False)
+    year, month, day = _read_parts(cells.filter(has_form))
+    is_leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
+    in_year = (month >= 1) & (month <= 12)
+    days = _DAYS[np.where(in_year, month, 0)] + ((month == 2) & is_leap)
+    is_real = has_form.to_numpy(zero_copy_only=False).copy()
+    is_real[is_real] = in_year & (day >= 1) & (day <= days) & (year >= 1)
+    return pc.if_else(pc.is_valid(cells), pa.array(is_real), None)
+
+
+def is_yearless(cells: pa.Array) -> pa.Array:
+    """Whether each text is a day without a year, as address books write one: `--05-12` or `--0512` (ISO 8601:2000)."""
+    return pc.match_substring_regex(cells, _YEARLESS)
+
+
+def is_in_lifetime(cells: pa.Array, today: date) -> pa.Array:
+    """Whether each date lies from 1900 to `today`; true for what is no date, which `is_date` tells."""
+    too_early = pc.less(cells, f"{FIRST_YEAR:04}")  # dates in this form sort as texts
+    too_late = pc.greater(cells, today.isoformat())
+    return pc.or_(pc.invert(is_date(cells)), pc.invert(pc.or_(too_early, too_late)))
+
+
+def _read_parts(dates: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Years, months and days of texts that have the form."""
+    digits = view_octets(dates)  # all are ten bytes long and none is missing
+    table = digits.reshape(-1, _DATE_LENGTH).astype(np.int64) - ord("0")
+    return table[:, :4] @ _THOUSANDS, table[:, 5:7] @ _THOUSANDS[2:], table[:, 8:] @ _THOUSANDS[2:]
+
+
+# Emails
+
+_PLAIN = (
+    r"^[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*"
+    r"@([A-Za-z0-9]+(-[A-Za-z0-9]+)*\.)+[A-Za-z]{2,}$"  # no label with two hyphens in a row: it may be Punycode
+)
+_PLAIN_LENGTH = 64  # RFC 5321's limit of the part before the @: whoever is shorter as a whole keeps every limit
+_SPECIAL = r"(?i)\.(arpa|invalid|local|localhost|onion)$"  # special-use domains, which email-validator refuses
+
+
+def normalise_emails(cells: pa.Array) -> pa.Array:
+    """Addresses as they are sent: trimmed and in NFC, otherwise as given."""
+    trimmed = pc.utf8_trim_whitespace(cells)
+    if pc.all(pc.string_is_ascii(trimmed)).as_py() is not False:
+        return trimmed
+    return pc.utf8_normalize(trimmed, form="NFC")
+
+
+def is_email(cells: pa.Array) -> pa.Array:
+    """Whether each text is an address (null where missing); `.test` is one, for trials (RFC 6761)."""
+    is_plain = pc.and_(pc.match_substring_regex(cells, _PLAIN), pc.less_equal(pc.binary_length(cells), _PLAIN_LENGTH))
+    is_plain = pc.and_not(is_plain, pc.match_substring_regex(cells, _SPECIAL))
+    others = pc.unique(cells.filter(pc.invert(is_plain)))
+    if not len(others):
+        return is_plain
+    valid = pa.array([text for text in others.to_pylist() if text and _is_valid(text)], cells.type)
+    return pc.if_else(pc.is_valid(cells), pc.or_(is_plain, pc.is_in(cells, valid)), None)
+
+
+def _is_valid(text: str) -> bool:
+    if "@" not in text:
+        return False
+    try:
+        validate_email(text, check_deliverability=False, allow_smtputf8=True, test_environment=True, strict=True)
+    except EmailNotValidError:
+        return False
+    return True
+
+
+# Flags, genders, zips
+
+FLAGS: dict[str, str] = {
+    **dict.fromkeys(("true", "1", "yes", "t", "y"), "true"),
+    **dict.fromkeys(("false", "0", "no", "f", "n"), "false"),
+}
+
+GENDERS: dict[str, str] = {"male": "male", "female": "female"}
+
+
+def read_flags(cells: pa.Array) -> pa.Array:
+    """`true` or `false` for each word, null for another."""
+    return translate(cells, FLAGS)
+
+
+def read_genders(cells: pa.Array) -> pa.Array:
+    """`male` or `female` for each word, null for another."""
+    return translate(cells, GENDERS)
+
+
+_ZIP_FORM = r"^(0|[1-9][0-9]{0,15})$"
+_LARGEST_ZIP = 2**53 - 1  # a JSON number beyond is another number to a reader that holds it as a double
+
+
+def is_sendable_zip(cells: pa.Array) -> pa.Array:
+    """Whether each text is the very text of a number (null where missing): not `02134`, `SW1A 1AA` or `12345-6789`."""
+    has_form = pc.match_substring_regex(cells, _ZIP_FORM)
+    numbers = pc.if_else(has_form, cells, "0").cast(pa.int64())
+    return pc.and_(has_form, pc.less_equal(numbers, _LARGEST_ZIP))
+
+
+def read_zips(cells: pa.Array) -> pa.Array:
+    """The number of each postal code that can be sent, null for the others."""
+    return pc.if_else(is_sendable_zip(cells), cells, None).cast(pa.int64())

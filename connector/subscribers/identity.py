@@ -1,0 +1,296 @@
+"""The digests by which the ledger knows subscribers, which of them a run has met, and how an identity is spelt.
+
+An identity has a digest of 16 bytes, all that a row would send one of 8 bytes (the fingerprint). No address is stored:
+a ledger that a stranger reads names no subscriber that the stranger does not already know.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from hashlib import blake2b
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.fields import SENT, Kind, normalise_client_user_id, normalise_email, normalise_identity
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+IDENTITY_BYTES = 16  # 128 bits: among 10 million identities a chance collision is 1 in 10^24
+FINGERPRINT_BYTES = 8  # compared only with one earlier version of the same person
+FINGERPRINT_FORMAT = b"fingerprint-1"
+
+_SPACE = "".join(chr(code) for code in range(128) if chr(code).isspace())  # what str.strip takes, as far as it is ASCII
+
+Digests = npt.NDArray[np.bytes_]
+"""An array of dtype S16 or S8. Take single digests out by `split_digests`: NumPy's own `tolist` drops trailing NULs."""
+
+
+def digest_identity(field: str, value: str) -> bytes:
+    """The digest of one identity, under the normal form of its `field` (email or client_user_id)."""
+    return _digest(normalise_identity(field, value), field)
+
+
+def compute_identities(values: "pd.Series", field: str) -> Digests:
+    """The digests of a column of identities: text in, S16 out; no value may be missing."""
+    person = field.encode()
+    normal = _normalise_column(pa.chunked_array(pa.array(values, from_pandas=True)), field)
+    return join_digests(
+        [blake2b(each, digest_size=IDENTITY_BYTES, person=person).digest() for each in normal], IDENTITY_BYTES
+    )
+
+
+def compute_fingerprints(subscribers: "pd.DataFrame", identity: str) -> Digests:
+    """A digest of all that each row would send: a frame of typed columns in, S8 out.
+
+    Base and `identity` (a field's name) are left out: a fingerprint is only ever compared under the same two, and how
+    an address is spelt is no change. Built column by column as `name:length:value`, so that no two rows are written
+    alike unless they are.
+    """
+    told = [field for field in SENT if field.name in subscribers and field.name != identity]
+    parts = [_write_column(field.name, subscribers[field.name], field.kind) for field in told]
+    empty = pa.chunked_array([pa.array([b""] * len(subscribers), pa.binary())])
+    written = reduce(lambda left, right: pc.binary_join_element_wise(left, right, b""), parts, empty)
+    digests = [
+        blake2b(row, digest_size=FINGERPRINT_BYTES, person=FINGERPRINT_FORMAT).digest() for row in written.to_pylist()
+    ]
+    return join_digests(digests, FINGERPRINT_BYTES)
+
+
+def separate_digests(digests: Digests, groups: Digests) -> Digests:
+    """Each digest (S16) mixed with its group's: what is equal in one group stays so, and differs in two."""
+    size = digests.dtype.itemsize
+    left, right = (np.ascontiguousarray(each).view(np.uint8).reshape(-1, size) for each in (digests, groups))
+    return np.ascontiguousarray(left ^ right).reshape(-1).view(digests.dtype)
+
+
+def digest_text(text: str) -> bytes:
+    """A digest (16 bytes) of any text."""
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=IDENTITY_BYTES).digest()
+
+
+def join_digests(digests: Iterable[bytes], size: int) -> Digests:
+    """Single digests of `size` bytes as one array."""
+    return np.frombuffer(b"".join(digests), dtype=f"S{size}")
+
+
+def find_among(known: Digests, digests: Digests) -> npt.NDArray[np.bool_]:
+    """Which of `digests` are among the `known` ones, which are sorted."""
+    place = np.searchsorted(known, digests)
+    is_inside = place < len(known)
+    found = np.zeros(len(digests), dtype=bool)
+    found[is_inside] = known[place[is_inside]] == digests[is_inside]
+    return found
+
+
+def split_digests(digests: Digests) -> list[bytes]:
+    """The array's digests one by one, each at its full length."""
+    size = digests.dtype.itemsize
+    whole = np.ascontiguousarray(digests).tobytes()
+    return [whole[start : start + size] for start in range(0, len(whole), size)]
+
+
+def _normalise_column(values: pa.ChunkedArray, field: str) -> list[bytes]:
+    """The identities of a column in normal form; what is ASCII, and that is nearly everybody, all at once."""
+    trimmed = pc.ascii_trim(values, characters=_SPACE)
+    normal = (pc.ascii_lower(trimmed) if field == "email" else trimmed).cast(pa.binary()).to_pylist()
+    for place in np.flatnonzero(~pc.string_is_ascii(values).to_numpy()).tolist():
+        normal[place] = normalise_identity(field, values[place].as_py()).encode()
+    return normal  # type: ignore[no-any-return] # of an untyped library
+
+
+def _digest(normal: str, field: str) -> bytes:
+    return blake2b(normal.encode(errors="surrogatepass"), digest_size=IDENTITY_BYTES, person=field.encode()).digest()
+
+
+def _write_column(name: str, column: "pd.Series", kind: Kind) -> pa.ChunkedArray:
+    """The column as bytes: `name:length:value`, or nothing where the value is missing and would not be sent."""
+    values = pa.chunked_array(pa.array(column, from_pandas=True))
+    if kind is Kind.TAGS:
+        values = _write_tags(values)
+    text = values.cast(pa.string()).cast(pa.binary())
+    length = pc.binary_length(text).cast(pa.string()).cast(pa.binary())
+    return pc.fill_null(pc.binary_join_element_wise(name.encode(), length, text, b":"), b"")
+
+
+def _write_tags(tags: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Lists of text as one text each; every tag by its length, so that no tag can hold a separator."""
+    written = [None if row is None else "".join(f"{len(tag)}:{tag}" for tag in row) for row in tags.to_pylist()]
+    return pa.chunked_array([pa.array(written, pa.string())])
+
+
+# Which identities a run has met already, in 16 bytes each: a set of Python objects would take ten times that. Of the
+# digest of an identity 12 bytes are kept, which two of ten million subscribers share once in 10^15 runs; of a
+# fingerprint 4, by which one repeat in four thousand million that says something else is taken to say the same.
+
+_IDENTITY, _FINGERPRINT = np.dtype("S12"), np.dtype("S4")
+_RECORD = np.dtype([("identity", _IDENTITY), ("fingerprint", _FINGERPRINT)])
+_PARTS = 16  # by the first bits of a digest; what is merged at one time is a part's, so that the copies stay small
+_BOUNDS = np.array([bytes([256 // _PARTS * part]) for part in range(1, _PARTS)], dtype=_IDENTITY)
+_GROWTH = 4  # a run of records is merged with the next while it is less than four times as long: few runs, few copies
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """Two masks over a chunk's rows: the row's identity was met before; it was, and the row says something else."""
+
+    is_duplicate: Mask
+    is_different: Mask
+
+
+class SeenIdentities:
+    """The identities met so far, with the fingerprint each was first met with, as a few sorted arrays."""
+
+    def __init__(self) -> None:
+        self._parts = [_Part() for _ in range(_PARTS)]
+
+    def add(self, identities: Digests, fingerprints: Digests) -> Repeats:
+        """Take in one chunk, in its order (S16 and S8, of one length), and tell its repeats."""
+        records = np.empty(len(identities), dtype=_RECORD)
+        records["identity"], records["fingerprint"] = identities.astype(_IDENTITY), fingerprints.astype(_FINGERPRINT)
+        order = np.argsort(records["identity"], kind="stable")
+        ordered = records[order]
+        is_first = np.ones(len(records), dtype=bool)
+        is_first[1:] = ordered["identity"][1:] != ordered["identity"][:-1]
+        group = np.cumsum(is_first) - 1
+        is_known, known_as = self._add_sorted(ordered[is_first])
+        is_duplicate, is_different = np.empty(len(records), dtype=bool), np.empty(len(records), dtype=bool)
+        is_duplicate[order] = ~is_first | is_known[group]
+        is_different[order] = ordered["fingerprint"] != known_as[group]
+        return Repeats(is_duplicate, is_duplicate & is_different)
+
+    def _add_sorted(self, firsts: np.ndarray) -> tuple[Mask, np.ndarray]:
+        """Which of these are known, and the fingerprint that each was first met with (its own, if now)."""
+        is_known, known_as = np.zeros(len(firsts), dtype=bool), firsts["fingerprint"].copy()
+        ends = [0, *np.searchsorted(firsts["identity"], _BOUNDS).tolist(), len(firsts)]
+        for part, (begin, end) in zip(self._parts, pairwise(ends), strict=True):
+            part.find(firsts[begin:end], is_known[begin:end], known_as[begin:end])
+            part.keep(firsts[begin:end][~is_known[begin:end]])
+        return is_known, known_as
+
+
+class _Part:
+    """Some of them, in sorted runs."""
+
+    def __init__(self) -> None:
+        self._runs: list[np.ndarray] = []
+
+    def find(self, records: np.ndarray, is_known: Mask, known_as: np.ndarray) -> None:
+        """Mark which of these are known, and by which fingerprint."""
+        for run in self._runs:
+            place = np.searchsorted(run["identity"], records["identity"])
+            inside = place < len(run)
+            hit = np.zeros(len(records), dtype=bool)
+            hit[inside] = run["identity"][place[inside]] == records["identity"][inside]
+            is_known |= hit
+            known_as[hit] = run["fingerprint"][place[hit]]
+
+    def keep(self, records: np.ndarray) -> None:
+        """Add sorted new records, merging runs so that their number grows only with the logarithm of all."""
+        while self._runs and len(self._runs[-1]) < _GROWTH * len(records):
+            records = np.concatenate([self._runs.pop(), records])
+            records = records[np.argsort(records["identity"], kind="stable")]
+        if len(records):
+            self._runs.append(records)
+
+
+# How an identity is spelt when it is looked up, and to which class each spelling belongs. A service's filter may fail
+# for one class of texts alone (capitals, a plus that it decodes as a blank): what is known of one spelling is known of
+# its class, and of no other.
+
+_PLAIN = {
+    "email": re.compile(r"[a-z0-9._-]+@(?!xn--)[a-z0-9-]+(\.(?!xn--)[a-z0-9-]+)*"),
+    "client_user_id": re.compile(r"(?!0)[0-9]*[a-z._-][a-z0-9._-]*"),
+}
+_PLAIN_CHARACTERS = frozenset("._-")
+_LARGEST_16_BITS = "\uffff"  # what lies beyond needs four bytes in UTF-8, for which some databases have no room
+
+CAPITALS = frozenset({"local: capitals", "domain: capitals"})
+"""The traits of an email that has capitals."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpellingClass:
+    """Texts of one field that a filter is taken to treat alike; `traits` is empty for the plain ones."""
+
+    field: str
+    traits: frozenset[str]
+
+
+def build_spellings(field: str, value: str) -> tuple[str, ...]:
+    """The texts to ask for, each different: as sent, with its domain normalised, and as normalised (design 4.5).
+
+    `field` is email or client_user_id, `value` the identity as it was sent.
+    """
+    if field != "email":
+        return tuple(dict.fromkeys((value, normalise_client_user_id(value))))
+    normal = normalise_email(value)
+    local, at, _ = value.rpartition("@")
+    half = f"{local}@{normal.rpartition('@')[2]}" if at else normal
+    return tuple(dict.fromkeys((value, half, normal)))
+
+
+def classify(field: str, text: str) -> SpellingClass:
+    """The class of a text that is asked for in this field."""
+    if is_plain(field, text):
+        return SpellingClass(field, frozenset())
+    if field != "email":
+        return SpellingClass(field, frozenset(_find_key_traits(text)))
+    local, at, domain = text.rpartition("@")
+    if not at:
+        return SpellingClass(field, frozenset(("no @", *_find_traits(text))))
+    parts = (("local", local), ("domain", domain))
+    found = {f"{name}: {trait}" for name, part in parts for trait in _find_traits(part)}
+    if any(label.startswith("xn--") for label in domain.lower().split(".")):
+        found.add("domain: A-label")
+    return SpellingClass(field, frozenset(found))
+
+
+def describe_spelling(text: str) -> frozenset[str]:
+    """The traits of a text of any field; none for a plain one."""
+    return frozenset(_find_key_traits(text))
+
+
+def is_plain(field: str, text: str) -> bool:
+    """Whether its class has no traits; spares finding out which, for nearly all texts."""
+    return _PLAIN[field].fullmatch(text) is not None
+
+
+def has_spellings_by_case_alone(field: str, value: str) -> bool:
+    """Whether all who bear this identity spell it alike, upper and lower case apart.
+
+    Letters beyond ASCII have several forms that a service may keep, and so has a domain that holds them.
+    """
+    if field != "email":
+        return True
+    normal = normalise_email(value)
+    return normal.isascii() and "domain: A-label" not in classify("email", normal).traits
+
+
+def _find_key_traits(text: str) -> Iterator[str]:
+    yield from _find_traits(text)
+    if text.isascii() and text.isdigit():
+        yield "digits only"
+    if text.startswith("0"):
+        yield "leading zero"
+
+
+def _find_traits(text: str) -> Iterator[str]:
+    if text != text.lower():
+        yield "capitals"
+    if not text.isascii():
+        yield "beyond ASCII"
+        if unicodedata.normalize("NFC", text) != text:
+            yield "not composed"
+        if max(text) > _LARGEST_16_BITS:
+            yield "beyond 16 bits"
+    yield from {each for each in text if each.isascii() and not each.isalnum()} - _PLAIN_CHARACTERS

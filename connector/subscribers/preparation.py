@@ -1,0 +1,134 @@
+"""From a chunk of a source to rows that are ready to load: map, validate, identify, suppress. No network, no ledger."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import date
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from connector.fields import BaseRef
+from connector.outcomes import Fault
+from connector.rows import Chunk, Planned, Source
+from connector.subscribers.identity import (
+    IDENTITY_BYTES,
+    Digests,
+    Mask,
+    SeenIdentities,
+    compute_fingerprints,
+    compute_identities,
+    digest_text,
+    join_digests,
+    separate_digests,
+)
+from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.row_bases import BaseColumn, RowBases, read_bases, refuse_mixed
+from connector.subscribers.rules import FieldMapping, ValidationRules
+from connector.subscribers.suppression import Suppression
+from connector.subscribers.validation import validate_rows
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedChunk:
+    """One chunk, sorted: rows to load, faults of invalid ones, and by position repeats, those of them that differ, and
+    rows on the suppression list; how many valid ones lost their zip or a birthday without a year. `names` are the
+    identities of all valid rows, indexed by position.
+
+    `bases` are those of the rows to load, in their order, where a column says them; None: all are for one base.
+    """
+
+    chunk: Chunk
+    planned: Planned
+    bases: RowBases | None
+    faults: tuple[Fault, ...]
+    repeats: Positions
+    different: tuple[int, ...]
+    suppressed: Positions
+    omitted_zips: int
+    yearless: int
+    names: pd.Series
+
+    @property
+    def read(self) -> int:
+        """How many records of the source this is."""
+        return len(self.chunk.frame) + len(self.chunk.malformed)
+
+
+def prepare_chunks(
+    source: Source,
+    mapping: FieldMapping,
+    rules: ValidationRules,
+    *,
+    today: date,
+    limit: int | None,
+    base: BaseColumn | None = None,
+    suppression: Suppression | None = None,
+) -> Iterator[PreparedChunk]:
+    """Read the source to its end, or to `limit` records, chunk by chunk; `base` is the column that says each row's
+    base, None where all are for one. Raises SourceError, and ConfigurationError where that column names some bases by
+    id and others by name."""
+    seen = SeenIdentities()
+    asked: dict[BaseRef, None] = {}
+    for chunk in _read_at_most(source, limit):
+        mapped = apply_mapping(chunk.frame, mapping)
+        bases, unplaced = (None, ()) if base is None else read_bases(chunk.frame, base)
+        if base is not None and bases is not None:
+            asked.update(dict.fromkeys(bases.asked))
+            refuse_mixed(base.column, asked)
+        validated = validate_rows(mapped.frame, rules, today=today, known=[*mapped.faults, *unplaced])
+        valid = validated.subscribers
+        bases = None if bases is None else bases.select(valid.index.to_numpy())
+        identities = compute_identities(valid[rules.identity], rules.identity)
+        fingerprints = compute_fingerprints(valid, rules.identity)
+        repeats = seen.add(_tell_apart(identities, bases), fingerprints)
+        is_suppressed = find_suppressed(suppression, valid, identities, rules.identity) & ~repeats.is_duplicate
+        left = ~repeats.is_duplicate & ~is_suppressed
+        omitted = mapped.frame["address_zip"].iloc[validated.omitted_zips] if len(validated.omitted_zips) else None
+        planned = Planned(chunk, valid[left], identities[left], fingerprints[left], omitted)
+        bases = None if bases is None else bases.select(left)
+        different = tuple(int(each) for each in valid.index[repeats.is_different])
+        repeated, suppressed = (valid.index[mask].to_numpy() for mask in (repeats.is_duplicate, is_suppressed))
+        lost, names = (len(validated.omitted_zips), len(validated.yearless)), valid[rules.identity]
+        yield PreparedChunk(chunk, planned, bases, validated.faults, repeated, different, suppressed, *lost, names)
+
+
+def _tell_apart(identities: Digests, bases: RowBases | None) -> Digests:
+    """Identities are unique within a base: the same one in two bases is two subscribers (design, section 3).
+
+    All bases share one memory of what was met, so that a base costs nothing by itself.
+    """
+    if bases is None or not bases.asked:
+        return identities
+    digests = [digest_text(f"{base.service_id}:{base.name}") for base in bases.asked]
+    return separate_digests(identities, join_digests(digests, IDENTITY_BYTES)[bases.places])
+
+
+def find_suppressed(suppression: Suppression | None, valid: pd.DataFrame, identities: Digests, identity: str) -> Mask:
+    """Which of these valid rows are on the list; `identities` are those of the rows, by the field `identity`."""
+    if suppression is None:
+        return np.zeros(len(valid), dtype=bool)
+    return suppression.find(identities) if suppression.field == identity else suppression.build_mask(valid)
+
+
+def _read_at_most(source: Source, limit: int | None) -> Iterator[Chunk]:
+    left = limit
+    for chunk in source.chunks():
+        size = len(chunk.numbers) + len(chunk.malformed)
+        if left is not None and size > left:
+            yield _cut(chunk, left)
+            return
+        yield chunk
+        left = left - size if left is not None else None
+        if left == 0:
+            return
+
+
+def _cut(chunk: Chunk, size: int) -> Chunk:
+    """The first records of a chunk, counted, since their numbers need not follow each other."""
+    last = sorted([*chunk.numbers.tolist(), *(row.number for row in chunk.malformed)])[:size][-1]
+    kept = int(np.count_nonzero(chunk.numbers <= last))
+    malformed = tuple(row for row in chunk.malformed if row.number <= last)
+    return replace(chunk, frame=chunk.frame.iloc[:kept], numbers=chunk.numbers[:kept], malformed=malformed)

@@ -1,0 +1,155 @@
+"""Which base each row is for, where a column of the source says it; whether there is such a base it does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from connector.errors import ConfigurationError
+from connector.fields import BY_NAME, LARGEST_ID, BaseRef, wire_name
+from connector.outcomes import Fault
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pandas as pd
+
+    Places = npt.NDArray[np.int64]
+
+_NAMED_AT_MOST = 10  # of the cells that a message allows: it stands in a line of the rejects file
+
+
+@dataclass(frozen=True, slots=True)
+class BaseColumn:
+    """The column that says each row's base; `values` is the base by cell, and None: the cell is the base itself.
+
+    Cells and the keys of `values` are trimmed. Raises ConfigurationError for what makes no sense, and where some values
+    are ids and others are names (design 4.14).
+    """
+
+    column: str
+    values: Mapping[str, BaseRef] | None = None
+
+    def __post_init__(self) -> None:
+        if self.values is None:
+            return
+        trimmed = {cell.strip(): base for cell, base in self.values.items()}
+        if not trimmed:
+            raise ConfigurationError("values must name a base for one cell at least")
+        if "" in trimmed:
+            raise ConfigurationError("values: an empty cell names no base; a row without one is invalid")
+        if len(trimmed) < len(self.values):
+            raise ConfigurationError("values names a cell twice; white space around it does not count")
+        object.__setattr__(self, "values", MappingProxyType(trimmed))
+        refuse_mixed(self.column, trimmed.values())
+
+    @property
+    def field(self) -> str:
+        """The field that a cell without a base leaves empty: base_id where all are asked for by id."""
+        is_by_id = self.values is not None and all(base.name is None for base in self.values.values())
+        return "base_id" if is_by_id else "base_name"
+
+
+@dataclass(frozen=True, slots=True)
+class RowBases:
+    """The base of each row of a frame, in its order: a place in `asked` (0-based), -1 for a row that has a fault."""
+
+    places: Places
+    asked: tuple[BaseRef, ...]
+
+    def select(self, rows: slice | npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> RowBases:
+        """The same of some of the rows, by position or by a mask."""
+        return RowBases(self.places[rows], self.asked)
+
+    def split(self) -> Iterator[tuple[BaseRef, Places]]:
+        """Each base that a row is for, with the positions of its rows: in the order in which the bases first appear."""
+        import numpy as np
+
+        order = np.argsort(self.places, kind="stable")
+        found, begins = np.unique(self.places[order], return_index=True)
+        groups = dict(zip(found.tolist(), np.split(order, begins[1:]), strict=True)) if len(found) else {}
+        for place in sorted((each for each in groups if each >= 0), key=lambda each: int(groups[each][0])):
+            yield self.asked[place], groups[place]
+
+
+def list_columns(mapped: Iterable[str], base: BaseColumn | None) -> tuple[str, ...]:
+    """Return the source's columns that are used, each once: those of the mapping, and that of the base."""
+    return tuple(dict.fromkeys([*mapped, *([] if base is None else [base.column])]))
+
+
+def parse_base(text: str) -> BaseRef:
+    """The base that a text names, trimmed: digits are an id, anything else a name. Raises ValueError, in words."""
+    word = text.strip()
+    if word.isascii() and word.isdigit():
+        number = int(word) if len(word) <= len(str(LARGEST_ID)) else 0
+        if not 1 <= number <= LARGEST_ID:
+            raise ValueError("no base has this id: ids are whole numbers from 1, of 64 bits")
+        return BaseRef(service_id=number)
+    if not word or not word.isprintable():
+        raise ValueError("must be an id, or a name in printable characters")
+    return BaseRef(name=word)
+
+
+def refuse_mixed(column: str, asked: Iterable[BaseRef]) -> None:
+    """Raise ConfigurationError if some of these bases are named by id and others by name: one base might be named both
+    ways, and only the service could tell (design 4.14)."""
+    bases = list(asked)
+    by_id = next((base.service_id for base in bases if base.service_id is not None), None)
+    by_name = next((base.name for base in bases if base.name is not None), None)
+    if by_id is not None and by_name is not None:
+        raise ConfigurationError(
+            f"the column {column} names one base by its id ({by_id}) and another by its name ({by_name}): within a run "
+            "all bases are named by ids or all by names. Correct the cells, or list under subscriber.base.values what "
+            "they mean"
+        )
+
+
+def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[Fault, ...]]:
+    """The base of each row of a chunk's frame (text columns), and the faults of the rows that name none."""
+    import numpy as np
+
+    from connector.subscribers.cell_steps import read_column
+
+    cells = read_column(frame, rule.column, is_trimmed=True).dictionary_encode()
+    words = [*cells.dictionary.to_pylist(), ""]  # the last one stands for missing cells
+    codes = cells.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
+    asked: dict[BaseRef, int] = {}
+    place_of = np.full(len(words), -1, dtype=np.int64)
+    faulty: dict[int, tuple[str, str, str]] = {}
+    for code, word in enumerate(words):
+        found = _find_base(word, rule)
+        if isinstance(found, BaseRef):
+            place_of[code] = asked.setdefault(found, len(asked))
+        else:
+            faulty[code] = found
+    places = place_of[codes]
+    faults = tuple(Fault(int(row), *faulty[int(codes[row])]) for row in np.flatnonzero(places < 0))
+    return RowBases(places, tuple(asked)), faults
+
+
+def _find_base(word: str, rule: BaseColumn) -> BaseRef | tuple[str, str, str]:
+    """The base, or why there is none: field, code and message of a fault."""
+    if not word:
+        return _explain(rule.field, "required", f"is missing: the column {rule.column} {_describe_allowed(rule)}")
+    if rule.values is not None:
+        message = f"is not told: the column {rule.column} {_describe_allowed(rule)}"
+        return rule.values.get(word) or _explain(rule.field, "base", message)
+    try:
+        return parse_base(word)
+    except ValueError:
+        name = "base_id" if word.isdigit() else "base_name"
+        return _explain(name, "base", f"is not told: the column {rule.column} {_describe_allowed(rule)}")
+
+
+def _explain(name: str, code: str, message: str) -> tuple[str, str, str]:
+    return name, code, f"{wire_name(BY_NAME[name])} {message}"
+
+
+def _describe_allowed(rule: BaseColumn) -> str:
+    if rule.values is None:
+        return "must hold a base's id (a whole number from 1) or its name"
+    named = list(rule.values)
+    more = len(named) - _NAMED_AT_MOST
+    return f"must hold one of {', '.join(named[:_NAMED_AT_MOST])}{f' and {more} more' if more > 0 else ''}"

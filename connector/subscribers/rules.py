@@ -1,0 +1,292 @@
+"""What a job says of its columns and its rows: which column becomes which field, how a cell is read, what is required.
+
+It knows no row and imports neither pandas nor Arrow: a job file is checked by these rules before anything is read.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Literal, get_args
+
+from connector.choices import IDENTITIES, ZIP_FIELDS, ZIP_POLICIES
+from connector.errors import ConfigurationError
+from connector.fields import BY_NAME, SENT, Kind
+
+if TYPE_CHECKING:
+    from connector.templates import Template
+
+# From columns to fields
+
+MAPPABLE: tuple[str, ...] = tuple(field.name for field in SENT)
+"""The fields that a column may become: all that describe the person. The base is the job's to say."""
+
+Part = Literal["first", "rest", "start", "last"]
+Case = Literal["lower", "upper", "title"]
+
+_TEXTS = (Kind.TEXT, Kind.NULLABLE_TEXT)
+_READING = ("values", "split", "split_at", "part", "case", "format", "default")
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRule:
+    """The cells of several columns made one, `separator` between them; empty ones are left out."""
+
+    columns: tuple[str, ...]
+    separator: str = " "
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))
+        if len(self.columns) < 2:
+            raise ConfigurationError("join needs two columns or more; one alone is written as column")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRule:
+    """Where one field's values come from, and how they are read.
+
+    They come from exactly one of: a `column` of the source, a `join` of several, a `template` over the columns of a
+    row, one constant `value` for all rows. What comes goes through these steps, in this order, each only if given:
+
+    - `is_trimmed` (the default): white space at both ends is dropped.
+    - `is_apostrophe_dropped`: so is an apostrophe that stands before a digit or a plus at the beginning.
+    - `split_at` and `part`: the text is cut in two and one part is taken. `first` and `rest` are cut where `split_at`
+      stands first, `start` and `last` where it stands last; without one, all of it is `first` or `start`.
+    - `case`: all letters small (`lower`) or capital (`upper`), or the first one of each word (`title`).
+    - `values` replaces whole texts; one that it does not name stays as it is.
+    - `format`: the ways in which the source writes a date (strptime's letters); the first that fits counts.
+    - `default` stands for what is empty by now.
+    - `split`: what separates the tags in a cell.
+
+    Raises ConfigurationError for what makes no sense.
+    """
+
+    column: str | None = None
+    value: str | None = None
+    join: JoinRule | None = None
+    template: str | None = None
+    is_trimmed: bool = True
+    is_apostrophe_dropped: bool = False
+    split_at: str | None = None
+    part: Part | None = None
+    case: Case | None = None
+    values: Mapping[str, str] | None = None
+    format: tuple[str, ...] = ()
+    default: str | None = None
+    split: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "format", tuple(self.format))
+        if self.values is not None:
+            object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
+        for fault in _find_faults(self):
+            raise ConfigurationError(fault)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The source's columns that are read, each once. Raises ConfigurationError for a template that is none."""
+        if self.template is not None:
+            return _compile(self.template).columns
+        if self.join is not None:
+            return tuple(dict.fromkeys(self.join.columns))
+        return () if self.column is None else (self.column,)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldMapping:
+    """The rules by field name, in the order of the field table.
+
+    Raises ConfigurationError for a field that cannot be mapped, and for a rule that does not fit its field.
+    """
+
+    rules: Mapping[str, ColumnRule]
+
+    def __post_init__(self) -> None:
+        for name, rule in self.rules.items():
+            for fault in find_misfits(name, rule):
+                raise ConfigurationError(fault)
+        ordered = {name: self.rules[name] for name in MAPPABLE if name in self.rules}
+        object.__setattr__(self, "rules", MappingProxyType(ordered))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The source's columns that are used, each once."""
+        return tuple(dict.fromkeys(column for rule in self.rules.values() for column in rule.columns))
+
+
+def find_misfits(name: str, rule: ColumnRule) -> Iterator[str]:
+    """Why a rule does not fit the field `name`, in words."""
+    if name not in MAPPABLE:
+        yield f"no field {name!r} can be mapped; there are: {', '.join(MAPPABLE)}"
+        return
+    kind = BY_NAME[name].kind
+    if rule.split is not None and kind is not Kind.TAGS:
+        yield f"{name}: split is for tags; to take a part of a cell write split_at and part"
+    if rule.format and kind is not Kind.DATE:
+        yield f"{name}: format is for birthday"
+    if not rule.is_trimmed and kind not in _TEXTS:
+        yield f"{name}: trim: false is for texts, and would only spoil this field"
+
+
+def _find_faults(rule: ColumnRule) -> Iterator[str]:
+    """What is wrong with a rule wherever it stands."""
+    sources = [each for each in (rule.column, rule.value, rule.join, rule.template) if each is not None]
+    if len(sources) != 1:
+        yield "needs exactly one of column, value, join and template"
+        return
+    given = [key for key in _READING if getattr(rule, key)]
+    if rule.value is not None and (given or not rule.is_trimmed):
+        yield f"beside value there is no cell to read: leave out {' and '.join(given) or 'trim'}"
+    if (rule.split_at is None) != (rule.part is None):
+        yield "split_at says where a cell is cut and part which part is taken: give both"
+    if rule.part is not None and rule.part not in get_args(Part):
+        yield f"part must be {', '.join(get_args(Part)[:-1])} or last, not {rule.part!r}"
+    if rule.case is not None and rule.case not in get_args(Case):
+        yield f"case must be lower, upper or title, not {rule.case!r}"
+    if "" in (rule.split, rule.split_at, rule.default):
+        yield "split, split_at and default must be at least one character"
+    if rule.default and rule.values and any(not key.strip() and value for key, value in rule.values.items()):
+        yield "default and the empty cell of values both say what becomes of an empty cell: keep one of them"
+    yield from _find_vain_values(rule)
+    if not all(_is_text(word) for word in _list_words(rule)):
+        yield "what a rule puts into a field must be text that can be sent: one text holds half a character"
+    if rule.template is not None:
+        _compile(rule.template)
+
+
+def _compile(template: str) -> "Template":
+    """Jinja is imported only for a mapping that has a template. Raises ConfigurationError."""
+    from connector.templates import compile_template
+
+    return compile_template(template)
+
+
+def _find_vain_values(rule: ColumnRule) -> Iterator[str]:
+    """Values that no cell can meet, as it comes to them trimmed and in another case."""
+    meant: dict[str, str] = {}
+    for key, value in (rule.values or {}).items():
+        met = key.strip() if rule.is_trimmed else key
+        if meant.setdefault(met, value) != value:
+            yield f"values: {met!r} stands there twice, blanks apart, and means {meant[met]!r} and {value!r}"
+        if (rule.case == "lower" and met != met.lower()) or (rule.case == "upper" and met != met.upper()):
+            yield f"values: no cell is {met!r} by then, since case: {rule.case} goes before; write it so, too"
+
+
+def _list_words(rule: ColumnRule) -> Iterator[str]:
+    """Every text that a rule brings into rows."""
+    yield from (rule.value or "", rule.default or "", rule.template or "")
+    yield rule.join.separator if rule.join is not None else ""
+    for key, value in (rule.values or {}).items():
+        yield from (key, value)
+
+
+def _is_text(word: str) -> bool:
+    """Whether it can be written as UTF-8: YAML's "\\ud800" is a surrogate alone, which no request can hold."""
+    return word == word.encode("utf-8", "replace").decode("utf-8")
+
+
+def require_columns(mapping: FieldMapping, columns: Sequence[str]) -> None:
+    """Raise ConfigurationError, naming every column that the mapping uses and the source does not have."""
+    missing = [column for column in mapping.columns if column not in columns]
+    if missing:
+        raise ConfigurationError("; ".join(explain_missing("column", column, columns) for column in missing))
+
+
+def explain_missing(what: str, name: str, there_are: Sequence[str]) -> str:
+    """Return the message for a name that does not exist, with the nearest of those that do."""
+    by_folded = {known.casefold(): known for known in there_are}
+    close = [by_folded[folded] for folded in get_close_matches(name.strip().casefold(), list(by_folded), n=3)]
+    meant = f" Did you mean {' or '.join(close)}?" if close else ""
+    return f"there is no {what} {name!r}.{meant} There are: {', '.join(there_are)}"
+
+
+# What a row must hold
+
+PHONE_POLICIES = ("reject", "keep")
+
+
+@dataclass(frozen=True, slots=True)
+class PhoneRule:
+    """Phone numbers are to be sent as E.164 has them (+49301234567): one without a country's number is of `region`
+    (ISO 3166-1 alpha-2). What cannot be written so is `otherwise` to `reject` its row or to be kept as it is.
+
+    Raises ConfigurationError for a region or a word that does not exist, or if the library for it is not installed.
+    """
+
+    region: str
+    otherwise: str = "reject"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "region", self.region.upper())
+        _check_region(self.region)
+        _check("e164: otherwise", [self.otherwise], PHONE_POLICIES)
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationRules:
+    """A job's demands: the `identity` field, the fields `required` of each row, and what becomes of a `zip`
+    that is no number: `omit` it, `reject` its row, or keep its text in one of custom_field1 to custom_field3.
+    Without `e164` a phone number is any text.
+
+    Raises ConfigurationError for a word that is none of these.
+    """
+
+    identity: str = "email"
+    required: frozenset[str] = field(default_factory=frozenset)
+    zip: str = "omit"
+    e164: PhoneRule | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "required", frozenset(self.required))
+        _check("identity", [self.identity], IDENTITIES)
+        _check("required", sorted(self.required), MAPPABLE)
+        _check("zip", [self.zip], ZIP_POLICIES)
+
+    def refuse_clash(self, mapped_fields: Collection[str]) -> None:
+        """Raise ConfigurationError if the field that is to hold zips is one that the mapping fills itself."""
+        if self.zip in mapped_fields and self.zip in ZIP_FIELDS:
+            raise ConfigurationError(
+                f"zip: {self.zip} is already mapped from a column; choose another custom field, or omit or reject"
+            )
+
+
+def _check(key: str, words: list[str], allowed: tuple[str, ...]) -> None:
+    for word in words:
+        if word not in allowed:
+            raise ConfigurationError(f"{key}: {word!r} is not one of {', '.join(allowed)}")
+
+
+def _check_region(region: str) -> None:
+    """Raise ConfigurationError unless numbers of this region (ISO 3166-1 alpha-2, upper case) are known here."""
+    regions = _load_library().SUPPORTED_REGIONS
+    if region not in regions:
+        raise ConfigurationError(
+            f"e164: there are no phone numbers of a region {region!r}; write two letters, such as DE"
+        )
+
+
+@lru_cache(maxsize=1 << 16)  # each is asked for twice, when it is judged and when it is written: a chunk fits in
+def format_phone(text: str, region: str) -> str | None:
+    """Return the number in E.164 form, None for what is no valid number or has an extension, which E.164 would lose.
+
+    One without a leading + is of `region`. It takes about 25 µs.
+    """
+    library = _load_library()
+    try:
+        number = library.parse(text, region)
+    except library.NumberParseException:
+        return None
+    if number.extension or not library.is_valid_number(number):
+        return None
+    return str(library.format_number(number, library.PhoneNumberFormat.E164))
+
+
+def _load_library() -> ModuleType:
+    try:
+        import phonenumbers
+    except ImportError:
+        raise ConfigurationError(
+            "e164 needs a library that is not installed: pip install 'subscriber-connector[phone]'"
+        ) from None
+    return phonenumbers

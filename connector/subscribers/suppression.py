@@ -1,0 +1,84 @@
+"""Which identities a job must not create: a list of digests, 16 bytes each, and those that are inactive in the service.
+
+Subscribers are compared under the normal form of the list's own field; a row without a value of that field is not on
+the list.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pandas as pd
+
+from connector.subscribers.identity import (
+    IDENTITY_BYTES,
+    Digests,
+    Mask,
+    compute_identities,
+    digest_identity,
+    find_among,
+    join_digests,
+)
+
+
+class Suppression:
+    """The suppression list of `job`; `field` (email or client_user_id) is what its entries are."""
+
+    __slots__ = ("_digests", "field", "job")
+
+    def __init__(self, job: str, field: str, digests: Digests | Iterable[bytes]) -> None:
+        """`digests` of the entries in any order, repeats allowed: S16 arrays joined into one, or single ones."""
+        if not isinstance(digests, np.ndarray):
+            digests = join_digests(digests, IDENTITY_BYTES)
+        self.job = job
+        self.field = field
+        self._digests: Digests = np.unique(digests)  # sorted, each once
+
+    @property
+    def size(self) -> int:
+        """How many people are on it."""
+        return len(self._digests)
+
+    def holds(self, values: Mapping[str, object]) -> bool:
+        """Whether somebody with these values (by field name) is on the list."""
+        value = values.get(self.field)
+        if not isinstance(value, str):
+            return False
+        return bool(self.find(join_digests([digest_identity(self.field, value)], IDENTITY_BYTES))[0])
+
+    def build_mask(self, subscribers: pd.DataFrame) -> Mask:
+        """Which rows of a frame of typed columns are on the list, in the frame's order."""
+        mask = np.zeros(len(subscribers), dtype=bool)
+        if self.field in subscribers:
+            is_given = subscribers[self.field].notna().to_numpy(dtype=bool)
+            mask[is_given] = self.find(compute_identities(subscribers[self.field][is_given], self.field))
+        return mask
+
+    def find(self, digests: Digests) -> Mask:
+        """Which of these digests (S16, of the list's own field) are on the list."""
+        return find_among(self._digests, digests)
+
+
+class InactiveIdentities:
+    """The identities (S16 digests) that the service's list has shown as inactive in this run, in whatever base.
+
+    `reactivated` are those of them that rows of the run create as active, where the job does not keep them back.
+    """
+
+    __slots__ = ("_known", "_noted", "reactivated")
+
+    def __init__(self) -> None:
+        self._known: Digests = join_digests((), IDENTITY_BYTES)  # sorted, each once
+        self._noted = bytearray()  # since then
+        self.reactivated: set[bytes] = set()
+
+    def note(self, identity: bytes) -> None:
+        """The list shows this one as inactive."""
+        self._noted += identity
+
+    def find(self, digests: Digests) -> Mask:
+        """Which of these digests have been noted."""
+        if self._noted:
+            noted = np.frombuffer(bytes(self._noted), dtype=self._known.dtype)
+            self._known = np.unique(np.concatenate([self._known, noted]))
+            self._noted.clear()
+        return find_among(self._known, digests)

@@ -1,0 +1,58 @@
+"""Addresses are judged as email-validator judges those of its own tests; where we differ, the README says why."""
+
+import pyarrow as pa
+import pytest
+from email_validator import EmailNotValidError, validate_email
+
+from connector.subscribers.checks import is_email
+from tests.subscribers.addresses import INVALID, INVALID_HERE_ALONE, VALID, VALID_HERE_ALONE
+from tests.subscribers.test_rows import validate_one
+
+
+def judge(text: str) -> bool:
+    (verdict,) = is_email(pa.array([text], pa.large_string())).to_pylist()
+    return bool(verdict)
+
+
+def judge_there(text: str) -> bool:
+    """By email-validator as it is when nothing is asked of it."""
+    try:
+        validate_email(text, check_deliverability=False)
+    except EmailNotValidError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("text", VALID)
+def test_what_is_valid_there_is_valid_here(text: str) -> None:
+    assert judge_there(text)
+    assert judge(text)
+
+
+@pytest.mark.parametrize("text", INVALID, ids=ascii)
+def test_what_is_invalid_there_is_invalid_here(text: str) -> None:
+    assert not judge_there(text)
+    assert not judge(text)
+
+
+@pytest.mark.parametrize("text", [*VALID_HERE_ALONE, *INVALID_HERE_ALONE])
+def test_where_we_differ_it_is_said(text: str) -> None:
+    assert judge(text) is (text in VALID_HERE_ALONE)
+    assert judge_there(text) is not judge(text)
+
+
+def test_the_whole_table_is_judged_alike_in_one_column() -> None:
+    good, bad = [*VALID, *VALID_HERE_ALONE], [*INVALID, *INVALID_HERE_ALONE]
+    verdicts = is_email(pa.array([*good, *bad], pa.large_string())).to_pylist()
+    assert verdicts == [True] * len(good) + [False] * len(bad)
+    assert len({*good, *bad}) == len(good) + len(bad)
+
+
+@pytest.mark.parametrize("text", [" test@iana.org", "test@iana.org ", "test@iana.org\r\n", "\r\n test@iana.org"])
+def test_blanks_around_an_address_are_dropped_before_it_is_judged(text: str) -> None:
+    assert validate_one("email", text) == ([], "test@iana.org")
+
+
+def test_half_a_character_is_no_address() -> None:
+    for text in ("\ud800@test", "test@\ud800"):
+        assert validate_one("email", text) == (["encoding"], None)

@@ -1,0 +1,162 @@
+"""The vectorised checks against the slow ones that they stand in for."""
+
+import json
+from datetime import date, timedelta
+
+import pyarrow as pa
+import pycountry
+import pytest
+from email_validator import EmailNotValidError, validate_email
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connector.subscribers.checks import (
+    LONGEST,
+    is_date,
+    is_email,
+    is_free_of_controls,
+    is_sendable_zip,
+    is_short,
+    is_short_list,
+)
+from connector.subscribers.countries import list_whole_names, read_countries, simplify
+from connector.subscribers.validation import read_phones
+
+_part = st.text(alphabet="aZ0._+-'é", min_size=1, max_size=8)
+_addresses = st.builds("{}@{}".format, _part, st.lists(_part, min_size=1, max_size=3).map(".".join)) | st.sampled_from(
+    ["a@x.test", "a@x.local", "a@" + "b" * 63 + ".com", "a" * 64 + "@x.com", "a" * 65 + "@x.com", "a@1.2.3.com"]
+)
+
+
+def build_cells(texts: list[str] | list[str | None]) -> pa.Array:
+    return pa.array(texts, pa.large_string())
+
+
+def is_valid(text: str) -> bool:
+    try:
+        validate_email(text, check_deliverability=False, allow_smtputf8=True, test_environment=True, strict=True)
+    except EmailNotValidError:
+        return False
+    return True
+
+
+@settings(deadline=None)  # a shared machine keeps none
+@given(st.lists(_addresses, max_size=5))
+def test_an_address_is_plain_only_if_email_validator_takes_it_too(texts: list[str]) -> None:
+    assert is_email(build_cells(texts)).to_pylist() == [is_valid(text) for text in texts]
+
+
+def test_a_missing_address_is_neither_right_nor_wrong() -> None:
+    assert is_email(build_cells([None, "a@x.com", None, "é"])).to_pylist() == [None, True, None, False]
+    assert is_email(build_cells([])).to_pylist() == []
+
+
+def test_every_day_of_four_centuries_is_a_date_and_no_other_is() -> None:
+    days = [date(1800, 1, 1) + timedelta(days=day) for day in range(400 * 366)]
+    texts = [f"{year}-{month:02}-{day:02}" for year in range(1800, 2200) for month in range(14) for day in range(33)]
+    real = {day.isoformat() for day in days}
+    assert is_date(build_cells(texts)).to_pylist() == [text in real for text in texts]
+
+
+@settings(deadline=None)  # a shared machine keeps none
+@given(st.lists(st.none() | st.text(alphabet="0123456789-", max_size=11) | st.dates().map(date.isoformat), max_size=8))
+def test_dates_are_what_python_says(texts: list[str | None]) -> None:
+    assert is_date(build_cells(texts)).to_pylist() == [text if text is None else is_iso(text) for text in texts]
+
+
+def is_iso(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+@settings(deadline=None)  # a shared machine keeps none
+@given(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.none(), max_size=8), st.integers(0, 3)
+)
+def test_controls_are_found_wherever_they_are(texts: list[str | None], start: int) -> None:
+    expected = [text is None or not any(ord(sign) < 32 and sign not in "\t\n\r" for sign in text) for text in texts]
+    found = is_free_of_controls(build_cells(texts).slice(start)).to_pylist()
+    assert [one is None or one for one in found] == expected[start:]
+
+
+@settings(deadline=None)  # a shared machine keeps none
+@given(st.integers(-10, 2**64) | st.sampled_from([2**53 - 1, 2**53, 10**15, 10**16]))
+def test_a_zip_is_sendable_if_any_reader_of_json_gives_it_back(number: int) -> None:
+    survives = number >= 0 and str(int(float(number))) == str(number) and number < 2**53
+    assert is_sendable_zip(build_cells([str(number)])).to_pylist() == [survives]
+    if survives:
+        assert json.loads(json.dumps(number)) == number
+
+
+@settings(deadline=None)  # a shared machine keeps none
+@given(st.lists(st.none() | st.sampled_from(["x" * 10_000, "x" * 10_001, "é" * 10_000, "é" * 10_001, "", "a"])))
+def test_a_texts_length_is_counted_in_characters(texts: list[str | None]) -> None:
+    found = is_short(build_cells(texts)).to_pylist()
+    assert [one is not False for one in found] == [text is None or len(text) <= LONGEST for text in texts]
+
+
+@settings(deadline=None)  # a shared machine keeps none
+@given(
+    st.lists(st.none() | st.lists(st.sampled_from(["", "é" * 5_000, "x" * 5_001, "x"]), max_size=3)), st.integers(0, 2)
+)
+def test_the_tags_of_a_row_are_counted_together(lists: list[list[str] | None], start: int) -> None:
+    found = is_short_list(pa.array(lists, pa.list_(pa.string())).slice(start)).to_pylist()
+    assert found == [sum(map(len, tags or [])) <= LONGEST for tags in lists[start:]]
+
+
+@pytest.mark.parametrize(
+    ("text", "e164"),
+    [
+        ("030 1234567", "+49301234567"),
+        ("+49 (0)30 / 1234567", "+49301234567"),
+        ("0049 30 1234567", "+49301234567"),
+        ("+1 212-555-2368", "+12125552368"),
+        ("０３０ １２３４５６７", "+49301234567"),
+        ("+49 30 1234567 ext. 8", None),
+        ("+49", None),
+        ("12", None),
+        ("+999 1234567", None),
+        ("call me", None),
+        (None, None),
+    ],
+)
+def test_phones(text: str | None, e164: str | None) -> None:
+    assert read_phones(build_cells([text, "x", text]), "DE").to_pylist() == [e164, None, e164]
+
+
+@pytest.mark.parametrize("case", [str.lower, str.upper, str.title])
+def test_every_country_is_known_by_codes_and_names(case: object) -> None:
+    assert callable(case)
+    for country in pycountry.countries:
+        codes = [case(country.alpha_2), case(country.alpha_3)]
+        names = [getattr(country, key, country.name) for key in ("name", "official_name", "common_name")]
+        found = read_countries(build_cells([*codes, *map(case, names)])).to_pylist()
+        assert found == [country.alpha_2] * 5
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [
+        ("USA", "US"), ("U.S.A.", "US"), ("united states of america", "US"), ("United States (US)", "US"),
+        ("Great Britain", "GB"), ("England", "GB"), ("Northern Ireland", "GB"), ("The Netherlands", "NL"),
+        ("Holland", "NL"), ("South Korea", "KR"), ("Republic of Korea", "KR"), ("North Korea", "KP"),
+        ("Cote d'Ivoire", "CI"), ("Côte d’Ivoire", "CI"), ("Curacao", "CW"), ("Bosnia & Herzegovina", "BA"),
+        ("St. Lucia", "LC"), ("Bahamas", "BS"), ("the bahamas", "BS"), ("Tanzania", "TZ"), ("Congo", "CG"),
+        ("Democratic Republic of the Congo", "CD"), ("Guinea-Bissau", "GW"), ("Guinea", "GN"), ("Niger", "NE"),
+        ("Deutschland", "DE"), ("España", "ES"), ("Espana", "ES"), ("Türkiye", "TR"), ("Turkey", "TR"),
+        ("Korea", None), ("Virgin Islands", None), ("Kosovo", None), ("S.A.", None), ("the", None), ("Narnia", None),
+    ],
+)  # fmt: skip
+def test_other_names_of_countries(word: str, code: str | None) -> None:
+    assert read_countries(build_cells(["NL", word, None])).to_pylist() == ["NL", code, None]
+
+
+def test_no_name_means_two_countries() -> None:
+    meanings: dict[str, set[str]] = {}
+    for name, code in list_whole_names():
+        meanings.setdefault(simplify(name), set()).add(code)
+    assert {name: codes for name, codes in meanings.items() if len(codes) > 1} == {}
+    known = {country.alpha_2 for country in pycountry.countries}
+    assert set().union(*meanings.values()) == known

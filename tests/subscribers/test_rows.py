@@ -1,0 +1,283 @@
+"""Rows validated: every rule of every field, every fault of a row, and what becomes of the valid ones."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connector.errors import ConfigurationError
+from connector.fields import SENT, Kind
+from connector.outcomes import Fault
+from connector.subscribers import ValidationRules, ValidRows, validate_rows
+
+TODAY = date(2026, 11, 21)
+RULES = ValidationRules()
+NO_IDENTITY = ValidationRules(identity="client_user_id")
+
+
+def build_frame(**columns: Sequence[object]) -> pd.DataFrame:
+    return pd.DataFrame({name: pd.Series(list(cells), dtype=object) for name, cells in columns.items()})
+
+
+def validate(rules: ValidationRules = RULES, /, **columns: Sequence[object]) -> ValidRows:
+    return validate_rows(build_frame(**columns), rules, today=TODAY)
+
+
+def validate_one(field: str, cell: object, *, zip: str = "omit") -> tuple[list[str], object]:  # noqa: A002 - the rule's word
+    """The codes of the faults of one cell, and the value that is sent (None: nothing)."""
+    validated = validate(ValidationRules(identity="client_user_id", zip=zip), client_user_id=["7"], **{field: [cell]})
+    codes = [fault.code for fault in validated.faults]
+    values = validated.subscribers[field].tolist() if field in validated.subscribers else []
+    return codes, next((None if isinstance(value, float) or value is pd.NA else value for value in values), None)
+
+
+def list_faults(faults: Sequence[Fault]) -> list[tuple[int, str, str]]:
+    return [(fault.position, fault.field, fault.code) for fault in faults]
+
+
+@pytest.mark.parametrize(
+    ("field", "cell", "sent"),
+    [
+        ("email", "Ann.Doe+news@Example.COM", "Ann.Doe+news@Example.COM"),
+        ("email", " a@x.com ", "a@x.com"),
+        ("email", "josé@münchen.de", "josé@münchen.de"),
+        ("email", "jose\u0301@x.com", "jos\u00e9@x.com"),
+        ("email", "o'hara!#$%@x-y.co.uk", "o'hara!#$%@x-y.co.uk"),
+        ("email", "用户@例え.jp", "用户@例え.jp"),
+        ("email", "a@xn--mnchen-3ya.de", "a@xn--mnchen-3ya.de"),
+        ("email", "a@try.test", "a@try.test"),
+        ("email", "x" * 64 + "@example.com", "x" * 64 + "@example.com"),
+        ("gender", "MALE", "male"),
+        ("gender", "Female", "female"),
+        ("gender", "", None),
+        ("is_active", "TRUE", True),
+        ("is_active", "y", True),
+        ("is_active", "1", True),
+        ("is_active", "No", False),
+        ("is_active", "f", False),
+        ("is_active", "0", False),
+        ("address_country", "nl", "NL"),
+        ("address_country", "DEU", "DE"),
+        ("address_country", "germany", "DE"),
+        ("address_country", "Korea, Republic of", "KR"),
+        ("address_country", "côte d'ivoire", "CI"),
+        ("address_country", "UK", "GB"),
+        ("address_zip", "0", 0),
+        ("address_zip", "3511", 3511),
+        ("address_zip", str(2**53 - 1), 2**53 - 1),
+        ("birthday", "2000-02-29", "2000-02-29"),
+        ("birthday", "1900-01-01", "1900-01-01"),
+        ("birthday", "2026-11-21", "2026-11-21"),
+        ("first_name", "Ștefan\tO'Neil\r\n李", "Ștefan\tO'Neil\r\n李"),
+        ("phone", "007", "007"),
+        ("address_state", "", None),
+        ("tags", ["a", "b, c"], ["a", "b, c"]),
+    ],
+)
+def test_what_may_be_sent(field: str, cell: object, sent: object) -> None:
+    codes, value = validate_one(field, cell)
+    assert codes == []
+    assert (list(value) if isinstance(value, np.ndarray) else value) == sent
+
+
+@pytest.mark.parametrize(
+    ("field", "cell", "code"),
+    [
+        ("email", "ann", "email"),
+        ("email", "ann@", "email"),
+        ("email", "@x.com", "email"),
+        ("email", "a@b@x.com", "email"),
+        ("email", "a b@x.com", "email"),
+        ("email", "a@localhost", "email"),
+        ("email", "a@x.invalid", "email"),
+        ("email", "ä@x.LOCAL", "email"),
+        ("email", "a@x.LOCAL", "email"),
+        ("email", "a\ud800@x.com", "encoding"),
+        ("email", "a..b@x.com", "email"),
+        ("email", ".a@x.com", "email"),
+        ("email", "a@x..com", "email"),
+        ("email", "a@-x.com", "email"),
+        ("email", "a@x.com.", "email"),
+        ("email", "a@x.123", "email"),
+        ("email", "Ann <a@x.com>", "email"),
+        ("email", "a@x.com, b@x.com", "email"),
+        ("email", "x" * 65 + "@example.com", "email"),
+        ("email", "a@" + "x" * 64 + ".com", "email"),
+        ("email", "a@xn--zzzzzz.de", "email"),
+        ("email", "a@x.com\n", None),
+        ("email", "a@x.\ncom", "email"),
+        ("gender", "m", "gender"),
+        ("is_active", "perhaps", "flag"),
+        ("is_active", "2", "flag"),
+        ("address_country", "Narnia", "country"),
+        ("address_country", "XX", "country"),
+        ("birthday", "2001-02-29", "date"),
+        ("birthday", "1900-02-29", "date"),
+        ("birthday", "2001-04-31", "date"),
+        ("birthday", "2001-13-01", "date"),
+        ("birthday", "2001-00-01", "date"),
+        ("birthday", "2001-01-00", "date"),
+        ("birthday", "0000-01-01", "date"),
+        ("birthday", "2001-1-1", "date"),
+        ("birthday", "01/02/2001", "date"),
+        ("birthday", "2001-02-03T00:00:00", "date"),
+        ("birthday", "２００１-02-03", "date"),
+        ("birthday", "1899-12-31", "lifetime"),
+        ("birthday", "2026-11-22", "lifetime"),
+        ("first_name", "a\x00b", "control"),
+        ("first_name", "a\x1bb", "control"),
+        ("first_name", "a\ud800b", "encoding"),
+        ("tags", ["a", "b\x07"], "control"),
+        ("tags", ["\udfff"], "encoding"),
+    ],
+)
+def test_what_may_not_be_sent(field: str, cell: object, code: str | None) -> None:
+    codes, _ = validate_one(field, cell)
+    assert codes == ([code] if code else [])
+
+
+def test_words_that_can_be_translated_are_refused_with_the_way_to_do_so_and_not_shown() -> None:
+    faults = validate(email=["a@x.com"], gender=["vrouw"], is_active=["subscribed"]).faults
+    assert [fault.field for fault in faults] == ["is_active", "gender"]
+    assert all("`values:` map" in fault.message for fault in faults)
+    assert not any(word in fault.message for fault in faults for word in ("vrouw", "subscribed"))
+
+
+@pytest.mark.parametrize(
+    "zip_code", ["02134", "SW1A 1AA", "12345-6789", "-1", "1.0", "1e3", "９", str(2**53), "9" * 40]
+)
+def test_a_zip_that_is_no_number_goes_the_way_of_the_job(zip_code: str) -> None:
+    assert validate_one("address_zip", zip_code) == ([], None)
+    assert validate_one("address_zip", zip_code, zip="reject")[0] == ["zip"]
+    columns = {"email": ["a@x.com", "b@x.com", "c@x.com"], "address_zip": [zip_code, "123", ""]}
+    kept = validate(ValidationRules(zip="custom_field2"), **columns)
+    assert kept.subscribers["custom_field2"].fillna("").tolist() == [zip_code, "", ""]
+    assert kept.subscribers["address_zip"].tolist() == [pd.NA, 123, pd.NA]
+    assert kept.omitted_zips.tolist() == []
+
+
+def test_omitted_zips_are_told_by_the_positions_of_valid_rows() -> None:
+    validated = validate(
+        email=["bad", "a@x.com", "b@x.com", "c@x.com", "d@x.com"], address_zip=["01", "01", "2", "x", None]
+    )
+    assert validated.subscribers.index.tolist() == [1, 2, 3, 4]
+    assert validated.omitted_zips.tolist() == [1, 3]
+    assert validated.omitted_zips.dtype == np.int64
+
+
+def test_a_field_for_zips_that_is_mapped_itself_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="custom_field1 is already mapped"):
+        validate(ValidationRules(zip="custom_field1"), email=["a@x.com"], custom_field1=["x"])
+
+
+def test_every_fault_of_a_row_is_found_in_the_order_of_the_field_table() -> None:
+    validated = validate(
+        birthday=["x", "2000-01-01", "y"],
+        gender=["?", "male", ""],
+        email=["bad", "a@x.com", None],
+        tags=[["\x00"], [], None],
+    )
+    assert list_faults(validated.faults) == [
+        (0, "email", "email"), (0, "gender", "gender"), (0, "tags", "control"), (0, "birthday", "date"),
+        (2, "email", "required"), (2, "birthday", "date"),
+    ]  # fmt: skip
+    assert validated.subscribers.index.tolist() == [1]
+
+
+def test_faults_name_the_field_as_the_service_does_and_show_no_persons_data() -> None:
+    validated = validate(email=["secret"], address_country=["secret"], birthday=["secret"], gender=["secret"])
+    assert len(validated.faults) == 4
+    assert validated.faults[0].message == "Email is not an email address"
+    assert not any("secret" in fault.message for fault in validated.faults)
+
+
+def test_the_identity_and_required_fields_must_be_there() -> None:
+    columns: Mapping[str, Sequence[object]] = {
+        "email": ["a@x.com", "b@x.com"],
+        "first_name": ["Ann", ""],
+        "tags": [["a"], None],
+    }
+    rules = ValidationRules(required=frozenset({"first_name", "tags", "phone"}))
+    assert list_faults(validate(rules, **columns).faults) == [
+        (0, "phone", "required"), (1, "first_name", "required"), (1, "phone", "required"), (1, "tags", "required"),
+    ]  # fmt: skip
+    assert list_faults(validate(NO_IDENTITY, **columns).faults) == [
+        (0, "client_user_id", "required"), (1, "client_user_id", "required"),
+    ]  # fmt: skip
+
+
+def test_a_broken_identity_is_told_once_and_not_as_missing_too() -> None:
+    assert list_faults(validate(email=["a\ud800@x.com"]).faults) == [(0, "email", "encoding")]
+
+
+def test_an_email_that_is_not_the_identity_may_be_missing_but_not_wrong() -> None:
+    validated = validate(NO_IDENTITY, client_user_id=["1", "2"], email=["", "bad"])
+    assert list_faults(validated.faults) == [(1, "email", "email")]
+
+
+def test_the_valid_rows_have_the_types_of_their_fields() -> None:
+    cells: dict[Kind, object] = {Kind.EMAIL: "a@x.com", Kind.FLAG: "yes", Kind.GENDER: "male", Kind.TAGS: ["a"],
+                                 Kind.COUNTRY: "nl", Kind.ZIP: "1", Kind.DATE: "2000-01-01"}  # fmt: skip
+    subscribers = validate(**{field.name: [cells.get(field.kind, "text")] for field in SENT}).subscribers
+    types = {field.name: str(subscribers[field.name].dtype) for field in SENT}
+    special = {"is_active": "boolean", "tags": "list<item: string>[pyarrow]", "address_zip": "Int64"}
+    assert types == {field.name: special.get(field.name, "str") for field in SENT}
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_chunk_with_no_valid_row_keeps_its_columns_and_types(rows: int) -> None:
+    columns: Mapping[str, Sequence[object]] = {
+        "email": ["bad"][:rows], "is_active": [""][:rows], "address_zip": [""][:rows], "tags": [None][:rows],
+    }  # fmt: skip
+    validated = validate(**columns)
+    assert len(validated.faults) == rows
+    assert {name: str(dtype) for name, dtype in validated.subscribers.dtypes.items()} == {
+        "is_active": "boolean", "email": "str", "tags": "list<item: string>[pyarrow]", "address_zip": "Int64",
+    }  # fmt: skip
+
+
+def test_positions_count_from_the_chunks_beginning_whatever_its_index() -> None:
+    frame = build_frame(email=["a@x.com", "bad", "c@x.com"], phone=["1", "2", "3"]).astype("str").set_axis([10, 10, 12])
+    validated = validate_rows(frame, ValidationRules(), today=TODAY)
+    assert validated.subscribers.index.tolist() == [0, 2]
+    assert list_faults(validated.faults) == [(1, "email", "email")]
+
+
+def test_columns_that_are_no_field_of_a_person_are_left_out() -> None:
+    assert list(validate(email=["a@x.com"], base_id=["7"], plan=["x"]).subscribers.columns) == ["email"]
+
+
+def test_the_mapped_frame_is_left_as_it_was() -> None:
+    frame = build_frame(email=["jose\u0301@x.com"], gender=["MALE"])
+    before = frame.copy(deep=True)
+    validate_rows(frame, ValidationRules(zip="omit"), today=TODAY)
+    pd.testing.assert_frame_equal(frame, before)
+
+
+_cells = st.sampled_from(["", "a@x.com", "bad", "male", "yes", "NL", "02134", "7", "2000-01-01", "\x00", "é", None])
+
+
+@settings(max_examples=25, deadline=None)  # each example is up to five runs of pandera, some 10 ms each
+@given(
+    st.lists(st.tuples(_cells, _cells, _cells, _cells, _cells, _cells), max_size=4),
+    st.sampled_from(["omit", "reject"]),
+)
+def test_a_row_is_judged_the_same_alone_and_among_others(rows: list[tuple[str | None, ...]], policy: str) -> None:
+    names = ["email", "first_name", "gender", "is_active", "address_zip", "birthday"]
+    rules = ValidationRules(zip=policy)
+    columns: dict[str, Sequence[object]] = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    together = validate_rows(build_frame(**columns), rules, today=TODAY)
+    alone = [validate(rules, **dict(zip(names, ([cell] for cell in row), strict=True))) for row in rows]
+    found = [(place, fault.field, fault.code) for place, one in enumerate(alone) for fault in one.faults]
+    assert list_faults(together.faults) == found
+    assert together.subscribers.index.tolist() == [place for place, one in enumerate(alone) if len(one.subscribers)]
+
+
+@pytest.mark.parametrize("rules", [{"identity": "phone"}, {"required": frozenset({"id"})}, {"zip": "keep"}])
+def test_rules_that_cannot_be_are_refused(rules: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(rules))):
+        ValidationRules(**rules)  # type: ignore[arg-type] # wrong on purpose
