@@ -117,6 +117,10 @@ def _check_target(sources: list[Path], copy: _FileCopy, is_replacing: bool) -> N
             raise ConfigurationError(f"{target} is of the ledger itself: name another file")
     if target.is_dir():
         raise ConfigurationError(f"{target} is a folder: name a file in it")
+    if target.exists() and not target.is_file():
+        raise ConfigurationError(f"{target} is no file, and is left as it is: name a file")
+    if not target.parent.is_dir():
+        raise ConfigurationError(f"the folder {target.parent} does not exist: create it, or name another file")
     if os.path.lexists(target) and not copy.source.is_file():  # it would be taken for part of the copy
         raise ConfigurationError(
             f"{target} is there, and {copy.source}, whose copy it would seem, is not: take it away"
@@ -212,7 +216,9 @@ def _make_file(partial: Path) -> None:
     try:
         os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        raise ConfigurationError(f"nothing can be written beside {partial.parent}: {error.strerror}") from None
+        raise ConfigurationError(
+            f"nothing can be written in {partial.parent} ({error.strerror}): allow it, or name another file"
+        ) from None
 
 
 def _copy_pages(file: _FileCopy) -> int:

@@ -32,8 +32,8 @@ from connector.warehouse.runs import (
     ColumnKind,
     FinishedRun,
     Found,
-    check_owned,
     check_referrers,
+    check_target,
     describe_beginning,
     describe_end,
     read_kinds,
@@ -76,12 +76,21 @@ class DuckdbTables:
     errors: tuple[type[Exception], ...] = (duckdb.Error,)
 
     def __init__(
-        self, path: Path, name: TableName, schema: pa.Schema, mode: Mode, *, overwrite: bool, lock_s: float = LOCK_S
+        self,
+        path: Path,
+        name: TableName,
+        schema: pa.Schema,
+        mode: Mode,
+        *,
+        overwrite: bool,
+        lock_s: float = LOCK_S,
+        memory: str | None = None,
     ) -> None:
         self._path, self._name, self._mode, self._overwrite, self._lock_s = path, name, mode, overwrite, lock_s
         self._schema = pa.schema([field for field in schema if field.name not in OF_RUN])
         self._kinds = read_kinds(schema)
         self._target, self._runs = (_write_name(TableName(table, name.schema)) for table in (name.table, RUNS))
+        self._memory = memory or (_MEMORY_TO_MERGE if mode.is_by_id else _MEMORY)
         self._number = 0
         self._has_made_file = False
 
@@ -93,15 +102,15 @@ class DuckdbTables:
         return say_safely(error)
 
     def is_passing(self, error: Exception) -> bool:
-        """Whether another program has the file open, or memory or room ran out."""
-        return _is_locked(error) or isinstance(error, duckdb.OutOfMemoryException)
+        """Whether another program has the file open."""
+        return _is_locked(error)
 
     def prepare(self, beginning: Beginning, interruption: Interruption) -> Found:
         """Go the whole way with no row, then take a number; what the target is like."""
         self._has_made_file = make_file(self._path, _create)
         with self._connect(interruption) as connection:
             found = self._look(connection)
-            check_owned(found, self._mode, str(self), overwrite=self._overwrite)
+            self._check(found)
             self._check_referrers(connection)
             connection.begin()
             self._make_tables(connection, with_target=True)
@@ -126,7 +135,7 @@ class DuckdbTables:
         """Write the rows in one transaction; raises Uncertain when a commit failed that may have been done."""
         with self._connect(interruption) as connection:
             found = self._look(connection)
-            check_owned(found, self._mode, str(self), overwrite=self._overwrite)
+            self._check(found)
             refuse_now(found, self._number, run, self._mode, str(self))
             self._check_referrers(connection)
             connection.begin()
@@ -158,7 +167,9 @@ class DuckdbTables:
         with self._connect(interruption) as connection:
             others = _fetch(connection, "SELECT count(*) FROM duckdb_tables() WHERE table_name <> $1", [RUNS])[0][0]
             lines = f"SELECT count(*) FROM {self._runs} WHERE table_name <> $1 OR number <> $2"
-            if not others and self._has(connection, RUNS):  # one without an end may be of an export that goes on
+            if (
+                not others and self._find_table(connection, RUNS)[0]
+            ):  # one without an end may be of an export that goes on
                 others = _fetch(connection, lines, [self._name.table, self._number])[0][0]
             is_free = not others
         if is_free:
@@ -173,8 +184,7 @@ class DuckdbTables:
         spill = self._path.with_name(f".{self._path.name}.spill")
 
         def connect() -> duckdb.DuckDBPyConnection:
-            memory = _MEMORY_TO_MERGE if self._mode.is_by_id else _MEMORY
-            return duckdb.connect(str(self._path), config={**_SETTINGS, "memory_limit": memory})
+            return duckdb.connect(str(self._path), config={**_SETTINGS, "memory_limit": self._memory})
 
         with wait_for_lock(connect, _is_locked, self._lock_s, interruption) as connection:
             shutil.rmtree(spill, ignore_errors=True)
@@ -185,6 +195,11 @@ class DuckdbTables:
                 _go_without_log(connection)
                 with interruption.cancel_by(connection.interrupt):
                     yield connection
+            except duckdb.OutOfMemoryException as error:  # the next run would fare no better
+                raise RunAborted(
+                    f"{self} was left as it was: DuckDB may use {self._memory}, and what this export changes takes "
+                    f"more ({say_safely(error)}). Export base by base (--base-id), or to PostgreSQL."
+                ) from None
             finally:
                 connection.close()
                 shutil.rmtree(spill, ignore_errors=True)
@@ -201,21 +216,26 @@ class DuckdbTables:
             connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns}, PRIMARY KEY ({primary}))")
 
     def _look(self, connection: duckdb.DuckDBPyConnection) -> Found:
-        exists = self._has(connection, self._name.table)
-        has_rows = exists and bool(_fetch(connection, f"SELECT 1 FROM {self._target} LIMIT 1"))
+        stored_as, columns = self._find_table(connection, self._name.table)
+        has_rows = stored_as is not None and bool(_fetch(connection, f"SELECT 1 FROM {self._target} LIMIT 1"))
         lines: Sequence[tuple[object, ...]] = ()
-        if self._has(connection, RUNS):
+        if self._find_table(connection, RUNS)[0]:
             select = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM {self._runs}"
             where = "WHERE table_name = $1 AND finished_at IS NOT NULL ORDER BY number DESC LIMIT 200"
             lines = _fetch(connection, f"{select} {where}", [self._name.table])
-        return Found(exists, has_rows, [FinishedRun(*line) for line in lines])  # type: ignore[arg-type] # as declared
+        return Found(stored_as, columns, has_rows, [FinishedRun(*line) for line in lines])  # type: ignore[arg-type] # as declared
 
-    def _has(self, connection: duckdb.DuckDBPyConnection, table: str) -> bool:
+    def _find_table(self, connection: duckdb.DuckDBPyConnection, table: str) -> tuple[str | None, list[str]]:
+        """The name that DuckDB has for a table or a view, None where there is none; and its columns."""
         select = (
-            "SELECT 1 FROM information_schema.tables WHERE table_catalog = current_database() "
+            "SELECT table_name, column_name FROM information_schema.columns WHERE table_catalog = current_database() "
             "AND lower(table_schema) = lower($1) AND lower(table_name) = lower($2)"
         )
-        return bool(_fetch(connection, select, [self._name.schema or "main", table]))
+        found = _fetch(connection, select, [self._name.schema or "main", table])
+        return (str(found[0][0]) if found else None), [str(column) for _, column in found]
+
+    def _check(self, found: Found) -> None:
+        check_target(found, self._name.table, self._kinds, self._mode, str(self), overwrite=self._overwrite)
 
     def _check_referrers(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Foreign keys are within a schema here. `upsert` deletes rows too, to change them."""

@@ -60,8 +60,9 @@ class FileFormat(Protocol):
         """Whether an export made this file, which is not empty."""
 
     @staticmethod
-    def count_rows(path: Path) -> int | None:
-        """The rows of a file that an export made; None where it is damaged."""
+    def count_rows(path: Path, filters: Mapping[str, object]) -> int | None:
+        """The rows of a file that an export made, if it was filtered so as far as the format tells; None where it is
+        damaged."""
 
 
 class ParquetFormat:
@@ -103,11 +104,14 @@ class ParquetFormat:
             return False
 
     @staticmethod
-    def count_rows(path: Path) -> int | None:
+    def count_rows(path: Path, filters: Mapping[str, object]) -> int | None:
         """As the footer says."""
         try:
-            return int(pq.read_metadata(path).num_rows)
-        except _UNREADABLE:
+            footer = pq.read_metadata(path)
+            certificate = json.loads(footer.metadata[METADATA_KEYS[1]])
+            is_such = certificate["verdict"] == "complete" and certificate["filters"].get("asked", {}) == dict(filters)
+            return int(footer.num_rows) if is_such else None
+        except (*_UNREADABLE, ValueError, LookupError):
             return None
 
 
@@ -143,7 +147,7 @@ class CsvFormat:
             return False
 
     @staticmethod
-    def count_rows(path: Path) -> int | None:
+    def count_rows(path: Path, filters: Mapping[str, object]) -> int | None:
         """The records below the header, whatever lines their texts have."""
         # One short column is enough to count by.
         convert = arrow_csv.ConvertOptions(include_columns=[EXPORTED_AT], column_types={EXPORTED_AT: pa.string()})
@@ -183,7 +187,7 @@ class JsonLinesFormat:
         return isinstance(first, dict) and set(OF_RUN) <= set(first)
 
     @staticmethod
-    def count_rows(path: Path) -> int | None:
+    def count_rows(path: Path, filters: Mapping[str, object]) -> int | None:
         """The lines of the file."""
         try:
             with open_unpacked(path) as file:
@@ -264,8 +268,9 @@ class FileWriter:
             self._rows.write(table)
 
     def count_last(self, filters: Mapping[str, object]) -> int | None:
-        """The rows of the file that an export left there, whatever it was filtered by; None where there is none."""
-        return self._form.count_rows(self._path) if self.has_target and self._form.is_ours(self._path) else None
+        """The rows of the file that an export left there; only Parquet says what it was filtered by."""
+        is_there = self.has_target and self._form.is_ours(self._path)
+        return self._form.count_rows(self._path, filters) if is_there else None
 
     def publish(self, run: Run) -> Changes:
         """Finish the partial file and let it take the target's place, which must be free if the run is incomplete."""

@@ -5,7 +5,7 @@ has a line from its beginning, numbered within its table; the first line of a ta
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -121,15 +121,30 @@ FINISHED_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_writ
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A target as it is: whether it is there and has rows, and its finished runs, the last first."""
+    """A target as it is: the name that the database has for it (None: it is not there), its columns, whether it has
+    rows, and its finished runs, the last first."""
 
-    exists: bool
+    stored_as: str | None
+    columns: Collection[str]
     has_rows: bool
     runs: Sequence[FinishedRun]
 
+    @property
+    def exists(self) -> bool:
+        """Whether the target is there."""
+        return self.stored_as is not None
 
-def check_owned(found: Found, mode: Mode, shown: str, *, overwrite: bool) -> None:
-    """Raise ConfigurationError for a table that the connector did not make, or keeps in another mode."""
+
+def check_target(
+    found: Found, table: str, kinds: Mapping[str, ColumnKind], mode: Mode, shown: str, *, overwrite: bool
+) -> None:
+    """Raise ConfigurationError for a table that the connector did not make, that it keeps under another name or in
+    another mode, or that lacks one of the export's columns."""
+    if found.stored_as is not None and found.stored_as != table and not found.runs:
+        raise ConfigurationError(
+            f"{shown} is there as {found.stored_as}, which is the same name to the database: give --table "
+            f"{found.stored_as}, or another name."
+        )
     if found.has_rows and not found.runs and not overwrite:
         raise ConfigurationError(
             f"{shown} has rows that the connector did not write. Export to another table, or take this one over with "
@@ -138,6 +153,13 @@ def check_owned(found: Found, mode: Mode, shown: str, *, overwrite: bool) -> Non
     if found.exists and found.runs and found.runs[0].mode != mode:
         raise ConfigurationError(
             f"{shown} is kept in the mode {found.runs[0].mode}, not {mode}. Export to another table, or drop this one."
+        )
+    there = {name.lower() for name in found.columns}
+    missing = [name for name in (*kinds, *COLUMNS_OF_MODE[mode]) if name.lower() not in there] if found.exists else ()
+    if missing:
+        raise ConfigurationError(
+            f"{shown} lacks {', '.join(missing)}, which this export has. Leave that out by --columns (in a job "
+            "columns:), export to another table, or drop this one."
         )
 
 
@@ -184,12 +206,10 @@ def _may_overlap(mode: Mode, filters: str, asked: Mapping[str, object]) -> bool:
     return not any(name in other and name in asked and other[name] != asked[name] for name in (ID, "base_id"))
 
 
-def find_last_rows(runs: Sequence[FinishedRun], mode: Mode, filters: Mapping[str, object]) -> int | None:
-    """The rows of the last certified run with these filters; what is replaced counts whatever it was filtered by."""
+def find_last_rows(runs: Sequence[FinishedRun], filters: Mapping[str, object]) -> int | None:
+    """The rows of the last certified run with these filters."""
     asked = write_filters(filters)
-    return next(
-        (run.rows for run in runs if run.verdict == "complete" and (mode is Mode.REPLACE or run.filters == asked)), None
-    )
+    return next((run.rows for run in runs if run.verdict == "complete" and run.filters == asked), None)
 
 
 def write_filters(asked: Mapping[str, Any]) -> str:

@@ -20,8 +20,8 @@ from connector.warehouse.runs import (
     RUNS,
     FinishedRun,
     Found,
-    check_owned,
     check_referrers,
+    check_target,
     describe_beginning,
     describe_end,
     refuse_now,
@@ -81,7 +81,7 @@ class SqlTables:
         with database.connect(interruption) as connection:
             self._lock(connection)
             found = self._look(connection)
-            check_owned(found, self._mode, str(self), overwrite=self._overwrite)
+            self._check(found)
             refuse_now(found, self._number, run, self._mode, str(self))
             self._check_referrers(connection, found)
             if database.undoes_tables:
@@ -116,9 +116,11 @@ class SqlTables:
         if not (self._has_made_file or self._has_made_table):
             return
         with self._database.connect(interruption) as connection:
-            self._lock(connection)
+            others = set[str]()
+            if sa.inspect(connection).has_table(RUNS, schema=self._tables.runs.schema):  # else it was made in vain
+                self._lock(connection)
+                others = set(connection.scalars(self._select_others()))
             found = self._look(connection)
-            others = set(connection.scalars(self._select_others()))
             is_free = not found.runs and not found.has_rows and self._name.table not in others
             if is_free and self._has_made_table and found.exists:
                 connection.execute(DropTable(self._tables.target))
@@ -142,7 +144,7 @@ class SqlTables:
         database, tables = self._database, self._tables
         with database.connect(interruption) as connection:
             found = self._look(connection)
-            check_owned(found, self._mode, str(self), overwrite=self._overwrite)
+            self._check(found)
             self._check_referrers(connection, found)
             self._has_made_table = not database.undoes_tables and not found.exists
             self._make_tables(connection, tables.target)
@@ -182,16 +184,23 @@ class SqlTables:
     def _look(self, connection: sa.Connection) -> Found:
         target, runs = self._tables.target, self._tables.runs
         inspector = sa.inspect(connection)
-        exists = inspector.has_table(target.name, schema=target.schema)
-        has_rows = (
-            exists and connection.execute(sa.select(sa.literal(1)).select_from(target).limit(1)).first() is not None
-        )
+        stored_as: str | None = None
+        columns, has_rows = list[str](), False
+        if inspector.has_table(target.name, schema=target.schema):
+            asked = self._name.table
+            like = [name for name in inspector.get_table_names(target.schema) if name.lower() == asked.lower()]
+            stored_as = like[0] if like and asked not in like else asked
+            columns = [column["name"] for column in inspector.get_columns(target.name, target.schema)]
+            has_rows = connection.execute(sa.select(sa.literal(1)).select_from(target).limit(1)).first() is not None
         lines: Sequence[Any] = ()
         if inspector.has_table(runs.name, schema=runs.schema):
-            columns = (runs.c[name] for name in FINISHED_COLUMNS)
-            finished = sa.select(*columns).where(self._is_of_table(), runs.c["finished_at"].is_not(None))
+            finished = sa.select(*(runs.c[name] for name in FINISHED_COLUMNS))
+            finished = finished.where(self._is_of_table(), runs.c["finished_at"].is_not(None))
             lines = connection.execute(finished.order_by(runs.c["number"].desc()).limit(200)).all()
-        return Found(exists, has_rows, [FinishedRun(*line) for line in lines])
+        return Found(stored_as, columns, has_rows, [FinishedRun(*line) for line in lines])
+
+    def _check(self, found: Found) -> None:
+        check_target(found, self._name.table, self._tables.kinds, self._mode, str(self), overwrite=self._overwrite)
 
     def _lock(self, connection: sa.Connection) -> None:
         """Wait until no other export publishes to this table: each locks the first line of it."""

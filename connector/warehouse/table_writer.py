@@ -130,8 +130,8 @@ class TableWriter:
             self._stage.add(table.select(self._schema.names))  # what all rows share is known when they are published
 
     def count_last(self, filters: Mapping[str, object]) -> int | None:
-        """The rows of the last certified export to this table with these filters; with any, of what is replaced."""
-        return None if self._found is None else find_last_rows(self._found.runs, self._mode, filters)
+        """The rows of the last certified export to this table with these filters."""
+        return None if self._found is None else find_last_rows(self._found.runs, filters)
 
     def publish(self, run: Run) -> Changes:
         """Write the staged rows in one transaction. Raises RunAborted."""

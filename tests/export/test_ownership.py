@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from connector.errors import ConfigurationError, RunAborted
 from connector.warehouse import Destination, Format, Mode, open_writer, parse_destination
 from connector.warehouse.columns import narrow_table, select_columns
+from connector.warehouse.interruption import Interrupted
 from tests.databases import Database
 from tests.export.people import beginning_of, build_table, run_of
 from tests.export.test_modes import MERGING, day, person, publish, read
@@ -43,8 +44,8 @@ def test_a_table_of_another_program_is_refused_and_left_as_it_is(table: Destinat
     before = table.path.read_bytes() if table.url is None else b""
     with pytest.raises(ConfigurationError, match=r"has rows that the connector did not write.*--overwrite"):
         prepare(table)
-    with pytest.raises(ConfigurationError, match=r"Cannot open or write .*It is as it was"):
-        prepare(replace(table, is_adopting=True))  # it lacks the columns
+    with pytest.raises(ConfigurationError, match=r"lacks base_id, .*drop this one"):
+        prepare(replace(table, is_adopting=True))
     assert run_sql(table, "select * from {}subscribers") == [(7, "x")]
     if table.format is Format.SQLITE:
         assert table.path.read_bytes() == before
@@ -119,6 +120,38 @@ def test_only_the_columns_that_were_asked_for_are_written(table: Destination) ->
     assert run_sql(table, "select id, email, _run_id from {}subscribers") == [(1, "a@x.example", "run-1")]
     with pytest.raises((sa.exc.DBAPIError, duckdb.Error), match="first_name"):
         run_sql(table, "select first_name from {}subscribers")
+
+
+def test_a_table_with_fewer_columns_than_an_export_has_is_refused_with_the_next_step(table: Destination) -> None:
+    publish_narrow(replace(table, columns=("id", "email")))
+    with pytest.raises(
+        ConfigurationError, match=r"lacks base_id, .*first_name.*Leave that out by --columns"
+    ) as refused:
+        prepare(table)
+    assert "lacks email" not in str(refused.value)
+    assert run_sql(table, "select id, email from {}subscribers") == [(1, "a@x.example")]
+
+
+def test_a_table_whose_name_differs_from_ours_in_case_alone_is_called_by_its_name(table: Destination) -> None:
+    publish(table, [person(1)], 1)
+    other = replace(table, table="Subscribers")
+    if table.format in (Format.SQLITE, Format.DUCKDB):
+        with pytest.raises(ConfigurationError, match=r"is there as subscribers, .*--table subscribers"):
+            publish(other, [person(2)], 2)
+        assert read(table) == [(1, "Ann", 1)]
+    else:  # there it is another table, unless a MySQL server was set up to tell no capitals
+        publish(other, [person(2)], 2)
+        assert read(table) == [(1, "Ann", 1)]
+
+
+@pytest.mark.parametrize("form", ["sqlite", "duckdb"])
+def test_an_interruption_before_anything_was_written_leaves_no_new_file(tmp_path: Path, form: str) -> None:
+    writer = open_writer(parse_destination(f"{form}:///{tmp_path}/w.db"))
+    writer.interrupt()
+    with pytest.raises(Interrupted):
+        writer.prepare(beginning_of(run_of(0)))
+    writer.discard()
+    assert list(tmp_path.iterdir()) == []
 
 
 def publish_narrow(destination: Destination) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
@@ -16,6 +17,7 @@ from connector.listing import build_columns
 from connector.pages import TotalCount
 from connector.warehouse import Mode, parse_destination
 from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
+from connector.warehouse.duckdb import DuckdbTables
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.postgres import PostgresDatabase
 from connector.warehouse.sql_tables import SqlTables
@@ -121,6 +123,25 @@ def test_of_a_connection_that_is_lost_while_rows_are_copied_the_loss_is_shown(po
         load(connection)
     assert "terminating connection due to administrator command" in explain(ended.value, database.engine.url)
     assert database.is_passing(ended.value)
+
+
+def test_changes_beyond_duckdbs_memory_end_a_run_that_says_what_to_do(tmp_path: Path) -> None:
+    path, people = tmp_path / "w.duckdb", [person(number) for number in range(20_000)]
+    table = parse_destination(f"duckdb:///{path}", mode="history")
+    publish(table, people, 1)
+    tables = DuckdbTables(path, TableName("subscribers"), SCHEMA, Mode.HISTORY, overwrite=False, memory="8MB")
+    writer, run = TableWriter(tables, SCHEMA, Mode.HISTORY), run_of(len(people), run_id="run-2", at=day(2))
+    writer.prepare(beginning_of(run))
+    writer.start()
+    changed = [wire | {"FirstName": "Bo"} for wire in people]
+    writer.add(build_table(changed, run_id="run-2", exported_at=day(2)))
+    with pytest.raises(RunAborted, match=r"left as it was: DuckDB may use 8MB.*base by base") as ended:
+        writer.publish(run)
+    writer.discard()
+    assert "run it again" not in str(ended.value)
+    assert list(tmp_path.iterdir()) == [path]
+    with duckdb.connect(str(path)) as connection:
+        assert connection.execute("select count(*) from subscribers where is_current").fetchall() == [(20_000,)]
 
 
 def test_duckdb_keeps_no_log_and_no_folder_beside_the_file(tmp_path: Path) -> None:

@@ -193,12 +193,24 @@ def test_what_would_be_taken_for_part_of_the_copy_is_in_its_way(source: Path, tm
 
 @pytest.mark.parametrize(
     ("target", "words"),
-    [("state", "is a folder"), ("nowhere/backup.db", "No such file"), ("file/backup.db", "Not a directory")],
+    [
+        ("state", "is a folder"),
+        ("nowhere/backup.db", "does not exist: create"),
+        ("file/backup.db", "does not exist"),
+    ],
 )
 def test_a_place_that_can_hold_no_backup_is_named(source: Path, tmp_path: Path, target: str, words: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match=words):
         back_up_ledger(url_of(source), tmp_path / target)
+
+
+@pytest.mark.parametrize("is_replacing", [True, False])
+def test_a_pipe_is_not_replaced_by_a_backup(source: Path, tmp_path: Path, is_replacing: bool) -> None:
+    os.mkfifo(tmp_path / "copy.db")
+    with pytest.raises(ConfigurationError, match=r"is no file|is there already"):
+        back_up_ledger(url_of(source), tmp_path / "copy.db", is_replacing=is_replacing)
+    assert (tmp_path / "copy.db").is_fifo()
 
 
 def test_a_copy_is_on_the_disk_before_it_has_its_name_and_the_name_too(
