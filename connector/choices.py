@@ -7,4 +7,4 @@ ZIP_POLICIES = ("omit", "reject", *ZIP_FIELDS)
 
 TRACKING = ("track_links", "track_plain_text_links", "track_open", "track_unsubscribe")
 SETTINGS = ("inline_images", "use_dkim", "use_dkim_selector")
-"""What may be said of an email beside its text (api.md 2.2)."""
+"""What may be said of an email beside its text (service-api.md 2.2)."""

@@ -53,11 +53,11 @@ async def export_subscribers(
     accept_cut_off_possible: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Exported:
-    """Bring all subscribers that `query` lists (api.md 4.3) to the destination, if the certificate is complete.
+    """Bring all subscribers that `query` lists (service-api.md 4.3) to the destination, if the certificate is complete.
 
     An incomplete result is written only where `allow_incomplete` says so; in the mode `replace` only if nothing is
     there yet. With `ignore_total_count` a list against which TotalCount alone stands is complete, and with
-    `accept_cut_off_possible` one that may be cut off (design, section 7, rule 7). One that is smaller
+    `accept_cut_off_possible` one that may be cut off (architecture 7, rule 7). One that is smaller
     than the last certified one by more than the share `max_shrink` is refused. Then the destination stays as it was,
     and `written` is 0. Raises ListFailed, ConfigurationError for a destination that cannot be written, and RunAborted
     for one that fails; after these, and when cancelled, it is as it was, with no other file. A cancellation that comes

@@ -1,7 +1,7 @@
 """One line for each subscriber field, and what makes two rows the same subscriber.
 
 The pandera schemas, the JSON of the service, the columns of tables and the reference page derive from the table
-(api.md 2.1). An identity is the normal form of an email or a client_user_id (design, section 3).
+(service-api.md 2.1). An identity is the normal form of an email or a client_user_id (architecture 3).
 """
 
 import unicodedata
@@ -77,7 +77,7 @@ LARGEST_ID = 2**63 - 1
 
 
 def wire_name(field: Field) -> str:
-    """The field as api.md writes it, for people: `Address.Zip`."""
+    """The field as service-api.md writes it, for people: `Address.Zip`."""
     return ".".join(field.path)
 
 
@@ -111,7 +111,7 @@ def normalise_client_user_id(client_user_id: str) -> str:
 
 
 def fold_base_name(name: str) -> str:
-    """What the spellings of a base's name have in common: trimmed and case-folded (design, section 2)."""
+    """What the spellings of a base's name have in common: trimmed and case-folded (architecture 2)."""
     return name.strip().casefold()
 
 

@@ -89,9 +89,9 @@ def read_subscribers(
 
     Columns are those of every export: numbers Int64, flags boolean, texts str, tags tuples, birthdays datetime64; then
     `_run_id`, `_exported_at` (datetime64 in UTC, without a zone, which Excel could not take) and `_invalid`. Chunks
-    have an index of their own; an empty list gives one without rows. `filters` are those of api.md 4.3 by field name:
-    id, base_id, client_user_id, email, is_active, first_name, last_name, gender. May be called where an event loop
-    runs. Raises ConfigurationError, ListFailed, and IncompleteList unless allowed.
+    have an index of their own; an empty list gives one without rows. `filters` are those of service-api.md 4.3 by field
+    name: id, base_id, client_user_id, email, is_active, first_name, last_name, gender. May be called where an event
+    loop runs. Raises ConfigurationError, ListFailed, and IncompleteList unless allowed.
     """
     _check_chunksize(chunksize)
     kept, certificate = _read_all(

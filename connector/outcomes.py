@@ -1,4 +1,4 @@
-"""What becomes of a row (design, section 4), and what is wrong with one."""
+"""What becomes of a row (architecture 4), and what is wrong with one."""
 
 from dataclasses import dataclass
 from enum import StrEnum

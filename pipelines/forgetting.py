@@ -1,4 +1,5 @@
-"""The flow of `connector forget`: entries that a person says are true no longer leave the ledger (design 4.10)."""
+"""The flow of `connector forget`: entries that a person says are true no longer leave the ledger (architecture
+4.10)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ class Forgotten:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of design, section 8."""
+        """The exit code of architecture 8."""
         return EXIT_CODES[self.status]
 
     def as_json(self) -> dict[str, Any]:

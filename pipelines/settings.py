@@ -1,4 +1,4 @@
-"""Settings of a process: defaults, then the job, then the environment, then options (design, section 8).
+"""Settings of a process: defaults, then the job, then the environment, then options (architecture 8).
 
 The token comes from the environment or a file and never from an option; it is never part of a message.
 """

@@ -1,4 +1,4 @@
-"""Imports run downward only (design, section 5): read from the source with Python's own parser."""
+"""Imports run downward only (architecture 5): read from the source with Python's own parser."""
 
 import ast
 from collections.abc import Iterator

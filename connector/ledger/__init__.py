@@ -1,4 +1,4 @@
-"""What is known of every identity in every base: the memory that survives the process (design, section 4)."""
+"""What is known of every identity in every base: the memory that survives the process (architecture 4)."""
 
 from connector.ledger.admin import Backup, back_up_ledger, open_private_copy
 from connector.ledger.emails import Campaign, EmailEntry, EmailLog, OpenEmail

@@ -1,4 +1,5 @@
-"""What was sent to whom, so that no recipient is mailed twice: campaigns, and emails sent by themselves (design 4).
+"""What was sent to whom, so that no recipient is mailed twice: campaigns, and emails sent by themselves (architecture
+4).
 
 Theory of operation. Emails are apart from the ledger of subscribers, which a load locks: an email may be sent while a
 load goes on. A run holds its campaign; each move is a compare-and-set on the state that it leaves, inside a transaction
@@ -117,7 +118,7 @@ class EmailLog:
         """The account's campaign of that name, if it may be sent; None: nothing was ever sent in it.
 
         Raises ConfigurationError: the ledger knows the campaign under another account alone, and this is not said to be
-        a new one; or the ledger was restored, and the campaign is not said to be reopened (design 4.15).
+        a new one; or the ledger was restored, and the campaign is not said to be reopened (architecture 4.15).
         """
         found = self.connection.execute(_FIND_CAMPAIGN, _keep(account, name)).one_or_none()
         others = self.connection.execute(_FIND_ACCOUNTS, {"name": keep_text(name)}).scalars().all()

@@ -1,5 +1,5 @@
-"""The ledger's entries and their moves: one function for each, a compare-and-set on the state that it leaves (design
-4.2).
+"""The ledger's entries and their moves: one function for each, a compare-and-set on the state that it leaves
+(architecture 4.2).
 
 Every function runs inside a transaction that its caller opened by `Ledger.transaction`; nothing here commits. Every
 UPDATE and DELETE names the state it leaves.
@@ -31,7 +31,9 @@ class Entry:
     attempts: int
     reported: bytes | None = None  # the fingerprint that was reported as changed, and when (Unix seconds)
     reported_at: float | None = None
-    altered: str | None = None  # fields that the service altered as it created it, with blanks between (design 4.13)
+    altered: str | None = (
+        None  # fields that the service altered as it created it, with blanks between (architecture 4.13)
+    )
 
 
 @hot_value
@@ -139,7 +141,7 @@ class Ledger:
         self._send_again(base, run_key, intents, State.REJECTED, Event.INTENDED)
 
     def mark_absent(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
-        """UNKNOWN to SENDING: proved absent by design 4.5."""
+        """UNKNOWN to SENDING: proved absent by architecture 4.5."""
         self._send_again(base, run_key, intents, State.UNKNOWN, Event.ABSENT)
 
     # After it

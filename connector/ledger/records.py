@@ -20,7 +20,7 @@ from connector.states import State
 class Base:
     """A base of an account: `key` is the ledger's own, `service_id` the service's, None until it is known.
 
-    `answered_id` and `answered_name` are those of another base, as which a create was answered (design 4.9)."""
+    `answered_id` and `answered_name` are those of another base, as which a create was answered (architecture 4.9)."""
 
     key: int
     account: str
@@ -83,7 +83,7 @@ def learn_base(connection: Connection, base: Base, service_id: int, name: str) -
 
 
 def mark_misanswered_base(connection: Connection, base: Base, answered_id: int | None, name: str | None) -> None:
-    """A create in this base was answered as one in another: every later run ends before it sends (design 4.9).
+    """A create in this base was answered as one in another: every later run ends before it sends (architecture 4.9).
 
     With None for both a person says that the base is right, and runs may send again.
     """
@@ -92,7 +92,8 @@ def mark_misanswered_base(connection: Connection, base: Base, answered_id: int |
 
 
 def read_largest_lag(connection: Connection, account: str) -> float:
-    """How late the account's list has shown a create, in seconds, as far as any run has seen it (design 4.5 c)."""
+    """How late the account's list has shown a create, in seconds, as far as any run has seen it (architecture 4.5
+    (c))."""
     lag_s: float | None = connection.execute(_READ_LAG, {"account": keep_text(account)}).scalar_one_or_none()
     return lag_s or 0.0
 
@@ -174,7 +175,8 @@ def list_runs(connection: Connection, number: int) -> list[RunRecord]:
     return [RunRecord(*row) for row in connection.execute(_LATEST_RUNS, {"number": number})]
 
 
-# Cursors: how far incremental sources have been read (design 4.11); which value comes after which, the source knows
+# Cursors: how far incremental sources have been read (architecture 4.11); which value comes after which, the source
+# knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,7 @@ def move_cursor(connection: Connection, job: str, source: bytes, value: str, run
     connection.execute(_MOVE_CURSOR, values)
 
 
-# Kinds of refusal that an account's service has given (design 4.8)
+# Kinds of refusal that an account's service has given (architecture 4.8)
 
 
 @dataclass(frozen=True, slots=True)

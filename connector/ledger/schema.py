@@ -67,7 +67,9 @@ base = Table(
     Column("service_id", BigInteger),
     Column("name", Text),
     Column("folded", Text),  # the name as names are compared (connector.fields.fold_base_name)
-    Column("answered_id", BigInteger),  # as which other base a create was answered (design 4.9); null: as this one
+    Column(
+        "answered_id", BigInteger
+    ),  # as which other base a create was answered (architecture 4.9); null: as this one
     Column("answered_name", Text),
     CheckConstraint("service_id IS NOT NULL OR name IS NOT NULL", name="base_is_named"),
     UniqueConstraint("account", "service_id", name="one_line_a_base"),
@@ -177,7 +179,7 @@ email = Table(
     Column("run_id", String(40), nullable=False),
     Column("intended_at", Float, nullable=False),  # Unix seconds
     Column("sent_at", Float),  # when the answer came
-    Column("request_id", BigInteger),  # SendMessageRequestId and MessageId (api.md 2.3)
+    Column("request_id", BigInteger),  # SendMessageRequestId and MessageId (service-api.md 2.3)
     Column("message_id", Text),
     Column("status", SmallInteger),  # HTTP status of a refusal
     Column("words", Text),  # its words

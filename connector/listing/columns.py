@@ -83,7 +83,8 @@ _ONE_LINE, _MANY_LINES = (
 def parse_columns(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask = str
 ) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
-    """As `parse_listed`: at the parser's speed if the page is as api.md has it, and otherwise value by value."""
+    """As `parse_listed`: at the parser's speed if the page is as service-api.md has it, and otherwise value by
+    value."""
     page = decode_page(body) if 200 <= status < 300 else None
     if page is not None:
         return page
@@ -140,7 +141,8 @@ def open_columns() -> Iterator[Columns]:
 
 
 def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
-    """The page of api.md 4.3 in the body of a 2xx answer, as columns of `PAGE_SCHEMA` with nothing in `_invalid`.
+    """The page of service-api.md 4.3 in the body of a 2xx answer, as columns of `PAGE_SCHEMA` with nothing in
+    `_invalid`.
 
     None where that is not certain to be what the other reader makes of it: no success, no page, a value of another type
     than its field's, a key twice, what is no JSON, or no UTF-8.

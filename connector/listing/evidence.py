@@ -1,4 +1,4 @@
-"""Evidence from outside a sweep that the list is not cut off by a result window (design, section 7, rule 7).
+"""Evidence from outside a sweep that the list is not cut off by a result window (architecture 7, rule 7).
 
 A window caps TotalCount and pages alike, for each question by itself. So it shows where the list is asked otherwise:
 by counts of its parts, by the Ids of subscribers that the ledger knows and the sweep lacks, and by the Ids beyond the
@@ -39,7 +39,7 @@ _TRIES = 2  # ids, of those found beyond the end and of the next to it, that are
 _MOST_BASES = 20
 
 _PARTITIONS: dict[str, Sequence[object]] = {"is_active": (True, False), "gender": ("male", "female", "")}
-"""Filters whose values are all known (api.md 4.3): their parts come to the whole."""
+"""Filters whose values are all known (service-api.md 4.3): their parts come to the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ async def gather_evidence(
     ask: Ask, suspect: Suspect, filters: Collection[str], draw: Draw, find_lacking: FindLacking | None = None
 ) -> list[Finding]:
     """Ask for evidence, what costs least first, until one piece agrees or contradicts; `filters` are the names of those
-    that `suspect.query` asks by. Of a list that does not change at most 60 requests (api.md 4.3), else 100.
+    that `suspect.query` asks by. Of a list that does not change at most 60 requests (service-api.md 4.3), else 100.
     """
     gathering = _Gathering(ask, suspect, frozenset(filters), draw)
     if find_lacking is not None:

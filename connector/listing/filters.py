@@ -1,8 +1,9 @@
 """Which filter the service is asked by, after a trial of each with people of the list and with somebody made up.
 
 A filtered reading is compared here row by row, so a filter that lists too many does no harm; one that does not find who
-is there leaves people out unseen, and only such a trial tells (rule 6). How filters combine is not shown (api.md 4.3):
-one at most is asked by, and only one that found somebody who is spelt in the manner of the value asked for.
+is there leaves people out unseen, and only such a trial tells (rule 6). How filters combine is not shown
+(service-api.md 4.3): one at most is asked by, and only one that found somebody who is spelt in the manner of the value
+asked for.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -49,7 +50,7 @@ class Trial:
 
 
 async def try_filters(ask: Ask, filters: Mapping[str, object], draw: Draw) -> Trial:
-    """Try each of these filters by itself (api.md 4.3): one request for all, and at most five for each."""
+    """Try each of these filters by itself (service-api.md 4.3): one request for all, and at most five for each."""
     people = await _read_head(ask)
     controls = {name: await _try_filter(ask, name, asked, people, draw) for name, asked in filters.items()}
     works = [name for name, control in controls.items() if control in (Control.EXACT, Control.PARTIAL)]
@@ -90,7 +91,8 @@ async def _try_filter(ask: Ask, name: str, asked: object, people: Sequence[dict[
 
 
 async def _try_witness(ask: Ask, name: str, person: dict[str, Any], value: object) -> Control:
-    """An address is one however it is spelt (design 3): it is asked for with capitals and small letters exchanged."""
+    """An address is one however it is spelt (architecture 3): it is asked for with capitals and small letters
+    exchanged."""
     if name == "email":
         otherwise = await _try_value(ask, name, person, str(value).swapcase())
         if otherwise is not Control.BROKEN:

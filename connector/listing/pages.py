@@ -43,7 +43,7 @@ class Form(Protocol[Rows]):
     async def parse(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask
     ) -> ListPage[Rows] | Refused | Ambiguous:
-        """Read a page of the list, or say what else the answer is, as `parse_listed` does (api.md 4.3)."""
+        """Read a page of the list, or say what else the answer is, as `parse_listed` does (service-api.md 4.3)."""
 
     def read_ids(self, rows: Rows) -> IdArray | None:
         """The id of each row; None where one has no whole number of 64 bits as its Id."""
@@ -129,7 +129,7 @@ async def fetch_page(
     *,
     parse: ParseListed[Rows] = WIRE.parse,  # type: ignore[assignment] # as the client's
 ) -> ListPage[Rows]:
-    """One page of the list (api.md, section 4.3), tried again where that may help. Raises ListFailed."""
+    """One page of the list (service-api.md 4.3), tried again where that may help. Raises ListFailed."""
     answer = await retrier.read(lambda: client.list_subscribers(query, parse), client.counts["list"])
     if isinstance(answer, ListPage):
         return answer

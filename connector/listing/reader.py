@@ -1,4 +1,4 @@
-"""Reads the whole list, page by page, into a sink, and certifies what was read (design, section 7).
+"""Reads the whole list, page by page, into a sink, and certifies what was read (architecture 7).
 
 Which page comes next and what they prove is decided in connector.pages; what a row means is the sink's business.
 """
@@ -73,7 +73,7 @@ async def read_list(
     find_lacking: FindLacking | None = None,
     draw: Callable[[int], bytes] = os.urandom,
 ) -> Certificate:
-    """Read everyone that `query` asks for into `sink` and say whether that was everyone (api.md, section 4.3).
+    """Read everyone that `query` asks for into `sink` and say whether that was everyone (service-api.md 4.3).
 
     `form` is that of the rows which the sink takes: wire objects, if nothing else is said. `query.limit` is the size of
     a page; `query.offset` must be 0 (ValueError). `now` gives aware times. Rows that do not match the query's filters
@@ -83,7 +83,7 @@ async def read_list(
     by `draw` (random bytes), and the service is asked by one of those that worked, else for the whole list; where the
     order is unstable the list is read in parts, by filters that work. With `ignore_total_count` a list whose TotalCount
     alone disagrees is complete. A long list that is complete otherwise is checked for a result window that cuts it off
-    (design, section 7, rule 7), by entries of the ledger too where `find_lacking` gives them; one that may be cut off,
+    (architecture 7, rule 7), by entries of the ledger too where `find_lacking` gives them; one that may be cut off,
     with no evidence either way, is complete with `accept_cut_off_possible`. Raises ListFailed when a page cannot be
     had; what the sink raises passes through.
     """

@@ -1,4 +1,4 @@
-"""Brings valid rows into the service: each created at most once, and each one's end told (design, section 4)."""
+"""Brings valid rows into the service: each created at most once, and each one's end told (architecture 4)."""
 
 from connector.load.candidates import Omission, Planned, Row
 from connector.load.conduct import PLANNING, SENDING, Conduct

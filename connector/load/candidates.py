@@ -51,7 +51,7 @@ class Candidate:
     take_row: Callable[[], Row] | None = None  # None: no row of this run, but an unknown that an earlier one left
     left: State = State.NONE  # what its entry is before it is sent: NONE, REJECTED, or UNKNOWN and proved absent
     refused: tuple[int, str] | None = None  # status and words of a refusal that stands again if this is never sent
-    known_until: float = inf  # monotonic: until then what a look said of them may be relied on (design 4.7)
+    known_until: float = inf  # monotonic: until then what a look said of them may be relied on (architecture 4.7)
     omission: Omission | None = None
 
     @property

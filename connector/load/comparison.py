@@ -1,5 +1,5 @@
-"""Compares the rows that wait with the service itself (design 4.12): by look-ups by Id for up to 100 of a run, by one
-listing beyond that.
+"""Compares the rows that wait with the service itself (architecture 4.12): by look-ups by Id for up to 100 of a run, by
+one listing beyond that.
 
 Equal in every mapped field: the row exists, and its entry takes the row's fingerprint. Different: changed, and the
 entry remembers which fingerprint was reported, so that the next runs need not ask again. Nothing is sent by what is

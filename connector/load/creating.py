@@ -1,4 +1,4 @@
-"""Sends creates: one alone until one is answered (the canary, design 4.9), then several at a time.
+"""Sends creates: one alone until one is answered (the canary, architecture 4.9), then several at a time.
 
 A candidate's intent is durable before its request leaves. Whatever was intended gets an event: what never left is put
 back, and a request that is cancelled is lost, since it may have been executed.
@@ -18,7 +18,7 @@ from connector.load.session import Canaries, Session
 from connector.service import TOO_MANY_REQUESTS, Created, Refused, refusal_kind
 from connector.states import Event, State
 
-INTENDED_AT_ONCE = 64  # intents that share a commit (design 4.1): the disk is waited for once for all of them
+INTENDED_AT_ONCE = 64  # intents that share a commit (architecture 4.1): the disk is waited for once for all of them
 _MOST_AT_ONCE = 256  # of a fast service: 14 µs a create in commits, where groups of 64 took 22 to 32
 _SOON_S = 0.1  # a group that has left within it may be followed by one of twice as many
 _UNKNOWN_CANARIES = 3
@@ -255,7 +255,7 @@ class Creator:
 
     def _keep_refusal(self, candidate: Candidate, verdict: Verdict) -> Verdict:
         """A create that was refused with 429 and is not sent again is a refusal, or unknown where it must be sent again
-        by this run: never "not sent" (design 4.8)."""
+        by this run: never "not sent" (architecture 4.8)."""
         refusal = self._limited.pop(candidate.intent.identity, None)
         if refusal is None or verdict.event is not Event.NOT_SENT:
             return verdict
@@ -269,7 +269,7 @@ def _is_limited(verdict: Verdict) -> bool:
 
 def _keep_entry(candidate: Candidate, verdict: Verdict) -> Verdict:
     """What never left has no entry, unless that may be all that is known of somebody: then it stays, with its body, as
-    what it was, for a later run (design 4.4)."""
+    what it was, for a later run (architecture 4.4)."""
     if verdict.event is Event.NOT_SENT and candidate.left is State.UNKNOWN:
         return replace(verdict, event=Event.LOST)
     if verdict.event is Event.NOT_SENT and candidate.refused is not None:

@@ -1,4 +1,4 @@
-"""What is to become of a valid row, by what the ledger says of its identity (design, section 4). Pure."""
+"""What is to become of a valid row, by what the ledger says of its identity (architecture 4). Pure."""
 
 from enum import Enum
 

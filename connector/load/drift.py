@@ -1,5 +1,5 @@
-"""Rows whose fingerprint is not their entry's: they wait on the disk until they are compared with the service (design
-4.12). Pure, but for the file that they wait in."""
+"""Rows whose fingerprint is not their entry's: they wait on the disk until they are compared with the service
+(architecture 4.12). Pure, but for the file that they wait in."""
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence

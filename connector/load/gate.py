@@ -1,5 +1,5 @@
 """Through which every create leaves: at the pace that was found, no more at once than the service works on, and not
-while it has asked to be left alone or does not answer (design, section 6).
+while it has asked to be left alone or does not answer (architecture 6).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Same account, same base (design 4.10): some whom the ledger has long known must still be there.
+"""Same account, same base (architecture 4.10): some whom the ledger has long known must still be there.
 
 What cannot be told is not gone. Only when all who are asked for are gone is the account another one, or the base empty.
 """
@@ -30,7 +30,7 @@ class EmptiedError(RunAborted):
 
 
 def refuse_misanswered(base: Base) -> None:
-    """Raise ConfigurationError if a create in this base was answered as one in another (design 4.9)."""
+    """Raise ConfigurationError if a create in this base was answered as one in another (architecture 4.9)."""
     if not base.is_misanswered:
         return
     ways = [f"its id {base.answered_id}"] if base.answered_id is not None else []
@@ -73,7 +73,8 @@ async def _ask_for_any(session: Session, known: Sequence[Known]) -> bool | None:
 
 
 async def _is_there(session: Session, subscriber_id: int, identity: bytes | None) -> bool | None:
-    """By the filter Id (api.md 4.3): there with this identity (None: any), not there, or None: it cannot be told."""
+    """By the filter Id (service-api.md 4.3): there with this identity (None: any), not there, or None: it cannot be
+    told."""
     rows = (await _fetch(session, ListQuery(id=subscriber_id))).subscribers
     mine = [row for row in rows if row.get("Id") == subscriber_id]
     if not mine:

@@ -90,7 +90,7 @@ class Journal:
         ledger.mark_lost(self.base, [identity for identity, _ in verdicts[Event.LOST]])
 
     def _write_misanswered(self, ledger: Ledger, noted: list[tuple[bytes, Verdict]]) -> None:
-        """What was answered is kept in the commit that records the answer (design 4.9)."""
+        """What was answered is kept in the commit that records the answer (architecture 4.9)."""
         rows = [(identity, verdict.subscriber_id or 0, verdict.message) for identity, verdict in noted]
         ledger.mark_misanswered(self.base, rows)
         for _, verdict in noted:

@@ -12,7 +12,7 @@ ENDS_A_RUN = frozenset({401, 403, 404, 405})
 
 NOT_FINAL = ENDS_A_RUN | {408, 409, TOO_MANY_REQUESTS}
 """Refusals that speak of the token, the address or the pace, or follow creates that took effect: the next run looks the
-entry up, and sends it again once it is proved absent (design 4.8)."""
+entry up, and sends it again once it is proved absent (architecture 4.8)."""
 
 
 @hot_value
@@ -38,7 +38,7 @@ def judge_answer(
     base: Base,
     asked_name: str | None = None,
 ) -> Verdict:
-    """What this answer to this candidate's create means (design, section 2; api.md 4.2).
+    """What this answer to this candidate's create means (architecture 2; service-api.md 4.2).
 
     Success is a Subscriber.Id with the base and the identity that were sent (and the base's name that the job gave, if
     it gave one, trimmed and case-folded). A success with another base or identity is MISANSWERED; anything else that is

@@ -1,4 +1,4 @@
-"""Which subscribers are in the base already, and how long that may be relied on (design 4.7)."""
+"""Which subscribers are in the base already, and how long that may be relied on (architecture 4.7)."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -131,7 +131,7 @@ class Knowledge:
         self._counted = certificate.total_last if is_suspect else None
         return True
 
-    # A list that is cut off (design, section 7, rule 7)
+    # A list that is cut off (architecture 7, rule 7)
 
     async def _contradicts_absence(self, wanted: Sequence[Wanted], listed: int) -> bool:
         """Whether two of some that a long listing says are absent are there all the same, looked up one by one."""

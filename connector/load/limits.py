@@ -9,7 +9,7 @@ _ALL_OF = 10  # rows at least, that all are concerned
 
 
 def is_excess(number: int, allowed: float | None, of: int) -> bool:
-    """Whether so many of so many rows are more than a guard's share (0 to 1; None: any) allows (design, section 8).
+    """Whether so many of so many rows are more than a guard's share (0 to 1; None: any) allows (architecture 8).
 
     Judged from 100 rows on, below that only when all of at least 10 rows are concerned.
     """

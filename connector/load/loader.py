@@ -29,7 +29,7 @@ ledger's own: it touches far fewer pages then, and costs half (28 µs a create c
 to 22, measured)."""
 
 _REPORTED_FOR_S = 7 * 86_400.0
-"""For so long a change that was reported is taken to be there still (design 4.12)."""
+"""For so long a change that was reported is taken to be there still (architecture 4.12)."""
 
 
 class Loader:

@@ -20,9 +20,9 @@ class LoadPolicy:
     quiet_period_s: float = 30.0
     fresh_s: float = 900.0
     grace_s: float = 8.0  # for what is under way when a run is stopped; `docker stop` kills after 10 s
-    is_looking: bool = True  # look before creating (design 4.7); `load.look: none` turns it off
+    is_looking: bool = True  # look before creating (architecture 4.7); `load.look: none` turns it off
     is_suppressing_inactive: bool = False  # no row is created active that the list shows as inactive in any base
-    accepts_cut_off_possible: bool = False  # design, section 7, rule 7
+    accepts_cut_off_possible: bool = False  # architecture 7, rule 7
 
     def known_until(self, began_at: float, ended_at: float) -> float:
         """Until when a subscriber may be created whom a look from `began_at` to `ended_at` (monotonic) did not show.

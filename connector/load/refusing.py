@@ -1,5 +1,5 @@
-"""Whether a refusal had no effect (design 4.8): the first of each kind is looked up, at once and at the end of the run,
-then with some of the others.
+"""Whether a refusal had no effect (architecture 4.8): the first of each kind is looked up, at once and at the end of
+the run, then with some of the others.
 
 A kind that turns out to have created somebody is never believed again, in this run or a later one: what is refused like
 that is unknown, and settled like any other.
@@ -86,7 +86,7 @@ class Refusals:
         """What a refusal is to the ledger: REFUSED, or LOST if its kind is known to create.
 
         Waits until the first of its kind has been looked up. A 429 that could not be is LOST, too: it would be sent
-        again. No refusal is taken for "not sent" (design 4.8).
+        again. No refusal is taken for "not sent" (architecture 4.8).
         """
         kind = refusal_kind(verdict.status or 0, verdict.message)
         if not self._session.policy.is_looking and kind not in self._creating:
@@ -182,7 +182,7 @@ class Refusals:
     async def _check_earlier(self, kinds: list[RefusalKind]) -> None:
         """The next run's check: of those who are still REJECTED, since only their address is still known.
 
-        It is the last one if it was long enough ago (design 4.5) for a subscriber that was created to show.
+        It is the last one if it was long enough ago (architecture 4.5) for a subscriber that was created to show.
         """
         session, base = self._session, self._session.journal.base
         late_enough = session.clock.now().timestamp() - 2 * session.shown_after_s

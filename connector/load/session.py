@@ -27,8 +27,8 @@ _CANCELLED_AGAIN_S = 1.0
 
 @dataclass(slots=True)
 class Canaries:
-    """What the first creates have come to (design 4.9): of a run until one create of it is answered, whichever base
-    that is in; then of each base by itself.
+    """What the first creates have come to (architecture 4.9): of a run until one create of it is answered, whichever
+    base that is in; then of each base by itself.
 
     `unknown`: those who are (different ones: one alone is sent again as often as anybody); `refused`: how many in which
     way; `lost`: how many answers in a row, of a canary or not, have told nothing.

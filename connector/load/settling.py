@@ -1,10 +1,10 @@
-"""Settles unknowns, all of a base together: presence at once, absence only by the rule of design 4.5.
+"""Settles unknowns, all of a base together: presence at once, absence only by the rule of architecture 4.5.
 
 Theory of operation. Somebody whom a look shows is there. Somebody is absent when two looks in a row told that they were
 not there, the first begun a quiet period after the attempt ended (or was found), the second a quiet period later, and
 the second showed a subscriber who was confirmed after that attempt: so a create that had taken effect would have shown,
 too. Where nobody was confirmed since, twice the largest lag on record for the account must have passed instead. Whoever
-may have come by another way since they were known not to be there is looked for in any spelling (design 4.7). The
+may have come by another way since they were known not to be there is looked for in any spelling (architecture 4.7). The
 absent are sent again, held, or given up when they are suppressed by now; what that leaves unknown is
 settled in the next round.
 """
@@ -268,7 +268,7 @@ def read_intent(entry: Unfinished) -> Intent:
 
 
 def build_again(told: Intent, sent: dict[str, object], base: Base, left: State) -> Candidate:
-    """A create of somebody whose entry is kept; from the first answer on only Base.Id is sent (design 4.9)."""
+    """A create of somebody whose entry is kept; from the first answer on only Base.Id is sent (architecture 4.9)."""
     if base.service_id is not None:
         sent = {name: value for name, value in sent.items() if name != "base_name"} | {"base_id": base.service_id}
     return Candidate(replace(told, body=encode_subscriber(sent)), sent, left=left)

@@ -1,5 +1,5 @@
 """Sends the emails of a campaign, each at most once: on record before it leaves, and never again after any answer that
-is not certain (design 4.6).
+is not certain (architecture 4.6).
 
 Until the service has accepted one, they leave one at a time: a refusal of the first would hit every row. From then on
 they leave at the pace, while the next are being recorded. What became of each is recorded with the next of them; a

@@ -1,8 +1,8 @@
 """What was said of an email, and the whole message that it makes with what holds where nothing was said.
 
-The service decides on its own whatever setting is null or left out (api.md 2.2), so each is stated: by the draft, else
-by the job, else by DEFAULT_SETTINGS. A null is sent only for a null that a person wrote; SendAt and UseDkimSelector
-apart, whose null means at once, and no selector.
+The service decides on its own whatever setting is null or left out (service-api.md 2.2), so each is stated: by the
+draft, else by the job, else by DEFAULT_SETTINGS. A null is sent only for a null that a person wrote; SendAt and
+UseDkimSelector apart, whose null means at once, and no selector.
 """
 
 import re
@@ -243,7 +243,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """A message that holds every rule of api.md 2.2, and warnings for its sender."""
+    """A message that holds every rule of service-api.md 2.2, and warnings for its sender."""
 
     message: Message
     warnings: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""An outgoing email as values that hold every rule of api.md 2.2, and its JSON.
+"""An outgoing email as values that hold every rule of service-api.md 2.2, and its JSON.
 
 A value that exists can be sent: each checks itself when made and raises MessageError. None shows its content in its
 repr. What the service alone knows (protected headers, verified domains) is left to it.
@@ -30,7 +30,7 @@ class Recipient:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Header:
-    """An extra header; a protected one is the service's to refuse (api.md 7.3)."""
+    """An extra header; a protected one is the service's to refuse (service-api.md 7.3)."""
 
     name: str
     value: str
@@ -98,7 +98,8 @@ class EmailSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Message:
-    """One email (the object SendEmail of api.md 2.2): someone in To, and a text, HTML or plain, that is not empty."""
+    """One email (the object SendEmail of service-api.md 2.2): someone in To, and a text, HTML or plain, that is not
+    empty."""
 
     tracking: TrackingSettings
     settings: EmailSettings
@@ -138,7 +139,8 @@ def _check_content_ids(attachments: Sequence[Attachment]) -> None:
 
 
 def encode_email(message: Message) -> bytes:
-    """The whole body of a send (api.md 4.1): every setting is written, null where it is None; empty options are not."""
+    """The whole body of a send (service-api.md 4.1): every setting is written, null where it is None; empty options are
+    not."""
     email: dict[str, object] = {"To": _encode_recipients(message.to)}
     for key, recipients in (("Cc", message.cc), ("Bcc", message.bcc), ("ReplyTo", message.reply_to)):
         if recipients:
@@ -210,8 +212,8 @@ LATEST_SEND_AT = 32_503_680_000
 
 
 class MessageError(ConfigurationError):
-    """An email cannot be sent as composed: `field` is the field's place, written as api.md writes it, and `problem`
-    what is wrong there."""
+    """An email cannot be sent as composed: `field` is the field's place, written as service-api.md writes it, and
+    `problem` what is wrong there."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -250,7 +252,7 @@ def check_address(field: str, text: object) -> str:
 
 
 def check_flag(field: str, flag: object) -> None:
-    """A setting is true, false or null (api.md 2.2); 0 and 1 are not taken for them."""
+    """A setting is true, false or null (service-api.md 2.2); 0 and 1 are not taken for them."""
     if flag is not None and not isinstance(flag, bool):
         raise MessageError(field, f"must be true, false or null, not {type(flag).__name__}")
 

@@ -1,4 +1,4 @@
-"""When a service that does not answer is left alone: after a run of failures single probes, then none (design, 6).
+"""When a service that does not answer is left alone: after a run of failures single probes, then none (architecture 6).
 
 Pure: the time comes in, in seconds of a clock that does not go back.
 """

@@ -1,4 +1,4 @@
-"""The verdict on a reading's completeness (design, section 7); it knows the list only by what was seen of it.
+"""The verdict on a reading's completeness (architecture 7); it knows the list only by what was seen of it.
 
 A list that a result window cuts off agrees with itself: TotalCount, pages and end all stop at the same place. Only
 evidence from outside the sweep tells; `decide_cut_off` says what comes of it (rule 7).
@@ -116,7 +116,7 @@ class Certificate:
 
 
 SMALLEST_WINDOW = 1000
-"""Shorter lists are not suspected: no result window smaller than the largest page (api.md, section 8) is known."""
+"""Shorter lists are not suspected: no result window smaller than the largest page (service-api.md 8) is known."""
 
 _ROUNDS = 3
 """Rounds of counts of a list that changes meanwhile: a subscriber that changes sides is counted twice in one, and not

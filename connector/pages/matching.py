@@ -1,4 +1,5 @@
-"""Whether listed subscribers are what was asked for: how the service's own filters match is not shown (api.md 4.3)."""
+"""Whether listed subscribers are what was asked for: how the service's own filters match is not shown (service-api.md
+4.3)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -20,7 +20,7 @@ DIMENSIONS = ("is_active", "base_id", "gender")
 """The filters whose values are known beforehand, or seen in the sweeps: by these a list can be split."""
 
 MOST_ROUNDS = 5
-"""As many as sweeps (design, section 7, rules 2 and 3)."""
+"""As many as sweeps (architecture 7, rules 2 and 3)."""
 
 
 class Outcome(Enum):

@@ -1,4 +1,4 @@
-"""The reading of a list: up to five sweeps, and what they prove together (design, section 7).
+"""The reading of a list: up to five sweeps, and what they prove together (architecture 7).
 
 Four things prove that everyone who was on the list throughout is in the last sweep:
 
@@ -25,7 +25,7 @@ from connector.pages.sweep import Ending, Sweep
 MOST_SWEEPS = 5
 """Design, section 7, rule 2."""
 
-_GENDERS = ("male", "female", "")  # api.md 2.1
+_GENDERS = ("male", "female", "")  # service-api.md 2.1
 _PARTS_PER_PAGE, _PARTS_AT_LEAST = 24, 384
 """Pages that partitions may take for each full page of the list, and at least: six times what a walk may, for a survey
 and five rounds."""
@@ -110,8 +110,8 @@ class Reading:
         is_matching: bool = True,
         bases: Collection[int] = (),
     ) -> Mask:
-        """Take in the page asked for, with the echoes TotalCount, Offset and Limit of api.md 4.3; whether its rows
-        match the page's filters; and where `wants_bases`, the bases of its rows.
+        """Take in the page asked for, with the echoes TotalCount, Offset and Limit of service-api.md 4.3; whether its
+        rows match the page's filters; and where `wants_bases`, the bases of its rows.
 
         Says of each id whether its row is to be kept: each id of a sweep once.
         """

@@ -1,4 +1,4 @@
-"""What TotalCount said, and what the joints say of the changes behind it (design, section 7, rule 4)."""
+"""What TotalCount said, and what the joints say of the changes behind it (architecture 7, rule 4)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,5 @@
-"""The service of api.md on loopback, independently made, with switches for all that is left unsaid, and with faults.
+"""The service of service-api.md on loopback, independently made, with switches for all that is left unsaid, and with
+faults.
 
 It imports nothing of the rest of this project, so that no shared encoder can hide a shared mistake.
 """

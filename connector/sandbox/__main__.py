@@ -12,7 +12,9 @@ TOKEN_VARIABLE = "CONNECTOR_SANDBOX_TOKEN"  # noqa: S105 - the variable's name
 
 def main() -> int:
     """Serve until stopped; returns 2 when something cannot be used as given."""
-    parser = argparse.ArgumentParser(prog="python -m connector.sandbox", description="Serves api.md on loopback.")
+    parser = argparse.ArgumentParser(
+        prog="python -m connector.sandbox", description="Serves service-api.md on loopback."
+    )
     parser.add_argument("--port", type=int, default=0, help="0 (default): a free one")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--token", help=f"of this sandbox; better by the environment, as {TOKEN_VARIABLE}")

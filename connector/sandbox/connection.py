@@ -69,7 +69,7 @@ NO_RESPONSE = Response(0, b"")
 
 
 def build_error(shape: str, status: int, message: str, headers: tuple[tuple[str, str], ...] = ()) -> Response:
-    """Return an error; its shape is `not shown` in api.md, so it is a switch (`error_shape`)."""
+    """Return an error; its shape is `not shown` in service-api.md, so it is a switch (`error_shape`)."""
     if shape == "empty":
         return Response(status, b"", _JSON, headers)
     if shape == "html":

@@ -1,4 +1,5 @@
-"""Emails (api.md 2.2, 4.1 and 7): the rules of a SendEmail request, the .eml file, and the outbox that keeps it.
+"""Emails (service-api.md 2.2, 4.1 and 7): the rules of a SendEmail request, the .eml file, and the outbox that keeps
+it.
 
 Nothing leaves the machine.
 """

@@ -1,4 +1,4 @@
-"""What goes wrong: the faults (design, section 9), drawn once for a request in the order in which they strike, and the
+"""What goes wrong: the faults (architecture 9), drawn once for a request in the order in which they strike, and the
 rate limits, three ways to count.
 
 Pure: chance and time come in, time in seconds of any clock that does not go back. The service acts on it.

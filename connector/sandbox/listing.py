@@ -1,4 +1,4 @@
-"""The list (api.md 4.3): the query and its bounds, the filters, the order, the page, and what churn does to it.
+"""The list (service-api.md 4.3): the query and its bounds, the filters, the order, the page, and what churn does to it.
 
 Undocumented choices: an offset below 0 becomes 0, a limit below `min_limit` becomes that.
 """

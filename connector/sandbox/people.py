@@ -47,7 +47,7 @@ class Person:
 
     @property
     def is_zip_sendable(self) -> bool:
-        """Whether the zip is a number that keeps its digits (api.md 2.1: sent as a number)."""
+        """Whether the zip is a number that keeps its digits (service-api.md 2.1: sent as a number)."""
         return self.zip.isascii() and self.zip.isdigit() and not self.zip.startswith("0")
 
 

@@ -49,8 +49,8 @@ def serve(
     host: str = "127.0.0.1",
     stop_with_stdin: bool = False,
 ) -> None:
-    """Serve api.md on loopback until SIGINT or SIGTERM (or, with `stop_with_stdin`, the end of stdin); port 0 takes a
-    free one. Prints `sandbox listening on http://HOST:PORT` to stdout once ready.
+    """Serve service-api.md on loopback until SIGINT or SIGTERM (or, with `stop_with_stdin`, the end of stdin); port 0
+    takes a free one. Prints `sandbox listening on http://HOST:PORT` to stdout once ready.
 
     Raises ValueError for a setting, a token, a host or a directory that cannot be used, OSError for a port in use.
     """

@@ -1,4 +1,4 @@
-"""The service of api.md: what it holds (`Sandbox`), and the way of a request (`Service`).
+"""The service of service-api.md: what it holds (`Sandbox`), and the way of a request (`Service`).
 
 A request is let in or refused, waits its turn and its latency, is executed, and is answered as its fault has it.
 Nothing here awaits: each step decides and calls the next, at once or later by the loop's timer.
@@ -44,7 +44,7 @@ OPERATIONS = {
     "/api/subscribers/subscribers-list/": ("list", "GET"),
     "/api/emails/send-instant-email/": ("send", "POST"),
 }
-"""Path to operation and method (api.md, section 4)."""
+"""Path to operation and method (service-api.md 4)."""
 
 _PACE = ("limiter", "rate", "burst", "window_ms")
 _LABELS = {Ending.CUT: "cut", Ending.PART: "cut_in_answer", Ending.SILENT: "hung"}
@@ -137,7 +137,7 @@ class Sandbox:
         return Response(200, page)
 
     def create_subscriber(self, body: bytes, fate: Fate) -> Response:
-        """Create a subscriber (api.md 4.2); raises as `execute` does."""
+        """Create a subscriber (service-api.md 4.2); raises as `execute` does."""
         settings, store = self.settings, self.store
         given, base_id, base_name, values = self._parse_create(body)
         email = values.get("Email")
@@ -204,7 +204,7 @@ class Sandbox:
         return Response(self.settings.created_status, _CREATED + shown + b"}")
 
     def _send_email(self, body: bytes, fate: Fate) -> Response:
-        """Accept an email (api.md 4.1): check, compose, keep in the outbox, record."""
+        """Accept an email (service-api.md 4.1): check, compose, keep in the outbox, record."""
         email = parse_email(parse_json_object(body), self._email_rules)
         request_id, message_id = self.outbox.take_ids()
         entry = describe_email(email)

@@ -1,4 +1,4 @@
-"""The rules of a Subscriber in a create request (api.md 2.1): types, allowed values, defaults, normalisation.
+"""The rules of a Subscriber in a create request (service-api.md 2.1): types, allowed values, defaults, normalisation.
 
 It knows nothing of what is stored already. The checks name the field that breaks a rule by its full name; emails use
 them too.
@@ -199,7 +199,8 @@ def parse_base(given: dict[str, Any]) -> tuple[int | None, str | None]:
 
 def normalise_subscriber(given: dict[str, Any], *, is_strict: bool) -> dict[str, Any]:
     """Return the fields that were given, checked and normalised (null State and Line3 to "", Zip to a string), in the
-    order of api.md 2.1, without Id and Base; raises RejectedError naming the field. `is_strict` rejects others."""
+    order of service-api.md 2.1, without Id and Base; raises RejectedError naming the field. `is_strict` rejects
+    others."""
     if is_strict:
         check_known(given, _NAMES, "Subscriber")
         check_known(given.get("Base") or {}, ("Id", "Name"), "Subscriber.Base")
@@ -233,8 +234,8 @@ def drop_tag(email: str) -> str:
 
 
 def fill_defaults(values: dict[str, Any], absent: str) -> dict[str, Any]:
-    """Return all that the service shows of a subscriber: IsActive and Gender have defaults of their own (api.md 2.1),
-    the other fields that were not given are left out, null or empty as `absent` says."""
+    """Return all that the service shows of a subscriber: IsActive and Gender have defaults of their own (service-api.md
+    2.1), the other fields that were not given are left out, null or empty as `absent` says."""
     filled = {"IsActive": values.get("IsActive", False), "Gender": values.get("Gender", "")} | values
     if absent != "omit":
         is_null = absent == "null"

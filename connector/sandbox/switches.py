@@ -1,4 +1,5 @@
-"""The switches: everything that api.md leaves unsaid (design, section 2), and the faults (section 9), in one table.
+"""The switches: everything that service-api.md leaves unsaid (architecture 2), and the faults (section 9), in one
+table.
 
 `SandboxSettings` is that table; `SWITCHES`, the messages and the reference in the README derive from its fields.
 """
@@ -17,7 +18,7 @@ FIELDS = (
     *("IsActive", "Email", "FirstName", "LastName", "Gender", "Phone", "Tags", "ClientUserId"),
     *("CustomField1", "CustomField2", "CustomField3", "Birthday", *(f"Address.{name}" for name in _ADDRESS)),
 )
-"""The fields of a subscriber, as api.md writes them without `Subscriber.`."""
+"""The fields of a subscriber, as service-api.md writes them without `Subscriber.`."""
 _NO_TEXTS = ("IsActive", "Gender", "Tags", "Birthday", "Address.Country", "Address.Zip")
 TEXT_FIELDS = tuple(name for name in FIELDS if name not in _NO_TEXTS)
 
@@ -156,7 +157,9 @@ class SandboxSettings:
         (), _words(*FIELDS), "Fields that a create must give a value, besides the base."
     )
     unknown_fields: str = _switch(
-        "reject", _choice("reject", "ignore"), "What becomes of a field or query parameter that api.md does not name."
+        "reject",
+        _choice("reject", "ignore"),
+        "What becomes of a field or query parameter that service-api.md does not name.",
     )
     absent_fields: str = _switch(
         "omit", _choice("omit", "null", "empty"), "How a field that was never given shows in answers."

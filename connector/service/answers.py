@@ -1,8 +1,8 @@
 """What an answer of the service means: success, a refusal, or nothing certain; each is a value.
 
-Pure: bytes in, values out. No answer makes it raise, and no shape that api.md does not show is guessed to be a success.
-Of an error the words are kept, as one line, without the token, cut to 500 characters; api.md 7.4 shows no shape of
-errors, so every shape is read.
+Pure: bytes in, values out. No answer makes it raise, and no shape that service-api.md does not show is guessed to be a
+success. Of an error the words are kept, as one line, without the token, cut to 500 characters; service-api.md 7.4 shows
+no shape of errors, so every shape is read.
 """
 
 import html
@@ -22,7 +22,7 @@ from connector.fields import LARGEST_ID
 from connector.service.wire import TOO_MANY_REQUESTS, Accepted, Ambiguous, Created, ListPage, Mask, Refused, says_limit
 
 MESSAGE_LENGTH = 500
-"""Characters kept of what the service says (design, section 2)."""
+"""Characters kept of what the service says (architecture 2)."""
 
 _UNCERTAIN_4XX = frozenset({408, 409})  # a time-out and a conflict may both follow a create that was executed
 _BOM = b"\xef\xbb\xbf"
@@ -30,13 +30,13 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 
 ECHOES = ("TotalCount", "Offset", "Limit")
-"""The numbers of a page, in the order of `ListPage` (api.md 4.3)."""
+"""The numbers of a page, in the order of `ListPage` (service-api.md 4.3)."""
 
 
 def parse_created(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
 ) -> Created | Refused | Ambiguous:
-    """Tell what became of a create; obeys api.md 4.2 and 7.1.
+    """Tell what became of a create; obeys service-api.md 4.2 and 7.1.
 
     Created needs a 2xx status, `success` true and a whole positive Subscriber.Id; whether base and identity are those
     sent is for the caller to compare. `now` is aware, for a Retry-After that is a date.
@@ -54,7 +54,8 @@ def parse_created(
 def parse_listed(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
 ) -> ListPage | Refused | Ambiguous:
-    """Read a page of the list; obeys api.md 4.3. A page with an element that is no object is Ambiguous as a whole."""
+    """Read a page of the list; obeys service-api.md 4.3. A page with an element that is no object is Ambiguous as a
+    whole."""
     answer = _read_object(body)
     page = answer.get("SubscribersList") if _is_success(answer) else None
     if isinstance(page, dict) and _is_2xx(status):
@@ -79,7 +80,7 @@ async def parse_wire_page(
 def parse_sent(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
 ) -> Accepted | Refused | Ambiguous:
-    """Tell what became of an email; obeys api.md 2.3 and 4.1. Accepted needs a whole SendMessageRequestId."""
+    """Tell what became of an email; obeys service-api.md 2.3 and 4.1. Accepted needs a whole SendMessageRequestId."""
     answer = _read_object(body)
     result = answer.get("SendEmail") if _is_success(answer) else None
     if isinstance(result, dict) and _is_2xx(status):
@@ -293,7 +294,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 def refusal_kind(status: int, message: str) -> str:
-    """The kind of a refusal (design, section 3): its status, and its message with what differs from row to row masked.
+    """The kind of a refusal (architecture 3): its status, and its message with what differs from row to row masked.
 
     Quoted text becomes `'…'`, an address `@`, an identifier or a run of digits `#`.
     """

@@ -67,7 +67,7 @@ class RequestCounts:
 
 
 class Client:
-    """The three operations of api.md over one pool of connections; made by `open_client`.
+    """The three operations of service-api.md over one pool of connections; made by `open_client`.
 
     No request leaves before `quiet_until` (monotonic): the end of every pause that an answer asked for (Retry-After).
     """
@@ -87,7 +87,7 @@ class Client:
         return self.quiet_until > self._clock.monotonic()
 
     async def create_subscriber(self, body: bytes) -> Created | Refused | Ambiguous | NotSent:
-        """Create one subscriber (api.md 4.2); `body` as `encode_subscriber` made it."""
+        """Create one subscriber (service-api.md 4.2); `body` as `encode_subscriber` made it."""
         raw = await self._send(counts := self.counts["create"], build_create(body))
         if isinstance(raw, RawAnswer):
             answer = parse_created(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
@@ -101,7 +101,7 @@ class Client:
         query: ListQuery,
         parse: ParseListed[Rows] = parse_wire_page,  # type: ignore[assignment] # no other default is known for a form
     ) -> ListPage[Rows] | Refused | Ambiguous | NotSent:
-        """Read one page of the list (api.md 4.3), its subscribers in the form that `parse` gives them."""
+        """Read one page of the list (service-api.md 4.3), its subscribers in the form that `parse` gives them."""
         raw = await self._send(counts := self.counts["list"], build_list(query))
         if isinstance(raw, RawAnswer):
             answer = await parse(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
@@ -111,7 +111,7 @@ class Client:
         return raw
 
     async def send_email(self, body: bytes) -> Accepted | Refused | Ambiguous | NotSent:
-        """Send one email (api.md 4.1); `body` as `connector.mail.message.encode_email` made it."""
+        """Send one email (service-api.md 4.1); `body` as `connector.mail.message.encode_email` made it."""
         raw = await self._send(counts := self.counts["send"], build_send(body))
         if isinstance(raw, RawAnswer):
             answer = parse_sent(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)

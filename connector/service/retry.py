@@ -1,4 +1,4 @@
-"""The one home of tenacity: what may be sent again, how often, and after which wait (design, section 6).
+"""The one home of tenacity: what may be sent again, how often, and after which wait (architecture 6).
 
 It is entered only after a first failure, so that the way of a request that succeeds stays short, and only by
 predicates that name what may be sent again: what is known to have had no effect, and reads. It knows no client: an
@@ -57,7 +57,7 @@ class Retrier:
     async def send(
         self, attempt: Callable[[], Awaitable[_Answer]], counts: RetryCounter, rest: Rest | None = None
     ) -> _Answer:
-        """Create a subscriber or send an email; again only while the answer is NotSent (design 4.6).
+        """Create a subscriber or send an email; again only while the answer is NotSent (architecture 4.6).
 
         `rest` waits in place of the clock, and says whether to go on: not once the run is to stop.
         """

@@ -13,7 +13,7 @@ _SHOWN = "****"
 
 
 class Token:
-    """An API token (api.md, section 5); `reveal` is the only way to its text.
+    """An API token (service-api.md 5); `reveal` is the only way to its text.
 
     Raises ConfigurationError, which does not show it, for a text that cannot be the value of a header: an empty one,
     one with blanks at its ends, with control characters or with anything beyond ASCII.
@@ -101,7 +101,7 @@ class Service:
             raise ConfigurationError(f"The connections must be at least 1, not {self.max_connections}.")
 
     def reveal_authorization(self) -> str:
-        """The whole value of the Authorization header (api.md, section 5)."""
+        """The whole value of the Authorization header (service-api.md 5)."""
         return self.authorization.replace(_PLACE, self.token.reveal())
 
 

@@ -1,4 +1,4 @@
-"""Requests and answers of the service as values, and the JSON of a subscriber both ways (api.md 2.1 and 4).
+"""Requests and answers of the service as values, and the JSON of a subscriber both ways (service-api.md 2.1 and 4).
 
 Pure: no host, no token, no connection. The field table says where each field is in the JSON; types are checked here,
 rules are validation's.
@@ -28,7 +28,7 @@ TOO_MANY_REQUESTS = 429
 """RFC 6585: refused for its rate. Whether and when the service answers so is not shown."""
 
 LARGEST_PAGE = 1000
-"""api.md, section 8: a limit above it is reduced to it by the service."""
+"""service-api.md 8: a limit above it is reduced to it by the service."""
 
 _CREATE_PATH = "/api/subscribers/create-subscriber/"
 _LIST_PATH = "/api/subscribers/subscribers-list/"
@@ -48,7 +48,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """What to list: the ten parameters of api.md 4.3. None is not asked; the gender "" asks for Not specified.
+    """What to list: the ten parameters of service-api.md 4.3. None is not asked; the gender "" asks for Not specified.
 
     numpy's whole numbers, flags and texts become Python's: what is listed is compared with them by value and type.
     Raises ConfigurationError for any other type, an offset below 0, a limit outside 1..1000 (what the service does with
@@ -80,12 +80,12 @@ class ListQuery:
 
 
 def build_create(body: bytes) -> Request:
-    """The request that creates one subscriber (api.md 4.2); `body` as `encode_subscriber` made it."""
+    """The request that creates one subscriber (service-api.md 4.2); `body` as `encode_subscriber` made it."""
     return Request("create", "POST", _CREATE_PATH, (), body)
 
 
 def build_list(query: ListQuery) -> Request:
-    """The request for one page of the list (api.md 4.3); offset and limit are always said."""
+    """The request for one page of the list (service-api.md 4.3); offset and limit are always said."""
     asked: tuple[tuple[str, object], ...] = (
         ("offset", query.offset),
         ("limit", query.limit),
@@ -102,7 +102,8 @@ def build_list(query: ListQuery) -> Request:
 
 
 def build_send(body: bytes) -> Request:
-    """The request that sends one email (api.md 4.1); `body` as `connector.mail.message.encode_email` made it."""
+    """The request that sends one email (service-api.md 4.1); `body` as `connector.mail.message.encode_email` made
+    it."""
     return Request("send", "POST", _SEND_PATH, (), body)
 
 
@@ -206,7 +207,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """429, a definite 4xx, or `success: false` below 500: taken to have had no effect (design, section 2)."""
+    """429, a definite 4xx, or `success: false` below 500: taken to have had no effect (architecture 2)."""
 
     status: int
     message: str = field(repr=False)
@@ -237,7 +238,7 @@ _LIMITS_BY_RETRY_AFTER = frozenset({403, 503})
 
 
 def says_limit(status: int | None, retry_after_s: float | None) -> bool:
-    """Whether an answer says that requests come too fast: 429, or 503 or 403 with a Retry-After (design, section 2)."""
+    """Whether an answer says that requests come too fast: 429, or 503 or 403 with a Retry-After (architecture 2)."""
     return status == TOO_MANY_REQUESTS or (status in _LIMITS_BY_RETRY_AFTER and retry_after_s is not None)
 
 
@@ -272,7 +273,8 @@ def plan_encoding(names: Iterable[str]) -> Plan:
 
 
 def encode_subscriber(values: Mapping[str, object], plan: Plan = _PLAN) -> bytes:
-    """The whole body of a create (api.md 4.2), in the table's field order, so that equal values make equal bytes.
+    """The whole body of a create (service-api.md 4.2), in the table's field order, so that equal values make equal
+    bytes.
 
     `values` by field name; missing and None are left out, and so are `id` and names that are no field's. Numbers of
     numpy count as plain ones. Raises TypeError, naming the field and never the value, for a value of another type (NaN
@@ -347,10 +349,10 @@ def _unwritable(values: Mapping[str, object]) -> str:
 
 
 def altered_fields(sent: Mapping[str, object], answered: Mapping[str, object]) -> tuple[str, ...]:
-    """Names of the fields that were sent and came back different, in the table's order (design, 4.13).
+    """Names of the fields that were sent and came back different, in the table's order (architecture 4.13).
 
-    Both flat by field name. By the normalisation rules of api.md 2.1 these are equal: a Zip as number and as text; an
-    empty State, Line3 or Gender and none at all. A base named by its id as well is known by the id alone.
+    Both flat by field name. By the normalisation rules of service-api.md 2.1 these are equal: a Zip as number and as
+    text; an empty State, Line3 or Gender and none at all. A base named by its id as well is known by the id alone.
     """
     altered = []
     for name, value in sent.items():

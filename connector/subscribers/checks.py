@@ -66,8 +66,9 @@ def view_octets(cells: pa.Array) -> npt.NDArray[np.uint8]:
 # Lengths
 
 LONGEST = 10_000
-"""Characters of a text, and of all tags of a row: api.md gives no bound, so this keeps out only what is never meant.
-Long notes on a person have some 5,000; a hundred rows of a file, swallowed by a quote that never closed, have more."""
+"""Characters of a text, and of all tags of a row: service-api.md gives no bound, so this keeps out only what is never
+meant. Long notes on a person have some 5,000; a hundred rows of a file, swallowed by a quote that never closed, have
+more."""
 
 
 def is_short(cells: pa.Array) -> pa.Array:

@@ -227,7 +227,7 @@ class SpellingClass:
 
 
 def build_spellings(field: str, value: str) -> tuple[str, ...]:
-    """The texts to ask for, each different: as sent, with its domain normalised, and as normalised (design 4.5).
+    """The texts to ask for, each different: as sent, with its domain normalised, and as normalised (architecture 4.5).
 
     `field` is email or client_user_id, `value` the identity as it was sent.
     """

@@ -96,7 +96,7 @@ def prepare_chunks(
 
 
 def _tell_apart(identities: Digests, bases: RowBases | None) -> Digests:
-    """Identities are unique within a base: the same one in two bases is two subscribers (design, section 3).
+    """Identities are unique within a base: the same one in two bases is two subscribers (architecture 3).
 
     All bases share one memory of what was met, so that a base costs nothing by itself.
     """

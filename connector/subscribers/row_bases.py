@@ -26,7 +26,7 @@ class BaseColumn:
     """The column that says each row's base; `values` is the base by cell, and None: the cell is the base itself.
 
     Cells and the keys of `values` are trimmed. Raises ConfigurationError for what makes no sense, and where some values
-    are ids and others are names (design 4.14).
+    are ids and others are names (architecture 4.14).
     """
 
     column: str
@@ -94,7 +94,7 @@ def parse_base(text: str) -> BaseRef:
 
 def refuse_mixed(column: str, asked: Iterable[BaseRef]) -> None:
     """Raise ConfigurationError if some of these bases are named by id and others by name: one base might be named both
-    ways, and only the service could tell (design 4.14)."""
+    ways, and only the service could tell (architecture 4.14)."""
     bases = list(asked)
     by_id = next((base.service_id for base in bases if base.service_id is not None), None)
     by_name = next((base.name for base in bases if base.name is not None), None)

@@ -79,7 +79,8 @@ class ValidRows:
 def validate_rows(
     mapped: pd.DataFrame, rules: ValidationRules, *, today: date, known: Sequence[Fault] = ()
 ) -> ValidRows:
-    """Validate a mapped chunk (columns: field names; texts, tags as lists; missing where empty), obeying api.md 2.1.
+    """Validate a mapped chunk (columns: field names; texts, tags as lists; missing where empty), obeying service-api.md
+    2.1.
 
     One pandera run finds every fault of every row; `known` are those that mapping found already. A column that is no
     field of a person's is left out. Raises ConfigurationError if the field that is to hold zips is mapped itself.

@@ -31,7 +31,7 @@ TYPES: dict[Kind, pa.DataType] = {
     Kind.TAGS: pa.list_(pa.string()),
     Kind.DATE: pa.date32(),
 }
-"""All other kinds are texts, a zip too: it is returned as a string (api.md 2.1)."""
+"""All other kinds are texts, a zip too: it is returned as a string (service-api.md 2.1)."""
 
 SCHEMA = pa.schema(
     [pa.field(field.name, TYPES.get(field.kind, pa.string())) for field in FIELDS]

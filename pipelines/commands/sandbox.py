@@ -1,4 +1,4 @@
-"""`connector sandbox`: the service of api.md on loopback, with faults on request."""
+"""`connector sandbox`: the service of service-api.md on loopback, with faults on request."""
 
 from pathlib import Path
 

@@ -59,7 +59,8 @@ def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None =
 
 
 def build_query(filters: Filters) -> ListQuery:
-    """The filters of an export as the list operation takes them (api.md 4.3); `unspecified` is the empty gender."""
+    """The filters of an export as the list operation takes them (service-api.md 4.3); `unspecified` is the empty
+    gender."""
     given = filters.model_dump()
     return ListQuery(**{**given, "gender": "" if filters.gender == "unspecified" else filters.gender})
 

@@ -15,7 +15,8 @@ from pipelines.jobs.sizes import parse_size
 from pipelines.jobs.sources import find_folder
 
 MOST_ATTACHED = 20_000_000
-"""Bytes of one attached file, unless somebody says otherwise: the service's own limit is not shown (api.md, 8)."""
+"""Bytes of one attached file, unless somebody says otherwise: the service's own limit is not shown (service-api.md
+8)."""
 
 
 def _name_path(value: Any) -> Any:
@@ -85,7 +86,7 @@ Attached = Annotated[AttachedFile, BeforeValidator(_name_path)]
 
 
 class Tracking(BaseModel):
-    """What the service tracks (api.md 2.2); null leaves it to the service."""
+    """What the service tracks (service-api.md 2.2); null leaves it to the service."""
 
     model_config = STRICT
 
@@ -96,7 +97,7 @@ class Tracking(BaseModel):
 
 
 class SendSettings(BaseModel):
-    """How the service sends (api.md 2.2); null leaves it to the service."""
+    """How the service sends (service-api.md 2.2); null leaves it to the service."""
 
     model_config = STRICT
 

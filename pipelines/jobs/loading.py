@@ -20,7 +20,7 @@ _LARGEST = 1 << 20  # bytes; a job of every key is 2 kB
 
 
 def load_job(path: Path, environ: Mapping[str, str]) -> Job:
-    """The job of the file at `path` (design, section 8), `${NAME}` taken from `environ`, paths made absolute.
+    """The job of the file at `path` (architecture 8), `${NAME}` taken from `environ`, paths made absolute.
 
     Raises ConfigurationError with every fault found, each with its key and line; no value of the environment and no
     password of a URL is part of the message.

@@ -1,4 +1,4 @@
-"""A job as values: the keys of a job file (design, section 8), their types and what each may be.
+"""A job as values: the keys of a job file (architecture 8), their types and what each may be.
 
 It knows neither YAML nor the environment; each description is a line of the reference in the README.
 """
@@ -115,7 +115,7 @@ class JobSubscriber(BaseModel):
 
 
 class Load(BaseModel):
-    """How rows are sent (design, sections 4 and 6)."""
+    """How rows are sent (architecture 4 and 6)."""
 
     model_config = STRICT
 
@@ -156,7 +156,7 @@ class Guard(BaseModel):
 
 
 class Filters(BaseModel):
-    """Which subscribers are exported (api.md 4.3); one that is not given does not filter."""
+    """Which subscribers are exported (service-api.md 4.3); one that is not given does not filter."""
 
     model_config = STRICT
 

@@ -1,4 +1,5 @@
-"""An incremental source as one run reads it: where it begins, and where its cursor stands afterwards (design 4.11).
+"""An incremental source as one run reads it: where it begins, and where its cursor stands afterwards (architecture
+4.11).
 
 The cursor is the ledger's. It moves in the transaction that records how the run ended, or not at all.
 """

@@ -15,7 +15,7 @@ from pipelines.loads.bases import describe_base
 from pipelines.reconciles.base_side import BaseSide
 from pipelines.reconciles.source_side import match_again
 
-_LOOKED_UP = 50  # of those who have vanished (design 4.10)
+_LOOKED_UP = 50  # of those who have vanished (architecture 4.10)
 
 
 def describe_known(sides: Sequence[BaseSide]) -> Iterator[str]:
@@ -34,7 +34,7 @@ def describe_known(sides: Sequence[BaseSide]) -> Iterator[str]:
 
 
 def refuse_emptied(sides: Sequence[BaseSide], *, is_sure: bool) -> None:
-    """Raise RunAborted if all who are known of a base are gone (design 4.10), unless a person `is_sure`."""
+    """Raise RunAborted if all who are known of a base are gone (architecture 4.10), unless a person `is_sure`."""
     emptied = [side for side in sides if _is_emptied(side) and len(side.vanished)]
     if emptied and not is_sure:
         raise RunAborted(
@@ -45,7 +45,8 @@ def refuse_emptied(sides: Sequence[BaseSide], *, is_sure: bool) -> None:
 
 
 async def find_there(ask: Ask, sides: Sequence[BaseSide]) -> tuple[int, int]:
-    """How many of some who have vanished are in the service, asked for by Id (api.md 4.3), and how many were asked for.
+    """How many of some who have vanished are in the service, asked for by Id (service-api.md 4.3), and how many were
+    asked for.
 
     A service that ignores the filter tells nothing, and is asked once.
     """

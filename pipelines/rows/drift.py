@@ -1,4 +1,4 @@
-"""The drift file: what the source says now, or said all along, and the service does not have (design, section 8)."""
+"""The drift file: what the source says now, or said all along, and the service does not have (architecture 8)."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The report of a run: its keys are fixed (design, section 8), and every outcome is always there."""
+"""The report of a run: its keys are fixed (architecture 8), and every outcome is always there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ _MAIL_ORDER = (
     MailOutcome.SENT,
     MailOutcome.ALREADY_SENT,
     *(each for each in MailOutcome if each not in (MailOutcome.SENT, MailOutcome.ALREADY_SENT)),
-)  # as design 8 has it
+)  # as architecture 8 has it
 _WORST_FIRST = (130, 143, 3, 4, 1, 0)
 
 
@@ -74,7 +74,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of design, section 8: 128 and the signal's number for a run that a signal stopped."""
+        """The exit code of architecture 8: 128 and the signal's number for a run that a signal stopped."""
         return 128 + (self.signal or 0) if self.status == "stopped" else EXIT_CODES[self.status]
 
 
@@ -130,5 +130,5 @@ def count_requests(counts: "Mapping[Any, RequestCounts]", *, is_planned: bool = 
 
 
 def pick_worst(exit_codes: list[int]) -> int:
-    """Of several jobs' exit codes the one that the command ends with (design, section 8)."""
+    """Of several jobs' exit codes the one that the command ends with (architecture 8)."""
     return next((code for code in _WORST_FIRST if code in exit_codes), 0)

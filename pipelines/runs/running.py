@@ -92,7 +92,7 @@ def _build_listener(frame: Frame, report: Report, clock: Clock) -> RowListener:
 
 
 def _begin(ledger: Ledger, frame: Frame, report: Report) -> tuple[int, Sequence[Base]]:
-    """Record the run; whatever a run that died left as being sent is unknown from now on (design 4.3)."""
+    """Record the run; whatever a run that died left as being sent is unknown from now on (architecture 4.3)."""
     suppressed_by = frame.by_job if frame.suppression is not None or frame.policy.is_suppressing_inactive else None
     with ledger.transaction() as connection:
         ledger.mark_died()

@@ -53,7 +53,7 @@ BROKEN: dict[str, Any] = {
 
 
 def build_table(wire_objects: Sequence[dict[str, Any]], *, run_id: str, exported_at: datetime) -> pa.Table:
-    """Wire objects (api.md 2.1) as a table of `SCHEMA`; `exported_at` is aware."""
+    """Wire objects (service-api.md 2.1) as a table of `SCHEMA`; `exported_at` is aware."""
     return stamp_columns(build_columns(wire_objects), run_id=run_id, exported_at=exported_at)
 
 

@@ -106,7 +106,7 @@ def _usual(kind: Kind) -> st.SearchStrategy[str]:
 
 @st.composite
 def subscribers(draw: st.DrawFn) -> str:
-    """Mostly as api.md has them: any field may be absent, null, or, now and then, anything."""
+    """Mostly as service-api.md has them: any field may be absent, null, or, now and then, anything."""
 
     def write(fields: list[Field], level: int) -> str:
         parts: dict[str, list[Field]] = {}

@@ -1,4 +1,4 @@
-"""Habits of services that are harmless, and must not keep a list from being read (design, section 2)."""
+"""Habits of services that are harmless, and must not keep a list from being read (architecture 2)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a ledger ought to hold, as a dictionary: the store's model, written from design section 4 and knowing no SQL."""
+"""What a ledger ought to hold, as a dictionary: the store's model, written from architecture 4 and knowing no SQL."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

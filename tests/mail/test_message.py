@@ -1,4 +1,4 @@
-"""An email that can be composed is one that api.md 2.2 allows, and its JSON is the document's."""
+"""An email that can be composed is one that service-api.md 2.2 allows, and its JSON is the document's."""
 
 from base64 import b64decode
 from collections.abc import Callable

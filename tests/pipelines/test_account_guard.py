@@ -1,4 +1,4 @@
-"""Same account, same base (design 4.10): a run that meets another account, or an emptied base, sends nothing."""
+"""Same account, same base (architecture 4.10): a run that meets another account, or an emptied base, sends nothing."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Who is created active: the service's default is inactive for good, so something has to say it (design, section 2)."""
+"""Who is created active: the service's default is inactive for good, so something has to say it (architecture 2)."""
 
 from pathlib import Path
 

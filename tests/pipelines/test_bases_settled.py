@@ -54,7 +54,8 @@ def test_what_an_earlier_run_left_in_a_base_without_rows_is_settled(connector: C
 
 
 def test_whoever_was_confirmed_in_another_base_tells_that_the_list_lags(connector: Connector, tmp_path: Path) -> None:
-    """Somebody lost in one base is not absent as long as a later one, of another base, does not show (design 4.5)."""
+    """Somebody lost in one base is not absent as long as a later one, of another base, does not show (architecture
+    4.5)."""
     connector.sandbox.switch(list_lag_ms=2000)
 
     def lose(number: int) -> None:

@@ -1,4 +1,5 @@
-"""Changed rows name their fields, in a drift file beside the rejects: the service has no update (design 2, 4.12, 8)."""
+"""Changed rows name their fields, in a drift file beside the rejects: the service has no update (architecture 2, 4.12,
+8)."""
 
 import csv
 import json

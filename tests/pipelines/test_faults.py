@@ -1,4 +1,4 @@
-"""Loads against a service that loses answers, under every stance that api.md leaves open."""
+"""Loads against a service that loses answers, under every stance that service-api.md leaves open."""
 
 import os
 from pathlib import Path

@@ -1,5 +1,5 @@
 """Who has unsubscribed stays so: the list shows an identity as inactive in some base, and a row would create it active
-in another (design, section 2)."""
+in another (architecture 2)."""
 
 from pathlib import Path
 

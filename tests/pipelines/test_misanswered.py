@@ -1,4 +1,5 @@
-"""Creates that are answered with another base or identity than was sent (design 4.9): held until a person decides."""
+"""Creates that are answered with another base or identity than was sent (architecture 4.9): held until a person
+decides."""
 
 import json
 from pathlib import Path

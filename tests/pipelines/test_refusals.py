@@ -1,4 +1,5 @@
-"""Refusals (design 4.8): believed, once the first of each kind was looked up: at once, at the end, and next time."""
+"""Refusals (architecture 4.8): believed, once the first of each kind was looked up: at once, at the end, and next
+time."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every field of api.md 2.1 goes in and comes back equal, under the normalisation rules; Unicode included."""
+"""Every field of service-api.md 2.1 goes in and comes back equal, under the normalisation rules; Unicode included."""
 
 import asyncio
 import csv

@@ -1,4 +1,4 @@
-"""The rules of api.md 2.1, one by one, without a server."""
+"""The rules of service-api.md 2.1, one by one, without a server."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""What each answer means: the shapes of api.md, the ones it does not show, and bytes that are no shape at all."""
+"""What each answer means: the shapes of service-api.md, the ones it does not show, and bytes that are no shape at
+all."""
 
 from datetime import UTC, datetime
 from pathlib import Path

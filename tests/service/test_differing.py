@@ -17,7 +17,7 @@ from connector.service import differing_fields
         ("gender", None, ""),
         ("gender", "", None),
         ("is_active", True, True),
-        ("is_active", None, False),  # api.md 2.1: the default
+        ("is_active", None, False),  # service-api.md 2.1: the default
         ("is_active", False, None),
         ("tags", None, []),
         ("tags", ["a", "b"], ["a", "b"]),

@@ -1,4 +1,4 @@
-"""The three requests, as api.md 4.1 to 4.3 writes them."""
+"""The three requests, as service-api.md 4.1 to 4.3 writes them."""
 
 from typing import Any
 

@@ -39,7 +39,7 @@ class Call:
     arrived_at: float | None = None
     ended_at: float | None = None
     seen: str = ""
-    is_refusal: bool = False  # whether what was seen is a refusal by the words of design, section 2
+    is_refusal: bool = False  # whether what was seen is a refusal by the words of architecture 2
     stored: list[Stored] = field(default_factory=list)
 
     @property

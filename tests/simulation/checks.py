@@ -21,7 +21,7 @@ Claim = Callable[[Truth], Iterator[str]]
 
 
 def nobody_is_stored_twice_by_us(truth: Truth) -> Iterator[str]:
-    """Save where the rule of design 4.5 cannot cover the first of the two (`Truth.is_foreseen`)."""
+    """Save where the rule of architecture 4.5 cannot cover the first of the two (`Truth.is_foreseen`)."""
     for person in truth.persons:
         ours = [each for each in truth.find_ours(person) if not each.is_update and each.by is not None]
         ours.sort(key=lambda each: each.by.number if each.by is not None else 0)
@@ -31,7 +31,7 @@ def nobody_is_stored_twice_by_us(truth: Truth) -> Iterator[str]:
 
 
 def nobody_is_sent_whom_the_list_showed_when_the_night_began(truth: Truth) -> Iterator[str]:
-    """Whoever brought them there: design 4.7."""
+    """Whoever brought them there: architecture 4.7."""
     for played in truth.world.played:
         for person in truth.persons:
             is_there = any(each.shown_at <= played.began_at for each in truth.find_stored(person))
@@ -40,7 +40,7 @@ def nobody_is_sent_whom_the_list_showed_when_the_night_began(truth: Truth) -> It
 
 
 def nobody_is_sent_on_old_knowledge(truth: Truth) -> Iterator[str]:
-    """Whoever the list had shown for longer than `load.fresh`, however long the looking took (design 4.7)."""
+    """Whoever the list had shown for longer than `load.fresh`, however long the looking took (architecture 4.7)."""
     fresh_s = truth.world.scenario.policy.fresh_s
     for played in truth.world.played:
         for person in truth.persons:
@@ -100,7 +100,7 @@ def every_create_leaves_after_its_intent_is_durable(truth: Truth) -> Iterator[st
 
 
 def a_base_that_is_answered_as_another_makes_one_wrong_subscriber_in_all(truth: Truth) -> Iterator[str]:
-    """However many nights there are (design 4.9)."""
+    """However many nights there are (architecture 4.9)."""
     ours = [each for each in truth.world.record.stored if each.by is not None and each.person]
     wrong = [each for each in ours if each.base_id != truth.world.find_base(each.person)]
     if "base_alias" in truth.world.scenario.settings and len(wrong) > 1:
@@ -128,7 +128,8 @@ def every_move_of_an_entry_is_in_the_table(truth: Truth) -> Iterator[str]:
 def the_last_night_comes_to_its_end(truth: Truth) -> Iterator[str]:
     """It is calm. Save where the list cannot be read whole and no filter need work, so that nobody can be known to be
     absent; where the service's refusals are no definite ones, since its first three end a run, or where it answers with
-    another base or identity than was sent (design 4.9); and where any look takes longer than it may be relied on."""
+    another base or identity than was sent (architecture 4.9); and where any look takes longer than it may be relied
+    on."""
     last = truth.world.played[-1]
     is_slow = last.report is not None and "load.fresh" in last.report.describe()
     is_excused = is_slow or truth.is_list_unreadable or truth.has_unclear_refusals or truth.world.scenario.is_astray

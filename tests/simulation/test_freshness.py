@@ -1,4 +1,5 @@
-"""Knowledge grows old (design 4.7): who comes by another way while a run is slow, or waits, is not created once more.
+"""Knowledge grows old (architecture 4.7): who comes by another way while a run is slow, or waits, is not created once
+more.
 
 Each night is played twice: once to see whom it creates late, and again with those people coming in the meantime.
 """

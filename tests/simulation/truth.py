@@ -42,7 +42,7 @@ class Truth:
         return [call for call in calls if call.has_left and night in (None, call.night)]
 
     def is_in_doubt(self, call: Call) -> bool:
-        """Whether the process could not know that this create had no effect (design, section 2); a success is no doubt
+        """Whether the process could not know that this create had no effect (architecture 2); a success is no doubt
         either, but may not be sent again just the same."""
         return not call.is_refusal or bool(call.stored)
 
@@ -78,22 +78,23 @@ class Truth:
     @property
     def has_unclear_refusals(self) -> bool:
         """Whether what the service says of a row that it refuses counts as no refusal: its status is none of one, or it
-        is of a kind that is held to have created somebody (design 4.8)."""
+        is of a kind that is held to have created somebody (architecture 4.8)."""
         settings = self.world.scenario.settings
         is_wordless = settings.get("error_status") == 200 and settings.get("error_shape") in ("html", "empty")
         is_unclear = is_wordless or self.world.played[-1].has_creating_kinds
         return is_unclear and not all(map(self.is_acceptable, self.persons))
 
     def when_known_to_end(self, call: Call) -> float:
-        """When the quiet period of an attempt begins (design 4.5): at its end or, where its process died, when the next
-        one found it."""
+        """When the quiet period of an attempt begins (architecture 4.5): at its end or, where its process died, when
+        the next one found it."""
         if call.seen != "died":
             return call.ended_at if call.ended_at is not None else float("inf")
         following = [played.began_at for played in self.world.played if played.number > call.night]
         return following[0] if following else float("inf")
 
     def is_foreseen(self, stored: Stored) -> bool:
-        """Whether the rule of design 4.5 covers what a request of ours stored, so that nobody may be sent again for it.
+        """Whether the rule of architecture 4.5 covers what a request of ours stored, so that nobody may be sent again
+        for it.
 
         Not covered, since no client can wait for it: what the service executes later than a quiet period after the
         attempt ended; and what its list shows later than two of them and than twice the largest lag on record, unless

@@ -1,4 +1,4 @@
-"""Whether the service's filters may be believed, and for which classes of spellings (design, section 2).
+"""Whether the service's filters may be believed, and for which classes of spellings (architecture 2).
 
 A filter that lists somebody made up is ignored by the service, and not used in this run any more. A class passes when
 somebody of it who is on the list is found by a filter for their own text: best a witness of this run by the text as it

@@ -86,8 +86,8 @@ async def look_for(session: Session, wanted: Sequence[Wanted]) -> Sighting:
 
 
 async def look_as_sent(session: Session, wanted: Sequence[Wanted]) -> Sighting:
-    """Look for them by what design 4.7 asks at least, as sent and as normalised: the way where the list cannot be read
-    whole, and its filters tell capitals apart. Raises as `look_for` does."""
+    """Look for them by what architecture 4.7 asks at least, as sent and as normalised: the way where the list cannot be
+    read whole, and its filters tell capitals apart. Raises as `look_for` does."""
     sighting = await look_for(session, [replace(each, in_any_spelling=False) for each in wanted])
     if sighting.missed:
         session.tally.say(

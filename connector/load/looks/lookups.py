@@ -44,7 +44,7 @@ class Shown:
 
 
 async def ask(session: Session, query: ListQuery) -> Shown:
-    """The first page of what this query lists (api.md 4.3).
+    """The first page of what this query lists (service-api.md 4.3).
 
     A filter whose value the service refuses (400, 422) shows nobody, and not as a whole. Raises ListFailed.
     """
@@ -155,7 +155,7 @@ def _count_pages(listed: ListPage) -> int:
 
 
 async def _read_pages(session: Session, query: ListQuery) -> Shown:
-    """All pages, certified as any reading is (design, section 7)."""
+    """All pages, certified as any reading is (architecture 7)."""
     rows = _Rows()
     certificate = await read_list(
         session.client, session.retrier, query, rows, now=session.clock.now, ahead=0, is_thorough=False

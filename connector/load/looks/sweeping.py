@@ -46,7 +46,7 @@ class Listing:
 
 
 async def list_base(session: Session) -> Listing:
-    """Record everybody on the list who is of the base, so that nobody among them is created (design 4.7).
+    """Record everybody on the list who is of the base, so that nobody among them is created (architecture 4.7).
 
     Raises ListFailed when the service does not give its list, EmptiedError when it shows none of those who should be
     there, RunAborted when the base is not the one that was meant or the run is to stop.
@@ -178,7 +178,7 @@ class _Watching:
 async def _sweep(session: Session, sink: PageSink, watched: frozenset[int]) -> tuple[Certificate, frozenset[int]]:
     """Read the list, and remember for other looks what it tells; returns which of the watched ids it showed.
 
-    Raises EmptiedError when it is complete and shows none of those who should be there (design 4.10).
+    Raises EmptiedError when it is complete and shows none of those who should be there (architecture 4.10).
     """
     lookout = session.lookout
     witnesses = frozenset(each.subscriber_id for each in session.witnesses)
@@ -207,7 +207,7 @@ async def _sweep(session: Session, sink: PageSink, watched: frozenset[int]) -> t
 
 
 async def _find_lacking(session: Session, ids: IdArray) -> Sequence[int]:
-    """Confirmed entries that should show by now and are not among these ids (design, section 7, rule 7)."""
+    """Confirmed entries that should show by now and are not among these ids (architecture 7, rule 7)."""
     base, besides, start = session.journal.base, session.journal.run_key, session.draw(IDENTITY_BYTES)
     known = await session.journal.ask(
         lambda ledger: ledger.find_confirmed(base, start, _KNOWN_COMPARED, besides=besides)

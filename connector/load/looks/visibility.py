@@ -1,4 +1,5 @@
-"""How late the service shows people, told by the witnesses that a look shows and those that it does not (design 4.5c).
+"""How late the service shows people, told by the witnesses that a look shows and those that it does not (architecture
+4.5 (c)).
 
 A witness speaks for what a look saw after it: so it is looked up before anybody else or, by a sweep, must be in two.
 """

@@ -5,7 +5,9 @@ from collections import deque
 
 from connector.values import hot_value
 
-_WITNESSES = 1000  # confirmations remembered: absence is proved by the visibility of one that came after (design 4.5c)
+_WITNESSES = (
+    1000  # confirmations remembered: absence is proved by the visibility of one that came after (architecture 4.5 (c))
+)
 
 
 @hot_value
@@ -21,7 +23,7 @@ class Witness:
 @dataclasses.dataclass(slots=True)
 class Seeing:
     """What a run knows of how late the list shows people, whichever of its bases they are in: the latest whom it has
-    confirmed, and the largest lag on record for the account (design 4.5 c)."""
+    confirmed, and the largest lag on record for the account (architecture 4.5 (c))."""
 
     witnesses: deque[Witness] = dataclasses.field(default_factory=lambda: deque(maxlen=_WITNESSES))
     largest_lag_s: float = 0.0

@@ -54,7 +54,7 @@ def test_an_email_of_options_is_sent_and_its_answer_is_kept(mailer: Connector) -
 
 
 def test_every_field_of_the_interface_arrives_as_meant(mailer: Connector, tmp_path: Path) -> None:
-    """api.md 2.2, field by field, from a message file."""
+    """service-api.md 2.2, field by field, from a message file."""
     (tmp_path / "logo.png").write_bytes(PNG)
     (tmp_path / "übersicht.pdf").write_bytes(b"%PDF-1.7 \x00\xff" * 999)
     (tmp_path / "hi.html").write_text('<p>Hallo <b>Änne</b> <img src="cid:stamp"></p>', "utf-8")
