@@ -20,15 +20,13 @@ from connector.sandbox import SandboxProcess
 from connector.subscribers import ValidationRules
 from pipelines.demo_people import DRIFTING, ExpectedCrm, ExpectedFile, write_crm, write_people
 from pipelines.exporting import plan_export_job, run_export
-from pipelines.jobs import Load, load_job, override_load
-from pipelines.jobs.conversion import build_policy
+from pipelines.jobs import Load, SettingOptions, Settings, build_policy, load_job, override_load, read_settings
 from pipelines.loads.loading import run_load
 from pipelines.loads.planning import FileOptions, Reading, plan_import, plan_sync
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report
 from pipelines.runs.showing import show_report
 from pipelines.runs.stopping import Stop
-from pipelines.settings import SettingOptions, Settings, read_settings
 
 _CONFIRMED = 4  # connector.states.State.CONFIRMED, read here from the file as another program would
 _DRIFT_COLUMNS = ("identity", "field", "service", "source")

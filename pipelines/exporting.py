@@ -10,9 +10,9 @@ from connector.clock import Clock, system_clock
 from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.service import ListQuery
 from connector.warehouse import MAX_SHRINK, Destination, parse_destination
+from pipelines.jobs import Settings, build_service
 from pipelines.runs.report import Report, count_requests, end_report, start_report
 from pipelines.runs.stopping import Stop, until_stopped
-from pipelines.settings import Settings, build_service
 
 if TYPE_CHECKING:
     from connector.listing import Progress as Reading
@@ -96,7 +96,7 @@ def plan_export_job(
     is_adopting: bool = False,
 ) -> ExportPlan:
     """The export of a job; what is given here has priority. Raises ConfigurationError."""
-    from pipelines.jobs.conversion import build_query  # who has no job need not wait for pydantic
+    from pipelines.jobs import build_query  # who has no job need not wait for pydantic
 
     export = job.export
     if export is None:

@@ -19,13 +19,12 @@ from connector.ledger import (
     open_private_copy,
     read_largest_lag,
 )
-from connector.listing import Progress as ListProgress
-from connector.listing import read_list, try_page
+from connector.listing import Progress as ListProgress, read_list, try_page
 from connector.pages import Certificate, TotalCount
 from connector.reconcile import ListedPeople
 from connector.service import Client, ListQuery, Retrier, open_client
 from connector.subscribers import FieldMapping, Suppression, ValidationRules, prepare_chunks
-from pipelines.jobs import Job
+from pipelines.jobs import Job, Settings, build_service
 from pipelines.loads.loading import LoadPlan
 from pipelines.loads.planning import plan_sync
 from pipelines.reconciles.base_side import Shared
@@ -39,7 +38,6 @@ from pipelines.rows.suppressing import read_suppression
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report, Status, count_requests, end_report, start_report
 from pipelines.runs.stopping import Stop, enter_in_thread, until_stopped
-from pipelines.settings import Settings, build_service
 
 _CONNECTIONS = 4  # a list is read page after page
 

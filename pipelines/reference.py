@@ -13,8 +13,7 @@ import click
 from connector.fields import FIELDS, wire_name
 from connector.sandbox import SWITCHES
 from pipelines.cli import cli
-from pipelines.jobs.emails import MessageFile
-from pipelines.jobs.reference import JobKey, list_keys
+from pipelines.jobs import JobKey, MessageFile, list_keys
 from pipelines.reconciles.difference_file import DIFFERENCE_COLUMNS
 from pipelines.rows.drift import COLUMNS
 

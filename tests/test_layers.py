@@ -25,11 +25,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.sources", "connector.ledger"),
     ("connector.load", "connector.export", "connector.mail", "connector.reconcile"),
     ("connector.library",),
+    ("pipelines.units",),
+    ("pipelines.key_types",),
+    ("pipelines.jobs",),
     ("pipelines",),
 )  # fmt: skip
 APART = "connector.sandbox"
 MAY_START_THE_SANDBOX = ("pipelines",)
-FACED = ("connector.service", "connector.listing", "connector.subscribers")
+FACED = ("connector.service", "connector.listing", "connector.subscribers", "pipelines.jobs")
 """Packages whose modules are imported from outside through the package alone, and stand on few floors."""
 MOST_FLOORS = 3
 
@@ -41,7 +44,7 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "httptools": ("connector.sandbox",),
     "click": ("pipelines",),
     "rich": ("pipelines",),
-    "pydantic": ("pipelines.jobs",),
+    "pydantic": ("pipelines.jobs", "pipelines.key_types"),
     "yaml": ("pipelines.jobs",),
     "sqlalchemy": ("connector.databases", "connector.ledger", "connector.sources", "connector.warehouse"),
     "pandera": ("connector.subscribers.validation",),

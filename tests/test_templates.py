@@ -5,8 +5,7 @@ from html import unescape
 from time import monotonic
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from connector.errors import ConfigurationError
 from connector.templates import TemplateError, compile_template

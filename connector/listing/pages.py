@@ -20,6 +20,7 @@ from connector.service import (
     Client,
     ListPage,
     ListQuery,
+    Mask as WordMask,
     NotSent,
     ParseListed,
     Refused,
@@ -30,7 +31,6 @@ from connector.service import (
     read_field,
     says_limit,
 )
-from connector.service import Mask as WordMask
 
 _UNAUTHORISED = frozenset({401, 403})
 _NOT_OF_THE_OFFSET = frozenset({401, 403, 405, 408, 409, 429})

@@ -12,8 +12,7 @@ import pyarrow as pa
 from connector.fields import BY_NAME, normalise_identity
 from connector.ledger import Base, Intent, Unfinished
 from connector.load.looks.sighting import Wanted
-from connector.rows import Chunk
-from connector.rows import Planned as Planned
+from connector.rows import Chunk, Planned as Planned
 from connector.service import decode_subscriber, encode_subscriber, plan_encoding
 from connector.states import State
 from connector.subscribers import split_digests

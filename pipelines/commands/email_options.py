@@ -16,7 +16,7 @@ from pipelines.commands.options import Command, refuse_empty
 
 if TYPE_CHECKING:
     from connector.mail.draft import Draft
-    from pipelines.jobs.emails import MessageFile
+    from pipelines.jobs import MessageFile
 
 _MESSAGE_FILES = (".yaml", ".yml", ".json")
 
@@ -71,8 +71,7 @@ class EmailGiven:
         """The draft of the file, if any, with the options laid over it. Raises ConfigurationError."""
         from connector.mail.draft import lay_over
         from pipelines.flows.sends import draft_eml, draft_file
-        from pipelines.jobs.emails import MessageFile
-        from pipelines.jobs.loading import load_model
+        from pipelines.jobs import MessageFile, load_model
 
         over = draft_file(_read_options(self.said))
         if file is None:
@@ -98,7 +97,7 @@ def email_options(command: Command) -> Command:
 
 def _read_options(said: Mapping[str, Any]) -> MessageFile:
     """The options as a message file. Raises ConfigurationError naming the option."""
-    from pipelines.jobs.loading import check_message
+    from pipelines.jobs import check_message
 
     keys: dict[str, Any] = {name: said[name] for name in _AS_IN_A_FILE if name in said}
     keys |= {name: list(said[name]) for name in ("to", "cc", "bcc", "reply_to", "attach") if name in said}

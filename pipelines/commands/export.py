@@ -88,7 +88,7 @@ def export_command(
     from connector.service import ListQuery
     from connector.warehouse import MAX_SHRINK
     from pipelines.exporting import TableOptions, Tolerance, plan_export, run_export
-    from pipelines.settings import SettingOptions, read_settings
+    from pipelines.jobs import SettingOptions, read_settings
 
     options = TableOptions(table, schema, mode, guard_formulas, columns, group_readable)
     if Path(target).suffix in (".yaml", ".yml"):
@@ -117,8 +117,7 @@ def _export_job(
 ) -> Report:
     from pipelines.commands.notified import run_and_notify  # who has no job need not wait for pydantic
     from pipelines.exporting import plan_export_job, run_export
-    from pipelines.jobs import load_job
-    from pipelines.settings import SettingOptions, read_settings
+    from pipelines.jobs import SettingOptions, load_job, read_settings
 
     job = load_job(path, os.environ)
     settings = read_settings(os.environ, job, SettingOptions())

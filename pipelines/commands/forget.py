@@ -42,8 +42,7 @@ def forget_command(
     lists. Nothing is sent, and no token is needed. Who may be on the way to the service is not forgotten.
     """
     from pipelines.forgetting import ForgetPlan
-    from pipelines.jobs import load_job
-    from pipelines.settings import SettingOptions, read_account, read_state
+    from pipelines.jobs import SettingOptions, load_job, read_account, read_state
 
     job = load_job(job_path, os.environ) if job_path is not None else None
     options = SettingOptions()

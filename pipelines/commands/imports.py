@@ -66,10 +66,8 @@ def plan_file(
 
     Raises ConfigurationError and SourceError.
     """
-    from pipelines.jobs import Load, override_load
-    from pipelines.jobs.conversion import build_policy
+    from pipelines.jobs import Load, SettingOptions, build_policy, override_load, read_settings
     from pipelines.loads.planning import plan_import, plan_import_by_job
-    from pipelines.settings import SettingOptions, read_settings
 
     job = given.load_job()
     settings = read_settings(os.environ, job, SettingOptions(), is_writing=not is_planned)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from connector.rows import Source
-    from pipelines.drafts.guessing import GuessedField
+    from pipelines.jobs import GuessedField
 
 _ROWS = 1000  # enough to tell how a column is written; reading them takes no time that anybody would notice
 _SHOWN = 40  # characters of a sample
@@ -56,8 +56,7 @@ def init_command(
     What is unsure is in it as a comment.
     """
     from connector.clock import system_clock
-    from pipelines.drafts.drafting import draft_job
-    from pipelines.drafts.guessing import guess_fields, propose_cursor
+    from pipelines.jobs import draft_job, guess_fields, propose_cursor
     from pipelines.rows.rejects import own_columns
 
     _check_target(target)
@@ -90,8 +89,7 @@ def _check_target(target: Path | None) -> None:
 
 def _open_file(source: str, table: str | None, said: Mapping[str, str]) -> Source:
     from connector.sources import STANDARD_INPUT
-    from pipelines.jobs import check_format
-    from pipelines.jobs.opening import open_as
+    from pipelines.jobs import check_format, open_as
 
     if table is not None:
         raise ConfigurationError("--table is for a database, and SOURCE is a file")
@@ -159,7 +157,7 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from pipelines.drafts.drafting import write_rule
+    from pipelines.jobs import write_rule
     from pipelines.runs.showing import show_value
 
     table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {rows:,} rows")

@@ -41,7 +41,7 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
 def _back_up(target: Path, force: bool) -> dict[str, Any]:
     """The answer as plain JSON values. Raises ConfigurationError when there can be no copy at `target`."""
     from connector.ledger import back_up_ledger, find_emails
-    from pipelines.settings import SettingOptions, read_state
+    from pipelines.jobs import SettingOptions, read_state
 
     where = str(target.absolute())
     try:
@@ -77,8 +77,8 @@ def restore_command(source: Path, output: Output) -> None:
     """
     from connector.clock import system_clock
     from connector.ledger.restore import restore_ledger
+    from pipelines.jobs import SettingOptions, read_state
     from pipelines.runs.report import EXIT_CODES
-    from pipelines.settings import SettingOptions, read_state
 
     state = read_state(os.environ, SettingOptions())
     answer: dict[str, Any] = {"status": "ok", "source": str(source.absolute()), "entries": 0, "emails": 0}

@@ -58,8 +58,7 @@ def mail_command(
     """
     from pipelines.flows.mail_plan import plan_mail
     from pipelines.flows.mails import preview, run_mail
-    from pipelines.jobs import load_job
-    from pipelines.settings import SettingOptions, read_settings
+    from pipelines.jobs import SettingOptions, load_job, read_settings
 
     if preview_dir is not None and previewed is None:
         raise ConfigurationError("--preview-dir is for --preview N")

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pipelines.commands.options import Output, run_flow
 
 if TYPE_CHECKING:
-    from pipelines.jobs import Job
+    from pipelines.jobs import Job, Settings
     from pipelines.runs.progress import Progress
     from pipelines.runs.report import Report
     from pipelines.runs.stopping import Stop
-    from pipelines.settings import Settings
 
     Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
 

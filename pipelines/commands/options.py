@@ -16,9 +16,8 @@ import click
 from connector.atomic_file import TargetKind, read_target_kind, write_whole
 from connector.errors import ConfigurationError, ConnectorError
 from pipelines.commands.stdout import write_json, write_stdout
-from pipelines.durations import parse_duration
 from pipelines.runs.report_page import is_report, write_page
-from pipelines.shares import parse_share
+from pipelines.units import parse_duration, parse_share
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -43,8 +43,8 @@ def plan_command(
 
 
 def _plan_job(target: Path, given: FileGiven, is_full: bool, since: str | None) -> LoadPlan:
+    from pipelines.jobs import SettingOptions, read_settings
     from pipelines.loads.planning import plan_sync
-    from pipelines.settings import SettingOptions, read_settings
 
     if given.job_path is not None:
         raise ConfigurationError(

@@ -36,10 +36,9 @@ def reconcile_command(
     sent but list requests. The ledger is only read and not locked, unless --forget-missing is given: then those who
     vanished leave it, once a second listing agrees, and the next sync creates whomever of them the source has.
     """
-    from pipelines.jobs import load_job
+    from pipelines.jobs import SettingOptions, load_job, read_settings
     from pipelines.reconciles.difference_file import check_difference_path
     from pipelines.reconciling import plan_reconcile, run_reconcile
-    from pipelines.settings import SettingOptions, read_settings
 
     if is_sure and not forget_missing:
         raise ConfigurationError("--yes is about --forget-missing: give both, or neither")

@@ -59,11 +59,9 @@ def retry_command(
     was rejected stays rejected, unless an option says otherwise. With RUN, only what that run sent last is taken up.
     """
     from connector.load.retrying import RetryPlan
-    from pipelines.jobs import Load, load_job, override_load
-    from pipelines.jobs.conversion import build_policy
+    from pipelines.jobs import Load, SettingOptions, build_policy, load_job, override_load, read_settings
     from pipelines.loads.retrying import RetryOrder, run_retry
     from pipelines.rows.suppressing import plan_suppression
-    from pipelines.settings import SettingOptions, read_settings
 
     held = _decide_held({"resend": resend_held, "accept": accept_held, "drop": drop_held}, on_unknown)
     job = load_job(job_path, os.environ) if job_path is not None else None
@@ -99,7 +97,7 @@ def _decide_held(asked: dict[Held, bool], on_unknown: str | None) -> Held:
 
 def _find_rules(job: Job | None) -> ValidationRules:
     from connector.subscribers import ValidationRules
-    from pipelines.jobs.conversion import build_rules
+    from pipelines.jobs import build_rules
 
     if job is None:
         return ValidationRules()

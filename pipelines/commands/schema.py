@@ -12,6 +12,6 @@ def schema_command() -> None:
     Write it beside your jobs (`connector schema > job.schema.json`) and begin them with
     `# yaml-language-server: $schema=job.schema.json`.
     """
-    from pipelines.jobs.schema import build_schema
+    from pipelines.jobs import build_schema
 
     write_stdout(write_json(build_schema()) + "\n")

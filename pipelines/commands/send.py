@@ -36,7 +36,7 @@ def send_command(file: Path | None, given: EmailGiven, is_dry: bool, eml: Path |
     from connector.clock import system_clock
     from connector.mail.draft import compose_draft
     from pipelines.flows.sends import SendPlan, run_send, write_new
-    from pipelines.settings import SettingOptions, read_settings
+    from pipelines.jobs import SettingOptions, read_settings
 
     if eml is not None and not is_dry:
         raise ConfigurationError("--eml is for --dry-run: an email that is sent is not written as a file")

@@ -51,9 +51,8 @@ def sync_command(
     Of a source with a cursor only what is new since the last run that came to its end. --full and --since read again;
     people who are there already are not created again.
     """
-    from pipelines.jobs import load_job
+    from pipelines.jobs import SettingOptions, load_job, read_settings
     from pipelines.loads.planning import plan_sync
-    from pipelines.settings import SettingOptions, read_settings
 
     refuse_both(is_full, since)
 

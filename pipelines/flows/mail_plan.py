@@ -13,12 +13,8 @@ from connector.rows import Source
 from connector.sources import refuse_lacking
 from connector.templates import Template, compile_template
 from pipelines.flows.sends import attach, read_text
-from pipelines.jobs import Job
-from pipelines.jobs.emails import AttachedFile, EmailText, read_stated
-from pipelines.jobs.mail import Mail
-from pipelines.jobs.opening import open_source
+from pipelines.jobs import AttachedFile, EmailText, Job, Mail, Settings, open_source, read_stated
 from pipelines.rows.suppressing import SuppressionPlan, plan_suppression
-from pipelines.settings import Settings
 
 _MARKS = ("{{", "{%", "{#")
 _LONGEST = 1_000_000  # characters; mail programs cut an HTML body off long before (Gmail: after 102 kB)

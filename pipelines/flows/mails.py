@@ -26,6 +26,7 @@ from connector.subscribers import Suppression, digest_identity
 from connector.templates import TemplateError
 from pipelines.flows.mail_check import Checked, Checker, Kept, Spool, digest_files, read_cells
 from pipelines.flows.mail_plan import MailPlan
+from pipelines.jobs import build_service
 from pipelines.rows.rejects import RejectsFile
 from pipelines.rows.suppressing import read_suppression
 from pipelines.runs.faults import describe_fault
@@ -40,7 +41,6 @@ from pipelines.runs.report import (
     start_report,
 )
 from pipelines.runs.stopping import Stop, enter_in_thread, stay_alive
-from pipelines.settings import build_service
 from pipelines.words import agree, count
 
 _AT_ONCE = 256  # rows that are looked up in the ledger together

@@ -22,11 +22,10 @@ from connector.mail.eml import read_eml, write_eml
 from connector.mail.message import Attachment, Header, Message, Recipient, encode_email
 from connector.outcomes import MailOutcome
 from connector.service import Accepted, Ambiguous, Client, NotSent, Refused, Retrier, open_client
-from pipelines.jobs.emails import AttachedFile, EmailText, MessageFile, read_stated
+from pipelines.jobs import AttachedFile, EmailText, MessageFile, Settings, build_service, read_stated
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report, Status, count_mail_rows, count_requests, end_report, start_report
 from pipelines.runs.stopping import Stop, stay_alive
-from pipelines.settings import Settings, build_service
 
 LARGEST_EML = 50_000_000
 """Bytes; an .eml holds its files a third larger than they are."""

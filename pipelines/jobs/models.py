@@ -16,22 +16,18 @@ from pydantic import (
     model_validator,
 )
 
-from pipelines.durations import parse_duration
-from pipelines.jobs.bases import Base, Name
-from pipelines.jobs.fields import (
-    STRICT,
+from pipelines.jobs.mail_models import Mail, Notify
+from pipelines.jobs.source_models import JobSource, Suppress
+from pipelines.jobs.subscriber_models import (
+    Base,
     FieldName,
-    Identity,
     MappedField,
     ZipPolicy,
     find_mapping_faults,
     find_rule_faults,
 )
-from pipelines.jobs.mail import Mail
-from pipelines.jobs.notify import Notify
-from pipelines.jobs.places import resolve_destination
-from pipelines.jobs.sources import JobSource, Suppress, find_folder
-from pipelines.shares import parse_share
+from pipelines.key_types import STRICT, Identity, Name, find_folder
+from pipelines.units import parse_duration, parse_share, resolve_destination
 
 
 def _resolve_destination(value: str, info: ValidationInfo) -> str:

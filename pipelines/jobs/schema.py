@@ -1,12 +1,13 @@
-"""The JSON Schema of a job file, from the models, so that an editor completes and checks it as it is written.
+"""The JSON Schema of a job file, and its keys as a list, both from the models."""
 
-It accepts every job that can be loaded; what only the whole job shows (a column that is not there) it does not know.
-"""
-
+from dataclasses import dataclass
 from typing import Any
+
+from pydantic import BaseModel
 
 from connector.fields import SENT
 from pipelines.jobs.models import Job
+from pipelines.key_types import find_model
 
 _SHORT = ("FieldRule", "PhoneForm", "EmailText", "AttachedFile", "RecipientColumns")
 """Models that may be written as one text."""
@@ -82,3 +83,24 @@ def _is_value(key: str, content: Any) -> bool:
 
 def _keep(node: dict[str, Any]) -> dict[str, Any]:
     return {key: node[key] for key in ("description", "default") if key in node}
+
+
+@dataclass(frozen=True, slots=True)
+class JobKey:
+    """One key: dotted as in an error message (`<field>` stands for a field's name), and what it says."""
+
+    key: str
+    is_required: bool
+    description: str
+
+
+def list_keys(model: type[BaseModel] = Job, prefix: str = "") -> list[JobKey]:
+    """All keys that a job may hold, in the order of the models; a group comes before the keys in it."""
+    keys = []
+    for name, info in model.model_fields.items():
+        key = f"{prefix}{info.alias or name}"
+        keys.append(JobKey(key, info.is_required(), info.description or ""))
+        inner = find_model(info.annotation)
+        if inner is not None:
+            keys += list_keys(inner, f"{key}.<field>." if name == "fields_" else f"{key}.")
+    return keys

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from connector.load import Limits, Tally, is_excess
 from connector.outcomes import Outcome
 from pipelines.jobs import Guard
-from pipelines.shares import show_share
+from pipelines.units import show_share
 from pipelines.words import agree, count
 
 _NOTHING_MOVED = "Nothing was sent, and no cursor has moved"

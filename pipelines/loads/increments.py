@@ -20,10 +20,7 @@ from connector.sources import (
     parse_cursor,
     write_cursor,
 )
-from pipelines.jobs import Job
-from pipelines.jobs.cursors import Cursor
-from pipelines.jobs.opening import open_increment
-from pipelines.jobs.sources import JobSource, SqlSource
+from pipelines.jobs import Cursor, Job, JobSource, SqlSource, open_increment
 from pipelines.words import agree, count
 
 _DIGEST_BYTES = 16

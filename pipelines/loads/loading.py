@@ -16,7 +16,7 @@ from connector.load import PLANNING, SENDING, Conduct, LoadPolicy
 from connector.outcomes import Outcome
 from connector.rows import Source
 from connector.subscribers import BaseColumn, FieldMapping, PreparedChunk, ValidationRules, list_columns, prepare_chunks
-from pipelines.jobs import Guard
+from pipelines.jobs import Guard, Settings
 from pipelines.loads.base_loads import BaseLoads
 from pipelines.loads.guarding import build_limits, find_trip, withdraw
 from pipelines.loads.increments import Increment, Reading, read_kept
@@ -29,7 +29,6 @@ from pipelines.runs.report import Report
 from pipelines.runs.run import Frame, Run, describe_leftovers, describe_reactivated, read_list
 from pipelines.runs.running import carry_out
 from pipelines.runs.stopping import Stop
-from pipelines.settings import Settings
 from pipelines.words import count
 
 _ENDED_WELL = (0, 1)  # exit codes: ok, and partial, when all that needs a person is in the ledger or the rejects file

@@ -12,17 +12,27 @@ from connector.load import LoadPolicy
 from connector.rows import Source
 from connector.sources import STANDARD_INPUT, open_file, refuse_lacking
 from connector.subscribers import BaseColumn, ColumnRule, FieldMapping, ValidationRules, guess_mapping, override_mapping
-from pipelines.jobs import Job, JobSource, JobSubscriber
-from pipelines.jobs.bases import build_base
-from pipelines.jobs.conversion import build_mapping, build_policy, build_rules, check_mapping
-from pipelines.jobs.opening import open_as, open_path_repeatedly, open_source, open_source_repeatedly
-from pipelines.jobs.sources import FileSource
+from pipelines.jobs import (
+    FileSource,
+    Job,
+    JobSource,
+    JobSubscriber,
+    Settings,
+    build_base,
+    build_mapping,
+    build_policy,
+    build_rules,
+    check_mapping,
+    open_as,
+    open_path_repeatedly,
+    open_source,
+    open_source_repeatedly,
+)
 from pipelines.loads.increments import plan_increment
 from pipelines.loads.loading import LoadPlan
 from pipelines.loads.validating import ValidationPlan
 from pipelines.rows.rejects import is_rejects, own_columns, read_corrections
 from pipelines.rows.suppressing import plan_suppression
-from pipelines.settings import Settings
 
 Planned = TypeVar("Planned", LoadPlan, ValidationPlan)
 

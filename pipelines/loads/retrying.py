@@ -22,6 +22,7 @@ from connector.ledger import (
 from connector.load import Loader, LoadPolicy
 from connector.load.retrying import RetryPlan
 from connector.states import State
+from pipelines.jobs import Settings
 from pipelines.loads.bases import choose_bases, describe_base, describe_bases
 from pipelines.rows.suppressing import SuppressionPlan
 from pipelines.runs.progress import Progress
@@ -29,7 +30,6 @@ from pipelines.runs.report import Report
 from pipelines.runs.run import Frame, Run, describe_leftovers, describe_reactivated, read_list
 from pipelines.runs.running import carry_out
 from pipelines.runs.stopping import Stop
-from pipelines.settings import Settings
 from pipelines.words import count
 
 _RUNS_NAMED = 5  # of the latest, for somebody who mistyped a run's id

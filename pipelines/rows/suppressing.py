@@ -22,8 +22,7 @@ from connector.subscribers import (
     join_digests,
     validate_rows,
 )
-from pipelines.jobs import Job, Suppress
-from pipelines.jobs.opening import open_source
+from pipelines.jobs import Job, Suppress, open_source
 from pipelines.words import agree, count
 
 _ARTICLES = {"email": "an email address", "client_user_id": "a client_user_id"}

@@ -22,12 +22,12 @@ from connector.load.session import Canaries, Session
 from connector.pace import Pace
 from connector.service import Client, Retrier
 from connector.subscribers import InactiveIdentities, Suppression
+from pipelines.jobs import Settings
 from pipelines.rows.load_files import RowListener
 from pipelines.rows.suppressing import SuppressionPlan, read_suppression
 from pipelines.runs.faults import describe_fault
 from pipelines.runs.report import Report
 from pipelines.runs.stopping import Stop, stay_alive
-from pipelines.settings import Settings
 from pipelines.words import agree, count
 
 

@@ -10,13 +10,13 @@ from connector.ledger.commits import open_commits
 from connector.outcomes import Outcome
 from connector.pace import Pace
 from connector.service import open_client
+from pipelines.jobs import build_service
 from pipelines.rows.load_files import LoadFiles, RowListener
 from pipelines.rows.planned_rows import PlannedRows
 from pipelines.runs.progress import Progress
 from pipelines.runs.report import Report, UncountedError, count_requests, count_rows, end_report, start_report
 from pipelines.runs.run import Frame, Run
 from pipelines.runs.stopping import Stop, enter_in_thread
-from pipelines.settings import build_service
 
 _FOR_A_PERSON = (Outcome.INVALID, Outcome.REJECTED, Outcome.UNKNOWN)
 """Outcomes that make a run partial."""

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from connector.warehouse.columns import (
     build_null,

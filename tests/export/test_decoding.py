@@ -9,8 +9,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from connector.fields import FIELDS, Field, Kind
 from connector.listing import WIRE, Columns, build_columns, decode_page, open_columns, parse_columns

@@ -7,7 +7,7 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.warehouse import Format, open_writer, parse_destination
-from pipelines.jobs.places import resolve_destination
+from pipelines.units import resolve_destination
 from tests.export.people import AT, BARE, MIXED, beginning_of, run_of, table_of
 from tests.export.readers import read_back
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.warehouse import Destination, Format, Run, Writer, open_writer, parse_destination

@@ -10,10 +10,7 @@ from connector.rows import Source
 from connector.sources import open_file
 from connector.subscribers import FieldMapping, ValidationRules, apply_mapping, guess_mapping, validate_rows
 from pipelines.demo_people import write_crm, write_people
-from pipelines.jobs import load_job
-from pipelines.jobs.conversion import build_mapping, build_rules, check_mapping
-from pipelines.jobs.opening import open_source
-from pipelines.jobs.reference import list_keys
+from pipelines.jobs import build_mapping, build_rules, check_mapping, list_keys, load_job, open_source
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -8,9 +8,18 @@ from connector.errors import ConfigurationError
 from connector.load import LoadPolicy
 from connector.service import ListQuery
 from connector.subscribers import ColumnRule, FieldMapping, JoinRule, PhoneRule, ValidationRules
-from pipelines.jobs import Filters, JobSource, JobSubscriber, Load
-from pipelines.jobs.conversion import build_mapping, build_policy, build_query, build_rules, check_mapping
-from pipelines.jobs.opening import open_source
+from pipelines.jobs import (
+    Filters,
+    JobSource,
+    JobSubscriber,
+    Load,
+    build_mapping,
+    build_policy,
+    build_query,
+    build_rules,
+    check_mapping,
+    open_source,
+)
 
 
 def make_subscriber(**keys: object) -> JobSubscriber:

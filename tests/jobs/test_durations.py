@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.durations import parse_duration
+from pipelines.units import parse_duration
 
 
 @pytest.mark.parametrize(

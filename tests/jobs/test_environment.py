@@ -2,8 +2,7 @@
 
 import pytest
 
-from pipelines.jobs.document import parse_document
-from pipelines.jobs.environment import fill_in
+from pipelines.jobs import fill_in, parse_document
 
 FILLED = [
     ("a: ${X}", "one"),

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError
-from pipelines.jobs import load_job
-from pipelines.jobs.conversion import build_mapping
+from pipelines.jobs import build_mapping, load_job
 
 JOB = """\
 job: x

@@ -6,7 +6,7 @@ import pytest
 
 from connector.errors import ConfigurationError
 from pipelines.jobs import Guard, load_job
-from pipelines.shares import parse_share, show_share
+from pipelines.units import parse_share, show_share
 
 LOADS = "job: x\nsource: {file: {path: p.csv}}\nsubscriber: {base: {id: 7}}\n"
 

@@ -8,8 +8,7 @@ from email.policy import default as python_policy
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from connector.mail.draft import Draft
 from connector.mail.eml import read_eml, write_eml

@@ -5,8 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from connector.mail.draft import UNKNOWN_TYPE, guess_type, read_attachment
 from connector.mail.message import Attachment, MessageError, check_mime_type

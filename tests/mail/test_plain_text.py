@@ -3,8 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from connector.mail.plain_text import html_to_text
 

@@ -1,8 +1,7 @@
 """Recipients as people write them."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from connector.mail.draft import parse_recipient
 from connector.mail.message import MessageError

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Literal
 
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from connector.pace import RateController
 

@@ -1,8 +1,7 @@
 """The set of ids is a set."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from connector.pages.id_set import IdSet, contained, first_occurrences
 

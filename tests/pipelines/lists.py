@@ -12,7 +12,7 @@ from connector.load.knowing import Knowledge
 from connector.load.session import Session
 from connector.sandbox import SandboxProcess
 from connector.subscribers import prepare_chunks
-from pipelines.jobs import load_job
+from pipelines.jobs import SettingOptions, load_job, read_settings
 from pipelines.loads.base_loads import BaseLoads
 from pipelines.loads.planning import plan_sync
 from pipelines.runs.progress import Progress
@@ -20,7 +20,6 @@ from pipelines.runs.report import Report
 from pipelines.runs.run import Frame, Run
 from pipelines.runs.running import carry_out
 from pipelines.runs.stopping import Stop
-from pipelines.settings import SettingOptions, read_settings
 from tests.pipelines.conftest import Connector, write_csv
 
 VALUES = "{column: list, values: {news: 7, shop: 9, club: 11}}"

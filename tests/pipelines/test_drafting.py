@@ -5,14 +5,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from connector.subscribers import ColumnRule, FieldMapping
-from pipelines.drafts.drafting import draft_job
-from pipelines.drafts.guessing import GuessedField, guess_fields
-from pipelines.jobs import load_job
-from pipelines.jobs.conversion import build_mapping
+from pipelines.jobs import GuessedField, build_mapping, draft_job, guess_fields, load_job
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
 WORD = TEXT.map(str.strip).filter(bool)  # blanks at their ends apart, each must be another

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from connector.subscribers import ColumnRule
-from pipelines.drafts.guessing import GuessedField, guess_fields
+from pipelines.jobs import GuessedField, guess_fields
 
 TODAY = date(2026, 11, 21)
 EMAILS = ["ann@x.org", "bo@x.org", "cy@x.org", "di@x.org"]

@@ -8,8 +8,7 @@ import pytest
 
 from connector.sources import open_file
 from connector.subscribers import guess_mapping
-from pipelines.jobs import load_job
-from pipelines.jobs.conversion import build_mapping
+from pipelines.jobs import build_mapping, load_job
 from tests.databases import OPEN
 from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.test_exports_of_others import SAMPLES

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from connector.clock import system_clock
-from pipelines.jobs import load_job
+from pipelines.jobs import SettingOptions, load_job, read_settings
 from pipelines.reconciling import plan_reconcile, run_reconcile
 from pipelines.runs.progress import Progress
 from pipelines.runs.stopping import Stop
-from pipelines.settings import SettingOptions, read_settings
 from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, count_stored, wait_for, write_csv
 from tests.pipelines.planned import count_requests, describe, write_job

@@ -10,8 +10,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pandas as pd
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from connector import read_subscribers
 from connector.fields import SENT

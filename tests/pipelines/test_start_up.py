@@ -46,7 +46,7 @@ def test_a_place_that_cannot_be_written_is_refused_without_any_of_them(connector
 
 
 def test_the_schema_of_a_job_needs_what_describes_a_job(connector: Connector) -> None:
-    assert run_and_list(connector, "schema") == (0, ["pydantic", "yaml"])
+    assert run_and_list(connector, "schema") == (0, ["pydantic"])
 
 
 @pytest.mark.parametrize(

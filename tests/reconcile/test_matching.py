@@ -3,8 +3,7 @@
 from collections import defaultdict
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from connector.reconcile.matching import Matching, Person
 from connector.subscribers import IDENTITY_BYTES, Digests, join_digests

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from connector.sandbox.store import SubscriberStore, SyntheticSubscribers

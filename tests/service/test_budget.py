@@ -1,8 +1,7 @@
 """The budget of retries: a tenth of the requests of ten seconds, and never less than ten."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from connector.service.retry import RetryBudget
 

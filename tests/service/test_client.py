@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from connector.clock import system_clock
 from connector.service import (

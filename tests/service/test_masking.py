@@ -7,8 +7,7 @@ from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from connector.service import MASKED, Ambiguous, ListQuery, Refused, Service, Token, build_mask, open_client
 from tests.service import faults

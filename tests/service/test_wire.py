@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from connector.fields import BY_NAME, FIELDS, NAMES, Field, Kind
 from connector.service import altered_fields, decode_subscriber, encode_subscriber

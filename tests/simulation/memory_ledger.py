@@ -12,8 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool
 
-from connector.ledger import Ledger, wrap_connection
-from connector.ledger import Store as LedgerStore
+from connector.ledger import Ledger, Store as LedgerStore, wrap_connection
 from connector.states import State
 from tests.simulation.process import DiedError, Life
 

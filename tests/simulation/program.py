@@ -25,12 +25,12 @@ from connector.outcomes import Outcome
 from connector.pace import Pace
 from connector.service import Client, RequestSender, Retrier, Token
 from connector.subscribers import BaseColumn, RowBases
+from pipelines.jobs import Settings
 from pipelines.loads.base_loads import BaseLoads
 from pipelines.rows.planned_rows import PlannedRows
 from pipelines.runs.report import start_report
 from pipelines.runs.run import Frame, Run
 from pipelines.runs.stopping import Stop
-from pipelines.settings import Settings
 from tests.simulation.rows import Portion
 from tests.simulation.scenario import BASE_ID, BASE_NAME, Night
 from tests.simulation.timeline import Timeline

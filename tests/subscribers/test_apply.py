@@ -4,8 +4,7 @@ import json
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from connector.errors import ConfigurationError
 from connector.subscribers import ColumnRule, FieldMapping, apply_mapping

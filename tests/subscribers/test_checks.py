@@ -7,8 +7,7 @@ import pyarrow as pa
 import pycountry
 import pytest
 from email_validator import EmailNotValidError, validate_email
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from connector.subscribers.checks import (
     LONGEST,

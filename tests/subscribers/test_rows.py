@@ -6,8 +6,7 @@ from datetime import date
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from connector.errors import ConfigurationError
 from connector.fields import SENT, Kind

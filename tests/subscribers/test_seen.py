@@ -1,7 +1,6 @@
 """Repeats within a run, against a plain dictionary."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from connector.subscribers import SeenIdentities, join_digests
 

@@ -1,8 +1,7 @@
 """How identities are spelt when they are asked for, and which texts a filter is taken to treat alike."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from connector.fields import normalise_identity
 from connector.subscribers import build_spellings, classify, has_spellings_by_case_alone, is_plain

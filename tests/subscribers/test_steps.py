@@ -2,8 +2,7 @@
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from connector.errors import ConfigurationError
 from connector.subscribers import ColumnRule, FieldMapping, JoinRule, apply_mapping

@@ -5,8 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from connector.sources.encoding import EncodingGuess, Utf8Stream, decide_encoding, find_utf_16
 from tests.sources.csv.reading import read, write

@@ -4,8 +4,7 @@ import csv
 import io
 from typing import Literal
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from connector.sources.csv import Format, parse_block
 from connector.sources.csv_records import find_records

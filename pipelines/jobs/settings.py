@@ -1,4 +1,4 @@
-"""Settings of a process: defaults, then the job, then the environment, then options (architecture 8).
+"""Settings of a process: defaults, then the job, then the environment, then options.
 
 The token comes from the environment or a file and never from an option; it is never part of a message.
 """
@@ -18,6 +18,7 @@ from connector.service import Service, Token, parse_base_url
 
 if TYPE_CHECKING:
     from pipelines.jobs.models import Job
+
 
 _APPLICATION = "subscriber-connector"
 _BESIDE = 64  # connections; looks ask for 16 pages at once, at most

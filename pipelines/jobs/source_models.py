@@ -5,14 +5,18 @@ It knows nothing of what the rows are for.
 
 import codecs
 import re
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from pipelines.jobs.cursors import Cursor
-from pipelines.jobs.fields import STRICT, Identity
-from pipelines.jobs.places import resolve_path, resolve_url
+from pipelines.key_types import STRICT, FilePath, Identity, find_folder
+from pipelines.units import parse_duration, resolve_url
+
+if TYPE_CHECKING:
+    from connector.sources import CursorKind, CursorValue
+
+
+_WITHOUT_LOOKBACK = {"integer": "a whole number", "text": "text"}
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
@@ -21,13 +25,44 @@ _UNUSED = "the query does not use :cursor; add, say, where updated_at >= :cursor
 _UNKNOWN = "the query uses :cursor; say by source.sql.cursor which column it is and where it starts"
 
 
-def find_folder(info: ValidationInfo) -> Path:
-    """The folder that relative paths start from: the job file's, by the context of `Job.model_validate`."""
-    return Path(info.context["folder"]) if info.context else Path.cwd()
+class Cursor(BaseModel):
+    """What makes a source incremental: each run reads on from the largest value that was read."""
 
+    model_config = STRICT
 
-def _resolve_path(value: Any, info: ValidationInfo) -> Any:
-    return resolve_path(value, find_folder(info)) if isinstance(value, str) else value
+    column: str = Field(min_length=1, description="the result's column that says how new a row is")
+    start: str = Field(description="where the first run begins: a timestamp, a date, a whole number or text")
+    lookback_s: Annotated[float, BeforeValidator(parse_duration)] = Field(
+        default=0.0, ge=0, alias="lookback", description="begin so much earlier, for rows that are committed late"
+    )
+
+    @property
+    def kind(self) -> "CursorKind":
+        """What the cursor's values are: what `start` is."""
+        from connector.sources import find_kind
+
+        return find_kind(self.start)
+
+    @property
+    def first(self) -> "CursorValue":
+        """The value that the first run begins at."""
+        from connector.sources import parse_cursor
+
+        return parse_cursor(self.start, self.kind)
+
+    @field_validator("start")
+    @classmethod
+    def _check_start(cls, value: str) -> str:
+        from connector.sources import find_kind, parse_cursor
+
+        parse_cursor(value, find_kind(value))
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.lookback_s and self.kind in _WITHOUT_LOOKBACK:
+            raise ValueError(f"lookback is for timestamps and dates, and start is {_WITHOUT_LOOKBACK[self.kind]}")
+        return self
 
 
 def _resolve_url(value: str, info: ValidationInfo) -> str:
@@ -46,7 +81,7 @@ class FileSource(BaseModel):
 
     model_config = STRICT
 
-    path: Annotated[Path, BeforeValidator(_resolve_path)] = Field(
+    path: FilePath = Field(
         description="the file, relative to the job file, or a pattern of several, such as inbox/*.csv"
     )
     format: Literal["auto", "csv", "tsv", "excel", "parquet", "jsonl"] = Field(

@@ -1,18 +1,16 @@
-"""An email in a job or a message file: what it holds, and the settings that go with it. It composes nothing."""
+"""Emails as keys of a message file and of a job's `mail`, and who is notified of a run."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from connector.errors import ConnectorError
+from connector.errors import ConfigurationError, ConnectorError
 from connector.mail.draft import Stated, build_recipient, parse_recipient
 from connector.mail.message import Recipient
-from pipelines.jobs.fields import STRICT
-from pipelines.jobs.places import resolve_path
-from pipelines.jobs.sizes import parse_size
-from pipelines.jobs.sources import find_folder
+from connector.service import parse_base_url
+from pipelines.key_types import STRICT, ColumnName, FilePath, Name
+from pipelines.units import parse_size
 
 MOST_ATTACHED = 20_000_000
 """Bytes of one attached file, unless somebody says otherwise: the service's own limit is not shown (service-api.md
@@ -22,10 +20,6 @@ MOST_ATTACHED = 20_000_000
 def _name_path(value: Any) -> Any:
     """`FILE` is short for `{path: FILE}`."""
     return {"path": value} if isinstance(value, str) else value
-
-
-def _resolve(value: Any, info: ValidationInfo) -> Any:
-    return resolve_path(value, find_folder(info)) if isinstance(value, str) else value
 
 
 def _read_person(value: Any) -> Any:
@@ -47,7 +41,6 @@ def _read_size(value: Any) -> int:
     return parse_size(value)
 
 
-File = Annotated[Path, BeforeValidator(_resolve)]
 Size = Annotated[int, BeforeValidator(_read_size), WithJsonSchema({"type": "string", "examples": ["500kB", "20MB"]})]
 _PERSON = {"type": "string", "examples": ["ann@example.com", "Ann Lee <ann@example.com>"]}
 Person = Annotated[Recipient, BeforeValidator(_read_person), WithJsonSchema(_PERSON)]
@@ -59,7 +52,7 @@ class EmailText(BaseModel):
 
     model_config = STRICT
 
-    path: File | None = Field(default=None, description="a file of UTF-8 text, or")
+    path: FilePath | None = Field(default=None, description="a file of UTF-8 text, or")
     content: str | None = Field(default=None, description="the text itself")
 
     @model_validator(mode="after")
@@ -74,7 +67,7 @@ class AttachedFile(BaseModel):
 
     model_config = STRICT
 
-    path: File = Field(description="the file")
+    path: FilePath = Field(description="the file")
     type: str | None = Field(default=None, description="its MIME type; guessed from its name when not given")
     id: str | None = Field(
         default=None, min_length=1, description="for an inline part: what the HTML calls it, as in cid:logo"
@@ -131,3 +124,96 @@ class MessageFile(BaseModel):
     tracking: Tracking = Field(default_factory=Tracking, description="what is tracked; nothing when not given")
     settings: SendSettings = Field(default_factory=SendSettings, description="how it is sent")
     max_attached: Size = Field(default=MOST_ATTACHED, description="the size of a file that may be attached, at most")
+
+
+def _name_column(value: Any) -> Any:
+    """`to: COLUMN` is short for `to: {email: COLUMN}`."""
+    return {"email": value} if isinstance(value, str) else value
+
+
+class RecipientColumns(BaseModel):
+    """The columns that say who a row's email goes to."""
+
+    model_config = STRICT
+
+    email: ColumnName = Field(description="the column of the address")
+    name: ColumnName | None = Field(default=None, description="the column of the name")
+
+
+class Mail(BaseModel):
+    """One email to each row, once in a campaign. Texts are Jinja2 templates, whose variables are the columns."""
+
+    model_config = STRICT
+
+    campaign: Name = Field(description="what makes two emails to one recipient the same: it is sent once in a campaign")
+    to: Annotated[RecipientColumns, BeforeValidator(_name_column)] = Field(
+        description="the column of the address, or keys"
+    )
+    from_: Person = Field(alias="from", description="the sender")
+    reply_to: People = Field(default=(), description="where answers go")
+    subject: str = Field(description="the subject line, a template")
+    html: Text | None = Field(default=None, description="the HTML body, a template: a file, or {content: text}")
+    text: Text | None = Field(
+        default=None, description="the plain-text body, a template; made from the HTML when not given"
+    )
+    attach: tuple[Attached, ...] = Field(
+        default=(), description="files to attach; a path may be a template, within its folder"
+    )
+    inline: tuple[Attached, ...] = Field(default=(), description="files that the HTML shows, each with an id")
+    headers: dict[str, str] = Field(default_factory=dict, description="further headers: name, and value as a template")
+    at: str | None = Field(default=None, description="when to send, with its zone: 2026-12-24T09:00+01:00")
+    tracking: Tracking = Field(default_factory=Tracking, description="what is tracked; nothing when not given")
+    settings: SendSettings = Field(default_factory=SendSettings, description="how it is sent")
+    max_attached: Size = Field(default=MOST_ATTACHED, description="the size of a file that may be attached, at most")
+    retry_limited: bool = Field(
+        default=False,
+        description="send an email again that the service refused for its rate (429), and trust that it sent none",
+    )
+
+
+def _check_url(url: str) -> str:
+    """https, or http on this machine; the path, which often is a secret, is never shown."""
+    try:
+        parse_base_url(url.partition("?")[0])
+    except ConfigurationError:
+        raise ValueError("must be an https address, or http on this machine") from None
+    return url
+
+
+class NotifyEmail(BaseModel):
+    """The report by email, through the same service."""
+
+    model_config = STRICT
+
+    from_: Person = Field(alias="from", description="the sender")
+    to: People = Field(min_length=1, description="who is told")
+    attach_rejects: bool = Field(default=False, description="attach the rejects file: it holds people's data")
+
+
+class Webhook(BaseModel):
+    """The report's JSON by POST."""
+
+    model_config = STRICT
+
+    url: Annotated[str, AfterValidator(_check_url)] = Field(repr=False, description="where to; best as ${NAME}")
+    secret: str | None = Field(
+        default=None, min_length=1, repr=False, description="signs the body, best as ${NAME}: X-Connector-Signature"
+    )
+
+
+class Notify(BaseModel):
+    """Who is told of a run; a notification that fails never changes the run's outcome."""
+
+    model_config = STRICT
+
+    when: Literal["problem", "always"] = Field(
+        default="problem", description="problem: when the status is not ok; or always"
+    )
+    email: NotifyEmail | None = Field(default=None, description="the report as an email, and/or")
+    webhook: Webhook | None = Field(default=None, description="the report's JSON, posted to an address")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.email is None and self.webhook is None:
+            raise ValueError("give email, webhook or both")
+        return self

@@ -1,20 +1,17 @@
-"""`subscriber.fields` of a job: which field takes what, and whether the rules can be kept with it."""
+"""`subscriber` of a job: the base that its rows belong to, and which field takes what."""
 
 from collections.abc import Collection, Mapping
 from datetime import date, datetime
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from connector.errors import ConfigurationError
-from connector.fields import BY_NAME, FIELDS, SENT, wire_name
-from connector.subscribers import Case, ColumnRule, JoinRule, Part, find_misfits
+from connector.fields import BY_NAME, FIELDS, SENT, BaseRef, wire_name
+from connector.subscribers import BaseColumn, Case, ColumnRule, JoinRule, Part, find_misfits, parse_base
+from pipelines.key_types import STRICT, ColumnName, Name
 
-STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-"""Every part of a job: no other keys, no change after reading, no value of a key in an error."""
-
-Identity = Literal["email", "client_user_id"]
 ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
 
 _SENT_NAMES = tuple(field.name for field in SENT)
@@ -46,7 +43,6 @@ def _read_nothing_as_empty(value: Any) -> Any:
 
 
 FieldName = Annotated[str, AfterValidator(check_field_name)]
-ColumnName = Annotated[str, Field(min_length=1)]
 Cell = Annotated[str, BeforeValidator(_read_nothing_as_empty)]
 
 
@@ -192,3 +188,47 @@ def find_mapping_faults(
     if zip_policy in mapped:
         faults.append(f"zip: {zip_policy} would overwrite what is mapped to {zip_policy}; choose a free field")
     return faults
+
+
+def _check_base(value: str) -> str:
+    parse_base(value)
+    return value
+
+
+NamedBase = Annotated[str, AfterValidator(_check_base)]
+
+
+class Base(BaseModel):
+    """The base that the job's subscribers belong to."""
+
+    model_config = STRICT
+
+    id: int | None = Field(default=None, ge=1, description="the base's number, or")
+    name: Name | None = Field(default=None, description="its name, or")
+    column: ColumnName | None = Field(default=None, description="the source's column that says each row's base")
+    values: dict[str, NamedBase] | None = Field(
+        default=None,
+        description="the base of each cell of that column: a whole number is an id, a text a name; without it "
+        "the cells are ids and names themselves",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if sum(each is not None for each in (self.id, self.name, self.column)) != 1:
+            raise ValueError("needs either id or name or column, and only one of them")
+        if self.values is not None and self.column is None:
+            raise ValueError("values says what the cells of a column mean: give column, too")
+        try:
+            build_base(self)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+
+def build_base(base: Base) -> BaseRef | BaseColumn:
+    """The base as the library asks for it. Raises ConfigurationError for what makes no sense."""
+    if base.column is None:
+        return BaseRef(base.id, base.name)
+    if base.values is None:
+        return BaseColumn(base.column)
+    return BaseColumn(base.column, {cell: parse_base(word) for cell, word in base.values.items()})

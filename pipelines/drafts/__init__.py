@@ -1,1 +1,0 @@
-"""What `connector init` guesses of a source, and the job that it drafts."""

@@ -1,0 +1,71 @@
+from .build import (
+    build_mapping as build_mapping,
+    build_policy as build_policy,
+    build_query as build_query,
+    build_rules as build_rules,
+    check_mapping as check_mapping,
+    open_as as open_as,
+    open_increment as open_increment,
+    open_path_repeatedly as open_path_repeatedly,
+    open_source as open_source,
+    open_source_repeatedly as open_source_repeatedly,
+)
+from .draft import (
+    GuessedField as GuessedField,
+    draft_job as draft_job,
+    guess_fields as guess_fields,
+    propose_cursor as propose_cursor,
+    write_rule as write_rule,
+)
+from .mail_models import (
+    MOST_ATTACHED as MOST_ATTACHED,
+    AttachedFile as AttachedFile,
+    EmailText as EmailText,
+    Mail as Mail,
+    MessageFile as MessageFile,
+    Notify as Notify,
+    NotifyEmail as NotifyEmail,
+    Webhook as Webhook,
+    read_stated as read_stated,
+)
+from .models import (
+    Filters as Filters,
+    Guard as Guard,
+    Job as Job,
+    JobSubscriber as JobSubscriber,
+    Load as Load,
+)
+from .reader import (
+    check_format as check_format,
+    check_message as check_message,
+    fill_in as fill_in,
+    find_line as find_line,
+    load_job as load_job,
+    load_model as load_model,
+    override_load as override_load,
+    parse_document as parse_document,
+)
+from .schema import (
+    JobKey as JobKey,
+    build_schema as build_schema,
+    list_keys as list_keys,
+)
+from .settings import (
+    SettingOptions as SettingOptions,
+    Settings as Settings,
+    build_service as build_service,
+    read_account as read_account,
+    read_settings as read_settings,
+    read_state as read_state,
+    read_token as read_token,
+)
+from .source_models import (
+    Cursor as Cursor,
+    FileSource as FileSource,
+    JobSource as JobSource,
+    SqlSource as SqlSource,
+    Suppress as Suppress,
+)
+from .subscriber_models import (
+    build_base as build_base,
+)

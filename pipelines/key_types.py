@@ -1,0 +1,41 @@
+"""Types that the keys of job and message files share, and how their models are looked into."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+
+from pipelines.units import resolve_path
+
+STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+"""Every part of a job: no other keys, no change after reading, no value of a key in an error."""
+
+Identity = Literal["email", "client_user_id"]
+
+
+def check_name(value: str) -> str:
+    """A name as people write one, trimmed; raises ValueError."""
+    if not value.strip() or not value.isprintable():
+        raise ValueError("must be a name in printable characters")
+    return value.strip()
+
+
+def find_folder(info: ValidationInfo) -> Path:
+    """The folder that relative paths start from: the job file's, by the context of `Job.model_validate`."""
+    return Path(info.context["folder"]) if info.context else Path.cwd()
+
+
+def _resolve_path(value: Any, info: ValidationInfo) -> Any:
+    return resolve_path(value, find_folder(info)) if isinstance(value, str) else value
+
+
+ColumnName = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, AfterValidator(check_name)]
+FilePath = Annotated[Path, BeforeValidator(_resolve_path)]
+
+
+def find_model(annotation: Any) -> type[BaseModel] | None:
+    """The model within `Model | None`, `Annotated[Model, …]` or `dict[str, Model]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := find_model(part))), None)
