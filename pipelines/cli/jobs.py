@@ -1,4 +1,4 @@
-"""`connector init SOURCE`: a job file out of a look at a file or a table."""
+"""`connector init` and `schema`: a first job file, and the schema of job files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError
 from connector.sources import FORMATS
-from pipelines.commands.stdout import write_stdout
+from pipelines.cli.output import write_json, write_stdout
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,9 +22,13 @@ if TYPE_CHECKING:
     from pipelines.jobs import GuessedField
 
 _ROWS = 1000  # enough to tell how a column is written; reading them takes no time that anybody would notice
+
 _SHOWN = 40  # characters of a sample
+
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
+
 _PASSWORD = re.compile(r"://[^/@]*:[^@]+@")
+
 _STYLES = {"sure": "green", "likely": "yellow", "unsure": "red"}
 
 
@@ -179,3 +183,15 @@ def _hand_over(text: str, target: Path | None) -> None:
         file.write(text)
     load_job(target, os.environ)
     click.echo(f"connector: wrote {target}; try it: connector validate {target}", err=True)
+
+
+@click.command("schema")
+def schema_command() -> None:
+    """Print the JSON Schema of a job file, so that an editor completes and checks one.
+
+    Write it beside your jobs (`connector schema > job.schema.json`) and begin them with
+    `# yaml-language-server: $schema=job.schema.json`.
+    """
+    from pipelines.jobs import build_schema
+
+    write_stdout(write_json(build_schema()) + "\n")

@@ -1,58 +1,61 @@
-"""Options that several commands take, and what becomes of the report that a command ends with."""
+"""How a command hands over its report: on standard output, in a file, to the addresses that a job names."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import io
+import json
+import os
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import wraps
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from connector.atomic_file import TargetKind, read_target_kind, write_whole
-from connector.errors import ConfigurationError, ConnectorError
-from pipelines.commands.stdout import write_json, write_stdout
+from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from pipelines.runs.report_page import is_report, write_page
-from pipelines.units import parse_duration, parse_share
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pipelines.jobs import Job, Settings
     from pipelines.runs.progress import Progress
     from pipelines.runs.report import Report
     from pipelines.runs.stopping import Stop
 
+    Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
+
+
+def write_stdout(text: str) -> None:
+    """Write text to standard output. Raises RunAborted where that is closed or full."""
+    if sys.stdout is None:
+        raise RunAborted("standard output is closed")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python fails again when the process ends
+        raise RunAborted(f"standard output cannot be written to: {error.strerror}") from None
+
+
+def write_json(report: dict[str, Any]) -> str:
+    """JSON whose every character can be written: a broken one in a file's name becomes an escape, as JSON has it."""
+    text = json.dumps(report, ensure_ascii=False, indent=2)
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def is_json_wanted(arguments: list[str]) -> bool:
+    """Whether these arguments of a command, which may not be valid, ask for JSON."""
+    return "--output=json" in arguments or ("--output", "json") in pairwise(arguments)
+
+
 Command = Callable[..., Any]
-
-
-class Duration(click.ParamType[float]):
-    """`500ms`, `30s`, `10m`, `2h`; seconds as a float."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Parse, or fail as click does."""
-        try:
-            return value if isinstance(value, float) else parse_duration(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class Share(click.ParamType[float]):
-    """`5%`, `0.5%`; a share of one as a float."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Parse, or fail as click does."""
-        try:
-            return value if isinstance(value, float) else parse_share(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +103,6 @@ def output_options(command: Command) -> Command:
         return command(*args, output=Output(form == "json", quiet, report_path), **kwargs)
 
     return wrapped
-
-
-def cursor_options(command: Command) -> Command:
-    """`--full` and `--since`, given to the command as `is_full` and `since`."""
-    since = click.option("--since", metavar="VALUE", help="Read from this value of the cursor on.")
-    full = click.option("--full", "is_full", is_flag=True, help="Read everything, from the cursor's start on.")
-    return full(since(command))
-
-
-def refuse_both(is_full: bool, since: str | None) -> None:
-    """Raise ConfigurationError when both of the cursor's options were given."""
-    if is_full and since is not None:
-        raise ConfigurationError("--full reads everything, and --since a part: give one of them")
-
-
-def dry_run_option(command: Command) -> Command:
-    """`--dry-run`, given to the command as `is_dry`."""
-    return click.option("--dry-run", "is_dry", is_flag=True, help="Only say what would be done, as plan does.")(command)
 
 
 def run_flow(flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], output: Output) -> Report:
@@ -193,13 +178,6 @@ def _try(hand_over: Callable[[], None]) -> bool:
     return True
 
 
-def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """For options whose empty value is a variable that was not set, and never meant."""
-    if value is not None and not value.strip():
-        raise click.BadParameter("must not be empty", param=parameter)
-    return value
-
-
 def _check_report_path(path: Path | None) -> None:
     """Raise ConfigurationError unless a report may be written there: a new file, an empty one, a device, or a report
     that an earlier run wrote."""
@@ -227,3 +205,29 @@ def _write_report(report: dict[str, Any], path: Path) -> None:
         path.write_bytes(data)
     else:
         write_whole(path, data)
+
+
+def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> Report:
+    """Run the flow of a job, and tell whom the job names how it ended."""
+    import uvloop
+
+    report = run_flow(flow, output)
+    report.messages += uvloop.run(_notify(job, report, settings))
+    return report
+
+
+async def _notify(job: Job, report: Report, settings: Settings) -> list[str]:
+    """A signal gives it up: the run has ended, and its report is still to be shown."""
+    from pipelines.flows.notify import notify
+    from pipelines.runs.faults import describe_fault
+    from pipelines.runs.stopping import stop_on_signals, until_stopped
+
+    with stop_on_signals() as stop:
+        ending = await until_stopped(notify(job.notify, report, settings), stop)
+    if isinstance(ending, asyncio.CancelledError):
+        return ["a signal came while the job's notifications were being sent: they may not have been"]
+    if isinstance(ending, Exception):
+        return [f"the job's notifications could not be sent: {describe_fault(ending)}"]
+    if isinstance(ending, BaseException):
+        raise ending
+    return ending

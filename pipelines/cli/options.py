@@ -1,4 +1,4 @@
-"""What import, validate and plan are told of a file, its mapping and its base: the same options, read once."""
+"""Options that several commands take: durations and shares, the cursor, a file with its mapping and base."""
 
 from __future__ import annotations
 
@@ -14,12 +14,65 @@ import click
 from connector.choices import IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
 from connector.sources import FORMATS
-from pipelines.commands.options import Command
+from pipelines.cli.output import Command
+from pipelines.units import parse_duration, parse_share
 
 if TYPE_CHECKING:
     from connector.subscribers import ValidationRules
     from pipelines.jobs import Job
     from pipelines.loads.planning import FileOptions, Reading
+
+
+class Duration(click.ParamType[float]):
+    """`500ms`, `30s`, `10m`, `2h`; seconds as a float."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse, or fail as click does."""
+        try:
+            return value if isinstance(value, float) else parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Share(click.ParamType[float]):
+    """`5%`, `0.5%`; a share of one as a float."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse, or fail as click does."""
+        try:
+            return value if isinstance(value, float) else parse_share(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def cursor_options(command: Command) -> Command:
+    """`--full` and `--since`, given to the command as `is_full` and `since`."""
+    since = click.option("--since", metavar="VALUE", help="Read from this value of the cursor on.")
+    full = click.option("--full", "is_full", is_flag=True, help="Read everything, from the cursor's start on.")
+    return full(since(command))
+
+
+def refuse_both(is_full: bool, since: str | None) -> None:
+    """Raise ConfigurationError when both of the cursor's options were given."""
+    if is_full and since is not None:
+        raise ConfigurationError("--full reads everything, and --since a part: give one of them")
+
+
+def dry_run_option(command: Command) -> Command:
+    """`--dry-run`, given to the command as `is_dry`."""
+    return click.option("--dry-run", "is_dry", is_flag=True, help="Only say what would be done, as plan does.")(command)
+
+
+def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """For options whose empty value is a variable that was not set, and never meant."""
+    if value is not None and not value.strip():
+        raise click.BadParameter("must not be empty", param=parameter)
+    return value
+
 
 _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option("--base-id", type=click.IntRange(min=1), help="The base that they go to, by its id."),

@@ -1,21 +1,23 @@
-"""What the command line of `send` says of an email, as a message file would say it."""
+"""`connector send` and `mail`, and what both take as the text of an email."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
 from connector.choices import SETTINGS, TRACKING
 from connector.errors import ConfigurationError
-from pipelines.commands.options import Command, refuse_empty
+from pipelines.cli.options import Duration, refuse_empty
+from pipelines.cli.output import Command, Output, end, finish, output_options, run_and_notify, run_flow
 
 if TYPE_CHECKING:
-    from connector.mail.draft import Draft
+    from connector.mail.draft import Composed, Draft
     from pipelines.jobs import MessageFile
 
 _MESSAGE_FILES = (".yaml", ".yml", ".json")
@@ -54,10 +56,12 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option("--max-attached", metavar="SIZE", help="The size of an attached file, at most.  [default: 20MB]"),
 )
 
-
 _AS_IN_A_FILE = ("subject", "html", "text", "at", "max_attached")
+
 _LISTS = ("from_", "to", "cc", "bcc", "reply_to", "attach", "inline", "headers")
+
 _NAMES = (*_AS_IN_A_FILE, *_LISTS, *TRACKING, *SETTINGS)
+
 _OPTION_OF = {"reply_to": "reply-to", "headers": "header", "max_attached": "max-attached"}
 
 
@@ -119,3 +123,115 @@ def _parse_pair(option: str, text: str, separator: str, form: str) -> tuple[str,
     if not found or not first.strip() or not second.strip():
         raise ConfigurationError(f"{option}: write {option} {form}")
     return first, second
+
+
+@click.command("send")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@email_options
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only show what would be sent, and write it as an .eml file.")
+@click.option(
+    "--eml",
+    type=click.Path(path_type=Path),
+    help="Where a dry run writes the email; a file that is there is left alone.  [default: email.eml]",
+)
+@output_options
+def send_command(file: Path | None, given: EmailGiven, is_dry: bool, eml: Path | None, output: Output) -> None:
+    """Send one email, at most once: FILE, the options, or both, of which the options have priority.
+
+    FILE is a message file (.yaml, .yml, .json; its keys are those of the README) or an .eml file. What the service
+    answers is kept beside the ledger. An email whose answer is lost is never sent again: the report says that it is
+    unknown (exit 1).
+    """
+    from connector.clock import system_clock
+    from connector.mail.draft import compose_draft
+    from pipelines.flows.sends import SendPlan, run_send, write_new
+    from pipelines.jobs import SettingOptions, read_settings
+
+    if eml is not None and not is_dry:
+        raise ConfigurationError("--eml is for --dry-run: an email that is sent is not written as a file")
+    composed = compose_draft(given.draft(file, os.environ), system_clock().now())
+    if is_dry:
+        _show(composed, write_new(eml or Path("email.eml"), composed.message), output)
+    plan = SendPlan(composed, read_settings(os.environ, None, SettingOptions()))
+    finish(run_flow(lambda stop, progress: run_send(plan, stop, progress), output), output)
+
+
+def _show(composed: Composed, path: Path, output: Output) -> NoReturn:
+    """What would be sent, and where it was written."""
+    from pipelines.flows.sends import describe_message, show_email
+
+    described = describe_message(composed.message) | {"warnings": list(composed.warnings), "eml": str(path)}
+    for warning in composed.warnings:
+        click.echo(warning, err=True)
+    if not output.is_json and not output.is_quiet:
+        output.show(lambda console: show_email(described, console))
+    end({"command": "send", "planned": True, "email": described}, 0, output)
+
+
+@click.command("mail")
+@click.argument("job", type=click.Path(path_type=Path))
+@click.option("--limit", type=click.IntRange(min=1), help="Only the first N rows.")
+@click.option(
+    "--preview",
+    "previewed",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Send nothing: check every row, and write the emails of the first N as .eml and .html.",
+)
+@click.option(
+    "--preview-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where to; a folder that is new or empty.  [default: preview]",
+)
+@click.option("--rejected", "allows_rejected", is_flag=True, help="Send to those, too, whom it refused before.")
+@click.option(
+    "--new-account",
+    "is_new_account",
+    is_flag=True,
+    help="This account is another one than that under which the ledger knows the campaign: send it here, too.",
+)
+@click.option(
+    "--reopen",
+    "is_reopening",
+    is_flag=True,
+    help="Send a campaign on although the ledger was restored and does not know who was mailed after its backup.",
+)
+@click.option("--wait", "wait_s", type=Duration(), default="0s", help="How long to wait for another run's lock.")
+@output_options
+def mail_command(
+    job: Path,
+    limit: int | None,
+    previewed: int | None,
+    preview_dir: Path | None,
+    allows_rejected: bool,
+    is_new_account: bool,
+    is_reopening: bool,
+    wait_s: float,
+    output: Output,
+) -> None:
+    """Send each row of JOB's source the email that the job describes, once in its campaign.
+
+    Every row is checked before the first email leaves. Whoever was sent theirs is not sent it again, however often this
+    is run, and an email whose answer is lost is never sent again: the rejects file names its recipient.
+    """
+    from pipelines.flows.mail_plan import plan_mail
+    from pipelines.flows.mails import preview, run_mail
+    from pipelines.jobs import SettingOptions, load_job, read_settings
+
+    if preview_dir is not None and previewed is None:
+        raise ConfigurationError("--preview-dir is for --preview N")
+    loaded = load_job(job, os.environ)
+    settings = read_settings(os.environ, loaded, SettingOptions(), is_writing=previewed is None)
+    plan = plan_mail(
+        loaded,
+        settings,
+        limit=limit,
+        wait_s=wait_s,
+        allows_rejected=allows_rejected,
+        is_new_account=is_new_account,
+        is_reopening=is_reopening,
+    )
+    if previewed is not None:
+        folder, number = preview_dir or Path("preview"), previewed
+        finish(run_flow(lambda stop, progress: preview(plan, folder, number, stop, progress), output), output)
+    finish(run_and_notify(lambda stop, progress: run_mail(plan, stop, progress), loaded, settings, output), output)

@@ -12,27 +12,26 @@ import click
 
 import connector
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
-from pipelines.commands.stdout import is_json_wanted, write_json, write_stdout
 from pipelines.runs.faults import describe_fault
 
 COMMANDS = {
-    "import": "imports:import_command",
-    "sync": "sync:sync_command",
-    "plan": "plan:plan_command",
-    "validate": "validate:validate_command",
-    "export": "export:export_command",
-    "reconcile": "reconcile:reconcile_command",
-    "retry": "retry:retry_command",
-    "forget": "forget:forget_command",
+    "import": "loads:import_command",
+    "sync": "loads:sync_command",
+    "plan": "loads:plan_command",
+    "validate": "loads:validate_command",
+    "export": "exports:export_command",
+    "reconcile": "exports:reconcile_command",
+    "retry": "loads:retry_command",
+    "forget": "ledger:forget_command",
     "ledger": "ledger:ledger_group",
-    "send": "send:send_command",
-    "mail": "mail:mail_command",
-    "init": "init:init_command",
-    "schema": "schema:schema_command",
+    "send": "mails:send_command",
+    "mail": "mails:mail_command",
+    "init": "jobs:init_command",
+    "schema": "jobs:schema_command",
     "sandbox": "sandbox:sandbox_command",
-    "demo": "demo:demo_command",
+    "demo": "sandbox:demo_command",
 }
-"""Each command's module in pipelines.commands, and its name there."""
+"""Each command's module in this package, and its name there."""
 
 _EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
     (ConfigurationError, 2),
@@ -62,7 +61,7 @@ class Commands(click.Group):
         module, _, name = COMMANDS[cmd_name].partition(":")
         gc.disable()  # what is imported stays: looking through it for garbage took a tenth of the start
         try:
-            command: click.Command = getattr(import_module(f"pipelines.commands.{module}"), name)
+            command: click.Command = getattr(import_module(f"pipelines.cli.{module}"), name)
         finally:
             gc.enable()
         return command
@@ -111,6 +110,8 @@ def _occupy_closed_streams() -> None:
 
 def _end(exit_code: int, message: str) -> NoReturn:
     """End the process without a report; with `--output json` an object says so."""
+    from pipelines.cli.output import is_json_wanted, write_json, write_stdout
+
     if is_json_wanted(sys.argv[1:]):
         with suppress(ConnectorError):  # standard output is closed or full, and that is what the exit code says
             write_stdout(write_json({"status": _STATUSES.get(exit_code, "stopped"), "message": message}) + "\n")

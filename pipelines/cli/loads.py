@@ -1,0 +1,358 @@
+"""`connector import`, `sync`, `plan`, `validate` and `retry`: the commands that bring rows in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from connector.errors import ConfigurationError
+from pipelines.cli.options import Duration, FileGiven, cursor_options, dry_run_option, file_options, is_job, refuse_both
+from pipelines.cli.output import Output, end, finish, output_options, run_and_notify, run_flow, show
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from connector.load.retrying import Held
+    from connector.subscribers import ValidationRules
+    from pipelines.jobs import Job
+    from pipelines.loads.loading import LoadPlan
+    from pipelines.loads.validating import Finding, ValidationPlan, Verdict
+    from pipelines.runs.report import Report
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+@file_options
+@click.option("--on-unknown", type=click.Choice(["resend", "hold"]), help="What becomes of an unknown proved absent.")
+@click.option("--look", type=click.Choice(["auto", "none"]), help="none: create without looking who is there.")
+@click.option(
+    "--accept-cut-off-possible", is_flag=True, default=None, help="Take a list that the service may cut off unseen."
+)
+@click.option("--quiet-period", metavar="DURATION", help="Wait before absence can be proved, such as 30s.")
+@click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Creates in flight at once, at most.")
+@click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most.")
+@click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@dry_run_option
+@output_options
+def import_command(
+    file: Path,
+    given: FileGiven,
+    on_unknown: str | None,
+    look: str | None,
+    accept_cut_off_possible: bool | None,
+    quiet_period: str | None,
+    max_concurrency: int | None,
+    max_rate: float | None,
+    wait_s: float,
+    is_dry: bool,
+    output: Output,
+) -> None:
+    """Import the subscribers of FILE: CSV, Excel, Parquet or JSON Lines, packed or not; - is standard input."""
+    from pipelines.loads.loading import run_load
+
+    load = {
+        "on_unknown": on_unknown,
+        "look": look,
+        "accept_cut_off_possible": accept_cut_off_possible,
+        "quiet_period": quiet_period,
+        "max_concurrency": max_concurrency,
+        "max_rate": max_rate,
+    }
+    plan = replace(plan_file(file, given, load, wait_s=wait_s, is_planned=is_dry), is_planned=is_dry)
+    finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
+
+
+def plan_file(
+    file: Path, given: FileGiven, load: Mapping[str, object], *, wait_s: float = 0.0, is_planned: bool = False
+) -> LoadPlan:
+    """The import of a file by what was given, and by the keys of a job's load section that were.
+
+    Raises ConfigurationError and SourceError.
+    """
+    from pipelines.jobs import Load, SettingOptions, build_policy, override_load, read_settings
+    from pipelines.loads.planning import plan_import, plan_import_by_job
+
+    job = given.load_job()
+    settings = read_settings(os.environ, job, SettingOptions(), is_writing=not is_planned)
+    if job is None:
+        policy = build_policy(override_load(Load(), load), given.rules)
+        return plan_import(file, given.options, given.rules, policy, settings, reading=given.reading, wait_s=wait_s)
+    job = job.model_copy(update={"load": override_load(job.load, load)})
+    return plan_import_by_job(file, job, settings, reading=given.reading, wait_s=wait_s)
+
+
+@click.command("sync")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=click.Path(path_type=Path))
+@cursor_options
+@click.option("--limit", type=click.IntRange(min=1), help="Load only the first N rows of each source.")
+@click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@dry_run_option
+@output_options
+def sync_command(
+    jobs: tuple[Path, ...],
+    is_full: bool,
+    since: str | None,
+    limit: int | None,
+    wait_s: float,
+    is_dry: bool,
+    output: Output,
+) -> None:
+    """Load what the sources of these job files give, one after another.
+
+    Of a source with a cursor only what is new since the last run that came to its end. --full and --since read again;
+    people who are there already are not created again.
+    """
+    from pipelines.jobs import SettingOptions, load_job, read_settings
+    from pipelines.loads.planning import plan_sync
+
+    refuse_both(is_full, since)
+
+    def plan_job(job: Job) -> LoadPlan:
+        settings = read_settings(os.environ, job, SettingOptions(), is_writing=not is_dry)
+        plan = plan_sync(job, settings, limit=limit, wait_s=wait_s, is_full=is_full, since=since)
+        return replace(plan, is_planned=is_dry)
+
+    loaded = [load_job(path, os.environ) for path in jobs]
+    plans = _plan_all(loaded, plan_job)
+    reports: list[Report] = []
+    is_shown = True
+    for job, plan in zip(loaded, plans, strict=True):
+        reports.append(_run(job, plan, output))
+        if len(plans) == 1:
+            finish(reports[0], output)
+        is_shown = show(reports[-1], output) and is_shown
+        if reports[-1].status == "stopped":
+            break
+    _finish_all(reports, output, is_shown)
+
+
+def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[LoadPlan]:
+    """The plan of each, so that what is wrong with the last is said before the first begins."""
+    plans: list[LoadPlan] = []
+    with ExitStack() as opened:
+        for job in jobs:
+            plans.append(plan_job(job))
+            opened.callback(plans[-1].source.close)
+        opened.pop_all()  # each run closes its own
+    return plans
+
+
+def _run(job: Job, plan: LoadPlan, output: Output) -> Report:
+    from pipelines.loads.loading import run_load
+
+    return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
+
+
+def _finish_all(reports: list[Report], output: Output, is_shown: bool) -> None:
+    from pipelines.runs.report import pick_worst
+
+    worst = pick_worst([report.exit_code for report in reports])
+    together = {
+        "status": next(report.status for report in reports if report.exit_code == worst),
+        "runs": [report.as_json() for report in reports],
+    }
+    end(together, worst, output, is_shown=is_shown)
+
+
+@click.command("plan")
+@click.argument("target", metavar="JOB|FILE", type=click.Path(path_type=Path))
+@file_options
+@cursor_options
+@click.option("--rows", "rows_path", type=click.Path(path_type=Path), help="Write a line for each row to this new CSV.")
+@output_options
+def plan_command(
+    target: Path, given: FileGiven, is_full: bool, since: str | None, rows_path: Path | None, output: Output
+) -> None:
+    """Say what a sync of JOB, or an import of FILE, would do with each row.
+
+    Only the service's list is read. Nothing is sent or written, the ledger is not locked, and no cursor moves: a plan
+    can be made while a run goes on, of what that has done by then. Who would be created, the service may still reject.
+    """
+    from pipelines.loads.loading import run_load
+    from pipelines.rows.planned_rows import check_rows_path
+
+    refuse_both(is_full, since)
+    check_rows_path(rows_path, output.report_path)
+    plan = _plan_job(target, given, is_full, since) if is_job(target) else _plan_file(target, given, is_full, since)
+    plan = replace(plan, command="plan", is_planned=True, rows_path=rows_path, are_rows_reported=output.is_json)
+    finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
+
+
+def _plan_job(target: Path, given: FileGiven, is_full: bool, since: str | None) -> LoadPlan:
+    from pipelines.jobs import SettingOptions, read_settings
+    from pipelines.loads.planning import plan_sync
+
+    if given.job_path is not None:
+        raise ConfigurationError(
+            f"--job: {target} is a job itself; name the file that is to be read by a job's mapping"
+        )
+    job = given.load_target(target)
+    settings = read_settings(os.environ, job, SettingOptions(), is_writing=False)
+    return plan_sync(job, settings, limit=given.reading.limit, wait_s=0.0, is_full=is_full, since=since)
+
+
+def _plan_file(target: Path, given: FileGiven, is_full: bool, since: str | None) -> LoadPlan:
+    if is_full or since is not None:
+        raise ConfigurationError("--full and --since are of a job's cursor, and a file has none: leave them out")
+    return plan_file(target, given, {}, is_planned=True)
+
+
+_SHOWN = 60  # characters of an example in a table; the JSON has more
+
+
+@click.command("validate")
+@click.argument("target", metavar="JOB|FILE", type=click.Path(path_type=Path))
+@file_options
+@click.option("--rejects", type=click.Path(path_type=Path), help="Write the rejects file of an import here.")
+@output_options
+def validate_command(
+    target: Path,
+    given: FileGiven,
+    rejects: Path | None,
+    output: Output,
+) -> None:
+    """Extract, map and validate the rows of a job's source or of a file, and say what is wrong with which.
+
+    Nothing is sent, no token is needed, and the ledger is not asked: who is there already is not looked at.
+    """
+    from connector.clock import system_clock
+    from pipelines.loads.validating import run_validation
+
+    _check_rejects(rejects)
+    plan = _plan(target, given)
+    verdict = run_validation(plan, rejects, system_clock())
+    is_shown = _show(verdict, output)
+    end(verdict.as_json(), verdict.report.exit_code, output, is_shown=is_shown)
+
+
+def _plan(target: Path, given: FileGiven) -> ValidationPlan:
+    from pipelines.loads.planning import plan_validation, plan_validation_by_job
+
+    job = given.load_job()
+    if job is not None:
+        return plan_validation_by_job(target, job, given.reading)
+    if is_job(target):
+        return plan_validation_by_job(None, given.load_target(target), given.reading)
+    return plan_validation(target, given.options, given.rules, given.reading)
+
+
+def _check_rejects(path: Path | None) -> None:
+    if path is not None and (path.exists() or not path.absolute().parent.is_dir()):
+        raise ConfigurationError(f"--rejects {path}: name a new file, in a folder that exists")
+
+
+def _show(verdict: Verdict, output: Output) -> bool:
+    """As `show`, with a table of what is wrong."""
+    is_shown = show(verdict.report, output)
+    if not verdict.findings or output.is_json:
+        return is_shown
+    return output.show(lambda console: console.print(_build_table(verdict.list_findings()))) and is_shown
+
+
+def _build_table(findings: list[Finding]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from pipelines.runs.showing import show_value
+
+    table = Table("field", "what is wrong", "such as")
+    table.add_column("rows", justify="right")
+    for each in findings:
+        examples = "\n".join(f"row {example.row}: {show_value(example.value, _SHOWN)}" for example in each.examples)
+        table.add_row(each.field or "the whole row", Text(each.message), Text(examples), f"{each.rows:,}")
+    return table
+
+
+@click.command("retry")
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option("--rejected", "is_rejected", is_flag=True, help="Send again what was rejected, once looked for.")
+@click.option("--resend-held", is_flag=True, help="Send again what is held, once more proved absent.")
+@click.option("--accept-held", is_flag=True, help="Take what is held as it was answered: it is there, under that id.")
+@click.option("--drop-held", is_flag=True, help="Give up what is held: it is rejected until its row changes.")
+@click.option(
+    "--job",
+    "job_path",
+    type=click.Path(path_type=Path),
+    help="Use this job's account, suppression list and load settings.",
+)
+@click.option("--base-id", type=click.IntRange(min=1), help="Only in this base, by its id.")
+@click.option("--base-name", help="Only in this base, by its name.")
+@click.option("--on-unknown", type=click.Choice(["resend", "hold"]), help="What becomes of an unknown proved absent.")
+@click.option("--quiet-period", metavar="DURATION", help="Wait before absence can be proved, such as 30s.")
+@click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Creates in flight at once, at most.")
+@click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most.")
+@click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@output_options
+def retry_command(
+    run_id: str | None,
+    is_rejected: bool,
+    resend_held: bool,
+    accept_held: bool,
+    drop_held: bool,
+    job_path: Path | None,
+    base_id: int | None,
+    base_name: str | None,
+    on_unknown: str | None,
+    quiet_period: str | None,
+    max_concurrency: int | None,
+    max_rate: float | None,
+    wait_s: float,
+    output: Output,
+) -> None:
+    """Settle and finish what earlier runs left unknown, in every base, without their sources.
+
+    What is found in the service is confirmed, what is proved absent is sent again. What is held stays held, and what
+    was rejected stays rejected, unless an option says otherwise. With RUN, only what that run sent last is taken up.
+    """
+    from connector.load.retrying import RetryPlan
+    from pipelines.jobs import Load, SettingOptions, build_policy, load_job, override_load, read_settings
+    from pipelines.loads.retrying import RetryOrder, run_retry
+    from pipelines.rows.suppressing import plan_suppression
+
+    held = _decide_held({"resend": resend_held, "accept": accept_held, "drop": drop_held}, on_unknown)
+    job = load_job(job_path, os.environ) if job_path is not None else None
+    given = {
+        "on_unknown": "resend" if resend_held else on_unknown,
+        "quiet_period": quiet_period,
+        "max_concurrency": max_concurrency,
+        "max_rate": max_rate,
+    }
+    load = override_load(job.load if job is not None else Load(), given)
+    order = RetryOrder(
+        what=RetryPlan(run_id, is_rejected, held),
+        job=job.name if job is not None else "",
+        policy=build_policy(load, _find_rules(job), job.suppress if job is not None else None),
+        settings=read_settings(os.environ, job, SettingOptions()),
+        suppression=plan_suppression(job) if job is not None else None,
+        base_id=base_id,
+        base_name=base_name,
+        wait_s=wait_s,
+    )
+    finish(run_flow(lambda stop, progress: run_retry(order, stop, progress), output), output)
+
+
+def _decide_held(asked: dict[Held, bool], on_unknown: str | None) -> Held:
+    chosen = [held for held, is_asked in asked.items() if is_asked]
+    if len(chosen) > 1:
+        options = " and ".join(f"--{held}-held" for held in chosen)
+        raise ConfigurationError(f"{options}: what is held can be sent again, accepted or given up; give one of them")
+    if chosen == ["resend"] and on_unknown == "hold":
+        raise ConfigurationError("--resend-held and --on-unknown hold: what is sent again is not held; leave one out")
+    return chosen[0] if chosen else "leave"
+
+
+def _find_rules(job: Job | None) -> ValidationRules:
+    from connector.subscribers import ValidationRules
+    from pipelines.jobs import build_rules
+
+    if job is None:
+        return ValidationRules()
+    if job.subscriber is None:
+        raise ConfigurationError(f"--job: the job {job.name} exports; a retry follows a job with a subscriber section")
+    return build_rules(job.subscriber)

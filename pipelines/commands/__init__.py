@@ -1,1 +1,0 @@
-"""One command of the command line in each module."""
