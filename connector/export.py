@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from connector.listing import Progress, list_filters, open_columns, read_list
+from connector.listing import FindLacking, Progress, list_filters, open_columns, read_list
 from connector.pages import Certificate, Reason
 from connector.service import Client, ListQuery, Retrier
 from connector.warehouse import MAX_SHRINK, Destination, Mode, open_writer
@@ -51,18 +51,19 @@ async def export_subscribers(
     max_shrink: float = MAX_SHRINK,
     ignore_total_count: bool = False,
     accept_cut_off_possible: bool = False,
+    find_lacking: FindLacking | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Exported:
     """Bring all subscribers that `query` lists (service-api.md 4.3) to the destination, if the certificate is complete.
 
     An incomplete result is written only where `allow_incomplete` says so; in the mode `replace` only if nothing is
     there yet. With `ignore_total_count` a list against which TotalCount alone stands is complete, and with
-    `accept_cut_off_possible` one that may be cut off (architecture 7, rule 7). One that is smaller
-    than the last certified one by more than the share `max_shrink` is refused. Then the destination stays as it was,
-    and `written` is 0. Raises ListFailed, ConfigurationError for a destination that cannot be written, and RunAborted
-    for one that fails; after these, and when cancelled, it is as it was, with no other file. A cancellation that comes
-    during a commit waits for its verdict: what was written is reported as written, and CommitUnknown is raised where no
-    verdict comes.
+    `accept_cut_off_possible` one that may be cut off (architecture 7, rule 7), of which `find_lacking` may give
+    evidence. One that is smaller than the last certified one by more than the share `max_shrink` is refused. Then the
+    destination stays as it was, and `written` is 0. Raises ListFailed, ConfigurationError for a destination that cannot
+    be written, and RunAborted for one that fails; after these, and when cancelled, it is as it was, with no other file.
+    A cancellation that comes during a commit waits for its verdict: what was written is reported as written, and
+    CommitUnknown is raised where no verdict comes.
     """
     writer = open_writer(destination)
     filters = list_filters(query)
@@ -82,6 +83,7 @@ async def export_subscribers(
                 on_progress=on_progress,
                 ignore_total_count=ignore_total_count,
                 accept_cut_off_possible=accept_cut_off_possible,
+                find_lacking=find_lacking,
             )
         note = _decide_note(certificate, destination, is_allowed=allow_incomplete, has_target=has_target)
         if filters and has_target and not staging.rows:  # or the value is spelt otherwise there

@@ -1,5 +1,7 @@
 """A result window caps TotalCount and pages alike: no create, and no forgetting, rests on a list that it cuts off."""
 
+import sqlite3
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -77,3 +79,19 @@ def test_a_size_that_a_person_knows_to_be_right_is_taken(connector: Connector, t
     ended = Newcomer(connector).import_file(tmp_path / "new.csv", "--accept-cut-off-possible")
 
     assert (ended.code, ended.rows) == (0, {"read": 2, "created": 2}), ended.stderr
+
+
+def test_an_export_does_not_certify_a_list_that_lacks_what_the_ledger_has_confirmed(
+    connector: Connector, people: Path
+) -> None:
+    connector.sandbox.switch(result_window=1013, order="email")
+    export = "export", "out.csv", "--allow-incomplete"
+
+    ended = connector.run_json(*export)
+    assert ended.report["certificate"]["cut_off"] == "not excluded"  # confirmed a moment ago: it need not show yet
+
+    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
+        ledger.execute("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
+    ended = connector.run_json(*export)
+    assert (ended.code, ended.report["certificate"]["reason"]) == (1, "cut_off")
+    assert ended.report["certificate"]["evidence"]["ledger"].startswith("contradicts")
