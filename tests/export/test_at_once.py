@@ -4,24 +4,31 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from connector.errors import RunAborted
+from connector.listing import build_columns
 from connector.warehouse import Destination, Format, Mode, Writer, open_writer, parse_destination
-from connector.warehouse.columns import SCHEMA
+from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
 from connector.warehouse.duckdb import DuckdbTables
-from connector.warehouse.interruption import Interrupted
+from connector.warehouse.interruption import Interrupted, Interruption
+from connector.warehouse.mysql import MysqlDatabase
+from connector.warehouse.other import OtherDatabase
+from connector.warehouse.postgres import PostgresDatabase
 from connector.warehouse.sql_tables import SqlTables
 from connector.warehouse.sqlite import SqliteDatabase
-from connector.warehouse.table_writer import TableName, TableWriter
+from connector.warehouse.stage import StagedRows
+from connector.warehouse.table_writer import TableBackend, TableName, TableWriter
+from connector.warehouse.tables import Database
 from connector.warehouse.writer import Beginning
-from tests.export.people import build_table, run_of
+from tests.export.people import beginning_of, build_table, run_of
 from tests.export.test_modes import MERGING, day, of_base, person, publish, read
 from tests.export.warehouses import DATABASES, SERVERS, connect, open_destination, run_sql
 
@@ -224,3 +231,46 @@ def test_an_interruption_before_the_commit_leaves_the_table_as_it_was(
     with pytest.raises(Interrupted):
         finish(writer, 2)
     assert read(table) == [(1, "Ann", 1)]
+
+
+def open_backend(table: Destination) -> TableBackend:
+    name = TableName(table.table, table.schema)
+    if table.format is Format.DUCKDB:
+        return DuckdbTables(table.path, name, SCHEMA, table.mode, overwrite=False)
+    servers: dict[Format, Callable[[Any], Database]] = {
+        Format.POSTGRESQL: PostgresDatabase, Format.MYSQL: MysqlDatabase, Format.SQL: OtherDatabase,
+    }  # fmt: skip
+    database = SqliteDatabase(table.path) if table.url is None else servers[table.format](table.url)
+    return SqlTables(name, SCHEMA, table.mode, database, overwrite=False)
+
+
+@pytest.mark.parametrize("mode", ["replace", "history"])
+@pytest.mark.parametrize("form", DATABASES)
+def test_an_interruption_among_the_rows_leaves_the_table_as_it_was(
+    form: Format, mode: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    if form is Format.SQL and mode == "history":
+        return
+    table = open_destination(request, tmp_path, form, mode=mode)
+    publish(table, [person(1)], 1)
+    backend, interruption, run = open_backend(table), Interruption(), run_of(500, run_id="run-2", at=day(2))
+    read_batches: list[int] = []
+
+    def read_on() -> Iterator[pa.RecordBatch]:
+        for number in range(50):
+            read_batches.append(number)
+            yield build_columns([person(each) for each in range(number * 10, number * 10 + 10)])
+            if number == 0:  # the rows are on their way: a signal is heard by another thread
+                other = threading.Thread(target=interruption.interrupt)
+                other.start()
+                other.join()
+
+    backend.prepare(beginning_of(run), interruption)
+    with pytest.raises((Interrupted, RunAborted, *backend.errors)):
+        backend.publish(StagedRows(PAGE_SCHEMA, read_on), run, interruption)
+    assert 1 < len(read_batches) < 50, "it was not the commit alone that was given up"
+    assert read(table) == [(1, "Ann", 1)]
+    if table.url is None:
+        assert list(table.path.parent.iterdir()) == [table.path]
+    publish(table, [person(1), person(3)], 3)
+    assert (3, "Ann", 3) in read(table)
