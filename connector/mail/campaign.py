@@ -29,6 +29,7 @@ from connector.service import (
     Refused,
     Retrier,
     refusal_kind,
+    says_limit,
 )
 from connector.states import EmailState
 
@@ -76,8 +77,11 @@ class Ending:
             if self._refused_in_row[kind] >= _REFUSED_IN_ROW:
                 self.end(f"the service refused {_REFUSED_IN_ROW} emails in a row alike ({kind}): correct what it says")
 
-    def note_unknown(self, status: int | None, words: str) -> None:
-        """Its answer to one says nothing certain; `status` is None when there was none."""
+    def note_unknown(self, status: int | None, words: str, *, is_limit: bool = False) -> None:
+        """Its answer to one says nothing certain; `status` is None when there was none. `is_limit`: it says that emails
+        come too fast, which a service that accepts some does not say of the others."""
+        if is_limit and self.has_accepted:
+            return
         self._unknown_in_row += 1
         if status in _REDIRECTS:
             self.end(f"the service redirects ({status}), which is never followed: correct service.base_url ({words})")
@@ -319,13 +323,11 @@ class CampaignSender:
 
     def _note_pace(self, answer: Accepted | Refused | Ambiguous | NotSent, sent_at: float) -> None:
         now = self._clock.monotonic()
-        if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS:
+        if isinstance(answer, Refused | Ambiguous) and says_limit(answer.status, answer.retry_after_s):
             self._pace.rate.note_refused(sent_at, now, answer.retry_after_s)
             self._pace.patience.note_refused(now)
             if self._pace.patience.is_over(now):
-                self._ending.end(
-                    "the service kept refusing emails for their rate (429): run again when it is less busy"
-                )
+                self._ending.end("the service kept refusing emails for their rate: run again when it is less busy")
         elif isinstance(answer, Accepted | Refused):
             self._pace.rate.note_served(sent_at, now)
         if isinstance(answer, Accepted):
@@ -351,10 +353,10 @@ class CampaignSender:
                 self._noted.not_sent.append(letter.recipient)
                 self._on_verdict(letter, SendVerdict(MailOutcome.UNSENT, None, words))
                 self._ending.note_unreachable(words)
-            case Ambiguous(status, words):
+            case Ambiguous(status, words, retry_after_s):
                 self._noted.lost.append(letter.recipient)
                 self._on_verdict(letter, SendVerdict(MailOutcome.UNKNOWN, status, words))
-                self._ending.note_unknown(status, words)
+                self._ending.note_unknown(status, words, is_limit=says_limit(status, retry_after_s))
 
     async def _ask(self, step: Callable[[EmailLog], T]) -> T:
         """One step in one transaction, after all that was noted. Not in a thread: a commit takes less than what two
