@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+import orjson
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -69,6 +71,38 @@ class Planned:
         return Planned(self.chunk, rows, self.identities[places], self.fingerprints[places], self.omitted_zips)
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row as its source gave it, for a person who looks for it: record number (from 1), file, cells as they came."""
+
+    number: int
+    file: str
+    columns: tuple[str, ...]
+    cells: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Omission:
+    """A zip that is left out of what is sent: the row (without its cells), its identity as the source has it, and the
+    zip."""
+
+    row: Row
+    identity: str
+    zip: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a row says: digest and text of its identity, fingerprint, values by field name, and a zip that would not be
+    sent."""
+
+    identity: bytes
+    name: str = field(repr=False)
+    fingerprint: bytes
+    values: Mapping[str, object] = field(repr=False)
+    omission: Omission | None = field(default=None, repr=False)
+
+
 class Closing(Protocol):
     """Something with a `close`, which a `with` calls at its end in any case."""
 
@@ -97,3 +131,12 @@ class Source(Closing, Protocol):
 
     def chunks(self) -> Iterator[Chunk]:
         """Give the records, once, in order; none for a source without records. Raises SourceError."""
+
+
+def write_cell(value: object) -> str | None:
+    """The value of one field as text; None where there is none."""
+    if isinstance(value, list):
+        return orjson.dumps(value).decode()  # a tag may hold whatever else could separate it from the next
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None else str(value)

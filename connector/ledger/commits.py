@@ -9,15 +9,17 @@ commit that failed, and what was relied on would not be so.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from connector.ledger.entries import Ledger
+from connector.ledger.entries import Intent, Ledger, Move
+from connector.ledger.records import Base, learn_base, mark_misanswered_base
+from connector.states import Event, State
 
 T = TypeVar("T")
 
@@ -133,6 +135,88 @@ class Commits:
         """Let its asker have what has come of it."""
         self._begun = None
         _answer(begun.asked, begun.result.result)
+
+
+class LedgerWriter:
+    """The ledger as a run writes one base's entries: moves gather here, and go into the commit of the next intents."""
+
+    def __init__(self, commits: Commits, base: Base, run_key: int) -> None:
+        self.base = base
+        self.run_key = run_key
+        self._commits = commits
+        self._moves: dict[Event, list[tuple[bytes, Move]]] = defaultdict(list)
+
+    async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:
+        """Run one step inside one transaction, after all that has been noted; as `Commits.ask` does it."""
+        return await self._commits.ask(self._after_moves(step), then)
+
+    def do(self, step: Step[T]) -> T:
+        """The same, as `Commits.do` does it."""
+        return self._commits.do(self._after_moves(step))
+
+    async def intend(self, intents: Sequence[tuple[State, Intent]]) -> None:
+        """Return when these intents are durable, each with the state that its entry leaves: then they may be sent."""
+        by_state: dict[State, list[Intent]] = defaultdict(list)
+        for state, intent in intents:
+            by_state[state].append(intent)
+
+        def write(ledger: Ledger) -> None:
+            ledger.mark_intended(self.base, self.run_key, by_state[State.NONE])
+            ledger.mark_intended_again(self.base, self.run_key, by_state[State.REJECTED])
+            ledger.mark_absent(self.base, self.run_key, by_state[State.UNKNOWN])
+
+        await self.ask(write)
+
+    def note(self, identity: bytes, move: Move) -> None:
+        """What became of an entry that was intended; durable with the next commit. Until then it is SENDING."""
+        self._moves[move.event].append((identity, move))
+
+    async def flush(self) -> None:
+        """Make all that was noted durable."""
+        if self._moves:
+            await self.ask(lambda _ledger: None)
+
+    async def learn_base(self, service_id: int, name: str) -> None:
+        """The service has told Id and name of the base: entries under the name alone move to it."""
+        base = self.base
+        await self.ask(lambda ledger: learn_base(ledger.connection, base, service_id, name), self._move)
+
+    def learn_base_now(self, service_id: int, name: str) -> None:
+        """The same, as `do` does it."""
+        base = self.base
+        self._move(self.do(lambda ledger: learn_base(ledger.connection, base, service_id, name)))
+
+    def _move(self, base: Base) -> None:
+        self.base = base
+
+    def _after_moves(self, step: Step[T]) -> Step[T]:
+        """The step, after all that was noted by now is written: taken at once, so that no note falls between two."""
+        moves, self._moves = self._moves, defaultdict(list)
+
+        def write(ledger: Ledger) -> T:
+            self._write(ledger, moves)
+            return step(ledger)
+
+        return write
+
+    def _write(self, ledger: Ledger, moves: dict[Event, list[tuple[bytes, Move]]]) -> None:
+        answered = [(identity, move.subscriber_id or 0) for identity, move in moves[Event.ANSWERED]]
+        refused = [(identity, move.status or 0, move.message) for identity, move in moves[Event.REFUSED]]
+        ledger.mark_answered(self.base, answered)
+        altered = [(identity, move.altered) for identity, move in moves[Event.ANSWERED] if move.altered]
+        ledger.record_altered(self.base, altered)
+        ledger.mark_refused(self.base, State.SENDING, refused)
+        self._write_misanswered(ledger, moves[Event.MISANSWERED])
+        ledger.mark_not_sent(self.base, [identity for identity, _ in moves[Event.NOT_SENT]])
+        ledger.mark_lost(self.base, [identity for identity, _ in moves[Event.LOST]])
+
+    def _write_misanswered(self, ledger: Ledger, noted: list[tuple[bytes, Move]]) -> None:
+        """What was answered is kept in the commit that records the answer (architecture 4.9)."""
+        rows = [(identity, move.subscriber_id or 0, move.message) for identity, move in noted]
+        ledger.mark_misanswered(self.base, rows)
+        for _, move in noted:
+            if move.answered_base is not None:
+                mark_misanswered_base(ledger.connection, self.base, *move.answered_base)
 
 
 @contextmanager

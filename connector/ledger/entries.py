@@ -15,7 +15,6 @@ from connector.ledger.records import Base
 from connector.ledger.schema import HOW, IDENTITY_FIELDS, UNFINISHED
 from connector.ledger.store import Batch, Rows, Store, keep_text
 from connector.states import ENTRY, Event, State
-from connector.values import hot_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Entry:
     )
 
 
-@hot_value
+@dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
 class Intent:
     """A create that is about to be sent: digest of the identity, fingerprint, the request's body, and the field
     (email or client_user_id) that the identity is of."""
@@ -45,6 +44,23 @@ class Intent:
     fingerprint: bytes
     body: bytes
     field: str = "email"
+
+
+@dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
+class Move:
+    """What became of an entry that was intended: the event, and what goes with it.
+
+    `answered_base` are Id and name of the base that was answered, where it is another one than was meant; `is_stale`:
+    not sent, and to be looked for anew.
+    """
+
+    event: Event
+    subscriber_id: int | None = None
+    status: int | None = None
+    message: str = ""
+    altered: tuple[str, ...] = ()
+    answered_base: tuple[int | None, str | None] | None = None
+    is_stale: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,10 @@
 """Brings valid rows into the service: each created at most once, and each one's end told (architecture 4)."""
 
-from connector.load.candidates import Omission, Planned, Row
-from connector.load.conduct import PLANNING, SENDING, Conduct
-from connector.load.drift import Change
-from connector.load.limits import Limits, is_excess
-from connector.load.loader import Loader
-from connector.load.policy import LoadPolicy
-from connector.load.tally import Problem, Tally
+from connector.load.base_load import Loader
+from connector.load.finishing import PLANNING, SENDING, Conduct
+from connector.load.session import Limits, LoadPolicy, is_excess
+from connector.load.tally import Change, Problem, Tally
+from connector.rows import Omission, Planned, Row
 
 __all__ = [
     "PLANNING",

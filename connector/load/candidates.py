@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from math import inf
 
@@ -10,38 +11,25 @@ import pandas as pd
 import pyarrow as pa
 
 from connector.fields import BY_NAME, normalise_identity
-from connector.ledger import Base, Intent, Unfinished
-from connector.load.looks.sighting import Wanted
-from connector.rows import Chunk, Planned as Planned
-from connector.service import decode_subscriber, encode_subscriber, plan_encoding
+from connector.ledger import Base, Entry, Intent, Unfinished
+from connector.listing import LookupKey
+from connector.outcomes import Outcome
+from connector.rows import Chunk, Omission, Planned, Row, Told
+from connector.service import TOO_MANY_REQUESTS, decode_subscriber, encode_subscriber, plan_encoding
 from connector.states import State
 from connector.subscribers import split_digests
-from connector.values import hot_value
 
 _READ_AT_ONCE = 1024  # rows taken out of their columns together: enough that it costs nothing, few enough to hold
 
+ENDS_A_RUN = frozenset({401, 403, 404, 405})
+"""Refusals that say something of the token or the address rather than of a row, when the first create meets them."""
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A row as its source gave it, for a person who looks for it: record number (from 1), file, cells as they came."""
-
-    number: int
-    file: str
-    columns: tuple[str, ...]
-    cells: tuple[str | None, ...]
+NOT_FINAL = ENDS_A_RUN | {408, 409, TOO_MANY_REQUESTS}
+"""Refusals that speak of the token, the address or the pace, or follow creates that took effect: the next run looks the
+entry up, and sends it again once it is proved absent (architecture 4.8)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Omission:
-    """A zip that is left out of what is sent: the row (without its cells), its identity as the source has it, and the
-    zip."""
-
-    row: Row
-    identity: str
-    zip: str
-
-
-@hot_value
+@dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
 class Candidate:
     """One subscriber to be created; `sent` are the values that its body holds."""
 
@@ -178,7 +166,7 @@ class CandidateList:
         """Those that have not been taken."""
         return self._candidates[self._next :]
 
-    def take(self, number: int) -> list[Candidate]:
+    async def take(self, number: int) -> list[Candidate]:
         """The next ones, at most `number`; empty at the end, or once they are to be looked for anew."""
         taken = self._candidates[self._next : self._next + number]
         if taken and self._monotonic() > taken[0].known_until:
@@ -192,20 +180,92 @@ def read_body(entry: Unfinished) -> dict[str, object]:
     return decode_subscriber(orjson.loads(entry.body)["Subscriber"])
 
 
-def want_candidate(candidate: Candidate) -> Wanted:
+def want_candidate(candidate: Candidate) -> LookupKey:
     """Whoever a create is for."""
     field = candidate.intent.field
-    return Wanted(candidate.intent.identity, field, str(candidate.sent[field]))
+    return LookupKey(candidate.intent.identity, field, str(candidate.sent[field]))
 
 
-def want_unfinished(entry: Unfinished, *, in_any_spelling: bool = False) -> Wanted:
+def want_unfinished(entry: Unfinished, *, in_any_spelling: bool = False) -> LookupKey:
     """Whoever an entry is of, as its body names them."""
-    return Wanted(entry.identity, entry.field, str(read_body(entry)[entry.field]), in_any_spelling)
+    return LookupKey(entry.identity, entry.field, str(read_body(entry)[entry.field]), in_any_spelling)
 
 
-def want_rows(planned: Planned, places: list[int], field: str) -> list[Wanted]:
+def want_rows(planned: Planned, places: list[int], field: str) -> list[LookupKey]:
     """The subscribers at these places of a chunk, by their identity's `field`, by whatever way they came."""
     identities = split_digests(planned.identities[places])
     values = planned.subscribers[field].iloc[places].tolist()
     pairs = zip(identities, values, strict=True)
-    return [Wanted(identity, field, str(value), in_any_spelling=True) for identity, value in pairs]
+    return [LookupKey(identity, field, str(value), in_any_spelling=True) for identity, value in pairs]
+
+
+def tell_rows(planned: Planned, places: Sequence[int], identity: str) -> list[Told]:
+    """What the rows at these places (0-based, in `planned.subscribers`) say; `identity` is the field that they are
+    known by."""
+    chosen = list(places)
+    part = planned.subscribers.iloc[chosen]
+    names = [name for name in part.columns if name in BY_NAME]
+    columns = [pa.array(part[name], from_pandas=True).to_pylist() for name in names]
+    return [
+        Told(digest, str(name), fingerprint, dict(zip(names, cells, strict=True)), omission)
+        for digest, name, fingerprint, cells, omission in zip(
+            split_digests(planned.identities[chosen]),
+            part[identity].tolist(),
+            split_digests(planned.fingerprints[chosen]),
+            zip(*columns, strict=True),
+            find_omissions(planned, chosen, identity),
+            strict=True,
+        )
+    ]
+
+
+def tell_candidate(candidate: Candidate) -> Told:
+    """What the row of a create says."""
+    intent, sent = candidate.intent, candidate.sent
+    return Told(intent.identity, str(sent[intent.field]), intent.fingerprint, sent, candidate.omission)
+
+
+class Decision(Enum):
+    """The next step for a row."""
+
+    NEW = "look, then create"
+    AGAIN = "rejected before, but the row has changed: look, then create"
+    FIRST_TOLD = "listed before any row told of it: note its fingerprint; it exists"
+    EXISTS = "it exists"
+    CHANGED = "it exists, and the source differs from what was sent"
+    REJECTED = "rejected before, and nothing has changed"
+    PENDING = "may or may not be there: to be settled"
+    HELD = "proved absent once, or answered with another base or identity, and left to a person"
+
+
+def decide_row(entry: Entry | None, fingerprint: bytes) -> Decision:
+    """The step for a row with this fingerprint whose identity has this entry."""
+    if entry is None:
+        return Decision.NEW
+    if entry.state is State.CONFIRMED:
+        if entry.fingerprint is None:
+            return Decision.FIRST_TOLD
+        return Decision.EXISTS if entry.fingerprint == fingerprint else Decision.CHANGED
+    if entry.state is State.REJECTED:
+        return Decision.REJECTED if entry.fingerprint == fingerprint else Decision.AGAIN
+    return Decision.HELD if entry.state is State.HELD else Decision.PENDING
+
+
+def decide_found(entry: Entry, fingerprint: bytes | None) -> Outcome:
+    """The outcome of a row whose identity turned out to be there, by a CONFIRMED entry (None: no row has told)."""
+    is_known = entry.fingerprint is not None and fingerprint is not None
+    return Outcome.CHANGED if is_known and entry.fingerprint != fingerprint else Outcome.EXISTS
+
+
+def describe_held(message: str | None) -> str:
+    """What a person reads of a row whose identity is HELD; `message` says what was answered, if anything was."""
+    if message is None:
+        return "held: it was proved absent; decide by connector retry --resend-held or --drop-held"
+    return f"held: {message}; decide by connector retry --resend-held, --accept-held or --drop-held"
+
+
+def describe_other(service_id: int | None, name: str | None) -> str:
+    """A base that was answered, for a person: `Newsletter (id 9)`."""
+    if service_id is None:
+        return name or "none"
+    return f"id {service_id}" if name is None else f"{name} (id {service_id})"

@@ -1,134 +1,235 @@
-"""Rows whose fingerprint is not their entry's: they wait on the disk until they are compared with the service
-(architecture 4.12). Pure, but for the file that they wait in."""
+"""Compares the rows that wait with the service itself (architecture 4.12): by look-ups by Id for up to 100 of a run,
+by one listing beyond that.
 
-from array import array
+Equal in every mapped field: the row exists, and its entry takes the row's fingerprint. Different: changed, and the
+entry remembers which fingerprint was reported, so that the next runs need not ask again. Nothing is sent by what is
+found: a filter or a list that tells too little costs a row its details, and no more.
+"""
+
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
-import pyarrow as pa
+import numpy as np
+import numpy.typing as npt
 
-from connector.fields import BY_NAME
 from connector.kept_values import KeptValues
-from connector.load.candidates import Candidate, Omission, Planned, Row, find_omissions
-from connector.subscribers import FINGERPRINT_BYTES, IDENTITY_BYTES, split_digests
+from connector.ledger import Base, Entry, Ledger
+from connector.listing import ListFailed, ask, bears_identity, look_up_together, read_list
+from connector.load.session import Session
+from connector.load.tally import Change, Tally, WaitingRow, WaitingRows
+from connector.outcomes import Outcome
+from connector.service import ListQuery, differing_fields, read_field
 
+_LOOKED_UP = 100  # rows of a run: a look-up each, where a page of the list is a thousand subscribers
+_AT_ONCE = 2_000  # rows that share a commit
+
+_EQUAL, _DIFFERENT = 1, 2  # verdicts; 0: not seen
 _NEVER_COMPARED = frozenset({"id", "base_id", "base_name"})
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a row says: digest and text of its identity, fingerprint, values by field name, and a zip that would not be
-    sent."""
+async def compare_waiting(sessions: Sequence[Session], waiting: WaitingRows, *, is_full: bool = False) -> None:
+    """Give each waiting row its outcome, `exists` or `changed`.
 
-    identity: bytes
-    name: str = field(repr=False)
-    fingerprint: bytes
-    values: Mapping[str, object] = field(repr=False)
-    omission: Omission | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A row of a subscriber who is there, and of whom the source says something else.
-
-    `identity` is its text as the source has it. `fields` are those that differ: name, the service's value, the
-    source's. `reason` is why it could not be compared ("": it was); `is_known`: an earlier run has reported the same.
+    `sessions` are those of the run's bases; `is_full`: what earlier runs have reported is compared again. Raises
+    LedgerError, and RunAborted when the run is to stop; rows that have no outcome then are left to `close_waiting`.
     """
-
-    row: Row
-    identity: str = field(repr=False)
-    fields: tuple[tuple[str, object, object], ...] = field(default=(), repr=False)
-    reason: str = ""
-    is_known: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingRow:
-    """A row that waits: `owner` is what it was handed in with, `is_known` whether an earlier run has reported it."""
-
-    owner: object
-    row: Row
-    told: Told
-    is_known: bool
+    if not len(waiting):
+        return
+    comparison = _Comparison(sessions, waiting)
+    chosen = list(range(len(waiting))) if is_full else waiting.unknown
+    try:
+        await comparison.compare(chosen)
+        await comparison.end()
+    finally:
+        comparison.close()
 
 
-class WaitingRows:
-    """The rows of a run, all its bases together, that wait to be compared: 30 bytes each in memory, the rest in a
-    temporary file without a name."""
-
-    def __init__(self) -> None:
-        self._owners: list[object] = []
-        self._owner_of: array[int] = array("H")
-        self._is_known = bytearray()
-        self._digests = bytearray()  # identity and fingerprint
-        self._values: KeptValues | None = None
-        self.ended = 0  # of the first so many the outcome has been told
-
-    def __len__(self) -> int:
-        return len(self._owner_of)
-
-    @property
-    def unknown(self) -> list[int]:
-        """The places of those that no earlier run has reported."""
-        return [place for place, is_known in enumerate(self._is_known) if not is_known]
-
-    def add(self, owner: object, rows: Sequence[tuple[Row, Told, bool]]) -> None:
-        """Have these wait, each with whether an earlier run has reported it. Raises RunAborted for want of room."""
-        if self._values is None:
-            self._values = KeptValues()
-        if not any(each is owner for each in self._owners):
-            self._owners.append(owner)
-        number = next(place for place, each in enumerate(self._owners) if each is owner)
-        self._values.add([[row.number, row.file, told.name, dict(told.values)] for row, told, _ in rows])
-        for _, told, is_known in rows:
-            self._owner_of.append(number)
-            self._is_known.append(is_known)
-            self._digests += told.identity + told.fingerprint
-
-    def read(self, place: int) -> WaitingRow:
-        """One of them, by its place (0-based)."""
-        if self._values is None:
-            raise IndexError(place)
-        number, file, name, values = self._values.read(place)
-        begin = place * (IDENTITY_BYTES + FINGERPRINT_BYTES)
-        identity = bytes(self._digests[begin : begin + IDENTITY_BYTES])
-        fingerprint = bytes(self._digests[begin + IDENTITY_BYTES : begin + IDENTITY_BYTES + FINGERPRINT_BYTES])
-        told = Told(identity, name, fingerprint, values)
-        owner = self._owners[self._owner_of[place]]
-        return WaitingRow(owner, Row(number, file, (), ()), told, bool(self._is_known[place]))
-
-    def clear(self) -> None:
-        """Forget them all."""
-        if self._values is not None:
-            self._values.close()
-        self._values, self._owners, self._owner_of = None, [], array("H")
-        self._is_known, self._digests, self.ended = bytearray(), bytearray(), 0
+def close_waiting(waiting: WaitingRows, tally: Tally, reason: str) -> None:
+    """Count the rows that still wait as changed, since they could not be compared for this `reason`."""
+    for place in range(waiting.ended, len(waiting)):
+        each = waiting.read(place)
+        words = "" if each.is_known else reason
+        tally.report_change(Change(each.row, each.told.name, reason=words, is_known=each.is_known))
+    waiting.clear()
 
 
-def tell_rows(planned: Planned, places: Sequence[int], identity: str) -> list[Told]:
-    """What the rows at these places (0-based, in `planned.subscribers`) say; `identity` is the field that they are
-    known by."""
-    chosen = list(places)
-    part = planned.subscribers.iloc[chosen]
-    names = [name for name in part.columns if name in BY_NAME]
-    columns = [pa.array(part[name], from_pandas=True).to_pylist() for name in names]
-    return [
-        Told(digest, str(name), fingerprint, dict(zip(names, cells, strict=True)), omission)
-        for digest, name, fingerprint, cells, omission in zip(
-            split_digests(planned.identities[chosen]),
-            part[identity].tolist(),
-            split_digests(planned.fingerprints[chosen]),
-            zip(*columns, strict=True),
-            find_omissions(planned, chosen, identity),
-            strict=True,
+class _Comparison:
+    """One comparison in progress: what was found of each waiting row, by its place."""
+
+    def __init__(self, sessions: Sequence[Session], waiting: WaitingRows) -> None:
+        self._waiting, self._session = waiting, sessions[0]
+        self._sessions = {id(session.journal): session for session in sessions}
+        self._verdicts = np.zeros(len(waiting), dtype=np.int8)
+        self._is_asked = np.zeros(len(waiting), dtype=bool)
+        self._kept_at = np.full(len(waiting), -1, dtype=np.int64)
+        self._differences = KeptValues()
+        self._number_kept = 0
+        self._reason = "the list did not show it"
+        self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # of the asked, ascending, and their places
+        self._places: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._altered: dict[int, frozenset[str]] = {}
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._differences.close()
+
+    async def compare(self, chosen: Sequence[int]) -> None:
+        """Compare the rows at these places; where that takes the list, all that wait."""
+        if not chosen:
+            return
+        by_look_up = len(chosen) <= _LOOKED_UP
+        try:
+            if by_look_up:
+                await self._find_ids(chosen)
+                by_look_up = await self._look_up()
+            if not by_look_up:
+                await self._find_ids(range(len(self._waiting)))
+                await self._list()
+        except ListFailed as failure:
+            self._reason = f"the list could not be read: {failure}"
+
+    async def _find_ids(self, places: Sequence[int]) -> None:
+        """The service's id of each of these rows, from the ledger."""
+        ids, at = list[int](), list[int]()
+        for part in _split(places):
+            rows = [self._waiting.read(place) for place in part]
+            for place, entry in zip(part, await self._find_entries(rows), strict=True):
+                self._is_asked[place] = True
+                if entry is not None and entry.subscriber_id is not None:
+                    ids.append(entry.subscriber_id)
+                    at.append(place)
+                    if entry.altered:
+                        self._altered[place] = frozenset(entry.altered.split())
+        order = np.argsort(np.array(ids, dtype=np.int64), kind="stable")
+        self._ids, self._places = np.array(ids, dtype=np.int64)[order], np.array(at, dtype=np.int64)[order]
+
+    async def _find_entries(self, rows: Sequence[WaitingRow]) -> list[Entry | None]:
+        found: list[Entry | None] = [None] * len(rows)
+        for session, mine in self._split_by_session(rows):
+            identities = [rows[each].told.identity for each in mine]
+            base, journal = session.journal.base, session.journal
+            entries = await journal.ask(partial(_find, base, identities))
+            for each in mine:
+                found[each] = entries.get(rows[each].told.identity)
+        return found
+
+    def _split_by_session(self, rows: Sequence[WaitingRow]) -> Iterator[tuple[Session, list[int]]]:
+        by_owner: dict[int, list[int]] = defaultdict(list)
+        for each, row in enumerate(rows):
+            by_owner[id(row.owner)].append(each)
+        for owner, mine in by_owner.items():
+            yield self._sessions[owner], mine
+
+    async def _look_up(self) -> bool:
+        """Ask for each by its Id, the first one alone; False where that filter is none."""
+        session, ids = self._session, self._ids.tolist()
+        if not ids:
+            return True
+        session.control.activity = f"comparing {len(ids):,} rows with the service"
+        first = (await session.control.until_stopped(ask(session.access, ListQuery(id=ids[0])))).rows
+        if any(row["Id"] != ids[0] for row in first):
+            return False
+        self.take(first)
+        look_ups = [partial(ask, session.access, ListQuery(id=each)) for each in ids[1:]]
+        for shown in await session.control.until_stopped(look_up_together(session.access, look_ups)):
+            self.take(shown.rows)
+        return True
+
+    async def _list(self) -> None:
+        session = self._session
+        session.control.activity = f"comparing {len(self._ids):,} rows with the list"
+        reading = read_list(
+            session.access.client,
+            session.access.retrier,
+            ListQuery(),
+            self,
+            now=session.clock.now,
+            ahead=0,
+            is_thorough=False,
         )
-    ]
+        certificate = await session.control.until_stopped(reading)
+        if not certificate.is_complete:
+            self._reason = f"the list could not be read whole ({certificate.reason})"
+
+    def start_sweep(self, number: int) -> None:
+        """Every sweep shows the same subscribers."""
+
+    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+        """Compare those of a page whose ids are waited for."""
+        if not len(self._ids):
+            return
+        shown = np.array([wire["Id"] for wire in wire_objects], dtype=np.int64)
+        at = np.minimum(np.searchsorted(self._ids, shown), len(self._ids) - 1)
+        for number in np.flatnonzero(self._ids[at] == shown).tolist():
+            self._judge(int(self._places[at[number]]), wire_objects[number])
+
+    def _judge(self, place: int, wire: Mapping[str, Any]) -> None:
+        waiting = self._waiting.read(place)
+        session = self._sessions[id(waiting.owner)]
+        base, listed_base = session.journal.base, wire.get("Base")
+        is_of_base = isinstance(listed_base, dict) and listed_base.get("Id") == base.service_id
+        if not is_of_base or not bears_identity(wire, waiting.told.identity):
+            return
+        altered = self._altered.get(place, frozenset())
+        names = [name for name in list_compared(waiting.told.values, session.policy.identity) if name not in altered]
+        told = [waiting.told.values[name] for name in names]
+        listed = [read_field(wire, name) for name in names]
+        differing = differing_fields(names, told, listed)
+        self._verdicts[place] = _DIFFERENT if differing else _EQUAL
+        if differing:
+            self._kept_at[place], self._number_kept = self._number_kept, self._number_kept + 1
+            self._differences.add([[[names[each], listed[each], told[each]] for each in differing]])
+
+    async def end(self) -> None:
+        """Tell each row's outcome, a few thousand at a time, once the ledger has it."""
+        waiting, at = self._waiting, self._session.clock.now().timestamp()
+        for part in _split(range(len(waiting))):
+            rows = [waiting.read(place) for place in part]
+            await self._record(part, rows, at)
+            for place, each in zip(part, rows, strict=True):
+                self._tell(place, each)
+            waiting.ended = part[-1] + 1
+        waiting.clear()
+
+    async def _record(self, places: Sequence[int], rows: Sequence[WaitingRow], at: float) -> None:
+        for session, mine in self._split_by_session(rows):
+            verdicts = [(rows[each].told, int(self._verdicts[places[each]])) for each in mine]
+            equal = [(told.identity, told.fingerprint) for told, verdict in verdicts if verdict == _EQUAL]
+            different = [(told.identity, told.fingerprint) for told, verdict in verdicts if verdict == _DIFFERENT]
+            await session.journal.ask(partial(_write, session.journal.base, equal, different, at))
+
+    def _tell(self, place: int, each: WaitingRow) -> None:
+        tally, verdict, name = self._session.tally, self._verdicts[place], each.told.name
+        if verdict == _EQUAL:
+            tally.count_row(Outcome.EXISTS, lambda: each.row)
+        elif verdict == _DIFFERENT:
+            kept = self._differences.read(int(self._kept_at[place]))
+            tally.report_change(Change(each.row, name, tuple((field, was, now) for field, was, now in kept)))
+        elif self._is_asked[place]:
+            tally.report_change(Change(each.row, name, reason=self._reason))
+        else:
+            tally.report_change(Change(each.row, name, is_known=True))
 
 
-def tell_candidate(candidate: Candidate) -> Told:
-    """What the row of a create says."""
-    intent, sent = candidate.intent, candidate.sent
-    return Told(intent.identity, str(sent[intent.field]), intent.fingerprint, sent, candidate.omission)
+def _split(places: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (places[begin : begin + _AT_ONCE] for begin in range(0, len(places), _AT_ONCE))
+
+
+def _find(base: Base, identities: Sequence[bytes], ledger: Ledger) -> dict[bytes, Entry]:
+    return ledger.find_entries(base, identities)
+
+
+def _write(
+    base: Base,
+    equal: Sequence[tuple[bytes, bytes]],
+    different: Sequence[tuple[bytes, bytes]],
+    at: float,
+    ledger: Ledger,
+) -> None:
+    ledger.record_equal(base, equal)
+    ledger.record_reported(base, different, at)
 
 
 def list_compared(values: Mapping[str, object], identity: str) -> Iterator[str]:

@@ -3,24 +3,63 @@
 The rows of a source and the entries that earlier runs left end here alike.
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from connector.errors import LedgerError
-from connector.ledger import Entry, Unfinished
-from connector.load.candidates import Candidate, Row
-from connector.load.conduct import Conduct
-from connector.load.creating import Take
-from connector.load.deciding import decide_found, describe_held
-from connector.load.drift import Told, tell_candidate
-from connector.load.judging import Verdict
-from connector.load.refusing import Refusals
+from connector.ledger import Entry, Move, Unfinished
+from connector.load.candidates import Candidate, decide_found, describe_held, tell_candidate
+from connector.load.creates import Creator, JudgeRefusal, Settle
+from connector.load.presence import look_as_well_as_can_be, look_for
+from connector.load.refusals import Refusals
+from connector.load.resolution import Doubt, Settled, Settler
 from connector.load.session import Session
-from connector.load.settling import Doubt, Settled, Settler
 from connector.load.tally import Problem
 from connector.outcomes import Outcome
+from connector.rows import Row, Told
+from connector.sender import Take
 from connector.states import Event, State
 
+_AT_ONCE = 1024  # then signals are heard
+_WOULD_BE_CREATED = Move(Event.ANSWERED)
 _ROWS_KEPT = 10_000  # about 10 MB; what goes beyond is told at once
+
+
+class Creates(Protocol):
+    """Whatever is given those who are to be created, and tells a verdict on each."""
+
+    async def create(self, take: Take[Candidate]) -> None:
+        """All that `take(n)` gives, n at a time at most, until it gives nothing or the run is to stop."""
+
+
+class Planner:
+    """In place of a `Creator`: nobody is sent, and nothing recorded; each is told to be created."""
+
+    def __init__(self, session: Session, _judge_refusal: JudgeRefusal, on_verdict: Settle) -> None:
+        self._session, self._on_verdict = session, on_verdict
+
+    async def create(self, take: Take[Candidate]) -> None:
+        """Tell of all that `take(n)` gives, until it gives nothing or the run is to stop."""
+        while not self._session.control.is_stopping and (batch := await take(_AT_ONCE)):
+            for candidate in batch:
+                self._on_verdict(candidate, _WOULD_BE_CREATED)
+            await asyncio.sleep(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Conduct:
+    """`is_sending`: rows are acted upon, so that what they say now is recorded, and nobody may stay in doubt who could
+    be one of them."""
+
+    build_creator: Callable[[Session, JudgeRefusal, Settle], Creates]
+    settle: Callable[[Settler], Awaitable[None]]
+    is_sending: bool
+
+
+SENDING = Conduct(Creator, Settler.settle, is_sending=True)
+PLANNING = Conduct(Planner, Settler.look_once, is_sending=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +77,9 @@ class Finisher:
 
     def __init__(self, session: Session, conduct: Conduct) -> None:
         self._session, self._conduct = session, conduct
-        self._refusals = Refusals(session)
-        self._creator = conduct.build_creator(session, self._refusals, self._on_verdict)
-        self.settler = Settler(session, self._creator.create, self._on_settled)
+        self._refusals = Refusals(session, look_for)
+        self._creator = conduct.build_creator(session, self._refusals.judge, self._on_verdict)
+        self.settler = Settler(session, self._creator.create, self._on_settled, look_as_well_as_can_be)
         self._kept: list[_KeptRow] = []
         self._stale: set[bytes] = set()
         self.open = 0  # rows taken that have neither an outcome nor a doubt yet
@@ -58,7 +97,7 @@ class Finisher:
         """Whether a REJECTED entry may be of somebody who is there, and does not show yet."""
         return self._refusals.is_unproved(entry)
 
-    async def create(self, take: Take) -> None:
+    async def create(self, take: Take[Candidate]) -> None:
         """Send, or plan, all that `take(n)` gives, as `Creator.create` does."""
         await self._creator.create(take)
 
@@ -69,9 +108,9 @@ class Finisher:
 
     async def settle_at_once(self) -> bool:
         """Settle what is unknown in the base as far as one look does; whether anybody is left. Raises as `settle`."""
-        if not self._session.stopping.is_set():
+        if not self._session.control.is_stopping:
             await self.settler.settle(is_patient=False)
-        self._session.check()
+        self._session.control.check()
         return any(identity not in self.settler.left_to for identity in self.doubts)
 
     async def settle(self) -> None:
@@ -80,14 +119,14 @@ class Finisher:
         Raises RunAborted (ListFailed among them) when the run cannot go on.
         """
         session = self._session
-        if not session.stopping.is_set():
+        if not session.control.is_stopping:
             await self._conduct.settle(self.settler)
-        if not session.stopping.is_set():
+        if not session.control.is_stopping:
             await self._refusals.check_again()
-        if await self._reconsider() and not session.stopping.is_set():
+        if await self._reconsider() and not session.control.is_stopping:
             await self._conduct.settle(self.settler)
         await self._end_doubts()
-        session.check()
+        session.control.check()
 
     async def close(self) -> None:
         """Count what has no outcome yet: unknown if it was sent, unsent if not. Raises LedgerError."""
@@ -153,7 +192,7 @@ class Finisher:
 
     # Verdicts of creates
 
-    def _on_verdict(self, candidate: Candidate, verdict: Verdict) -> None:
+    def _on_verdict(self, candidate: Candidate, verdict: Move) -> None:
         self._session.tally.altered.update(verdict.altered)
         self._judge_limits(verdict)
         if candidate.left is State.UNKNOWN:
@@ -178,13 +217,13 @@ class Finisher:
             self._stale.add(candidate.intent.identity)
             self._session.limits.begun -= 1
 
-    def _judge_limits(self, verdict: Verdict) -> None:
+    def _judge_limits(self, verdict: Move) -> None:
         if verdict.event in (Event.ANSWERED, Event.REFUSED):
             reason = self._session.limits.note(is_rejected=verdict.event is Event.REFUSED)
             if reason is not None:
-                self._session.end(reason)
+                self._session.control.end(reason)
 
-    def _build_doubt(self, candidate: Candidate, row: Row, verdict: Verdict) -> Doubt:
+    def _build_doubt(self, candidate: Candidate, row: Row, verdict: Move) -> Doubt:
         return Doubt(
             self._session.clock.monotonic(),
             row,
@@ -195,7 +234,7 @@ class Finisher:
             told=tell_candidate(candidate),
         )
 
-    def _on_second_verdict(self, candidate: Candidate, verdict: Verdict) -> None:
+    def _on_second_verdict(self, candidate: Candidate, verdict: Move) -> None:
         """A create that was sent again, after its first was proved to have had no effect."""
         self._session.tally.settled_absent += verdict.event is not Event.NOT_SENT
         if verdict.event in (Event.LOST, Event.NOT_SENT):
@@ -214,7 +253,7 @@ class Finisher:
 
     # Rows whose end is told when the run's last look has been made
 
-    def _keep_refused(self, candidate: Candidate, row: Row, verdict: Verdict) -> None:
+    def _keep_refused(self, candidate: Candidate, row: Row, verdict: Move) -> None:
         problem = Problem(row, Outcome.REJECTED, "", "rejected", verdict.message, verdict.status, 1)
         self.keep(problem, tell_candidate(candidate), is_of_this_run=self._session.policy.is_looking)
 
@@ -271,7 +310,7 @@ class Finisher:
         self._session.tally.report_created(lambda: row, told.omission if told is not None else None)
 
     def _note_reactivated(self, identity: bytes) -> None:
-        self._session.tally.reactivated += identity in self._session.inactive.reactivated
+        self._session.tally.reactivated += identity in self._session.access.inactive.reactivated
 
     def _count(self, outcome: Outcome, row: Row) -> None:
         self._session.tally.count_row(outcome, lambda: row)

@@ -1,5 +1,6 @@
-"""Counts what became of the rows, and hands on those that a person must see."""
+"""Counts what became of the rows, hands on those that a person must see, and keeps those that wait to be compared."""
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -7,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from connector.load.candidates import Omission, Planned, Row
-from connector.load.drift import Change
+from connector.kept_values import KeptValues
 from connector.outcomes import Outcome
-from connector.rows import Chunk
+from connector.rows import Chunk, Omission, Row, Told
+from connector.subscribers import FINGERPRINT_BYTES, IDENTITY_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,84 @@ class Problem:
     message: str
     http_status: int | None = None
     attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row of a subscriber who is there, and of whom the source says something else.
+
+    `identity` is its text as the source has it. `fields` are those that differ: name, the service's value, the
+    source's. `reason` is why it could not be compared ("": it was); `is_known`: an earlier run has reported the same.
+    """
+
+    row: Row
+    identity: str = field(repr=False)
+    fields: tuple[tuple[str, object, object], ...] = field(default=(), repr=False)
+    reason: str = ""
+    is_known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRow:
+    """A row that waits: `owner` is what it was handed in with, `is_known` whether an earlier run has reported it."""
+
+    owner: object
+    row: Row
+    told: Told
+    is_known: bool
+
+
+class WaitingRows:
+    """The rows of a run, all its bases together, that wait to be compared: 30 bytes each in memory, the rest in a
+    temporary file without a name."""
+
+    def __init__(self) -> None:
+        self._owners: list[object] = []
+        self._owner_of: array[int] = array("H")
+        self._is_known = bytearray()
+        self._digests = bytearray()  # identity and fingerprint
+        self._values: KeptValues | None = None
+        self.ended = 0  # of the first so many the outcome has been told
+
+    def __len__(self) -> int:
+        return len(self._owner_of)
+
+    @property
+    def unknown(self) -> list[int]:
+        """The places of those that no earlier run has reported."""
+        return [place for place, is_known in enumerate(self._is_known) if not is_known]
+
+    def add(self, owner: object, rows: Sequence[tuple[Row, Told, bool]]) -> None:
+        """Have these wait, each with whether an earlier run has reported it. Raises RunAborted for want of room."""
+        if self._values is None:
+            self._values = KeptValues()
+        if not any(each is owner for each in self._owners):
+            self._owners.append(owner)
+        number = next(place for place, each in enumerate(self._owners) if each is owner)
+        self._values.add([[row.number, row.file, told.name, dict(told.values)] for row, told, _ in rows])
+        for _, told, is_known in rows:
+            self._owner_of.append(number)
+            self._is_known.append(is_known)
+            self._digests += told.identity + told.fingerprint
+
+    def read(self, place: int) -> WaitingRow:
+        """One of them, by its place (0-based)."""
+        if self._values is None:
+            raise IndexError(place)
+        number, file, name, values = self._values.read(place)
+        begin = place * (IDENTITY_BYTES + FINGERPRINT_BYTES)
+        identity = bytes(self._digests[begin : begin + IDENTITY_BYTES])
+        fingerprint = bytes(self._digests[begin + IDENTITY_BYTES : begin + IDENTITY_BYTES + FINGERPRINT_BYTES])
+        told = Told(identity, name, fingerprint, values)
+        owner = self._owners[self._owner_of[place]]
+        return WaitingRow(owner, Row(number, file, (), ()), told, bool(self._is_known[place]))
+
+    def clear(self) -> None:
+        """Forget them all."""
+        if self._values is not None:
+            self._values.close()
+        self._values, self._owners, self._owner_of = None, [], array("H")
+        self._is_known, self._digests, self.ended = bytearray(), bytearray(), 0
 
 
 def _ignore(_: object) -> None:
@@ -56,13 +135,6 @@ class Tally:
     def count(self, outcome: Outcome, number: int = 1) -> None:
         """So many rows ended so."""
         self.outcomes[outcome] += number
-
-    def count_places(self, outcome: Outcome, planned: Planned, places: Sequence[int]) -> None:
-        """The rows at these places of `planned.subscribers` ended so."""
-        if self.on_rows is None:
-            self.count(outcome, len(places))
-        else:
-            self.count_positions(outcome, planned.chunk, planned.subscribers.index[list(places)].to_numpy())
 
     def count_positions(self, outcome: Outcome, chunk: Chunk, positions: npt.NDArray[np.int64]) -> None:
         """The rows at these positions of a chunk ended so."""

@@ -1,26 +1,25 @@
-"""Sends the emails of a campaign, each at most once: on record before it leaves, and never again after any answer that
-is not certain (architecture 4.6).
+"""The emails of a campaign as the sending engine sends them, each at most once: on record before it leaves, and never
+again after any answer that is not certain (architecture 4.6).
 
-Until the service has accepted one, they leave one at a time: a refusal of the first would hit every row. From then on
-they leave at the pace, while the next are being recorded. What became of each is recorded with the next of them; a
-process that is killed leaves those unknown that it had recorded as leaving.
+What became of each is recorded with the next of them; a process that is killed leaves those unknown that it had
+recorded as leaving.
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from types import TracebackType
-from typing import Self, TypeVar
+from math import inf
+from typing import TypeVar
 
-from connector.clock import Clock
+from connector.control import RunControl
 from connector.ledger import Campaign, EmailLog
+from connector.limiter import RequestLimiter
 from connector.mail.message import Message, encode_email
 from connector.outcomes import MailOutcome
 from connector.pace import Pace
+from connector.sender import Sender, Take, Unanswered
 from connector.service import (
-    LONGEST_PAUSE_S,
     TOO_MANY_REQUESTS,
     Accepted,
     Ambiguous,
@@ -39,69 +38,12 @@ _REFUSED_IN_ROW = 20
 _REDIRECTS = range(300, 400)
 
 
-class Ending:
-    """Decides by every answer whether the run is to end; `reason` says why, or is None while it may go on.
-    `has_accepted`: the service has accepted an email; until then they leave one at a time."""
-
-    def __init__(self) -> None:
-        self.reason: str | None = None
-        self.has_accepted = False
-        self._unknown_in_row = 0
-        self._refused_in_row = Counter[str]()
-
-    def end(self, reason: str) -> None:
-        """The run is to end for this reason, unless it has one."""
-        self.reason = self.reason or reason
-
-    def note_accepted(self) -> None:
-        """The service took on an email."""
-        self.has_accepted, self._unknown_in_row = True, 0
-        self._refused_in_row.clear()
-
-    def note_refused(self, status: int, words: str) -> None:
-        """It refused one, which is not sent again."""
-        said = f"{status}: {words}"
-        if status == TOO_MANY_REQUESTS:
-            self.end(
-                f"the service refused an email for its rate ({said}), and the job does not say that it may be sent "
-                "again: lower load.max_rate, or set mail.retry_limited, and run again with --rejected"
-            )
-        elif not self.has_accepted:
-            self.end(
-                f"the service refused the first email ({said}), and may refuse every other alike. Nothing else was "
-                "sent: correct what it says, and run again; with --rejected this one is sent, too"
-            )
-        else:
-            kind = refusal_kind(status, words)
-            self._refused_in_row[kind] += 1
-            if self._refused_in_row[kind] >= _REFUSED_IN_ROW:
-                self.end(f"the service refused {_REFUSED_IN_ROW} emails in a row alike ({kind}): correct what it says")
-
-    def note_unknown(self, status: int | None, words: str, *, is_limit: bool = False) -> None:
-        """Its answer to one says nothing certain; `status` is None when there was none. `is_limit`: it says that emails
-        come too fast, which a service that accepts some does not say of the others."""
-        if is_limit and self.has_accepted:
-            return
-        self._unknown_in_row += 1
-        if status in _REDIRECTS:
-            self.end(f"the service redirects ({status}), which is never followed: correct service.base_url ({words})")
-        elif self._unknown_in_row >= (_UNKNOWN_IN_ROW if self.has_accepted else _UNKNOWN_FIRST):
-            said = f"status {status}, {words}" if status is not None else words
-            self.end(
-                f"{self._unknown_in_row} emails in a row had no certain answer (last: {said}): run again when the "
-                "service works; those will not be sent again"
-            )
-
-    def note_unreachable(self, words: str) -> None:
-        """One could not be sent at all."""
-        self.end(f"the service cannot be reached: {words}. Run it again; no recipient is sent an email twice")
-
-
 MOST_AT_ONCE = 64
 """Emails that one commit records as leaving, at most; fewer at a slow pace, so that a kill leaves few unknown."""
 
 _AHEAD_S = 0.1
-_SHORT_WAIT_S = 0.2  # whether the run is to stop is seen after it
+
+EmailAnswer = Accepted | Refused | Ambiguous | NotSent
 
 T = TypeVar("T")
 A = TypeVar("A", bound="Addressee")
@@ -144,84 +86,51 @@ class _Noted:
 @dataclass(frozen=True, slots=True)
 class MailPolicy:
     """`retries_limited`: whether an email that was refused for its rate (429) is sent again; `allows_rejected`: whether
-    recipients whom the service refused in an earlier run are sent theirs, too."""
+    recipients whom the service refused in an earlier run are sent theirs, too.
+
+    `max_rate` (requests/s) and `max_concurrency` (requests under way) are ceilings.
+    """
 
     retries_limited: bool = False
     allows_rejected: bool = False
+    max_rate: float = inf
+    max_concurrency: int = 64
 
 
 class CampaignSender:
-    """Use it as a context: at its end all that left has been answered and recorded.
+    """Sends the emails of a campaign: a `Delivery` with its `Sender`.
 
-    `on_verdict` is called once for each recipient who was looked up and was on record, and for each letter.
+    `on_verdict` is called once for each recipient who was looked up and was on record, and for each letter taken.
     """
 
     def __init__(
         self,
+        control: RunControl,
         log: EmailLog,
         campaign: Campaign,
         run_id: str,
         client: Client,
         retrier: Retrier,
-        pace: Pace,
-        clock: Clock,
-        stopping: asyncio.Event,
         on_verdict: Callable[[Addressee, SendVerdict], None],
         policy: MailPolicy = MailPolicy(),
     ) -> None:
+        self.is_proved = False  # the service has accepted an email; until then they leave one at a time
         self.sent_again = 0  # times that an email was refused for its rate, and is sent again
-        self._log, self._campaign, self._run_id = log, campaign, run_id
-        self._client, self._retrier, self._pace = client, retrier, pace
-        self._clock, self._stopping, self._on_verdict, self._policy = clock, stopping, on_verdict, policy
+        self._control, self._log, self._campaign, self._run_id = control, log, campaign, run_id
+        self._client, self._on_verdict, self._policy = client, on_verdict, policy
+        self._pace = Pace(policy.max_rate, policy.max_concurrency)
+        limiter = RequestLimiter(control, client, self._pace, "send")
+        self._sender: Sender[Letter, EmailAnswer, EmailAnswer] = Sender(
+            control, limiter, retrier, self, policy.max_concurrency
+        )
         self._noted = _Noted()
-        self._again = deque[Letter]()
         self._allowed = set[bytes]()
-        self._unbegun: dict[bytes, Letter] = {}  # a group that fails cancels tasks that have not begun: they never do
-        self._under_way = 0
-        self._left = asyncio.Event()
-        self._group = asyncio.TaskGroup()
-        self._ending = Ending()
+        self._unknown_in_row = 0
+        self._refused_in_row = Counter[str]()
 
-    async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            try:
-                await self._send_all(())
-            except BaseException as late:  # noqa: BLE001 - the group raises it, when all that left has ended
-                kind, error, trace = type(late), late, late.__traceback__
-        try:
-            await self._group.__aexit__(kind, error, trace)
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
-        finally:
-            self._noted.not_sent += self._unbegun
-            for letter in (*self._unbegun.values(), *self._again):
-                self._on_verdict(letter, SendVerdict(MailOutcome.UNSENT))
-            self._commit(lambda _log: None)
-
-    @property
-    def reason(self) -> str | None:
-        """Why it ended early, if it did."""
-        return self._ending.reason
-
-    @property
-    def rate(self) -> float:
-        """Emails a second that may leave now."""
-        return self._pace.rate.rate
-
-    @property
-    def is_going_on(self) -> bool:
-        """Whether neither a signal nor a reason has ended it."""
-        return self.reason is None and not self._stopping.is_set()
-
-    async def look_up(self, addressees: Sequence[A]) -> list[A]:
-        """Tell of those who are on record, and return those who may be sent their email."""
-        entries = await self._ask(lambda log: log.find(self._campaign, [each.recipient for each in addressees]))
+    def look_up(self, addressees: Sequence[A]) -> list[A]:
+        """Report those who are on record, and return those who may be sent their email. Raises LedgerError."""
+        entries = self._commit(lambda log: log.find(self._campaign, [each.recipient for each in addressees]))
         fresh = []
         for each in addressees:
             entry = entries.get(each.recipient)
@@ -239,132 +148,129 @@ class CampaignSender:
                 self._on_verdict(each, SendVerdict(MailOutcome.REJECTED, entry.status, entry.words or ""))
         return fresh
 
-    async def mail(self, letters: Sequence[Letter]) -> None:
-        """Send these, whom `look_up` returned; returns when all have left or will not."""
-        await self._send_all(letters)
-
-    async def _send_all(self, letters: Sequence[Letter]) -> None:
-        waiting = deque(letters)
-        while self.is_going_on and (waiting or self._again or (not letters and self._under_way)):
-            if not waiting and not self._again:  # the last ones: what the service is too busy for comes back
-                await self._wait_for_answer()
-                continue
-            number = 1 if not self._ending.has_accepted else self._count_ahead()
-            queue = self._again or waiting
-            await self._send_group([queue.popleft() for _ in range(min(number, len(queue)))])
-        for letter in waiting:
-            self._on_verdict(letter, SendVerdict(MailOutcome.UNSENT))
-
-    def _count_ahead(self) -> int:
-        return max(1, min(MOST_AT_ONCE, int(self._pace.rate.rate * _AHEAD_S)))
-
-    async def _send_group(self, letters: Sequence[Letter]) -> None:
-        await self._ask(lambda log: self._mark_intended(log, letters))
-        waiting = deque(letters)
+    async def send(self, take: Take[Letter]) -> None:
+        """Send what `take` gives of those that `look_up` returned; at its end all that left is recorded."""
         try:
-            while waiting and await self._enter():
-                letter = waiting.popleft()
-                self._unbegun[letter.recipient] = letter
-                task = self._group.create_task(self._send(letter))
-                if not self._ending.has_accepted:
-                    await asyncio.wait((task,))
-        finally:  # also of a run that is cancelled: these are known never to have left
-            for letter in waiting:
-                self._noted.not_sent.append(letter.recipient)
-                self._on_verdict(letter, SendVerdict(MailOutcome.UNSENT))
-
-    def _mark_intended(self, log: EmailLog, letters: Sequence[Letter]) -> None:
-        """Whom the service refused before is allowed in the same transaction: not before theirs is about to leave."""
-        recipients = [each.recipient for each in letters]
-        log.mark_allowed(self._campaign, [each for each in recipients if each in self._allowed])
-        self._allowed.difference_update(recipients)
-        intents = [(each.recipient, each.address) for each in letters]
-        log.mark_intended(self._campaign, self._run_id, intents, at=self._clock.now().timestamp())
-
-    async def _enter(self) -> bool:
-        """Wait until one more may leave; False when the run is to end."""
-        while self.is_going_on:
-            if self._under_way >= self._pace.concurrency.allowed:
-                await self._wait_for_answer()
-                continue
-            now = self._clock.monotonic()
-            quiet_s = self._client.quiet_until - now
-            if quiet_s > LONGEST_PAUSE_S:
-                self._ending.end(f"the service asks to be left alone for {quiet_s:,.0f} s: run again after that")
-                return False
-            wait_s = quiet_s if quiet_s > 0 else self._pace.rate.admit(now)
-            if wait_s <= 0:
-                self._under_way += 1
-                return True
-            await self._clock.sleep(min(wait_s, _SHORT_WAIT_S))
-        return False
-
-    async def _wait_for_answer(self) -> None:
-        self._left.clear()
-        if self._under_way:
-            await self._left.wait()
-
-    async def _send(self, letter: Letter) -> None:
-        del self._unbegun[letter.recipient]
-        sent_at = self._clock.monotonic()
-        try:
-            answer = await self._retrier.send(
-                partial(self._client.send_email, encode_email(letter.message)), self._client.counts["send"]
-            )
-        except BaseException:
-            self._noted.lost.append(letter.recipient)
-            self._on_verdict(letter, SendVerdict(MailOutcome.UNKNOWN, None, "the run was ended before an answer came"))
-            raise
+            await self._sender.send(take)
         finally:
-            self._under_way -= 1
-            self._left.set()
-        self._note_pace(answer, sent_at)
-        self._note(letter, answer)
+            await self.record()
 
-    def _note_pace(self, answer: Accepted | Refused | Ambiguous | NotSent, sent_at: float) -> None:
-        now = self._clock.monotonic()
-        if isinstance(answer, Refused | Ambiguous) and says_limit(answer.status, answer.retry_after_s):
-            self._pace.rate.note_refused(sent_at, now, answer.retry_after_s)
-            self._pace.patience.note_refused(now)
-            if self._pace.patience.is_over(now):
-                self._ending.end("the service kept refusing emails for their rate: run again when it is less busy")
-        elif isinstance(answer, Accepted | Refused):
-            self._pace.rate.note_served(sent_at, now)
-        if isinstance(answer, Accepted):
-            self._pace.patience.note_taken()
-            self._pace.concurrency.note(sent_at, now, self._under_way)
+    @property
+    def rate(self) -> float:
+        """Emails a second that may leave now."""
+        return self._pace.rate.rate
 
-    def _note(self, letter: Letter, answer: Accepted | Refused | Ambiguous | NotSent) -> None:
+    @property
+    def most_at_once(self) -> int:
+        """Few at a slow pace, so that a kill leaves few unknown."""
+        return max(1, min(MOST_AT_ONCE, int(self.rate * _AHEAD_S)))
+
+    def find_deadline(self, _letter: Letter) -> float:
+        """An email may be sent at any time."""
+        return inf
+
+    async def intend(self, letters: Sequence[Letter]) -> None:
+        """Return when they are on record as leaving: what was refused before is allowed in the same transaction."""
+        recipients = [each.recipient for each in letters]
+        allowed, at = self._allowed.intersection(recipients), self._control.clock.now().timestamp()
+
+        def mark(log: EmailLog) -> None:
+            log.mark_allowed(self._campaign, [each for each in recipients if each in allowed])
+            intents = [(each.recipient, each.address) for each in letters]
+            log.mark_intended(self._campaign, self._run_id, intents, at=at)
+
+        self._commit(mark)
+        self._allowed -= allowed
+        await asyncio.sleep(0)  # what was answered meanwhile is seen to; after the commit, so that it is not cut off
+
+    async def attempt(self, letter: Letter) -> EmailAnswer:
+        """Send one email (service-api.md 4.1)."""
+        return await self._client.send_email(encode_email(letter.message))
+
+    async def judge(self, _letter: Letter, answer: EmailAnswer) -> EmailAnswer | None:
+        """Return the answer; None: the email may be sent again, since it never left or, if the job says that it had no
+        effect, was refused for its rate."""
+        if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS and self._policy.retries_limited:
+            self.sent_again += 1
+            return None
+        return None if isinstance(answer, NotSent) and (self.is_proved or self._client.is_quiet) else answer
+
+    def end(self, letter: Letter, answer: EmailAnswer) -> None:
+        """Note it for the next commit, report it, and end the run if the others would fare no better."""
+        recipient = letter.recipient
         match answer:
             case Accepted(request_id, message_id):
-                self._ending.note_accepted()
-                at = self._clock.now().timestamp()
-                self._noted.accepted.append((letter.recipient, request_id, message_id, at))
+                self.is_proved, self._unknown_in_row = True, 0
+                self._refused_in_row.clear()
+                at = self._control.clock.now().timestamp()
+                self._noted.accepted.append((recipient, request_id, message_id, at))
                 self._on_verdict(letter, SendVerdict(MailOutcome.SENT))
-            case Refused(status) if status == TOO_MANY_REQUESTS and self._policy.retries_limited:
-                self.sent_again += 1
-                self._noted.not_sent.append(letter.recipient)
-                self._again.append(letter)
             case Refused(status, words):
-                self._noted.refused.append((letter.recipient, status, words))
+                self._noted.refused.append((recipient, status, words))
                 self._on_verdict(letter, SendVerdict(MailOutcome.REJECTED, status, words))
-                self._ending.note_refused(status, words)
+                self._watch_refused(status, words)
             case NotSent(words):
-                self._noted.not_sent.append(letter.recipient)
+                self._noted.not_sent.append(recipient)
                 self._on_verdict(letter, SendVerdict(MailOutcome.UNSENT, None, words))
-                self._ending.note_unreachable(words)
+                self._control.end(
+                    f"the service cannot be reached: {words}. Run it again; no recipient is sent an email twice"
+                )
             case Ambiguous(status, words, retry_after_s):
-                self._noted.lost.append(letter.recipient)
+                self._noted.lost.append(recipient)
                 self._on_verdict(letter, SendVerdict(MailOutcome.UNKNOWN, status, words))
-                self._ending.note_unknown(status, words, is_limit=says_limit(status, retry_after_s))
+                if not (self.is_proved and says_limit(status, retry_after_s)):  # else others are accepted, more slowly
+                    self._watch_unknown(status, words)
 
-    async def _ask(self, step: Callable[[EmailLog], T]) -> T:
-        """One step in one transaction, after all that was noted. Not in a thread: a commit takes less than what two
-        threads lose to each other."""
-        await asyncio.sleep(0)
-        return self._commit(step)
+    def give_up(self, letter: Letter, why: Unanswered) -> None:
+        """The same of an email without an answer."""
+        if why is Unanswered.CUT_OFF:
+            self._noted.lost.append(letter.recipient)
+            words = "the run was ended before an answer came"
+            self._on_verdict(letter, SendVerdict(MailOutcome.UNKNOWN, None, words))
+        else:
+            self._noted.not_sent.append(letter.recipient)
+            self._on_verdict(letter, SendVerdict(MailOutcome.UNSENT))
+
+    async def record(self) -> None:
+        """Make durable what was noted."""
+        self._commit(lambda _log: None)
+
+    def _watch_refused(self, status: int, words: str) -> None:
+        said = f"{status}: {words}"
+        if status == TOO_MANY_REQUESTS:
+            self._control.end(
+                f"the service refused an email for its rate ({said}), and the job does not say that it may be sent "
+                "again: lower load.max_rate, or set mail.retry_limited, and run again with --rejected"
+            )
+        elif not self.is_proved:
+            self._control.end(
+                f"the service refused the first email ({said}), and may refuse every other alike. Nothing else was "
+                "sent: correct what it says, and run again; with --rejected this one is sent, too"
+            )
+        else:
+            kind = refusal_kind(status, words)
+            self._refused_in_row[kind] += 1
+            if self._refused_in_row[kind] >= _REFUSED_IN_ROW:
+                self._control.end(
+                    f"the service refused {_REFUSED_IN_ROW} emails in a row alike ({kind}): correct what it says"
+                )
+
+    def _watch_unknown(self, status: int | None, words: str) -> None:
+        self._unknown_in_row += 1
+        if status in _REDIRECTS:
+            self._control.end(
+                f"the service redirects ({status}), which is never followed: correct service.base_url ({words})"
+            )
+        elif self._unknown_in_row >= (_UNKNOWN_IN_ROW if self.is_proved else _UNKNOWN_FIRST):
+            said = f"status {status}, {words}" if status is not None else words
+            self._control.end(
+                f"{self._unknown_in_row} emails in a row had no certain answer (last: {said}): run again when the "
+                "service works; those will not be sent again"
+            )
 
     def _commit(self, step: Callable[[EmailLog], T]) -> T:
+        """One step in one transaction, after all that was noted. Not in a thread: a commit takes less than what two
+        threads lose to each other."""
         noted = self._noted
         with self._log.transaction():
             self._log.mark_accepted(self._campaign, noted.accepted)

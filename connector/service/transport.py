@@ -11,7 +11,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -22,7 +22,6 @@ from yarl import URL
 
 from connector.service.settings import FROM_ENVIRONMENT, Service
 from connector.service.wire import Ambiguous, NotSent, Request
-from connector.values import hot_value
 
 IDLE_S: Final = 3.0
 """An idle connection is closed after this long. The shortest keep-alive in common use is 5 s (Node.js, Apache): a
@@ -36,7 +35,7 @@ _CONNECT_SHARE: Final = 0.5
 the answer; aiohttp tells the two apart by type only then."""
 
 
-@hot_value
+@dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
 class RawAnswer:
     """An answer that was read to its end."""
 

@@ -18,7 +18,7 @@ from pipelines.cli.output import Output, end, finish, output_options, run_and_no
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from connector.load.retrying import Held
+    from connector.load.retry import Held
     from connector.subscribers import ValidationRules
     from pipelines.jobs import Job
     from pipelines.loads.loading import LoadPlan
@@ -310,7 +310,7 @@ def retry_command(
     What is found in the service is confirmed, what is proved absent is sent again. What is held stays held, and what
     was rejected stays rejected, unless an option says otherwise. With RUN, only what that run sent last is taken up.
     """
-    from connector.load.retrying import RetryPlan
+    from connector.load.retry import RetryPlan
     from pipelines.jobs import Load, SettingOptions, build_policy, load_job, override_load, read_settings
     from pipelines.loads.retrying import RetryOrder, run_retry
     from pipelines.rows.suppressing import plan_suppression

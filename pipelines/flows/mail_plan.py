@@ -35,8 +35,6 @@ class MailPlan:
     texts: MailTexts
     settings: Settings
     policy: MailPolicy
-    max_rate: float
-    max_concurrency: int
     suppression: SuppressionPlan | None = None
     max_invalid: float | None = None
     limit: int | None = None
@@ -84,9 +82,12 @@ def plan_mail(
         source=source,
         texts=texts,
         settings=settings,
-        policy=MailPolicy(retries_limited=job.mail.retry_limited, allows_rejected=allows_rejected),
-        max_rate=load.max_rate or modest_rate,
-        max_concurrency=load.max_concurrency if has_said_concurrency else _MODEST_CONCURRENCY,
+        policy=MailPolicy(
+            retries_limited=job.mail.retry_limited,
+            allows_rejected=allows_rejected,
+            max_rate=load.max_rate or modest_rate,
+            max_concurrency=load.max_concurrency if has_said_concurrency else _MODEST_CONCURRENCY,
+        ),
         suppression=suppression,
         max_invalid=guard.max_invalid if guard is not None else None,
         limit=limit,

@@ -4,13 +4,14 @@ first emails as files, and send none.
 
 import asyncio
 import os
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from connector.clock import Clock, system_clock
+from connector.control import RunControl
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
 from connector.ledger import Campaign, EmailLog, open_emails, open_existing_emails
 from connector.load import Problem, Row
@@ -19,8 +20,7 @@ from connector.mail.draft import ATTACHMENTS
 from connector.mail.eml import write_eml
 from connector.mail.message import Message, MessageError
 from connector.outcomes import MailOutcome, Outcome
-from connector.pace import Pace
-from connector.service import Client, Retrier, open_client
+from connector.service import Retrier, open_client
 from connector.states import EmailState
 from connector.subscribers import Suppression, digest_identity
 from connector.templates import TemplateError
@@ -172,16 +172,14 @@ def _judge_invalid(plan: MailPlan, checked: Checked) -> str | None:
 async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> str | None:
     """Send the rows of the spool; returns why it ended early."""
     plan = run.plan
-    async with open_client(build_service(plan.settings, plan.max_concurrency)) as client:
-        mailer = _build_sender(run, log, campaign, client)
+    async with open_client(build_service(plan.settings, plan.policy.max_concurrency)) as client:
+        control, run_id = RunControl(run.clock, run.stop.event), run.report.run_id
+        mailer = CampaignSender(control, log, campaign, run_id, client, Retrier(), run.on_verdict, plan.policy)
         run.progress.follow(
             lambda: f"{run.outcomes[MailOutcome.SENT]:,} of {spool.rows:,} sent at {mailer.rate:,.0f}/s"
         )
         try:
-            async with mailer:
-                for batch in spool.read(_AT_ONCE):
-                    addressees = [_name_addressee(run, kept) for kept in batch]
-                    await mailer.mail(_write_letters(run, mailer, await mailer.look_up(addressees)))
+            await mailer.send(_Letters(run, mailer, spool).take)
         finally:
             run.report.requests = count_requests(client.counts)
             if mailer.sent_again:
@@ -189,16 +187,38 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
                     f"{mailer.sent_again:,} times an email was refused for its rate (429) and sent again, as "
                     "mail.retry_limited says: if the service sends what it refuses, a recipient has two"
                 )
-    return mailer.reason
+    return control.reason
 
 
-def _build_sender(run: _Run, log: EmailLog, campaign: Campaign, client: Client) -> CampaignSender:
-    plan = run.plan
-    pace = Pace(plan.max_rate, plan.max_concurrency)
-    stopping = run.stop.event
-    return CampaignSender(
-        log, campaign, run.report.run_id, client, Retrier(), pace, run.clock, stopping, run.on_verdict, plan.policy
-    )
+class _Letters:
+    """The emails of a spool to recipients who may be sent theirs, composed once more as they are taken."""
+
+    def __init__(self, run: _Run, mailer: CampaignSender, spool: Spool) -> None:
+        self._run, self._mailer = run, mailer
+        self._batches = spool.read(_AT_ONCE)
+        self._fresh = deque[Addressee]()
+
+    async def take(self, number: int) -> list[Letter]:
+        """The next emails, at most `number`; none at the end. Raises LedgerError."""
+        letters: list[Letter] = []
+        while not letters and await self._look_up():
+            some = [self._fresh.popleft() for _ in range(min(number, len(self._fresh)))]
+            letters = [letter for each in some if (letter := self._compose(each)) is not None]
+        return letters
+
+    async def _look_up(self) -> bool:
+        """Whether there are recipients who may be sent their email."""
+        while not self._fresh and (batch := next(self._batches, None)) is not None:
+            self._fresh += self._mailer.look_up([_name_addressee(self._run, kept) for kept in batch])
+            await asyncio.sleep(0)
+        return bool(self._fresh)
+
+    def _compose(self, each: Addressee) -> Letter | None:
+        try:
+            return Letter(each.recipient, each.address, _compose_again(self._run, self._run.rows[each.recipient]))
+        except (MessageError, TemplateError) as error:  # a file that was there when it was checked is not any more
+            self._run.on_verdict(each, SendVerdict(MailOutcome.INVALID, None, str(error)))
+            return None
 
 
 def _name_addressee(run: _Run, kept: Kept) -> Addressee:
@@ -206,20 +226,6 @@ def _name_addressee(run: _Run, kept: Kept) -> Addressee:
     addressee = Addressee(digest_identity("email", address), address)
     run.rows[addressee.recipient] = kept
     return addressee
-
-
-def _write_letters(run: _Run, mailer: CampaignSender, addressees: Sequence[Addressee]) -> list[Letter]:
-    """Their emails once more, as they were checked; none once the run is to end."""
-    letters = []
-    for each in addressees:
-        try:
-            if mailer.is_going_on:
-                letters.append(Letter(each.recipient, each.address, _compose_again(run, run.rows[each.recipient])))
-            else:
-                run.on_verdict(each, SendVerdict(MailOutcome.UNSENT))
-        except (MessageError, TemplateError) as error:  # a file that was there when it was checked is not any more
-            run.on_verdict(each, SendVerdict(MailOutcome.INVALID, None, str(error)))
-    return letters
 
 
 def _compose_again(run: _Run, kept: Kept) -> Message:

@@ -13,7 +13,7 @@ from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.fields import BaseRef
 from connector.ledger import Base, Ledger, find_or_add_base, find_run, list_bases
 from connector.load import SENDING, Conduct, Loader, Planned
-from connector.load.knowing import Knowledge
+from connector.load.presence import Knowledge
 from connector.load.session import Session
 from connector.outcomes import Outcome
 from connector.states import State
@@ -152,7 +152,7 @@ class BaseLoads:
         )
         for each in self._begun:
             if each.base.key == base.key:
-                each.session.asked_name = each.session.asked_name or asked.name
+                each.session.access.asked_name = each.session.access.asked_name or asked.name
                 self._loads[asked] = each
                 return each
         surveyed = self._survey._loads.get(asked) if self._survey is not None else None
@@ -190,7 +190,7 @@ class BaseLoads:
         """Give every base the looks that need a quiet period between them, so that it passes for all at once."""
         for _ in range(_LOOKS_TOGETHER):
             unsettled = [each for each in self._begun if await self._settle_at_once(each)]
-            if not unsettled or not await unsettled[0].session.rest(self._run.frame.policy.quiet_period_s):
+            if not unsettled or not await unsettled[0].session.control.rest(self._run.frame.policy.quiet_period_s):
                 return
 
     async def _settle_at_once(self, each: _BaseLoad) -> bool:

@@ -136,7 +136,7 @@ class _Load:
         self.is_left_behind = False  # a thread that still reads the source, when the run was stopped
 
     async def carry_out(self) -> None:
-        """Survey it if there are guards, load, settle and remark on it."""
+        """ListStats it if there are guards, load, settle and remark on it."""
         plan, run = self._plan, self._run
         if plan.is_planned:
             loads = await self._pass(PLANNING)

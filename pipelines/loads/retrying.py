@@ -20,7 +20,7 @@ from connector.ledger import (
     list_runs,
 )
 from connector.load import Loader, LoadPolicy
-from connector.load.retrying import RetryPlan
+from connector.load.retry import RetryPlan
 from connector.states import State
 from pipelines.jobs import Settings
 from pipelines.loads.bases import choose_bases, describe_base, describe_bases

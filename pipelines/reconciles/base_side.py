@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from connector.ledger import Base, Entry, Ledger, list_confirmed
 from connector.load import Planned
-from connector.load.cells import write_cell
 from connector.pages.id_set import contained
 from connector.reconcile import ListedPeople
 from connector.reconcile.matching import Integers, Matching
+from connector.rows import write_cell
 from connector.service import differing_fields
 from connector.states import State
 from connector.subscribers import IDENTITY_BYTES, Digests, SeenIdentities, join_digests, split_digests

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from connector.fields import BaseRef
 from connector.ledger import Base, Ledger, find_or_add_base, learn_base, list_bases
-from connector.load.looks.listed import BaseReader
+from connector.listing import BaseReader
 from connector.reconcile.listed import BaseOf
 from connector.subscribers import BaseColumn
 

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from connector.load import Change, Omission, Row
-from connector.load.cells import write_cell
 from connector.outcomes import Outcome
+from connector.rows import write_cell
 from pipelines.rows.row_file import RowFile
 from pipelines.words import agree, count
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from connector.clock import Clock
+from connector.control import RunControl
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.ledger import Base, Ledger
-from connector.ledger.commits import Commits
+from connector.ledger.commits import Commits, LedgerWriter
+from connector.listing import ListAccess, Sentinels
 from connector.load import Limits, LoadPolicy, Tally
-from connector.load.comparison import close_waiting, compare_waiting
-from connector.load.drift import WaitingRows
-from connector.load.journal import Journal
-from connector.load.looks.witness import Seeing
+from connector.load.drift import close_waiting, compare_waiting
 from connector.load.session import Canaries, Session
+from connector.load.tally import WaitingRows
 from connector.pace import Pace
 from connector.service import Client, Retrier
 from connector.subscribers import InactiveIdentities, Suppression
@@ -80,7 +80,7 @@ class Run:
     pace: Pace
     retrier: Retrier = field(default_factory=Retrier)
     canaries: Canaries = field(default_factory=Canaries)
-    seeing: Seeing = field(default_factory=Seeing)
+    seeing: Sentinels = field(default_factory=Sentinels)
     inactive: InactiveIdentities = field(default_factory=InactiveIdentities)
     limits: Limits = field(default_factory=Limits)
     waiting: WaitingRows = field(default_factory=WaitingRows)  # rows to be compared with the service
@@ -94,24 +94,26 @@ class Run:
     def open_session(self, base: Base, asked_name: str | None) -> Session:
         """What the load of one base shares, within itself and with those of the run's other bases; `asked_name` is the
         base's name, where that alone was given."""
-        journal = Journal(self.commits, base, self.key)
-        self.session = Session(
+        access = ListAccess(
+            RunControl(self.clock, self.stop.event),
             self.client,
             self.retrier,
-            journal,
-            self.frame.policy,
-            self.clock,
-            self.tally,
-            self.stop.event,
+            LedgerWriter(self.commits, base, self.key),
+            self.frame.policy.listing,
             asked_name,
-            job=self.frame.by_job,
-            suppression=self.suppression,
-            waiting=self.waiting,
-            pace=self.pace,
-            limits=self.limits,
-            canaries=self.canaries,
+            self.inactive,
             seeing=self.seeing,
-            inactive=self.inactive,
+        )
+        self.session = Session(
+            access,
+            self.frame.policy,
+            self.tally,
+            self.frame.by_job,
+            self.suppression,
+            self.pace,
+            self.canaries,
+            self.limits,
+            self.waiting,
         )
         return self.session
 
@@ -158,7 +160,7 @@ class Run:
 
     def describe(self) -> str:
         """What a person should see of it now."""
-        activity = self.session.activity if self.session else "starting"
+        activity = self.session.control.activity if self.session else "starting"
         counts = ", ".join(f"{number:,} {outcome}" for outcome, number in self.tally.outcomes.items() if number)
         what = "planned" if self.frame.is_planned else "read"
         return f"{self.tally.read:,} {what}{': ' if counts else ''}{counts} ({activity})"

@@ -21,10 +21,11 @@ from typing import Any, cast
 import uvloop
 
 from connector.clock import system_clock
+from connector.control import RunControl
 from connector.ledger import Base, Entry, Ledger, find_or_add_base, open_ledger, start_run
-from connector.ledger.commits import Commits, open_commits
+from connector.ledger.commits import Commits, LedgerWriter, open_commits
+from connector.listing import ListAccess
 from connector.load import Loader, LoadPolicy, Tally
-from connector.load.journal import Journal
 from connector.load.session import Session
 from connector.outcomes import Outcome
 from connector.sandbox import SandboxProcess
@@ -79,8 +80,9 @@ async def load(sandbox: SandboxProcess, path: Path, opened: Opened) -> int:
     service = Service(sandbox.base_url, Token(sandbox.token))
     tally = Tally(lambda _problem: None)
     async with open_client(service) as client:
-        journal = Journal(commits, base, run_key)
-        session = Session(client, Retrier(), journal, LoadPolicy(), system_clock(), tally, asyncio.Event())
+        journal = LedgerWriter(commits, base, run_key)
+        control, policy = RunControl(system_clock(), asyncio.Event()), LoadPolicy()
+        session = Session(ListAccess(control, client, Retrier(), journal, policy.listing), policy, tally)
         loader = Loader(session)
         with open_file(path) as source:
             mapping, today = guess_mapping(source.columns).mapping, datetime.now(UTC).date()

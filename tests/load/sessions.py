@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from connector.clock import Clock, system_clock
+from connector.control import RunControl
 from connector.ledger import Ledger, find_or_add_base, open_ledger, start_run
-from connector.ledger.commits import Commits
-from connector.load.journal import Journal
-from connector.load.looks.sighting import Sighting, Wanted
-from connector.load.looks.witness import Witness
-from connector.load.policy import LoadPolicy
-from connector.load.session import Session
+from connector.ledger.commits import Commits, LedgerWriter
+from connector.listing import ListAccess
+from connector.listing.access import LookupKey, LookupResult, Sentinel
+from connector.load.session import LoadPolicy, Session
 from connector.load.tally import Tally
 from connector.sandbox import SandboxProcess
 from connector.service import Client, Retrier, Service, Token, open_client
@@ -42,46 +41,46 @@ class VirtualTime:
         self.now += seconds
 
 
-def want(text: str, field: str = "email", *, in_any_spelling: bool = False) -> Wanted:
+def want(text: str, field: str = "email", *, in_any_spelling: bool = False) -> LookupKey:
     """Somebody looked for by the text that was sent."""
-    return Wanted(digest_identity(field, text), field, text, in_any_spelling)
+    return LookupKey(digest_identity(field, text), field, text, in_any_spelling)
 
 
 def identity(text: str, field: str = "email") -> bytes:
     return digest_identity(field, text)
 
 
-def witness(at: float, subscriber_id: int, text: str, field: str = "email") -> Witness:
-    return Witness(at, subscriber_id, field, text)
+def witness(at: float, subscriber_id: int, text: str, field: str = "email") -> Sentinel:
+    return Sentinel(at, subscriber_id, field, text)
 
 
 @contextmanager
-def open_journal(folder: Path, base_id: int | None = BASE, base_name: str | None = None) -> Iterator[Journal]:
+def open_journal(folder: Path, base_id: int | None = BASE, base_name: str | None = None) -> Iterator[LedgerWriter]:
     """A new ledger with one base, written on the caller's own thread."""
     with open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
         with ledger.transaction() as connection:
             run = start_run(connection, "run", "job", "import", 0.0)
             base = find_or_add_base(connection, "account", base_id, base_name)
-        yield Journal(Commits(ledger), base, run)
+        yield LedgerWriter(Commits(ledger), base, run)
 
 
 def build_session(
-    client: object, journal: Journal, *, time: VirtualTime | None = None, name: str | None = None, **policy: Any
+    client: object, journal: LedgerWriter, *, time: VirtualTime | None = None, name: str | None = None, **policy: Any
 ) -> Session:
     """A session on virtual time, or on the machine's own clock where none is given."""
     clock = time.clock if time is not None else system_clock()
     retrier = Retrier(2, clock=replace(clock, sleep=no_sleep), rng=random.Random(1))
-    return Session(
+    load_policy = LoadPolicy(**policy)
+    access = ListAccess(
+        RunControl(clock, asyncio.Event()),
         cast("Client", client),
         retrier,
         journal,
-        LoadPolicy(**policy),
-        clock,
-        Tally(lambda problem: None),
-        asyncio.Event(),
+        load_policy.listing,
         name,
         draw=random.Random(5).randbytes,
     )
+    return Session(access, load_policy, Tally(lambda problem: None))
 
 
 async def no_sleep(_: float) -> None:
@@ -93,7 +92,7 @@ def look_at_fake(
     folder: Path,
     look: Callable[[Session], Coroutine[Any, Any, T]],
     *,
-    witnesses: tuple[Witness, ...] = (),
+    witnesses: tuple[Sentinel, ...] = (),
     **options: Any,
 ) -> T:
     """One session with the fake, at 1000.0 by its clock; a look that hangs fails in ten seconds."""
@@ -101,7 +100,7 @@ def look_at_fake(
     async def run() -> T:
         with open_journal(folder, options.pop("base_id", BASE), options.get("name")) as journal:
             session = build_session(fake, journal, time=options.pop("time", VirtualTime()), **options)
-            session.witnesses.extend(witnesses)
+            session.access.witnesses.extend(witnesses)
             return await asyncio.wait_for(look(session), 10)
 
     return asyncio.run(run())
@@ -121,12 +120,12 @@ def look_at_sandbox(
     return asyncio.run(run())
 
 
-def told(sighting: Sighting) -> tuple[dict[bytes, tuple[int, ...]], set[bytes]]:
+def told(sighting: LookupResult) -> tuple[dict[bytes, tuple[int, ...]], set[bytes]]:
     """Whom it found, under which ids, and whom it missed."""
     return dict(sighting.found), set(sighting.missed)
 
 
-def read_recorded(journal: Journal, *texts: str) -> list[int | None]:
+def read_recorded(journal: LedgerWriter, *texts: str) -> list[int | None]:
     """The subscriber id that the ledger has for each of these emails."""
 
     def find(ledger: Ledger) -> list[int | None]:

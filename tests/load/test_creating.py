@@ -2,15 +2,13 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any, cast
 
 import orjson
 import pytest
 
-from connector.ledger import Intent
+from connector.ledger import Intent, Move
 from connector.load.candidates import Candidate, CandidateList
-from connector.load.creating import Creator
-from connector.load.judging import Verdict
+from connector.load.creates import Creator
 from connector.service import Created, NotSent, Refused, RequestCounts, encode_subscriber
 from connector.states import Event, State
 from tests.load.sessions import BASE, VirtualTime, build_session, identity, open_journal
@@ -49,23 +47,23 @@ class SlowLook:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def judge(self, _candidate: Candidate, _verdict: Verdict) -> Event:
+    async def judge(self, _candidate: Candidate, _verdict: Move) -> Event:
         await self._service.has_sent_all.wait()
         return Event.REFUSED
 
 
-def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Refused | NotSent]) -> dict[str, Verdict]:
+def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Refused | NotSent]) -> dict[str, Move]:
     """Send them one at a time; returns what became of each email. A creator that hangs fails in ten seconds."""
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, Move] = {}
 
-    def keep(candidate: Candidate, verdict: Verdict) -> None:
+    def keep(candidate: Candidate, verdict: Move) -> None:
         verdicts[str(candidate.sent["email"])] = verdict
 
     async def run() -> None:
         service = Service(answers)
         with open_journal(folder) as journal:
             session = build_session(service, journal, time=VirtualTime(), max_concurrency=1)
-            creator = Creator(session, cast("Any", SlowLook(service)), keep)
+            creator = Creator(session, SlowLook(service).judge, keep)
             take = CandidateList(candidates, session.clock.monotonic).take
             await asyncio.wait_for(creator.create(take), 10)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from connector.ledger import Entry
-from connector.load.deciding import Decision, decide_row
+from connector.load.candidates import Decision, decide_row
 from connector.states import State
 
 SAME, OTHER = b"s" * 8, b"o" * 8

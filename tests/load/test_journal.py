@@ -11,12 +11,10 @@ from typing import Any, cast
 import pytest
 
 from connector.errors import LedgerError
-from connector.ledger import Ledger, find_or_add_base, open_ledger, start_run
-from connector.ledger.commits import Commits, open_commits
+from connector.ledger import Ledger, Move, find_or_add_base, open_ledger, start_run
+from connector.ledger.commits import Commits, LedgerWriter, open_commits
 from connector.load.candidates import Candidate, CandidateList
-from connector.load.creating import Creator
-from connector.load.journal import Journal
-from connector.load.judging import Verdict
+from connector.load.creates import Creator
 from connector.states import Event, State
 from tests.load.sessions import BASE, build_session
 from tests.load.test_creating import Service, build_candidate
@@ -28,14 +26,14 @@ def open_file(folder: Path) -> AbstractContextManager[Ledger]:
     return open_ledger(f"sqlite:///{folder}/ledger.db")
 
 
-def begin(ledger: Ledger, commits: Commits) -> Journal:
+def begin(ledger: Ledger, commits: Commits) -> LedgerWriter:
     """The journal of a base that is known by its name; the ledger knows another by the Id that it will turn out to
     have."""
     with ledger.transaction() as connection:
         run_key = start_run(connection, "run", "job", "import", 0.0)
         find_or_add_base(connection, "account", BASE, None)
         base = find_or_add_base(connection, "account", None, "News")
-    return Journal(commits, base, run_key)
+    return LedgerWriter(commits, base, run_key)
 
 
 def test_a_base_that_is_learned_is_known_also_if_whoever_learned_it_was_cut_off(tmp_path: Path) -> None:
@@ -44,8 +42,8 @@ def test_a_base_that_is_learned_is_known_also_if_whoever_learned_it_was_cut_off(
     async def learn() -> None:
         with open_file(tmp_path) as ledger, ThreadPoolExecutor(1) as thread:
             journal = begin(ledger, Commits(ledger, thread))
-            await journal.intend([first, second])
-            journal.note(first, Verdict(Event.ANSWERED, subscriber_id=5))
+            await journal.intend([(each.left, each.intent) for each in (first, second)])
+            journal.note(first.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
             let_go_on = threading.Event()
             thread.submit(let_go_on.wait, PATIENCE_S)
             learning = asyncio.ensure_future(journal.learn_base(BASE, "News"))
@@ -54,7 +52,7 @@ def test_a_base_that_is_learned_is_known_also_if_whoever_learned_it_was_cut_off(
             let_go_on.set()
             with pytest.raises(asyncio.CancelledError):
                 await learning
-            journal.note(second, Verdict(Event.LOST))
+            journal.note(second.intent.identity, Move(Event.LOST))
             await journal.flush()
             identities = [first.intent.identity, second.intent.identity]
             entries = await journal.ask(lambda ledger: ledger.find_entries(journal.base, identities))
@@ -68,7 +66,7 @@ def test_a_disk_that_is_full_while_the_run_is_stopped_is_what_the_person_is_told
 ) -> None:
     """The commit of the next intents fails, once, and whoever waits for it is cancelled since the run is to stop."""
     candidates = [build_candidate(number) for number in range(400)]
-    told: dict[bytes, Verdict] = {}
+    told: dict[bytes, Move] = {}
 
     async def create(ledger: Ledger, commits: Commits) -> None:
         journal, dialect = begin(ledger, commits), ledger.connection.engine.dialect
@@ -79,14 +77,14 @@ def test_a_disk_that_is_full_while_the_run_is_stopped_is_what_the_person_is_told
             nonlocal made
             made += 1
             if made == 4:
-                loop.call_soon_threadsafe(session.stopping.set)
+                loop.call_soon_threadsafe(session.control.stopping.set)
                 threading.Event().wait(0.2)
                 raise sqlite3.OperationalError("database or disk is full")
             commit(connection)
 
         monkeypatch.setattr(dialect, "do_commit", fail_once)
 
-        def keep(candidate: Candidate, verdict: Verdict) -> None:
+        def keep(candidate: Candidate, verdict: Move) -> None:
             told[candidate.intent.identity] = verdict
 
         creator = Creator(session, cast("Any", None), keep)
@@ -116,14 +114,14 @@ def test_a_flush_that_fails_is_told_to_whoever_was_cut_off_meanwhile(
 
     async def flush(ledger: Ledger, commits: Commits) -> None:
         journal, dialect = begin(ledger, commits), ledger.connection.engine.dialect
-        await journal.intend([candidate])
+        await journal.intend([(candidate.left, candidate.intent)])
 
         def fail(_: Any) -> None:
             raise sqlite3.OperationalError("disk I/O error")
 
         with monkeypatch.context() as patch:
             patch.setattr(dialect, "do_commit", fail)
-            journal.note(candidate, Verdict(Event.ANSWERED, subscriber_id=5))
+            journal.note(candidate.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
             flushing = asyncio.ensure_future(journal.flush())
             await asyncio.sleep(0)
             flushing.cancel()

@@ -4,7 +4,7 @@ import pytest
 
 from connector.ledger import Base, Intent
 from connector.load.candidates import Candidate
-from connector.load.judging import judge_answer
+from connector.load.creates import judge_answer
 from connector.service import Ambiguous, Created, NotSent, Refused
 from connector.states import Event
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from connector.load.refusing import Sample
+from connector.load.refusals import Sample
 
 
 @pytest.mark.parametrize("number", [0, 1, 49, 50, 51, 100, 101, 1000, 12345])

@@ -11,28 +11,27 @@ from typing import Any, cast
 import pytest
 
 from connector.clock import Clock
+from connector.control import RunControl
 from connector.fields import normalise_email
 from connector.ledger import (
     Base,
     Intent,
     Ledger,
+    Move,
     find_or_add_base,
     open_ledger,
     read_largest_lag,
     record_lag,
     start_run,
 )
-from connector.ledger.commits import Commits
+from connector.ledger.commits import Commits, LedgerWriter
+from connector.listing import ListAccess
+from connector.listing.access import LookupKey, LookupResult, Sentinel
 from connector.load.candidates import Candidate
-from connector.load.creating import Take
-from connector.load.journal import Journal
-from connector.load.judging import Verdict
-from connector.load.looks.sighting import Sighting, Wanted
-from connector.load.looks.witness import Witness
-from connector.load.policy import LoadPolicy
-from connector.load.session import Session
-from connector.load.settling import Doubt, Settled, Settler
+from connector.load.resolution import Doubt, Settled, Settler
+from connector.load.session import LoadPolicy, Session
 from connector.load.tally import Tally
+from connector.sender import Take
 from connector.service import encode_subscriber
 from connector.states import Event, State
 from connector.subscribers import digest_identity
@@ -78,17 +77,12 @@ class Bench:
     async def _settle(self, hold: bool, confirmed_at: float | None, doubt: Doubt | None) -> None:
         clock = Clock(lambda: self.now, lambda: datetime.fromtimestamp(self.now, UTC), self._sleep)
         policy = LoadPolicy(quiet_period_s=QUIET_S, on_unknown="hold" if hold else "resend")
-        session = Session(
-            cast("Any", None),  # no request is sent: looks and creates are passed in
-            cast("Any", None),
-            Journal(Commits(self.ledger), self.base, 1),
-            policy,
-            clock,
-            Tally(lambda problem: None),
-            asyncio.Event(),
-        )
+        nothing = cast("Any", None)  # no request is sent: look-ups and creates are passed in
+        writer = LedgerWriter(Commits(self.ledger), self.base, 1)
+        access = ListAccess(RunControl(clock, asyncio.Event()), nothing, nothing, writer, policy.listing)
+        session = Session(access, policy, Tally(lambda problem: None))
         if confirmed_at is not None:
-            session.witnesses.append(Witness(confirmed_at, WITNESS, "email", "witness@x.org"))
+            session.access.witnesses.append(Sentinel(confirmed_at, WITNESS, "email", "witness@x.org"))
         self.session = session
         self.settler = settler = Settler(session, self._create, self.settled.append, self._look)
         if doubt is not None:
@@ -99,17 +93,17 @@ class Bench:
     async def _sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    async def _look(self, session: Session, wanted: Sequence[Wanted]) -> Sighting:
-        assert [replace(each, in_any_spelling=False) for each in wanted] == [Wanted(ANN, "email", "ann@x.org")]
+    async def _look(self, session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
+        assert [replace(each, in_any_spelling=False) for each in wanted] == [LookupKey(ANN, "email", "ann@x.org")]
         self.in_any_spelling.append(wanted[0].in_any_spelling)
         if not self.looks:
-            session.end("no more looks were foreseen")
+            session.control.end("no more looks were foreseen")
             return build_sighting(INCOMPLETE, self.now, session)
         self.looked_at.append(self.now)
         return build_sighting(self.looks.pop(0), self.now, session)
 
-    async def _create(self, take: Take) -> None:
-        while batch := take(10):
+    async def _create(self, take: Take[Candidate]) -> None:
+        while batch := await take(10):
             self.sent_again += batch
             is_lost, self.losses = self.losses > 0, self.losses - 1
             with self.ledger.transaction():
@@ -119,7 +113,7 @@ class Bench:
                 else:
                     self.ledger.mark_answered(self.base, [(candidate.intent.identity, 7) for candidate in batch])
             for candidate in batch if is_lost else ():
-                self.settler.renew(candidate, Verdict(Event.LOST, status=500, message="oops"))
+                self.settler.renew(candidate, Move(Event.LOST, status=500, message="oops"))
 
     @property
     def state(self) -> State:
@@ -127,12 +121,12 @@ class Bench:
             return self.ledger.find_entries(self.base, [ANN])[ANN].state
 
 
-def build_sighting(look: Look, now: float, session: Session) -> Sighting:
-    confirmed = [each.at for each in session.witnesses if each.at < now]
+def build_sighting(look: Look, now: float, session: Session) -> LookupResult:
+    confirmed = [each.at for each in session.access.witnesses if each.at < now]
     seen = confirmed if look.is_witness_seen else []
     lag_s = max((now - at for at in confirmed if at not in seen), default=0.0)
     missed = frozenset({ANN}) - look.found.keys() if look.is_complete else frozenset[bytes]()
-    return Sighting(look.found, missed, max(seen, default=float("-inf")), lag_s, now)
+    return LookupResult(look.found, missed, max(seen, default=float("-inf")), lag_s, now)
 
 
 @pytest.fixture

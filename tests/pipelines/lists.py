@@ -8,7 +8,7 @@ from pathlib import Path
 from connector.clock import Clock, system_clock
 from connector.fields import normalise_email
 from connector.load import Conduct, Loader
-from connector.load.knowing import Knowledge
+from connector.load.presence import Knowledge
 from connector.load.session import Session
 from connector.sandbox import SandboxProcess
 from connector.subscribers import prepare_chunks

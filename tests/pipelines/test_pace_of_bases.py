@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from connector.load import Conduct, Loader
-from connector.load.knowing import Knowledge
+from connector.load.presence import Knowledge
 from connector.load.session import Session
 from connector.pace import Pace
 from connector.pace.rate import Phase

@@ -6,7 +6,7 @@ from random import Random
 from typing import Literal
 
 from connector.load import LoadPolicy
-from connector.load.retrying import Held, RetryPlan
+from connector.load.retry import Held, RetryPlan
 from connector.subscribers import Suppression, digest_identity
 from tests.simulation.people import People, Person
 from tests.simulation.program import JOB

@@ -39,31 +39,32 @@ MUTATIONS = (
         "an intent's commit comes after its request has left",
         (
             Edit(
-                "load/journal.py",
+                "ledger/commits.py",
                 "ledger.mark_absent(self.base, self.run_key, by_state[State.UNKNOWN])\n\n        await self.ask(write)",
                 "ledger.mark_absent(self.base, self.run_key, by_state[State.UNKNOWN])\n\n"
                 "        self.asked = asyncio.ensure_future(self.ask(write))\n        await asyncio.sleep(0)",
             ),
-            Edit("load/journal.py", "from collections import", "import asyncio\nfrom collections import"),
         ),
     ),
     Mutation(
         "no quiet period is waited for",
         (
             Edit(
-                "load/settling.py",
+                "load/resolution.py",
                 "sighting.started_at >= doubt.since + self._session.policy.quiet_period_s",
                 "sighting.started_at >= doubt.since",
             ),
-            Edit("load/settling.py", "        quiet_s = self._session.policy.quiet_period_s", "        quiet_s = 0.0"),
-            Edit("load/settling.py", "doubt.missed_at + self._session.policy.quiet_period_s", "doubt.missed_at"),
+            Edit(
+                "load/resolution.py", "        quiet_s = self._session.policy.quiet_period_s", "        quiet_s = 0.0"
+            ),
+            Edit("load/resolution.py", "doubt.missed_at + self._session.policy.quiet_period_s", "doubt.missed_at"),
         ),
     ),
     Mutation(
         "one look proves absence",
         (
             Edit(
-                "load/settling.py",
+                "load/resolution.py",
                 "sighting.started_at < doubt.missed_at + self._session.policy.quiet_period_s",
                 "sighting.started_at < doubt.missed_at",
             ),
@@ -71,30 +72,30 @@ MUTATIONS = (
     ),
     Mutation(
         "absence needs no witness that came later",
-        (Edit("load/settling.py", "return sighting.latest_seen_at > doubt.since", "return True"),),
+        (Edit("load/resolution.py", "return sighting.latest_seen_at > doubt.since", "return True"),),
         first=400,
     ),
     Mutation(
         "nobody is looked for before they are created",
-        (Edit("load/knowing.py", 'float("-inf") if session.policy.is_looking else float("inf")', 'float("inf")'),),
+        (Edit("load/presence.py", 'float("-inf") if session.policy.is_looking else float("inf")', 'float("inf")'),),
     ),
     Mutation(
         "a request that is cancelled counts as never sent",
-        (Edit("load/creating.py", "self._tell(candidate, _CUT_OFF)", "self._tell(candidate, _STOPPED)"),),
+        (Edit("sender.py", "give_up(item, Unanswered.CUT_OFF)", "give_up(item, Unanswered.STOPPED)"),),
         first=40,
     ),
     Mutation(
         "a cancelled request gets no event",
-        (Edit("load/creating.py", "            self._tell(candidate, _CUT_OFF)\n", ""),),
+        (Edit("sender.py", "            delivery.give_up(item, Unanswered.CUT_OFF)\n", ""),),
         first=215,
     ),
     Mutation(
         "an answer that says neither yes nor no counts as a refusal",
         (
             Edit(
-                "load/judging.py",
-                "return Verdict(Event.LOST, status=answer.status, message=answer.message)",
-                "return Verdict(Event.REFUSED, status=answer.status or 0, message=answer.message)",
+                "load/creates.py",
+                "return Move(Event.LOST, status=answer.status, message=answer.message)",
+                "return Move(Event.REFUSED, status=answer.status or 0, message=answer.message)",
             ),
         ),
     ),
@@ -102,9 +103,9 @@ MUTATIONS = (
         "no answer within the time-out counts as never sent",
         (
             Edit(
-                "load/judging.py",
-                "return Verdict(Event.LOST, status=answer.status, message=answer.message)",
-                "return Verdict(Event.LOST if answer.status else Event.NOT_SENT, status=answer.status)",
+                "load/creates.py",
+                "return Move(Event.LOST, status=answer.status, message=answer.message)",
+                "return Move(Event.LOST if answer.status else Event.NOT_SENT, status=answer.status)",
             ),
         ),
     ),
@@ -114,7 +115,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the answered identity is not compared with the one that was sent",
-        (Edit("load/judging.py", "if not (is_echo or _is_asked_for(answer, candidate)):", "if False:"),),
+        (Edit("load/creates.py", "if not (is_echo or _is_asked_for(answer, candidate)):", "if False:"),),
     ),
     Mutation(
         "an incomplete certificate counts as a complete one",
@@ -125,28 +126,28 @@ MUTATIONS = (
         "an answer with another base or identity counts as no answer",
         (
             Edit(
-                "load/judging.py",
-                "Verdict(Event.MISANSWERED, answer.subscriber_id, answer.status, words)",
-                "Verdict(Event.LOST)",
+                "load/creates.py",
+                "Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words)",
+                "Move(Event.LOST)",
             ),
         ),
     ),
     Mutation(
         "that a base was answered as another is forgotten",
-        (Edit("load/guarding.py", "    if not base.is_misanswered:\n", "    if base:\n"),),
+        (Edit("load/guards.py", "    if not base.is_misanswered:\n", "    if base:\n"),),
     ),
     Mutation(
         "a base's name is compared letter by letter",
-        (Edit("fields/identity.py", "return name.strip().casefold()", "return name"),),
+        (Edit("fields.py", "return name.strip().casefold()", "return name"),),
     ),
     Mutation(
         "a first create refused with 401 counts as never sent",
         (
             Edit(
-                "load/creating.py",
-                "        elif verdict.status in ENDS_A_RUN and verdict.event is Event.REFUSED:\n",
-                "        elif verdict.status in ENDS_A_RUN and verdict.event is Event.REFUSED:\n"
-                "            verdict = Verdict(Event.NOT_SENT)\n",
+                "load/creates.py",
+                "        return verdict\n\n    def end(",
+                "        is_said_no = verdict.status in ENDS_A_RUN and not self.is_proved\n"
+                "        return Move(Event.NOT_SENT) if is_said_no else verdict\n\n    def end(",
             ),
         ),
     ),
@@ -154,7 +155,7 @@ MUTATIONS = (
         "a refusal of the token, the address or the pace is final",
         (
             Edit(
-                "load/judging.py",
+                "load/candidates.py",
                 "NOT_FINAL = ENDS_A_RUN | {408, 409, TOO_MANY_REQUESTS}",
                 "NOT_FINAL = frozenset[int]()",
             ),
@@ -162,13 +163,13 @@ MUTATIONS = (
     ),
     Mutation(
         "hold is not heard",
-        (Edit("load/settling.py", "if self._is_to_be_held(entry):", "if False:"),),
+        (Edit("load/resolution.py", "if self._is_to_be_held(entry):", "if False:"),),
     ),
     Mutation(
         "the first refusal of a kind is believed",
         (
             Edit(
-                "load/refusing.py",
+                "load/refusals.py",
                 "if kind in self._creating or (verdict.status == TOO_MANY_REQUESTS and not is_checked):",
                 "if kind in self._creating and not is_checked:",
             ),
@@ -183,7 +184,7 @@ MUTATIONS = (
         "filters need no controls",
         (
             Edit(
-                "load/looks/filtering.py",
+                "listing/lookup.py",
                 "return is_case_covered and not self.has_hidden_spellings",
                 "return True or not self",
             ),
@@ -192,16 +193,16 @@ MUTATIONS = (
     ),
     Mutation(
         "who came by another way in other capitals is not looked for before a re-send",
-        (Edit("load/settling.py", "in_any_spelling=policy.is_looking and not is_fresh", "in_any_spelling=False"),),
+        (Edit("load/resolution.py", "in_any_spelling=policy.is_looking and not is_fresh", "in_any_spelling=False"),),
         first=8010,
     ),
     Mutation(
         "people of other bases count",
-        (Edit("load/looks/listed.py", "return bool(service_id == self.service_id)", "return True"),),
+        (Edit("listing/base_reader.py", "return bool(service_id == self.service_id)", "return True"),),
     ),
     Mutation(
         "the suppression list is not asked before somebody is sent again",
-        (Edit("load/settling.py", "session.is_suppressed(entry.identity, self._newest(entry))", "False"),),
+        (Edit("load/resolution.py", "session.is_suppressed(entry.identity, self._newest(entry))", "False"),),
         first=90,
     ),
 )

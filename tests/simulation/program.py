@@ -12,14 +12,15 @@ from random import Random
 import numpy as np
 
 from connector.clock import Clock
+from connector.control import RunControl
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BaseRef
 from connector.ledger import Ledger, find_or_add_base, finish_run, start_run
-from connector.ledger.commits import Commits
+from connector.ledger.commits import Commits, LedgerWriter
+from connector.listing import ListAccess
 from connector.load import Change, Conduct, Loader, LoadPolicy, Problem, Tally
-from connector.load.comparison import close_waiting, compare_waiting
-from connector.load.journal import Journal
-from connector.load.knowing import Knowledge
+from connector.load.drift import close_waiting, compare_waiting
+from connector.load.presence import Knowledge
 from connector.load.session import Session
 from connector.outcomes import Outcome
 from connector.pace import Pace
@@ -160,18 +161,18 @@ class Program:
             PlannedRows(None, policy.identity),
             session.tally,
             self.ledger,
-            session.client,
+            session.access.client,
             session.journal.run_key,
             [],
             self.commits,
             Pace(policy.max_rate, policy.max_concurrency),
-            retrier=session.retrier,
+            retrier=session.access.retrier,
             waiting=session.waiting,
             suppression=session.suppression,
         )
 
         def make(session: Session, conduct: Conduct, knowledge: Knowledge | None) -> Loader:
-            session.draw = self.random.randbytes
+            session.access.draw = self.random.randbytes
             return Loader(session, conduct, knowledge)
 
         return BaseLoads(run, BaseColumn("list"), make=make)
@@ -186,19 +187,16 @@ class Program:
             at = self.timeline.read_wall()
             is_holding = policy.on_unknown == "hold"
             run_key = start_run(connection, f"run-{self.number}", JOB, "sync", at, suppressed_by, is_holding=is_holding)
-        return Session(
+        access = ListAccess(
+            RunControl(self._clock, self.stopping),
             client,
             Retrier(clock=self._clock, rng=self.random),
-            Journal(self.commits, base, run_key),
-            policy,
-            self._clock,
-            self.report.tally,
-            self.stopping,
+            LedgerWriter(self.commits, base, run_key),
+            policy.listing,
             base_name if self.night.retry is None or base.service_id is None else None,
-            job=JOB,
-            suppression=suppression,
             draw=self.random.randbytes,
         )
+        return Session(access, policy, self.report.tally, job=JOB, suppression=suppression)
 
     def _choose_policy(self) -> LoadPolicy:
         """The job's, but for a retry, which knows no job unless it is told: what is to be held, the ledger tells it."""

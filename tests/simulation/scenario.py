@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from connector.load import LoadPolicy
-from connector.load.retrying import RetryPlan
+from connector.load.retry import RetryPlan
 from connector.subscribers import Suppression
 from tests.simulation.network import Weather
 from tests.simulation.people import People

@@ -6,7 +6,7 @@ from random import Random
 from typing import Literal
 
 from connector.load import LoadPolicy
-from connector.load.retrying import RetryPlan
+from connector.load.retry import RetryPlan
 from tests.simulation.people import People
 from tests.simulation.rows import Cells, Source, prepare_nights
 from tests.simulation.scenario import BASE_ID, Ending, Night, Scenario, Storm

@@ -9,7 +9,7 @@ from dataclasses import replace
 from random import Random
 
 from connector.load import LoadPolicy
-from connector.load.retrying import RetryPlan
+from connector.load.retry import RetryPlan
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.network import Weather
 from tests.simulation.people import People

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from connector.load.looks.controls import Checked, check_filters, has_control
-from connector.load.looks.surveying import take_survey
-from connector.load.looks.witness import Witness
+from connector.listing.access import Sentinel
+from connector.listing.lookup import Checked, check_filters, has_control
+from connector.listing.requests import take_survey
 from connector.load.session import Session
 from connector.service import ListPage, ListQuery, Refused
 from connector.subscribers import SpellingClass, classify
@@ -19,8 +19,8 @@ KEY = classify("client_user_id", "c1")
 
 def check(fake: FakeList, folder: Path, *classes: SpellingClass, case: bool = False, **options: Any) -> Checked:
     async def look(session: Session) -> Checked:
-        await take_survey(session)
-        return await check_filters(session, classes, with_case=case)
+        await take_survey(session.access)
+        return await check_filters(session.access, classes, with_case=case)
 
     return look_at_fake(fake, folder, look, **options)
 
@@ -80,15 +80,15 @@ def test_a_filter_that_shows_somebody_made_up_is_not_used_in_this_run_any_more(t
     fake = FakeList(crowd(5), finds=fake_list.ignored)
 
     async def look(session: Session) -> None:
-        await take_survey(session)
-        assert await check_filters(session, [PLAIN]) == Checked(failed=frozenset({PLAIN}))
-        assert session.lookout.useless == {"email"}
+        await take_survey(session.access)
+        assert await check_filters(session.access, [PLAIN]) == Checked(failed=frozenset({PLAIN}))
+        assert session.access.lookout.useless == {"email"}
         asked = len(fake.asked)
         fake.finds = fake_list.exact
-        assert (await check_filters(session, [PLAIN])).passed == set()
-        assert not has_control(session, PLAIN)
+        assert (await check_filters(session.access, [PLAIN])).passed == set()
+        assert not has_control(session.access, PLAIN)
         assert len(fake.asked) == asked
-        assert (await check_filters(session, [KEY])).passed == {KEY}  # the other filter is a matter of its own
+        assert (await check_filters(session.access, [KEY])).passed == {KEY}  # the other filter is a matter of its own
 
     look_at_fake(fake, tmp_path, look)
 
@@ -105,9 +105,9 @@ def test_the_made_up_are_others_each_time(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
 
     async def look(session: Session) -> None:
-        await take_survey(session)
-        await check_filters(session, [PLAIN, KEY])
-        await check_filters(session, [PLAIN, KEY])
+        await take_survey(session.access)
+        await check_filters(session.access, [PLAIN, KEY])
+        await check_filters(session.access, [PLAIN, KEY])
 
     look_at_fake(fake, tmp_path, look)
     made_up = [query.email or query.client_user_id or "" for query in fake.asked]
@@ -115,7 +115,7 @@ def test_the_made_up_are_others_each_time(tmp_path: Path) -> None:
     assert len(set(made_up)) == len(made_up) == 4
 
 
-def witnesses(*texts: str) -> tuple[Witness, ...]:
+def witnesses(*texts: str) -> tuple[Sentinel, ...]:
     return tuple(witness(900.0 + number, 100 + number, text) for number, text in enumerate(texts))
 
 
@@ -160,8 +160,8 @@ def test_a_witness_who_begins_to_show_between_the_two_questions_speaks_for_the_f
 
 def test_there_is_a_control_for_whom_was_surveyed_or_confirmed(tmp_path: Path) -> None:
     async def look(session: Session) -> list[bool]:
-        await take_survey(session)
-        return [has_control(session, each) for each in (PLAIN, PLUS, CAPITALS, KEY)]
+        await take_survey(session.access)
+        return [has_control(session.access, each) for each in (PLAIN, PLUS, CAPITALS, KEY)]
 
     options = {"witnesses": witnesses("wit+ness@x.org")}
     assert look_at_fake(FakeList(crowd(5)), tmp_path, look, **options) == [True, True, False, True]
@@ -198,11 +198,11 @@ def test_a_filter_that_told_capitals_apart_once_is_not_asked_again(tmp_path: Pat
     fake = FakeList(crowd(5))
 
     async def look(session: Session) -> int:
-        await take_survey(session)
-        await check_filters(session, [PLAIN], with_case=True)
-        assert session.lookout.tells_capitals_apart
+        await take_survey(session.access)
+        await check_filters(session.access, [PLAIN], with_case=True)
+        assert session.access.lookout.tells_capitals_apart
         fake.asked.clear()
-        assert not (await check_filters(session, [PLAIN], with_case=True)).is_case_blind
+        assert not (await check_filters(session.access, [PLAIN], with_case=True)).is_case_blind
         return len(fake.asked)
 
     assert look_at_fake(fake, tmp_path, look) == 2

@@ -42,7 +42,7 @@ def test_the_made_up_list_answers_as_the_sandbox_does(sandbox: SandboxProcess, t
     queries = (*QUERIES, ListQuery(id=fake.people[2]["Id"])) if filters != "ignored" else QUERIES
 
     async def ask(session: Session) -> Sequence[object]:
-        return [describe(await session.client.list_subscribers(query)) for query in queries]
+        return [describe(await session.access.client.list_subscribers(query)) for query in queries]
 
     async def ask_fake() -> Sequence[object]:
         return [describe(await fake.list_subscribers(query)) for query in queries]

@@ -7,7 +7,7 @@ import pytest
 
 from connector.errors import RunAborted
 from connector.listing import ListFailed
-from connector.load.looks.filtering import look_by_filter
+from connector.listing.lookup import look_by_filter
 from connector.load.session import Session
 from connector.service import Ambiguous, ListQuery, Refused
 from tests.load.looks.fake_list import FakeList, crowd
@@ -19,16 +19,16 @@ def test_a_service_that_stops_answering_ends_the_look(answer: Refused | Ambiguou
     fake = FakeList(crowd(5), instead=lambda query: answer if query.email == "p7@x.org" else None)
     wanted = [want(f"p{each}@x.org") for each in range(50)]
     with pytest.raises(ListFailed):
-        look_at_fake(fake, tmp_path, lambda session: look_by_filter(session, wanted))
+        look_at_fake(fake, tmp_path, lambda session: look_by_filter(session.access, wanted))
 
 
 def test_nothing_hangs_and_nothing_is_asked_any_more_when_the_run_is_stopped(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
 
     async def look_and_stop(session: Session) -> None:
-        fake.before = lambda query: session.stopping.set() if query.email == "p7@x.org" else None
+        fake.before = lambda query: session.control.stopping.set() if query.email == "p7@x.org" else None
         with pytest.raises(RunAborted, match="stopped"):
-            await look_by_filter(session, [want(f"p{each}@x.org") for each in range(200)])
+            await look_by_filter(session.access, [want(f"p{each}@x.org") for each in range(200)])
         asked = len(fake.asked)
         await asyncio.sleep(0)
         assert (len(fake.asked), fake.under_way) == (asked, 0)
@@ -42,10 +42,11 @@ def test_nothing_that_is_said_names_anybody(tmp_path: Path) -> None:
 
     async def fail(session: Session) -> None:
         with pytest.raises(ListFailed) as failure:
-            await look_by_filter(session, [want("ann@x.org")])
-        said = f"{failure.value} {session.activity} {want('ann@x.org')!r} {session.lookout!r} {session.witnesses!r}"
+            await look_by_filter(session.access, [want("ann@x.org")])
+        said = f"{failure.value} {session.control.activity} {want('ann@x.org')!r} {session.access.lookout!r}"
+        said += repr(session.access.witnesses)
         assert "@" not in said
-        assert session.activity == "looking for 1 by the list's filters"
+        assert session.control.activity == "looking for 1 by the list's filters"
 
     look_at_fake(fake, tmp_path, fail, witnesses=(witness(940.0, 100, "wit@x.org"),))
 
@@ -53,6 +54,8 @@ def test_nothing_that_is_said_names_anybody(tmp_path: Path) -> None:
 def test_a_query_has_one_filter_only(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
     witnesses = (witness(940.0, 100, "wit@x.org"),)
-    look_at_fake(fake, tmp_path, lambda session: look_by_filter(session, [want("ann@x.org")]), witnesses=witnesses)
+    look_at_fake(
+        fake, tmp_path, lambda session: look_by_filter(session.access, [want("ann@x.org")]), witnesses=witnesses
+    )
     for query in fake.asked:
         assert query in (ListQuery(), ListQuery(email=query.email), ListQuery(id=query.id))

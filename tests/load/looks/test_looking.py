@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from connector.listing import ListFailed
-from connector.load.looks.looking import Estimate, estimate, list_base, look_by_filter, look_for
-from connector.load.looks.sighting import Sighting, Wanted
+from connector.listing import ListFailed, list_base, look_by_filter
+from connector.listing.access import LookupKey, LookupResult
+from connector.load.presence import Estimate, estimate, look_for
 from connector.load.session import Session
 from connector.service import Ambiguous, ListPage, ListQuery, Refused
 from tests.load.looks import fake_list
@@ -20,7 +20,7 @@ NOBODY = float("-inf")
 LONG = 20_000  # a sweep of so many takes 22 requests
 
 
-def look(fake: FakeList, folder: Path, *texts: str, in_any_spelling: bool = False, **options: Any) -> Sighting:
+def look(fake: FakeList, folder: Path, *texts: str, in_any_spelling: bool = False, **options: Any) -> LookupResult:
     wanted = [want(text, in_any_spelling=in_any_spelling) for text in texts]
     return look_at_fake(fake, folder, lambda session: look_for(session, wanted), **options)
 
@@ -52,7 +52,7 @@ def test_many_or_a_short_list_are_looked_for_by_a_sweep(number: int, people: int
 
 def test_nobody_is_looked_for_without_a_request(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
-    assert look(fake, tmp_path) == Sighting({}, frozenset(), NOBODY, 0.0, 1000.0)
+    assert look(fake, tmp_path) == LookupResult({}, frozenset(), NOBODY, 0.0, 1000.0)
     assert fake.asked == []
 
 
@@ -178,7 +178,7 @@ def test_who_is_there_in_other_capitals_is_found_where_that_is_asked_for(tmp_pat
     assert has_swept(fake)
 
 
-def asked_for(number: int, *, in_any_spelling: bool = False) -> list[Wanted]:
+def asked_for(number: int, *, in_any_spelling: bool = False) -> list[LookupKey]:
     return [want(f"q{each}@x.org", in_any_spelling=in_any_spelling) for each in range(number)]
 
 
@@ -196,7 +196,7 @@ def test_an_estimate_takes_one_page_once_and_none_after_a_listing(tmp_path: Path
     look_at_fake(fake, tmp_path, ask)
 
     async def list_first(session: Session) -> None:
-        await list_base(session)
+        await list_base(session.access)
         asked = len(fake.asked)
         assert (await estimate(session, asked_for(1))).listing == asked
         assert len(fake.asked) == asked
@@ -212,7 +212,7 @@ def test_an_estimate_is_right_about_a_sweep_in_id_order(tmp_path: Path) -> None:
         async def ask(session: Session) -> tuple[int | None, int]:
             expected = (await estimate(session, asked_for(1))).listing
             fake.asked.clear()  # noqa: B023 - called at once
-            await list_base(session)
+            await list_base(session.access)
             return expected, len(fake.asked)  # noqa: B023
 
         expected, taken = look_at_fake(fake, tmp_path / str(number), ask)
@@ -224,7 +224,7 @@ def test_an_estimate_names_whom_no_filter_can_tell(tmp_path: Path) -> None:
     async def ask(session: Session) -> None:
         plus = [want("a+b@x.org")]
         assert (await estimate(session, asked_for(1) + plus)).untellable == {plus[0].identity}
-        session.lookout.tells_capitals_apart = True
+        session.access.lookout.tells_capitals_apart = True
         assert (await estimate(session, asked_for(1))).is_filter_cheaper
         assert not (await estimate(session, asked_for(1, in_any_spelling=True))).is_filter_cheaper
 
@@ -243,7 +243,7 @@ def test_a_look_before_creating_by_filters_alone_says_whom_it_could_not_tell(tmp
     fake = FakeList(crowd(50), fake_list.icase)
     fake.instead = lambda query: ListPage([], None, 0, 1000) if query.email == "q1@x.org" else None
     wanted = asked_for(3, in_any_spelling=True)
-    sighting = look_at_fake(fake, tmp_path, lambda session: look_by_filter(session, wanted))
+    sighting = look_at_fake(fake, tmp_path, lambda session: look_by_filter(session.access, wanted))
     assert sighting.missed == {wanted[0].identity, wanted[2].identity}
 
 
@@ -251,7 +251,7 @@ def test_looks_that_are_made_at_once_do_not_disturb_each_other(tmp_path: Path) -
     fake = FakeList(crowd(LONG))
     fake.add(60_000, "q3@x.org")
 
-    async def look_at_once(session: Session) -> list[Sighting]:
+    async def look_at_once(session: Session) -> list[LookupResult]:
         return await asyncio.gather(*(look_for(session, [each]) for each in asked_for(20)))
 
     sightings = look_at_fake(fake, tmp_path, look_at_once)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from connector.load.looks.looking import estimate, list_base, look_by_filter, look_for, sweep_for
-from connector.load.looks.sighting import Sighting
-from connector.load.looks.witness import Witness
+from connector.listing import list_base, look_by_filter, sweep_for
+from connector.listing.access import LookupResult, Sentinel
+from connector.load.presence import estimate, look_for
 from connector.load.session import Session
 from connector.sandbox import SandboxProcess
 from connector.service import Created, encode_subscriber
@@ -71,7 +71,7 @@ def test_filters_alone_tell_all_they_can_and_nothing_wrong(
     sandbox.switch(filters=filters)
     there, nobody = all_wanted(1), all_wanted(2)
 
-    sighting = look_at_sandbox(sandbox, tmp_path, lambda session: look_by_filter(session, there + nobody))
+    sighting = look_at_sandbox(sandbox, tmp_path, lambda session: look_by_filter(session.access, there + nobody))
 
     is_of_use = filters != "ignored"
     assert sighting.found == ({each.identity: (ids[each.value],) for each in there} if is_of_use else {})
@@ -89,7 +89,7 @@ def test_keys_are_found_by_their_filter_in_their_own_case(
     nobody = [want(KEYS[place % len(KEYS)].format(f"2-{place}"), "client_user_id") for place in range(len(TEXTS))]
     nobody.append(want("k1-1", "client_user_id"))  # there is a K1-1, who is somebody else
 
-    sighting = look_at_sandbox(sandbox, tmp_path, lambda session: look_by_filter(session, there + nobody))
+    sighting = look_at_sandbox(sandbox, tmp_path, lambda session: look_by_filter(session.access, there + nobody))
 
     assert set(sighting.found) == {each.identity for each in there}
     assert sighting.missed == {each.identity for each in nobody}
@@ -114,12 +114,12 @@ def test_the_cheaper_way_is_taken(sandbox: SandboxProcess, tmp_path: Path) -> No
     async def look(session: Session) -> list[int]:
         spent = []
         for number in (1, 30):
-            before = session.client.counts["list"].sent
+            before = session.access.client.counts["list"].sent
             wanted = [want(f"nobody{each}@x.org") for each in range(number)]
             expected = await estimate(session, wanted)
             assert expected.is_filter_cheaper is (number == 1)
             assert len((await look_for(session, wanted)).missed) == number
-            spent.append(session.client.counts["list"].sent - before)
+            spent.append(session.access.client.counts["list"].sent - before)
         return spent
 
     requests = look_at_sandbox(sandbox, tmp_path, look)
@@ -136,11 +136,11 @@ def test_an_identity_in_two_bases_is_found_in_its_own_only(
     sandbox.switch(filters=filters)
     elsewhere, here = want("ann1@x.org"), want("ann3@x.org")
 
-    async def look(session: Session) -> list[Sighting]:
+    async def look(session: Session) -> list[LookupResult]:
         wanted = [elsewhere, here]
         return [
-            await sweep_for(session, wanted),
-            await look_by_filter(session, wanted),
+            await sweep_for(session.access, wanted),
+            await look_by_filter(session.access, wanted),
             await look_for(session, wanted),
         ]
 
@@ -161,8 +161,8 @@ def test_an_identity_twice_in_the_base_is_found_under_both_ids(
     ann = want("ann1@x.org")
 
     async def look(session: Session) -> list[object]:
-        listing = await list_base(session)
-        looks = [await sweep_for(session, [ann]), await look_by_filter(session, [ann])]
+        listing = await list_base(session.access)
+        looks = [await sweep_for(session.access, [ann]), await look_by_filter(session.access, [ann])]
         return [listing.doubled, *(each.found for each in looks)]
 
     assert look_at_sandbox(sandbox, tmp_path, look) == [2 * len(TEXTS), {ann.identity: both}, {ann.identity: both}]
@@ -172,9 +172,9 @@ def test_a_service_that_keeps_capitals_and_tells_them_apart_is_swept(sandbox: Sa
     sandbox.switch(alter_fields="Email")
     fill(sandbox)
 
-    async def look(session: Session) -> tuple[Sighting, Sighting]:
+    async def look(session: Session) -> tuple[LookupResult, LookupResult]:
         wanted = [*all_wanted(1), *all_wanted(2)]
-        return await look_by_filter(session, wanted), await look_for(session, wanted)
+        return await look_by_filter(session.access, wanted), await look_for(session, wanted)
 
     filtered, looked = look_at_sandbox(sandbox, tmp_path, look)
 
@@ -183,12 +183,12 @@ def test_a_service_that_keeps_capitals_and_tells_them_apart_is_swept(sandbox: Sa
     assert looked.missed == {each.identity for each in all_wanted(2)}
 
 
-async def create(session: Session, email: str) -> Witness:
+async def create(session: Session, email: str) -> Sentinel:
     """A create by this run, whose answer makes a witness."""
-    answer = await session.client.create_subscriber(encode_subscriber({"base_id": BASE, "email": email}))
+    answer = await session.access.client.create_subscriber(encode_subscriber({"base_id": BASE, "email": email}))
     assert isinstance(answer, Created)
-    made = Witness(session.clock.monotonic(), answer.subscriber_id, "email", email)
-    session.witnesses.append(made)
+    made = Sentinel(session.clock.monotonic(), answer.subscriber_id, "email", email)
+    session.access.witnesses.append(made)
     return made
 
 
@@ -198,11 +198,11 @@ def test_what_we_send_being_kept_in_capitals_is_noticed_though_older_people_are_
     sandbox.seed(9000, base_name="Others")
     sandbox.switch(alter_fields="Email")
 
-    async def look(session: Session) -> Sighting:
+    async def look(session: Session) -> LookupResult:
         made = await create(session, "wit@x.org")
         await create(session, "lost@x.org")
-        session.witnesses.pop()  # as if its answer had been lost
-        sighting = await look_by_filter(session, [want("lost@x.org"), want("nobody@x.org")])
+        session.access.witnesses.pop()  # as if its answer had been lost
+        sighting = await look_by_filter(session.access, [want("lost@x.org"), want("nobody@x.org")])
         assert told(sighting) == ({}, set())
         sighting = await look_for(session, [want("lost@x.org"), want("nobody@x.org")])
         assert sighting.lag_s == 0 < made.at
@@ -213,12 +213,12 @@ def test_what_we_send_being_kept_in_capitals_is_noticed_though_older_people_are_
     assert sighting.missed == {digest_identity("email", "nobody@x.org")}
 
 
-def swept(session: Session) -> Coroutine[Any, Any, Sighting]:
-    return sweep_for(session, [want("nobody@x.org")])
+def swept(session: Session) -> Coroutine[Any, Any, LookupResult]:
+    return sweep_for(session.access, [want("nobody@x.org")])
 
 
-def filtered(session: Session) -> Coroutine[Any, Any, Sighting]:
-    return look_by_filter(session, [want("nobody@x.org")])
+def filtered(session: Session) -> Coroutine[Any, Any, LookupResult]:
+    return look_by_filter(session.access, [want("nobody@x.org")])
 
 
 @pytest.mark.parametrize("look", [swept, filtered])
@@ -250,8 +250,8 @@ def test_who_signed_up_in_other_capitals_is_never_missed_where_it_counts(
     sandbox.switch(filters=filters)
     ann, nobody = (want(text, in_any_spelling=True) for text in ("ann@x.org", "nobody@x.org"))
 
-    async def look(session: Session) -> tuple[Sighting, Sighting]:
-        by_filter = await look_by_filter(session, [ann, nobody])
+    async def look(session: Session) -> tuple[LookupResult, LookupResult]:
+        by_filter = await look_by_filter(session.access, [ann, nobody])
         return by_filter, await look_for(session, [ann, nobody])
 
     by_filter, by_any = look_at_sandbox(sandbox, tmp_path, look)
@@ -263,7 +263,7 @@ def test_hundreds_are_looked_up_by_filters_under_a_rate_limit(sandbox: SandboxPr
     fill(sandbox)
     sandbox.switch(rate=2000, burst=20, retry_after="none")
     wanted = [want("ann1@x.org"), *(want(f"nobody{each}@x.org") for each in range(400))]
-    sighting = look_at_sandbox(sandbox, tmp_path, lambda session: look_by_filter(session, wanted))
+    sighting = look_at_sandbox(sandbox, tmp_path, lambda session: look_by_filter(session.access, wanted))
     assert (len(sighting.found), len(sighting.missed)) == (1, 400)
 
 
@@ -271,5 +271,5 @@ def test_errors_of_the_list_are_tried_again(sandbox: SandboxProcess, tmp_path: P
     fill(sandbox)
     sandbox.switch(list_error=0.02, seed=3)
     wanted = [want(f"nobody{each}@x.org") for each in range(200)]
-    sighting = look_at_sandbox(sandbox, tmp_path, lambda session: look_by_filter(session, wanted))
+    sighting = look_at_sandbox(sandbox, tmp_path, lambda session: look_by_filter(session.access, wanted))
     assert len(sighting.missed) == 200

@@ -4,22 +4,26 @@ from typing import Any
 
 import pytest
 
-from connector.load.looks.lookout import Specimen, Survey
+from connector.listing.access import ListedSubscriber, ListStats
 from connector.subscribers import SpellingClass, classify
 
 PLAIN, PLUS = classify("email", "a@x.org"), classify("email", "a+b@x.org")
 KEY = classify("client_user_id", "k")
 
 
-def survey(*people: dict[str, Any]) -> dict[SpellingClass, list[Specimen]]:
-    taken = Survey(0.0)
+def survey(*people: dict[str, Any]) -> dict[SpellingClass, list[ListedSubscriber]]:
+    taken = ListStats(0.0)
     taken.note(people)
     return taken.specimens
 
 
 def test_both_identities_of_somebody_are_kept_by_class() -> None:
     kept = survey({"Id": 1, "Email": "a+b@x.org", "ClientUserId": "k1"}, {"Id": 2, "Email": "c@x.org"})
-    assert kept == {PLUS: [Specimen(1, "a+b@x.org")], KEY: [Specimen(1, "k1")], PLAIN: [Specimen(2, "c@x.org")]}
+    assert kept == {
+        PLUS: [ListedSubscriber(1, "a+b@x.org")],
+        KEY: [ListedSubscriber(1, "k1")],
+        PLAIN: [ListedSubscriber(2, "c@x.org")],
+    }
 
 
 @pytest.mark.parametrize(
@@ -53,7 +57,7 @@ def test_the_classes_are_bounded() -> None:
 
 
 def test_those_with_nothing_but_capitals_are_found() -> None:
-    taken = Survey(0.0)
+    taken = ListStats(0.0)
     texts = ("a@x.org", "A@x.org", "a@X.org", "A+b@x.org", "É@x.org")
     taken.note([{"Id": each, "Email": text, "ClientUserId": "K"} for each, text in enumerate(texts)])
     assert [each.text for each in taken.find_with_capitals()] == ["A@x.org", "a@X.org"]

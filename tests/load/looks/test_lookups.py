@@ -1,7 +1,6 @@
 """What one look-up by a filter shows, and how many are made together."""
 
 import asyncio
-import random
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 from connector.errors import RunAborted
 from connector.listing import ListFailed
-from connector.load.looks.lookups import Shown, ask, look_up, look_up_together
+from connector.listing.requests import Shown, ask, look_up, look_up_together
 from connector.load.session import Session
 from connector.service import Ambiguous, ListPage, ListQuery, NotSent, Refused
 from tests.load.looks import fake_list
@@ -21,7 +20,9 @@ ANN, BOB = {"Id": 1, "Email": "ann@x.org"}, {"Id": 2, "Email": "bob@x.org"}
 
 def answer_once(listed: Answer, folder: Path) -> Shown:
     return look_at_fake(
-        FakeList(instead=lambda query: listed), folder, lambda session: ask(session, ListQuery(email="ann@x.org"))
+        FakeList(instead=lambda query: listed),
+        folder,
+        lambda session: ask(session.access, ListQuery(email="ann@x.org")),
     )
 
 
@@ -82,23 +83,10 @@ def partial_matches(number: int) -> FakeList:
     return fake
 
 
-@pytest.mark.parametrize("number", [10, 11, 49])
-def test_a_match_of_up_to_five_pages_is_read_whole(number: int, tmp_path: Path) -> None:
-    shown = look_at_fake(partial_matches(number), tmp_path, lambda session: look_up(session, "email", "Ann@x.org"))
-    assert ({row["Id"] for row in shown.rows}, shown.is_whole) == ({number}, True)
-
-
-def test_a_match_of_more_pages_is_not_read_and_not_whole(tmp_path: Path) -> None:
+def test_a_match_of_several_pages_is_not_read_and_not_whole(tmp_path: Path) -> None:
     fake = partial_matches(50)
-    shown = look_at_fake(fake, tmp_path, lambda session: look_up(session, "email", "ann@x.org"))
+    shown = look_at_fake(fake, tmp_path, lambda session: look_up(session.access, "email", "ann@x.org"))
     assert (len(fake.asked), len(shown.rows), shown.is_whole) == (1, 10, False)
-
-
-def test_pages_that_cannot_be_certified_are_not_whole(tmp_path: Path) -> None:
-    fake = partial_matches(30)
-    fake.arrange = lambda people: random.Random(len(fake.asked)).sample(people, len(people))
-    shown = look_at_fake(fake, tmp_path, lambda session: look_up(session, "email", "ann@x.org"))
-    assert not shown.is_whole
 
 
 @pytest.mark.parametrize(("max_concurrency", "at_once"), [(64, 16), (3, 3)])
@@ -111,7 +99,7 @@ def test_look_ups_are_made_together_and_no_more_than_allowed(
 
     async def look(session: Session) -> list[Shown]:
         return await look_up_together(
-            session, [partial(look_up, session, "email", f"p{each}@x.org") for each in range(100)]
+            session.access, [partial(look_up, session.access, "email", f"p{each}@x.org") for each in range(100)]
         )
 
     shown = look_at_fake(fake, tmp_path, look, max_concurrency=max_concurrency)
@@ -124,7 +112,7 @@ def test_the_first_failure_ends_all(tmp_path: Path) -> None:
 
     async def look(session: Session) -> None:
         with pytest.raises(ListFailed, match="403"):
-            await look_up_together(session, [partial(look_up, session, "email", "x@x.org")] * 500)
+            await look_up_together(session.access, [partial(look_up, session.access, "email", "x@x.org")] * 500)
         assert len(asyncio.all_tasks()) == 2  # this one, and the one that waits for it
 
     look_at_fake(fake, tmp_path, look)
@@ -136,7 +124,7 @@ def test_those_refused_for_their_rate_are_made_again_fewer_at_a_time(tmp_path: P
     fake = FakeList(instead=lambda query: Refused(429, "slow down") if fake.under_way > 2 else None)
 
     async def look(session: Session) -> list[Shown]:
-        return await look_up_together(session, [partial(look_up, session, "email", "x@x.org")] * 40)
+        return await look_up_together(session.access, [partial(look_up, session.access, "email", "x@x.org")] * 40)
 
     assert all(each.is_whole for each in look_at_fake(fake, tmp_path, look))
 
@@ -148,7 +136,7 @@ def test_one_at_a_time_is_gone_on_with_for_as_long_as_some_are_answered(tmp_path
     fake = FakeList(instead=refuse_most)
 
     async def look(session: Session) -> list[Shown]:
-        return await look_up_together(session, [partial(look_up, session, "email", "x@x.org")] * 10)
+        return await look_up_together(session.access, [partial(look_up, session.access, "email", "x@x.org")] * 10)
 
     assert len(look_at_fake(fake, tmp_path, look)) == 10
 
@@ -157,7 +145,9 @@ def test_a_service_that_refuses_even_one_at_a_time_fails(tmp_path: Path) -> None
     fake = FakeList(instead=lambda query: Refused(429, "slow down"))
     with pytest.raises(ListFailed, match="rate") as failure:
         look_at_fake(
-            fake, tmp_path, lambda session: look_up_together(session, [partial(look_up, session, "email", "x")])
+            fake,
+            tmp_path,
+            lambda session: look_up_together(session.access, [partial(look_up, session.access, "email", "x")]),
         )
     assert failure.value.status == 429
 
@@ -165,10 +155,10 @@ def test_a_service_that_refuses_even_one_at_a_time_fails(tmp_path: Path) -> None
 def test_nothing_hangs_when_the_run_is_stopped(tmp_path: Path) -> None:
     async def look(session: Session) -> None:
         hanging = asyncio.Event()
-        looks = look_up_together(session, [hanging.wait] * 5)
-        asyncio.get_running_loop().call_soon(session.stopping.set)
+        looks = look_up_together(session.access, [hanging.wait] * 5)
+        asyncio.get_running_loop().call_soon(session.control.stopping.set)
         with pytest.raises(RunAborted, match="stopped"):
-            await session.until_stopped(looks)
+            await session.control.until_stopped(looks)
         assert len(asyncio.all_tasks()) == 2
 
     look_at_fake(FakeList(), tmp_path, look)

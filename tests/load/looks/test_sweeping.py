@@ -9,10 +9,9 @@ import pytest
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.ledger import Known
-from connector.listing import ListFailed
-from connector.load.guarding import EmptiedError
-from connector.load.looks.sighting import Sighting
-from connector.load.looks.sweeping import Listing, list_base, sweep_for
+from connector.listing import EmptiedError, ListFailed
+from connector.listing.access import LookupResult
+from connector.listing.base_list import Listing, list_base, sweep_for
 from connector.load.session import Session
 from connector.service import Ambiguous, ListQuery
 from connector.subscribers import classify, digest_identity
@@ -20,8 +19,10 @@ from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import identity, look_at_fake, read_recorded, want, witness
 
 
-def sweep(fake: FakeList, folder: Path, *texts: str, **options: Any) -> Sighting:
-    return look_at_fake(fake, folder, lambda session: sweep_for(session, [want(text) for text in texts]), **options)
+def sweep(fake: FakeList, folder: Path, *texts: str, **options: Any) -> LookupResult:
+    return look_at_fake(
+        fake, folder, lambda session: sweep_for(session.access, [want(text) for text in texts]), **options
+    )
 
 
 def shuffled(fake: FakeList) -> None:
@@ -50,7 +51,7 @@ def test_identities_of_two_fields_are_looked_for_in_one_sweep(tmp_path: Path) ->
     fake = FakeList(crowd(5))
     fake.add(50, "ann@x.org", client="k50")
     wanted = [want("k50", "client_user_id"), want("ann@x.org"), want("k9", "client_user_id")]
-    sighting = look_at_fake(fake, tmp_path, lambda session: sweep_for(session, wanted))
+    sighting = look_at_fake(fake, tmp_path, lambda session: sweep_for(session.access, wanted))
     assert set(sighting.found) == {wanted[0].identity, wanted[1].identity}
     assert sighting.missed == {wanted[2].identity}
 
@@ -68,7 +69,7 @@ def test_a_witness_on_a_later_page_counts_once_the_sweep_before_had_shown_it(tmp
     fake.add(5000, "w@x.org")
 
     async def sweep_twice(session: Session) -> list[float]:
-        return [(await sweep_for(session, [want("bob@x.org")])).latest_seen_at for _ in range(2)]
+        return [(await sweep_for(session.access, [want("bob@x.org")])).latest_seen_at for _ in range(2)]
 
     witnesses = (witness(900.0, 5000, "w@x.org"),)
     assert look_at_fake(fake, tmp_path, sweep_twice, witnesses=witnesses) == [float("-inf"), 900.0]
@@ -95,8 +96,8 @@ def test_a_sweep_remembers_the_lists_length_what_it_took_and_some_of_every_class
     fake = FakeList([*crowd(3000), *crowd(1, 5000, "p+{}@x.org")])
 
     async def look(session: Session) -> None:
-        await sweep_for(session, [want("bob@x.org")])
-        lookout = session.lookout
+        await sweep_for(session.access, [want("bob@x.org")])
+        lookout = session.access.lookout
         assert lookout.survey is not None
         assert (lookout.survey.total, lookout.survey.pages) == (3001, len(fake.asked))
         assert [each.text for each in lookout.survey.specimens[classify("email", "a+b@x.org")]] == ["p+5000@x.org"]
@@ -104,8 +105,8 @@ def test_a_sweep_remembers_the_lists_length_what_it_took_and_some_of_every_class
         assert not lookout.is_list_unreadable
         fake.largest_limit = 200
         shuffled(fake)
-        await sweep_for(session, [want("bob@x.org")])
-        assert session.lookout.is_list_unreadable
+        await sweep_for(session.access, [want("bob@x.org")])
+        assert session.access.lookout.is_list_unreadable
 
     look_at_fake(fake, tmp_path, look)
 
@@ -130,7 +131,7 @@ def test_only_the_last_sweep_of_a_look_shows_a_witness(tmp_path: Path) -> None:
 
 def listing(fake: FakeList, folder: Path, *texts: str, **options: Any) -> tuple[Listing, list[int | None]]:
     async def look(session: Session) -> tuple[Listing, list[int | None]]:
-        listed = await list_base(session)
+        listed = await list_base(session.access)
         return listed, read_recorded(session.journal, *texts)
 
     return look_at_fake(fake, folder, look, **options)
@@ -155,9 +156,9 @@ def test_a_listing_that_shows_none_of_the_known_is_of_another_account_and_record
     known = Known(digest_identity("email", "Ann@x.org"), 51, None)
 
     async def look(session: Session) -> list[int | None]:
-        session.lookout.known = (known, Known(b"n" * 16, 999, None))
+        session.access.lookout.known = (known, Known(b"n" * 16, 999, None))
         with nullcontext() if is_there else pytest.raises(EmptiedError):
-            await list_base(session)
+            await list_base(session.access)
         return read_recorded(session.journal, "ann@x.org", "other@x.org")
 
     assert look_at_fake(fake, tmp_path, look) == [51 if is_there else None, None]
@@ -169,8 +170,8 @@ def test_an_incomplete_listing_that_shows_none_of_the_known_records_nobody_eithe
     shuffled(fake)
 
     async def look(session: Session) -> tuple[bool, list[int | None]]:
-        session.lookout.known = (Known(b"n" * 16, 999, None),)
-        listed = await list_base(session)
+        session.access.lookout.known = (Known(b"n" * 16, 999, None),)
+        listed = await list_base(session.access)
         return listed.is_complete, read_recorded(session.journal, "other@x.org")
 
     assert look_at_fake(fake, tmp_path, look) == (False, [None])
@@ -194,7 +195,7 @@ def test_a_listing_learns_the_base_by_its_name(tmp_path: Path) -> None:
     fake.add(51, "ann@x.org")
 
     async def look(session: Session) -> None:
-        await list_base(session)
+        await list_base(session.access)
         assert (session.journal.base.service_id, session.journal.base.name) == (7, "News")
         assert read_recorded(session.journal, "ann@x.org") == [51]
 
@@ -225,9 +226,9 @@ def test_a_stopped_run_sweeps_no_further(tmp_path: Path) -> None:
     fake = FakeList(crowd(500), largest_limit=10)
 
     async def look(session: Session) -> None:
-        fake.before = lambda query: session.stopping.set() if len(fake.asked) == 5 else None
+        fake.before = lambda query: session.control.stopping.set() if len(fake.asked) == 5 else None
         with pytest.raises(RunAborted, match="stopped"):
-            await sweep_for(session, [want("ann@x.org")])
+            await sweep_for(session.access, [want("ann@x.org")])
 
     look_at_fake(fake, tmp_path, look)
     assert len(fake.asked) < 15

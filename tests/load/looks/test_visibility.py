@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.load.looks.controls import Checked
-from connector.load.looks.visibility import Visibility, find_visibility, read_visibility
-from connector.load.looks.witness import Witness
+from connector.listing.access import Sentinel, Visibility, read_visibility
+from connector.listing.lookup import Checked, find_visibility
 from connector.load.session import Session
 from connector.pages import Certificate, Order, Reason, Verdict
 from connector.subscribers import classify
@@ -52,10 +51,10 @@ def test_who_was_confirmed_after_a_sweep_began_is_no_sign_of_lag() -> None:
     assert visibility == Visibility(NOBODY, 0.0)
 
 
-def find(fake: FakeList, folder: Path, *witnesses: Witness, checked: Checked | None = None) -> Visibility:
+def find(fake: FakeList, folder: Path, *witnesses: Sentinel, checked: Checked | None = None) -> Visibility:
     checked = checked or Checked(PLAIN)
     return look_at_fake(
-        fake, folder, lambda session: find_visibility(session, checked, 1000.0, ["email"]), witnesses=witnesses
+        fake, folder, lambda session: find_visibility(session.access, checked, 1000.0, ["email"]), witnesses=witnesses
     )
 
 
@@ -65,7 +64,7 @@ def test_each_field_needs_a_witness_of_its_own(tmp_path: Path) -> None:
     fake.add(1, "a@x.org")
 
     def find_by(fields: list[str], name: str) -> Visibility:
-        look = lambda session: find_visibility(session, Checked(PLAIN), 1000.0, fields)  # noqa: E731
+        look = lambda session: find_visibility(session.access, Checked(PLAIN), 1000.0, fields)  # noqa: E731
         return look_at_fake(fake, tmp_path / name, look, witnesses=(seen,))
 
     assert find_by(["email"], "email").latest_seen_at == 900.0
@@ -73,12 +72,12 @@ def test_each_field_needs_a_witness_of_its_own(tmp_path: Path) -> None:
     assert find_by(["client_user_id", "email"], "both").latest_seen_at == NOBODY
 
 
-def run_of(number: int) -> tuple[Witness, ...]:
+def run_of(number: int) -> tuple[Sentinel, ...]:
     """Witnesses a second apart, the last at 999.0; the number is the time."""
     return tuple(witness(float(at), at, f"p{at}@x.org") for at in range(1000 - number, 1000))
 
 
-def showing(witnesses: tuple[Witness, ...], until: float) -> FakeList:
+def showing(witnesses: tuple[Sentinel, ...], until: float) -> FakeList:
     fake = FakeList()
     for each in witnesses:
         if each.at <= until:
@@ -138,7 +137,7 @@ def test_who_was_confirmed_while_the_look_began_is_not_asked_for(tmp_path: Path)
 
 def test_nothing_is_asked_without_a_witness(tmp_path: Path) -> None:
     async def look(session: Session) -> Visibility:
-        return await find_visibility(session, Checked(PLAIN), 1000.0, ["email"])
+        return await find_visibility(session.access, Checked(PLAIN), 1000.0, ["email"])
 
     fake = FakeList()
     assert look_at_fake(fake, tmp_path, look) == Visibility(NOBODY, 0.0)

@@ -5,28 +5,15 @@ What cannot be told is not gone. Only when all who are asked for are gone is the
 
 from collections.abc import Sequence
 
-from connector.errors import ConfigurationError, RunAborted
+from connector.errors import ConfigurationError
 from connector.ledger import Base, Known
-from connector.listing import fetch_page
-from connector.load.judging import describe_other
-from connector.load.looks.listed import bears_identity
+from connector.listing import EmptiedError, bears_identity, fetch_page
+from connector.load.candidates import describe_other
 from connector.load.session import Session
 from connector.service import ListPage, ListQuery
 from connector.subscribers import IDENTITY_BYTES
 
 _ASKED_FOR = 4  # one and, if that one is gone, three more
-
-
-class EmptiedError(RunAborted):
-    """Everybody who was asked for is gone."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(
-            f"{number} of the subscribers whom the ledger knows to be in the base were asked for, and none is there: "
-            "this token sees another account, or the base was emptied. Nothing was sent. Look at the token and at the "
-            "base; if people were erased on purpose, forget them (connector forget) or begin a new ledger "
-            "(CONNECTOR_LEDGER)"
-        )
 
 
 def refuse_misanswered(base: Base) -> None:
@@ -50,10 +37,10 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
     Returns those of whom it could not be told, and who should show by now, for the run's own sweep of the list to show;
     nobody when all is well. Raises EmptiedError when all are gone, and ListFailed when the service does not answer.
     """
-    journal, start = session.journal, session.draw(IDENTITY_BYTES)
+    journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
     base, besides = journal.base, journal.run_key
     known = await journal.ask(lambda ledger: ledger.find_confirmed(base, start, _ASKED_FOR, besides=besides))
-    session.activity = "asking for somebody who is known"
+    session.control.activity = "asking for somebody who is known"
     is_there = await _ask_for_any(session, known)
     if is_there is False and await _does_answer_by_id(session):
         await _give_time_to_show(session, known)
@@ -94,15 +81,15 @@ async def _does_answer_by_id(session: Session) -> bool:
 async def _give_time_to_show(session: Session, known: Sequence[Known]) -> None:
     """A subscriber whom a run has just confirmed may not show yet."""
     missing_s = max((_count_missing_s(session, each) for each in known), default=0.0)
-    await session.rest(min(missing_s, session.shown_after_s))
+    await session.control.rest(min(missing_s, session.access.shown_after_s))
 
 
 def _count_missing_s(session: Session, known: Known) -> float:
     """The seconds until the list should show it, by the wall clock: it was another process that saw it."""
     if known.known_since is None:
         return 0.0
-    return known.known_since + session.shown_after_s - session.clock.now().timestamp()
+    return known.known_since + session.access.shown_after_s - session.clock.now().timestamp()
 
 
 async def _fetch(session: Session, query: ListQuery) -> ListPage:
-    return await session.until_stopped(fetch_page(session.client, session.retrier, query))
+    return await session.control.until_stopped(fetch_page(session.access.client, session.access.retrier, query))

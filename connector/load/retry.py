@@ -8,14 +8,13 @@ from typing import Literal
 
 from connector.fields import NAMES
 from connector.ledger import Ledger, Unfinished, mark_misanswered_base
-from connector.load.candidates import Candidate, CandidateList, Row, read_body, want_unfinished
-from connector.load.cells import write_cell
-from connector.load.deciding import describe_held
+from connector.load.candidates import Candidate, CandidateList, describe_held, read_body, want_unfinished
 from connector.load.finishing import Finisher
-from connector.load.looks.looking import look_as_well_as_can_be
+from connector.load.presence import look_as_well_as_can_be
+from connector.load.resolution import Doubt, build_again, read_intent
 from connector.load.session import Session
-from connector.load.settling import Doubt, build_again, read_intent
 from connector.outcomes import Outcome
+from connector.rows import Row, write_cell
 from connector.states import State
 
 Held = Literal["leave", "resend", "accept", "drop"]
@@ -49,7 +48,7 @@ async def retry_entries(session: Session, finisher: Finisher, plan: RetryPlan) -
     await retry.take_up_unknown()
     await retry.take_up_held()
     await finisher.settle()
-    if plan.is_rejected and not session.stopping.is_set():
+    if plan.is_rejected and not session.control.is_stopping:
         await retry.take_up_rejected()
         await finisher.settle()
 
@@ -121,7 +120,7 @@ class _Retry:
         for entry in doubted:
             self._doubt(entry)
         others = [entry for entry in rejected if not self._finisher.is_unproved(entry)]
-        while others and not self._session.stopping.is_set():
+        while others and not self._session.control.is_stopping:
             began_at = self._session.clock.monotonic()
             absent = await self._find_out(others, State.REJECTED, is_told=True)
             known_until = self._session.policy.known_until(began_at, self._session.clock.monotonic())

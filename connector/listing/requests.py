@@ -1,6 +1,7 @@
-"""One look-up by a filter of the list, and many of them together. What the rows mean is the caller's to compare.
+"""One look-up by a filter of the list, many of them together, and one page that says how long the list is.
 
-Nothing is taken from the service's word but TotalCount: an answer is whole when it can be seen to be.
+What the rows mean is the caller's to compare. Nothing is taken from the service's word but TotalCount: an answer is
+whole when it can be seen to be.
 """
 
 import asyncio
@@ -10,16 +11,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from connector.listing import ListFailed, fetch_page, read_list
-from connector.load.session import Session
+from connector.listing.access import ListAccess, ListStats
+from connector.listing.pages import ListFailed, fetch_page
 from connector.service import ListPage, ListQuery
 
+_STEP_SHARE = 0.95  # a page repeats a twentieth of the one before it (connector.pages)
 T = TypeVar("T")
 
 LookUp = Callable[[], Awaitable[T]]
 
 _AT_ONCE = 16  # look-ups under way together: a hundred take as long as seven, and no service is stormed
-_MOST_PAGES = 5  # of one look-up's answer; where a filter matches more, a sweep is the better way
 _SHOWN_AT_MOST = 20  # rows of an answer by one identity; more, and its filter is none
 _VAIN_ROUNDS = 3  # of look-ups one at a time, all refused
 _REST_S = 0.2  # what was refused at once would be refused again at once
@@ -43,26 +44,29 @@ class Shown:
         return self.is_whole and self.holds(subscriber_id)
 
 
-async def ask(session: Session, query: ListQuery) -> Shown:
+async def ask(access: ListAccess, query: ListQuery) -> Shown:
     """The first page of what this query lists (service-api.md 4.3).
 
     A filter whose value the service refuses (400, 422) shows nobody, and not as a whole. Raises ListFailed.
     """
-    shown, _ = await _ask(session, query)
-    return shown
+    try:
+        listed = await fetch_page(access.client, access.retrier, query)
+    except ListFailed as failure:
+        if failure.status is None or not 400 <= failure.status < 500 or failure.status in _NOT_OF_THE_FILTER:
+            raise
+        return Shown((), is_whole=False)
+    ids = [row.get("Id") for row in listed.subscribers]
+    if not all(type(each) is int for each in ids):
+        raise ListFailed("The service listed a subscriber without a whole number as its Id: the list cannot be read.")
+    return Shown(listed.subscribers, _is_whole(listed, len(set(ids))))
 
 
-async def look_up(session: Session, name: str, text: str) -> Shown:
-    """Look up `text` by the filter of one field: email or client_user_id.
-
-    Of an answer in several pages, rows that do not match the filter here are left out. Raises ListFailed.
-    """
-    query = build_query(name, text)
-    shown, pages = await _ask(session, query)
-    return await _read_pages(session, query) if 1 < pages <= _MOST_PAGES else shown
+async def look_up(access: ListAccess, name: str, text: str) -> Shown:
+    """Look up `text` by the filter of one field: email or client_user_id. Raises ListFailed."""
+    return await ask(access, build_query(name, text))
 
 
-async def find_shown(session: Session, asked: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+async def find_shown(access: ListAccess, asked: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
     """The rows that filters show for these fields and texts, others among them: presence needs no control.
 
     The first is asked alone, and a filter that lists many no more. Raises ListFailed.
@@ -70,21 +74,21 @@ async def find_shown(session: Session, asked: Sequence[tuple[str, str]]) -> list
     queries = [replace(build_query(name, text), limit=_SHOWN_AT_MOST) for name, text in asked]
     if not queries:
         return []
-    first = (await ask(session, queries[0])).rows
+    first = (await ask(access, queries[0])).rows
     if len(first) == _SHOWN_AT_MOST:
         return []
-    shown = await look_up_together(session, [partial(ask, session, each) for each in queries[1:]])
+    shown = await look_up_together(access, [partial(ask, access, each) for each in queries[1:]])
     return [*first, *(row for answer in shown for row in answer.rows)]
 
 
-async def look_up_together(session: Session, look_ups: Sequence[LookUp[T]]) -> list[T]:
+async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) -> list[T]:
     """Make these look-ups, some at a time, and give what each gives; the first failure ends them all.
 
     Those that the service refuses for their rate (429) are made again after a rest, half as many at a time, down to one
     alone; for as long as that gets on with them.
     """
     done: dict[int, T] = {}
-    waiting, width = list(range(len(look_ups))), max(1, min(_AT_ONCE, session.policy.max_concurrency))
+    waiting, width = list(range(len(look_ups))), max(1, min(_AT_ONCE, access.policy.max_concurrency))
     vain = 0
     while waiting:
         part = waiting if width > 1 else waiting[:_AT_ONCE]
@@ -95,7 +99,7 @@ async def look_up_together(session: Session, look_ups: Sequence[LookUp[T]]) -> l
         waiting = [*waiting[len(part) :], *limited]
         if limited:
             width = max(1, width // 2)
-            await session.clock.sleep(_REST_S)
+            await access.clock.sleep(_REST_S)
     return [done[place] for place in range(len(look_ups))]
 
 
@@ -126,20 +130,6 @@ async def _make(look_ups: Sequence[LookUp[T]], waiting: Iterable[int], width: in
     return limited
 
 
-async def _ask(session: Session, query: ListQuery) -> tuple[Shown, int]:
-    """The first page, and how many pages the whole of it would have (0: that cannot be told)."""
-    try:
-        listed = await fetch_page(session.client, session.retrier, query)
-    except ListFailed as failure:
-        if failure.status is None or not 400 <= failure.status < 500 or failure.status in _NOT_OF_THE_FILTER:
-            raise
-        return Shown((), is_whole=False), 0
-    ids = [row.get("Id") for row in listed.subscribers]
-    if not all(type(each) is int for each in ids):
-        raise ListFailed("The service listed a subscriber without a whole number as its Id: the list cannot be read.")
-    return Shown(listed.subscribers, _is_whole(listed, len(set(ids)))), _count_pages(listed)
-
-
 def _is_whole(listed: ListPage, distinct: int) -> bool:
     """Whether all that match came in this one answer: as many as TotalCount, each once, and fewer than fit."""
     if listed.total_count is None or listed.limit is None:
@@ -147,30 +137,21 @@ def _is_whole(listed: ListPage, distinct: int) -> bool:
     return distinct == len(listed.subscribers) == listed.total_count < listed.limit
 
 
-def _count_pages(listed: ListPage) -> int:
-    total, limit = listed.total_count, listed.limit
-    if total is None or limit is None or limit < 1 or total < len(listed.subscribers):
-        return 0
-    return math.ceil(total / limit) + (total % limit == 0)
+async def take_survey(access: ListAccess) -> ListStats:
+    """What is known of the list, by one page of it if that is not fresh (`policy.fresh_s`). Raises ListFailed."""
+    lookout, now = access.lookout, access.clock.monotonic()
+    if lookout.survey is not None and now < lookout.survey.taken_at + access.policy.fresh_s:
+        return lookout.survey
+    listed = await access.control.until_stopped(fetch_page(access.client, access.retrier, ListQuery()))
+    survey = ListStats(now, listed.total_count, _count_sweep(listed))
+    survey.note(listed.subscribers)
+    lookout.survey = survey
+    return survey
 
 
-async def _read_pages(session: Session, query: ListQuery) -> Shown:
-    """All pages, certified as any reading is (architecture 7)."""
-    rows = _Rows()
-    certificate = await read_list(
-        session.client, session.retrier, query, rows, now=session.clock.now, ahead=0, is_thorough=False
-    )
-    return Shown(rows.taken, certificate.is_complete)
-
-
-@dataclass(slots=True)
-class _Rows:
-    """A sink that keeps the rows of every sweep: whoever is in one of them is there."""
-
-    taken: list[dict[str, Any]] = field(default_factory=list)
-
-    def start_sweep(self, number: int) -> None:
-        """Presence counts in whichever sweep."""
-
-    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        self.taken += wire_objects
+def _count_sweep(listed: ListPage) -> int | None:
+    """The requests of a sweep in id order, the empty page past the end included."""
+    if listed.total_count is None:
+        return None
+    rows = listed.limit if listed.limit is not None and listed.limit > 0 else max(1, len(listed.subscribers))
+    return math.ceil(listed.total_count / (rows * _STEP_SHARE)) + 1

@@ -1,27 +1,159 @@
-"""Which subscribers are in the base already, and how long that may be relied on (architecture 4.7)."""
+"""Which subscribers are in the base already, and how long that may be relied on (architecture 4.7).
+
+They are looked up by whichever way is cheaper, the list's filters or one sweep of it, and by the other those of whom
+that cannot tell. What makes an answer certain is each way's own business.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from connector.errors import RunAborted
-from connector.listing import ListFailed, fetch_page
-from connector.load.candidates import Planned
-from connector.load.guarding import guard_account
-from connector.load.judging import ENDS_A_RUN
-from connector.load.looks.listed import BaseReader
-from connector.load.looks.looking import Estimate, estimate, list_base, list_on, look_as_sent, look_by_filter
-from connector.load.looks.lookups import ask, find_shown
-from connector.load.looks.reading_on import ListEnd
-from connector.load.looks.sighting import Sighting, Wanted
+from connector.listing import (
+    BaseReader,
+    ListEnd,
+    ListFailed,
+    LookupKey,
+    LookupResult,
+    ask,
+    can_tell,
+    count_requests,
+    fetch_page,
+    find_shown,
+    list_base,
+    list_on,
+    look_by_filter,
+    sweep_for,
+    take_survey,
+)
+from connector.load.candidates import ENDS_A_RUN
 from connector.load.session import Session
 from connector.pages import CutOff
 from connector.pages.certificate import SMALLEST_WINDOW
+from connector.rows import Planned
 from connector.service import ListQuery
 from connector.states import State
 
+_OF_THE_TOKEN = frozenset({401, 403})
+_NOBODY = float("-inf")
 _ABSENT_ASKED = 20  # of those that a listing says are absent, and as many more once one of them is there
 _ABSENT_SAMPLED = 400  # of a chunk, among whom they are sought
 _SHOWING_STEPS_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What looks would take in requests: `listing` (None: not known) by a sweep, `filtering` by filters, or fewer than
+    that where it is more than `listing` anyway.
+
+    `untellable` are those whom no filter can tell; `is_list_unreadable`: the last sweep was not complete.
+    """
+
+    listing: int | None
+    filtering: int
+    untellable: frozenset[bytes]
+    is_list_unreadable: bool
+
+    @property
+    def is_filter_cheaper(self) -> bool:
+        """Whether to begin with filters: they may tell everybody, for less than a sweep or where that tells nothing."""
+        if self.untellable:
+            return False
+        return self.is_list_unreadable or (self.listing is not None and self.filtering < self.listing)
+
+
+async def estimate(session: Session, wanted: Sequence[LookupKey]) -> Estimate:
+    """What it would take to look for these; reads one page of the list unless what is known of it is fresh.
+
+    Raises ListFailed, and RunAborted when the run is to stop.
+    """
+    survey = await take_survey(session.access)
+    if survey.pages is not None and len(wanted) >= survey.pages and not session.access.lookout.is_list_unreadable:
+        return Estimate(survey.pages, len(wanted), frozenset(), is_list_unreadable=False)  # one for each at the least
+    return Estimate(
+        survey.pages,
+        count_requests(wanted),
+        frozenset(each.identity for each in wanted if not can_tell(session.access, each)),
+        session.access.lookout.is_list_unreadable,
+    )
+
+
+async def look_for(session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
+    """Look for these identities in the run's base, the cheaper way first.
+
+    Raises ListFailed when the service does not give its list, RunAborted when the base is not the one that was meant or
+    the run is to stop.
+    """
+    if not wanted:
+        return LookupResult({}, frozenset(), _NOBODY, 0.0, session.clock.monotonic())
+    cost = await estimate(session, wanted)
+    if session.access.lookout.known or not cost.is_filter_cheaper:
+        swept = await sweep_for(session.access, wanted)
+        rest = _untold(wanted, swept)
+        return _join(swept, await _try_filters(session, rest)) if rest else swept
+    filtered = await _try_filters(session, wanted)
+    if not _shows_what_we_send(session, filtered):
+        filtered = replace(filtered, missed=frozenset())
+    rest = _untold(wanted, filtered)
+    return _join(filtered, await sweep_for(session.access, rest)) if rest else filtered
+
+
+async def look_as_sent(session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
+    """Look for them by what architecture 4.7 asks at least, as sent and as normalised: the way where the list cannot be
+    read whole, and its filters tell capitals apart. Raises as `look_for` does."""
+    sighting = await look_for(session, [replace(each, in_any_spelling=False) for each in wanted])
+    if sighting.missed:
+        session.tally.say(
+            "the list could not be read whole, so people were looked up one by one, as they would be sent and as "
+            "normalised: somebody who is there in other capitals may be created once more"
+        )
+    return sighting
+
+
+async def look_as_well_as_can_be(session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
+    """Look for them as they are wanted and, where the list turns out to be unreadable, as sent whom that cannot tell.
+
+    Raises as `look_for` does.
+    """
+    sighting = await look_for(session, wanted)
+    rest = [each for each in _untold(wanted, sighting) if each.in_any_spelling]
+    if not rest or not session.access.lookout.is_list_unreadable:
+        return sighting
+    return _join(sighting, await look_as_sent(session, rest))
+
+
+async def _try_filters(session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
+    """By filters, whose failing is no failing of the list: a service may choke on one strange text."""
+    started_at = session.clock.monotonic()
+    try:
+        return await look_by_filter(session.access, wanted)
+    except ListFailed as failure:
+        if failure.status in _OF_THE_TOKEN:
+            raise
+        session.access.lookout.useless.update(each.field for each in wanted)
+        return LookupResult({}, frozenset(), _NOBODY, 0.0, started_at)
+
+
+def _shows_what_we_send(session: Session, sighting: LookupResult) -> bool:
+    """Whether the filters showed this run's latest witness, or that the service lags; else they say too little."""
+    latest = max((each.at for each in session.access.witnesses if each.at < sighting.started_at), default=_NOBODY)
+    return sighting.latest_seen_at >= latest or sighting.lag_s > 0
+
+
+def _untold(wanted: Sequence[LookupKey], sighting: LookupResult) -> list[LookupKey]:
+    return [each for each in wanted if each.identity not in sighting.found and each.identity not in sighting.missed]
+
+
+def _join(first: LookupResult, second: LookupResult) -> LookupResult:
+    """Both together; a witness must show to each look that missed anybody."""
+    seen = [each.latest_seen_at for each in (first, second) if each.missed]
+    return LookupResult(
+        {**first.found, **second.found},
+        first.missed | second.missed,
+        min(seen, default=max(first.latest_seen_at, second.latest_seen_at)),
+        max(first.lag_s, second.lag_s),
+        min(first.started_at, second.started_at),
+    )
 
 
 class Knowledge:
@@ -36,10 +168,6 @@ class Knowledge:
         self._listing_took_s: float | None = None  # where that is longer than what it says may be relied on
         self._counted: int | None = None  # TotalCount of a list that may be cut off: the canary must raise it
 
-    async def guard_account(self) -> None:
-        """Design 4.10; what could not be told is left to the run's own sweeps of the list. Raises RunAborted."""
-        self._session.lookout.known = await guard_account(self._session)
-
     def covers(self, planned: Planned) -> bool:
         """Whether it is known of everybody in this chunk whether they are there."""
         return self._session.clock.monotonic() < self.until and (self._of is None or self._of is planned)
@@ -49,7 +177,7 @@ class Knowledge:
         if self._session.policy.is_looking:
             self.until = float("-inf")
 
-    async def learn(self, planned: Planned, wanted: Sequence[Wanted]) -> None:
+    async def learn(self, planned: Planned, wanted: Sequence[LookupKey]) -> None:
         """Learn which of a chunk's `wanted` are there, and record them: the cheaper way first, by filters or a listing.
 
         Raises RunAborted (ListFailed among them) when that cannot be told of one, or not soon enough.
@@ -79,7 +207,7 @@ class Knowledge:
             return True
         return False
 
-    async def _renew(self, planned: Planned, wanted: Sequence[Wanted]) -> float:
+    async def _renew(self, planned: Planned, wanted: Sequence[LookupKey]) -> float:
         """Look again after a listing that took too long, by reading on, else by look-ups; returns when that began."""
         began_at = self._session.clock.monotonic()
         if not await self._read_on():
@@ -90,9 +218,9 @@ class Knowledge:
 
     async def _read_on(self) -> bool:
         """Whether a listing could be renewed from its end on."""
-        if self._end is None or self._session.lookout.known:
+        if self._end is None or self._session.access.lookout.known:
             return False
-        self._end = await list_on(self._session, self._end)
+        self._end = await list_on(self._session.access, self._end)
         self._of = None if self._end is not None else self._of
         return self._end is not None
 
@@ -100,24 +228,24 @@ class Knowledge:
         """With all that filters have cost this run so far: chunk by chunk they would always be cheaper."""
         if cost.is_list_unreadable:
             return cost.is_filter_cheaper
-        if self._session.journal.base.service_id is None or self._session.lookout.known:
+        if self._session.journal.base.service_id is None or self._session.access.lookout.known:
             return False  # a listing teaches the base's Id, sees whether several bear its name, and whose account it is
         is_affordable = cost.listing is not None and self._spent + cost.filtering < cost.listing
         return cost.is_filter_cheaper and is_affordable
 
-    async def _learn_by_filter(self, wanted: Sequence[Wanted], requests: int) -> bool:
+    async def _learn_by_filter(self, wanted: Sequence[LookupKey], requests: int) -> bool:
         """By a filter that finds people in whatever capitals they are there; False when it does not tell of all."""
         self._spent += requests
         try:
-            sighting = await look_by_filter(self._session, wanted)
+            sighting = await look_by_filter(self._session.access, wanted)
         except ListFailed as failure:
             if failure.status in ENDS_A_RUN:
                 raise
             return False  # a service may choke on one strange text: its list may be had all the same
         return not await self._record(wanted, sighting)
 
-    async def _learn_by_listing(self, wanted: Sequence[Wanted]) -> bool:
-        listing = await list_base(self._session)
+    async def _learn_by_listing(self, wanted: Sequence[LookupKey]) -> bool:
+        listing = await list_base(self._session.access)
         if listing.doubled:
             self._session.tally.say(
                 f"{listing.doubled} identities are in the base more than once already; the service offers no way to "
@@ -133,25 +261,27 @@ class Knowledge:
 
     # A list that is cut off (architecture 7, rule 7)
 
-    async def _contradicts_absence(self, wanted: Sequence[Wanted], listed: int) -> bool:
+    async def _contradicts_absence(self, wanted: Sequence[LookupKey], listed: int) -> bool:
         """Whether two of some that a long listing says are absent are there all the same, looked up one by one."""
         if listed < SMALLEST_WINDOW:
             return False
         session, absent, found = self._session, await self._find_absent(wanted), 0
-        reader = BaseReader(session.journal.base, session.asked_name, [session.policy.identity], session.inactive)
+        reader = BaseReader(
+            session.journal.base, session.access.asked_name, [session.policy.identity], session.access.inactive
+        )
         for some in (absent[:_ABSENT_ASKED], absent[_ABSENT_ASKED : 2 * _ABSENT_ASKED]):
             found += await self._record_shown(reader, some)
             if found != 1:  # one may have come meanwhile
                 break
         if found < 2:
             return False
-        session.lookout.is_list_unreadable = True
-        session.lookout.unreadable_because = (
+        session.access.lookout.is_list_unreadable = True
+        session.access.lookout.unreadable_because = (
             f"the service cuts its list off after {listed:,} subscribers ({found} that it leaves out were found)"
         )
         return True
 
-    async def _find_absent(self, wanted: Sequence[Wanted]) -> list[Wanted]:
+    async def _find_absent(self, wanted: Sequence[LookupKey]) -> list[LookupKey]:
         """Some of these who are absent by what was listed, from all over the chunk."""
         sample = wanted[:: max(1, len(wanted) // _ABSENT_SAMPLED)]
         base, identities = self._session.journal.base, [each.identity for each in sample]
@@ -160,13 +290,13 @@ class Knowledge:
         absent = [each for each in sample if each.identity not in there]
         return absent[:: max(1, len(absent) // (2 * _ABSENT_ASKED))]
 
-    async def _record_shown(self, reader: BaseReader, some: Sequence[Wanted]) -> int:
+    async def _record_shown(self, reader: BaseReader, some: Sequence[LookupKey]) -> int:
         """Record those of these whom their filters show; how many. A service that refuses to be asked shows nobody."""
         session, identities = self._session, {each.identity for each in some}
         rows = list[dict[str, object]]()
         with suppress(ListFailed):
             asked = [(each.field, each.value) for each in some]
-            rows = await session.until_stopped(find_shown(session, asked))
+            rows = await session.control.until_stopped(find_shown(session.access, asked))
         shown = {identity: number for identity, number in reader.read(rows) if identity in identities}
         base, identity = session.journal.base, session.policy.identity
         await session.journal.ask(lambda ledger: ledger.record_listed(base, identity, list(shown.items())))
@@ -183,21 +313,26 @@ class Knowledge:
         Raises RunAborted where the list is cut off, ListFailed.
         """
         session, counted = self._session, self._counted
-        if counted is None or not session.witnesses:
+        if counted is None or not session.access.witnesses:
             return
-        self._counted, canary = None, session.witnesses[-1].subscriber_id
+        self._counted, canary = None, session.access.witnesses[-1].subscriber_id
         shown = list[object]()
         for wait_s in _SHOWING_STEPS_S:
-            if wait_s > session.policy.quiet_period_s or not await session.rest(wait_s):
+            if wait_s > session.policy.quiet_period_s or not await session.control.rest(wait_s):
                 return
             shown = [
-                row["Id"] for row in (await session.until_stopped(ask(session, ListQuery(limit=1, id=canary)))).rows
+                row["Id"]
+                for row in (
+                    await session.control.until_stopped(ask(session.access, ListQuery(limit=1, id=canary)))
+                ).rows
             ]
             if any(each != canary for each in shown):
                 return  # the filter is none
             if shown:
                 break
-        page = await session.until_stopped(fetch_page(session.client, session.retrier, ListQuery(limit=1)))
+        page = await session.control.until_stopped(
+            fetch_page(session.access.client, session.access.retrier, ListQuery(limit=1))
+        )
         if shown and page.total_count is not None and page.total_count <= counted:
             raise RunAborted(
                 f"the service cuts its list off: it counts {page.total_count:,} subscribers, no more than before the "
@@ -205,7 +340,7 @@ class Knowledge:
                 "subscribers that exist may not be listed. Run again if subscribers were removed meanwhile"
             )
 
-    async def _learn_without_listing(self, wanted: Sequence[Wanted]) -> None:
+    async def _learn_without_listing(self, wanted: Sequence[LookupKey]) -> None:
         """The list is in no stable order, say: by filters, as far as they go."""
         untold = await self._record(wanted, await look_as_sent(self._session, wanted))
         if untold and self._listing_took_s is not None:
@@ -215,14 +350,14 @@ class Knowledge:
                 "exist, so no row was sent since. Make load.fresh longer than a listing takes, then run again"
             )
         if untold:
-            because = self._session.lookout.unreadable_because or "the list could not be read whole"
+            because = self._session.access.lookout.unreadable_because or "the list could not be read whole"
             raise RunAborted(
                 f"{because}, and its filters do not tell of {untold} whether they are there, so "
                 "no subscriber can be known to be absent and no row was sent since; run again, or set load.look "
                 "to none to create without looking"
             )
 
-    async def _record(self, wanted: Sequence[Wanted], sighting: Sighting) -> int:
+    async def _record(self, wanted: Sequence[LookupKey], sighting: LookupResult) -> int:
         """Record those found; returns of how many it could not be told."""
         base, identity = self._session.journal.base, self._session.policy.identity
         found = [(each, ids[0]) for each, ids in sighting.found.items()]

@@ -6,20 +6,27 @@ import numpy as np
 
 from connector.errors import RunAborted
 from connector.ledger import Base, Entry, Ledger, count_doubts_elsewhere
-from connector.load.candidates import Candidate, CandidateStream, Planned, Row, take_rows, want_rows
-from connector.load.conduct import PLANNING, SENDING, Conduct
-from connector.load.creating import Take
-from connector.load.deciding import Decision, decide_row, describe_held
-from connector.load.drift import Told, tell_rows
-from connector.load.finishing import Finisher
-from connector.load.guarding import refuse_misanswered
-from connector.load.judging import NOT_FINAL
-from connector.load.knowing import Knowledge
-from connector.load.retrying import RetryPlan, retry_entries
+from connector.load.candidates import (
+    NOT_FINAL,
+    Candidate,
+    CandidateStream,
+    Decision,
+    decide_row,
+    describe_held,
+    take_rows,
+    tell_rows,
+    want_rows,
+)
+from connector.load.finishing import PLANNING, SENDING, Conduct, Finisher
+from connector.load.guards import guard_account, refuse_misanswered
+from connector.load.presence import Knowledge
+from connector.load.resolution import Doubt
+from connector.load.retry import RetryPlan, retry_entries
 from connector.load.session import Session
-from connector.load.settling import Doubt
 from connector.load.tally import Problem
 from connector.outcomes import Outcome
+from connector.rows import Planned, Row, Told
+from connector.sender import Take
 from connector.states import State
 from connector.subscribers import split_digests
 
@@ -59,9 +66,9 @@ class Loader:
         if retry is None or (retry.is_rejected and retry.held != "resend"):
             refuse_misanswered(self._session.journal.base)
         await self._finisher.settler.begin()
-        await self.knowledge.guard_account()
+        self._session.access.lookout.known = await guard_account(self._session)  # others are left to sweeps
         await self._finisher.begin()
-        self._session.check()
+        self._session.control.check()
 
     async def take(self, planned: Planned) -> None:
         """Give every row of the chunk its outcome, or leave it to `settle`.
@@ -75,7 +82,7 @@ class Loader:
             await self._create(planned, places, kept)
         finally:
             self._keep(planned, kept)
-        session.check()
+        session.control.check()
 
     async def _create(self, planned: Planned, places: dict[int, State], kept: dict[int, Entry]) -> None:
         """Learn of the chunk's new ones who is there, and send the others; `kept` is kept up to date."""
@@ -87,7 +94,7 @@ class Loader:
             kept.update(kept_still)
             return again
 
-        while places and not session.stopping.is_set():
+        while places and not session.control.is_stopping:
             if not (self._is_clear and self.knowledge.covers(planned)):
                 await self.knowledge.learn(planned, want_rows(planned, [*places, *kept], session.policy.identity))
                 await self._clear_doubts()
@@ -100,7 +107,7 @@ class Loader:
             await self._finisher.create(_take_one(take) if is_canary else take)
             await self.knowledge.check_growth()
             if stream.rest and not session.limits.allow(1):
-                session.end(session.limits.describe_creates())
+                session.control.end(session.limits.describe_creates())
             places = {place: places[place] for place in [*self._find_stale(planned, places), *stream.rest]}
             if session.journal.base.key != base.key:  # an answer has told which base this is: ask about that one
                 places = await sort_again()
@@ -175,18 +182,25 @@ class Loader:
         if not chosen or "is_active" not in planned.subscribers:
             return places
         is_active = planned.subscribers["is_active"].iloc[chosen].eq(True).fillna(False).to_numpy(dtype=bool)
-        is_inactive = session.inactive.find(planned.identities[chosen]) & is_active
+        is_inactive = session.access.inactive.find(planned.identities[chosen]) & is_active
         found = [place for place, is_found in zip(chosen, is_inactive.tolist(), strict=True) if is_found]
         if not session.policy.is_suppressing_inactive:
-            session.inactive.reactivated.update(split_digests(planned.identities[found]))
+            session.access.inactive.reactivated.update(split_digests(planned.identities[found]))
             return places
-        session.tally.count_places(Outcome.SUPPRESSED, planned, found)
-        self._finisher.open -= len(found)
+        self._count_places(Outcome.SUPPRESSED, planned, found)
         return {place: places[place] for place in _leave_out(chosen, found)}
 
     def _count_there(self, planned: Planned, places: Sequence[int]) -> None:
         """The rows at these places are there as they were sent."""
-        self._session.tally.count_places(Outcome.EXISTS, planned, places)
+        self._count_places(Outcome.EXISTS, planned, places)
+
+    def _count_places(self, outcome: Outcome, planned: Planned, places: Sequence[int]) -> None:
+        """The rows at these places of `planned.subscribers` ended so."""
+        tally = self._session.tally
+        if tally.on_rows is None:
+            tally.count(outcome, len(places))
+        else:
+            tally.count_positions(outcome, planned.chunk, planned.subscribers.index[list(places)].to_numpy())
         self._finisher.open -= len(places)
 
     async def _record_first(self, planned: Planned, places: list[int]) -> None:
@@ -271,10 +285,10 @@ class Loader:
         told = tell_rows(planned, places, self._session.policy.identity)
         return list(zip(rows, told, strict=True))
 
-    def _take_while_known(self, planned: Planned, stream: CandidateStream, base: Base) -> Take:
+    def _take_while_known(self, planned: Planned, stream: CandidateStream, base: Base) -> Take[Candidate]:
         """Take from the stream for as long as what was looked up, and in which base, may be relied on."""
 
-        def take(number: int) -> list[Candidate]:
+        async def take(number: int) -> list[Candidate]:
             limits, now = self._session.limits, self._session.journal.base
             if not self.knowledge.covers(planned) or now.key != base.key:
                 return []
@@ -343,10 +357,14 @@ def _order(planned: Planned) -> list[int]:
     return list(range(number)) if number <= _IN_SOURCE_ORDER else np.argsort(planned.identities).tolist()
 
 
-def _take_one(take: Take) -> Take:
+def _take_one(take: Take[Candidate]) -> Take[Candidate]:
     """The first that `take` gives, and no more: what it shows is looked at before the others leave."""
     rest = [1]
-    return lambda number: take(rest.pop()) if rest and number else []
+
+    async def take_first(number: int) -> list[Candidate]:
+        return await take(rest.pop()) if rest and number else []
+
+    return take_first
 
 
 def _build_problem(row: Row, entry: Entry) -> Problem:

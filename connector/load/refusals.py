@@ -14,6 +14,7 @@ from connector.errors import RunAborted
 from connector.ledger import (
     Entry,
     Ledger,
+    Move,
     RefusalKind,
     Unfinished,
     mark_refusal_checked,
@@ -21,12 +22,9 @@ from connector.ledger import (
     read_refusal_kinds,
     record_refusal,
 )
-from connector.listing import ListFailed, fetch_page
-from connector.load.candidates import Candidate, want_candidate, want_unfinished
-from connector.load.judging import ENDS_A_RUN, NOT_FINAL, Verdict
-from connector.load.looks.looking import look_for
-from connector.load.looks.sighting import Wanted
-from connector.load.session import Session
+from connector.listing import ListFailed, LookupKey, fetch_page
+from connector.load.candidates import ENDS_A_RUN, NOT_FINAL, Candidate, want_candidate, want_unfinished
+from connector.load.session import Look, Session
 from connector.service import TOO_MANY_REQUESTS, ListQuery, refusal_kind
 from connector.states import Event, State
 
@@ -59,9 +57,9 @@ class Sample(Generic[T]):
 class Refusals:
     """What this run knows of the service's refusals."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._met: dict[str, Sample[Wanted]] = {}  # by the kind of refusal
+    def __init__(self, session: Session, look_for: Look) -> None:
+        self._session, self._look_for = session, look_for
+        self._met: dict[str, Sample[LookupKey]] = {}  # by the kind of refusal
         self._checks: dict[str, asyncio.Task[bool]] = {}
         self._creating: set[str] = set()  # kinds that have created, ever
         self._unproved: set[str] = set()  # kinds of earlier runs so recent that whoever they created may not show yet
@@ -82,7 +80,7 @@ class Refusals:
         """Whether a refusal by an earlier run is not final, or may have created a subscriber who does not show yet."""
         return entry.status in NOT_FINAL or refusal_kind(entry.status or 0, entry.message or "") in self._unproved
 
-    async def judge(self, candidate: Candidate, verdict: Verdict) -> Event:
+    async def judge(self, candidate: Candidate, verdict: Move) -> Event:
         """What a refusal is to the ledger: REFUSED, or LOST if its kind is known to create.
 
         Waits until the first of its kind has been looked up. A 429 that could not be is LOST, too: it would be sent
@@ -110,7 +108,9 @@ class Refusals:
         ]
         if not believed:
             return
-        sighting = await look_for(self._session, list({wanted.identity: wanted for _, wanted in believed}.values()))
+        sighting = await self._look_for(
+            self._session, list({wanted.identity: wanted for _, wanted in believed}.values())
+        )
         identities = [wanted.identity for _, wanted in believed]
         entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, identities))
         created = Counter(
@@ -145,13 +145,13 @@ class Refusals:
     async def _probe_list(self) -> None:
         """End the run if the list is refused as well: what one row met before may now be the token's fault."""
         try:
-            await fetch_page(self._session.client, self._session.retrier, ListQuery(limit=1))
+            await fetch_page(self._session.access.client, self._session.access.retrier, ListQuery(limit=1))
         except ListFailed as failure:
             self._end_if_refused(failure)
 
     def _end_if_refused(self, failure: ListFailed) -> None:
         if failure.status in ENDS_A_RUN:
-            self._session.end(f"the service refuses creates and its list alike: {failure}")
+            self._session.control.end(f"the service refuses creates and its list alike: {failure}")
 
     async def _check_at_once(self, kind: str, candidate: Candidate) -> bool:
         """Whether the first of the kind could be looked up; it is now, if it was not before."""
@@ -165,11 +165,11 @@ class Refusals:
             del self._checks[kind]  # the next of the kind is looked up in its place
         return is_told
 
-    async def _check_first(self, kind: str, wanted: Wanted) -> bool:
+    async def _check_first(self, kind: str, wanted: LookupKey) -> bool:
         journal = self._session.journal
         await journal.ask(lambda ledger: record_refusal(ledger.connection, journal.base, kind, wanted.identity))
         try:
-            sighting = await look_for(self._session, [wanted])
+            sighting = await self._look_for(self._session, [wanted])
         except ListFailed as failure:
             self._end_if_refused(failure)
             return False  # it cannot be told now, but at the end of the run
@@ -185,11 +185,11 @@ class Refusals:
         It is the last one if it was long enough ago (architecture 4.5) for a subscriber that was created to show.
         """
         session, base = self._session, self._session.journal.base
-        late_enough = session.clock.now().timestamp() - 2 * session.shown_after_s
+        late_enough = session.clock.now().timestamp() - 2 * session.access.shown_after_s
         refused = await session.journal.ask(lambda ledger: ledger.find_unfinished(base, State.REJECTED))
         known = {entry.identity: want_unfinished(entry) for entry in refused}
         asked = [known[kind.identity] for kind in kinds if kind.identity in known]
-        sighting = await look_for(session, asked) if asked else None
+        sighting = await self._look_for(session, asked) if asked else None
         found = {kind.kind for kind in kinds if sighting and kind.identity in sighting.found}
         found |= {kind.kind for kind in kinds if kind.is_found and not _is_of_the_rate(kind.kind)}
         told = found | {

@@ -9,25 +9,21 @@ absent are sent again, held, or given up when they are suppressed by now; what t
 settled in the next round.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from connector.ledger import Base, Intent, Ledger, Unfinished, read_largest_lag, record_lag
-from connector.load.candidates import Candidate, CandidateList, Row, read_body, want_unfinished
-from connector.load.creating import Take
-from connector.load.drift import Told
-from connector.load.judging import Verdict
-from connector.load.looks.looking import look_as_well_as_can_be
-from connector.load.looks.sighting import Sighting, Wanted
-from connector.load.session import Session
+from connector.ledger import Base, Intent, Ledger, Move, Unfinished, read_largest_lag, record_lag
+from connector.listing import LookupKey, LookupResult
+from connector.load.candidates import Candidate, CandidateList, read_body, want_unfinished
+from connector.load.session import Look, Session
+from connector.rows import Row, Told
+from connector.sender import Take
 from connector.service import encode_subscriber
 from connector.states import Event, State
 
 _ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
 _LOOKS = 20  # looks in which nothing could be proved absent, before the rest is left unknown
 _BLIND_LOOKS = 5  # looks in a row that could tell of nobody: a list that cannot be read, and filters that tell nothing
-
-Look = Callable[[Session, Sequence[Wanted]], Awaitable[Sighting]]
 
 
 @dataclass(slots=True)
@@ -64,15 +60,15 @@ class Settler:
     def __init__(
         self,
         session: Session,
-        create: Callable[[Take], Awaitable[None]],
+        create: Callable[[Take[Candidate]], Awaitable[None]],
         on_settled: Callable[[Settled], None],
-        look: Look = look_as_well_as_can_be,
+        look: Look,
     ) -> None:
         self._session = session
         self._create = create
         self._on_settled = on_settled
         self._look_for = look
-        self._last: Sighting
+        self._last: LookupResult
         self._looked_at = 0.0  # when that look had ended (monotonic)
         self.doubts: dict[bytes, Doubt] = {}
         self.left_to: dict[bytes, str] = {}  # absent, and not this run's to send again: the job whose list it lacks
@@ -81,7 +77,7 @@ class Settler:
 
     async def begin(self) -> None:
         """Learn how late the account's list has shown creates, in runs before this one. Raises LedgerError."""
-        account, seeing = self._session.journal.base.account, self._session.seeing
+        account, seeing = self._session.journal.base.account, self._session.access.seeing
         lag_s = await self._session.journal.ask(lambda ledger: read_largest_lag(ledger.connection, account))
         seeing.largest_lag_s = max(seeing.largest_lag_s, lag_s)
 
@@ -98,7 +94,7 @@ class Settler:
                 return
             remaining = await self._look(unknown)
             absent = [entry for entry in remaining if self._is_absent(entry)]
-            if self._session.stopping.is_set():
+            if self._session.control.is_stopping:
                 return
             await self._dispose(absent)
             blind = 0 if self._last.found or self._last.missed else blind + 1
@@ -110,7 +106,7 @@ class Settler:
         if unknown := await self._read_unknown():
             await self._look(unknown)
 
-    def renew(self, candidate: Candidate, verdict: Verdict) -> None:
+    def renew(self, candidate: Candidate, verdict: Move) -> None:
         """Another attempt was lost: all that has to do with time begins anew. One that came too late to be made counts
         for nothing: another look is due."""
         doubt = self.doubts[candidate.intent.identity]
@@ -150,8 +146,10 @@ class Settler:
 
     async def _wait_for_next_look(self, unknown: list[Unfinished]) -> bool:
         wait_s = self._time_to_next_look(unknown)
-        self._session.activity = f"waiting {max(wait_s, 0):.0f} s before looking for {len(unknown):,} unknown again"
-        return await self._session.rest(wait_s)
+        self._session.control.activity = (
+            f"waiting {max(wait_s, 0):.0f} s before looking for {len(unknown):,} unknown again"
+        )
+        return await self._session.control.rest(wait_s)
 
     async def _look(self, unknown: list[Unfinished]) -> list[Unfinished]:
         """Settle those that a look shows; note on the others what the look says of them."""
@@ -162,11 +160,11 @@ class Settler:
 
         def write(ledger: Ledger) -> None:
             ledger.mark_found(base, State.UNKNOWN, found)
-            if lag_s > self._session.seeing.largest_lag_s:
+            if lag_s > self._session.access.seeing.largest_lag_s:
                 record_lag(ledger.connection, base.account, lag_s)
 
         await self._session.journal.ask(write)
-        self._session.seeing.largest_lag_s = max(self._session.seeing.largest_lag_s, lag_s)
+        self._session.access.seeing.largest_lag_s = max(self._session.access.seeing.largest_lag_s, lag_s)
         remaining = []
         for entry in unknown:
             if entry.identity in sighting.found:
@@ -176,13 +174,13 @@ class Settler:
                 remaining.append(entry)
         return remaining
 
-    def _want(self, entry: Unfinished) -> Wanted:
+    def _want(self, entry: Unfinished) -> LookupKey:
         """In any spelling whoever may have come by another way since it was known that they were not there."""
         policy, doubt = self._session.policy, self.doubts[entry.identity]
         is_fresh = doubt.is_of_this_run and self._session.clock.monotonic() <= doubt.known_until
         return want_unfinished(entry, in_any_spelling=policy.is_looking and not is_fresh)
 
-    def _note_absence(self, doubt: Doubt, sighting: Sighting, *, is_missed: bool) -> None:
+    def _note_absence(self, doubt: Doubt, sighting: LookupResult, *, is_missed: bool) -> None:
         if not is_missed:
             doubt.missed_at = None  # two looks in a row that can tell are asked for
         elif doubt.missed_at is None and sighting.started_at >= doubt.since + self._session.policy.quiet_period_s:
@@ -196,7 +194,7 @@ class Settler:
             return False
         if self._session.has_confirmed_since(doubt.since):
             return sighting.latest_seen_at > doubt.since
-        return sighting.started_at >= doubt.since + 2 * self._session.seeing.largest_lag_s
+        return sighting.started_at >= doubt.since + 2 * self._session.access.seeing.largest_lag_s
 
     async def _dispose(self, absent: list[Unfinished]) -> None:
         """Send the absent again or, as the lists, the job or their history say, give them up, hold or refuse them."""

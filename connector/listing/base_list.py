@@ -1,4 +1,7 @@
-"""Looks people up by reading the whole list: who is in the base already, and who of some wanted is there."""
+"""Looks subscribers up by reading the whole list: which are in the base already, and which of some wanted are there.
+
+A listing in id order is renewed by reading on from its last known row: later ones stand behind that (architecture 4.7).
+"""
 
 from array import array
 from collections.abc import Sequence
@@ -8,21 +11,38 @@ from typing import Any
 
 import numpy as np
 
-from connector.listing import PageSink, read_list
-from connector.load.guarding import EmptiedError
-from connector.load.looks.listed import BaseReader, bears_identity
-from connector.load.looks.lookout import Lookout, Survey
-from connector.load.looks.reading_on import ListEnd, read_on
-from connector.load.looks.sighting import Sighting, Wanted
-from connector.load.looks.visibility import read_visibility
-from connector.load.session import Session
+from connector.errors import RunAborted
+from connector.listing.access import ListAccess, ListStats, LookupKey, LookupResult, LookupState, read_visibility
+from connector.listing.base_reader import BaseReader, bears_identity
+from connector.listing.pages import ListFailed, PageSink, fetch_page
+from connector.listing.reader import read_list
 from connector.pages import Certificate, IdArray, Order, Reason
-from connector.service import ListQuery
+from connector.service import LARGEST_PAGE, ListPage, ListQuery
 from connector.subscribers import IDENTITY_BYTES
 
 _RECORDED_AT_ONCE = 20_000  # listed subscribers that share a commit
 _KNOWN_COMPARED = 20_000  # confirmed entries that are laid beside a listing: one in a thousand missing shows
 _TOLD_APART_BY = 8  # bytes of an identity's digest: two of ten million are taken for one once in 400,000 listings
+
+
+class EmptiedError(RunAborted):
+    """Everybody who was asked for is gone."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"{number} of the subscribers whom the ledger knows to be in the base were asked for, and none is there: "
+            "this token sees another account, or the base was emptied. Nothing was sent. Look at the token and at the "
+            "base; if people were erased on purpose, forget them (connector forget) or begin a new ledger "
+            "(CONNECTOR_LEDGER)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ListEnd:
+    """Where a complete listing in ascending id order ended: the last id, and how many rows there were."""
+
+    last_id: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,56 +65,56 @@ class Listing:
         return self.certificate.reason
 
 
-async def list_base(session: Session) -> Listing:
+async def list_base(access: ListAccess) -> Listing:
     """Record everybody on the list who is of the base, so that nobody among them is created (architecture 4.7).
 
     Raises ListFailed when the service does not give its list, EmptiedError when it shows none of those who should be
     there, RunAborted when the base is not the one that was meant or the run is to stop.
     """
-    session.activity = "listing who is there already"
-    recording = _Recording(session, _build_reader(session, [session.policy.identity]))
-    await session.journal.flush()
-    certificate, _ = await _sweep(session, recording, frozenset())
-    if not session.lookout.known:
+    access.control.activity = "listing who is there already"
+    recording = _Recording(access, _build_reader(access, [access.policy.identity]))
+    await access.journal.flush()
+    certificate, _ = await _sweep(access, recording, frozenset())
+    if not access.lookout.known:
         recording.write()
     is_ascending = certificate.is_complete and certificate.order is Order.ID
     end = ListEnd(recording.last_id, certificate.distinct) if is_ascending else None
     return Listing(certificate, recording.count_doubled(), end)
 
 
-async def list_on(session: Session, end: ListEnd) -> ListEnd | None:
+async def list_on(access: ListAccess, end: ListEnd) -> ListEnd | None:
     """Record who has come since a listing in ascending id order ended there; returns the new end, or None where that
     cannot be told. Raises as `list_base` does."""
-    session.activity = "reading on for new subscribers"
-    recording = _Recording(session, _build_reader(session, [session.policy.identity]))
-    await session.journal.flush()
-    renewed = await read_on(session, end, recording)
+    access.control.activity = "reading on for new subscribers"
+    recording = _Recording(access, _build_reader(access, [access.policy.identity]))
+    await access.journal.flush()
+    renewed = await read_on(access, end, recording)
     recording.write()
     return renewed
 
 
-async def sweep_for(session: Session, wanted: Sequence[Wanted]) -> Sighting:
+async def sweep_for(access: ListAccess, wanted: Sequence[LookupKey]) -> LookupResult:
     """Look for these identities on the whole list; nobody is missed unless the sweep was complete.
 
     Raises as `list_base` does.
     """
-    session.activity = f"looking for {len(wanted):,} on the list"
-    started_at, witnesses = session.clock.monotonic(), tuple(session.witnesses)
-    seen_before = session.lookout.swept
+    access.control.activity = f"looking for {len(wanted):,} on the list"
+    started_at, witnesses = access.clock.monotonic(), tuple(access.witnesses)
+    seen_before = access.lookout.swept
     identities = frozenset(each.identity for each in wanted)
-    searching = _Searching(_build_reader(session, sorted({each.field for each in wanted})), identities)
-    certificate, seen = await _sweep(session, searching, frozenset(each.subscriber_id for each in witnesses))
+    searching = _Searching(_build_reader(access, sorted({each.field for each in wanted})), identities)
+    certificate, seen = await _sweep(access, searching, frozenset(each.subscriber_id for each in witnesses))
     visibility = read_visibility(witnesses, seen, seen_before, certificate, started_at)
     found = {identity: tuple(sorted(ids)) for identity, ids in searching.found.items()}
     missed = identities.difference(found) if certificate.is_complete else frozenset()
-    return Sighting(found, missed, visibility.latest_seen_at, visibility.lag_s, started_at)
+    return LookupResult(found, missed, visibility.latest_seen_at, visibility.lag_s, started_at)
 
 
 @dataclass(slots=True)
 class _Recording:
     """Writes all of the base that a listing shows into the ledger. What is seen is there: no verdict is needed."""
 
-    session: Session
+    access: ListAccess
     reader: BaseReader
     waiting: list[tuple[bytes, int]] = field(default_factory=list)
     digests: "array[int]" = field(default_factory=lambda: array("Q"))  # 8 bytes for each of the last sweep
@@ -109,15 +129,15 @@ class _Recording:
         self.last_id = max(self.last_id, max((wire["Id"] for wire in wire_objects), default=0))
         self.digests.frombytes(b"".join(identity[:_TOLD_APART_BY] for identity, _ in listed))
         self.waiting += listed
-        if len(self.waiting) >= _RECORDED_AT_ONCE and not self.session.lookout.known:
+        if len(self.waiting) >= _RECORDED_AT_ONCE and not self.access.lookout.known:
             self.write()
 
     def write(self) -> None:
         """What was read so far, under the base's Id: a line that has the name alone might be another base's."""
-        journal, identity = self.session.journal, self.session.policy.identity
+        journal, identity = self.access.journal, self.access.policy.identity
         listed, self.waiting = self.waiting, []
         if journal.base.service_id is None and self.reader.service_id is not None:
-            journal.learn_base_now(self.reader.service_id, self.session.asked_name or "")
+            journal.learn_base_now(self.reader.service_id, self.access.asked_name or "")
         base = journal.base
         journal.do(lambda ledger: ledger.record_listed(base, identity, listed))
 
@@ -152,9 +172,9 @@ class _Watching:
     """
 
     sink: PageSink
-    lookout: Lookout
+    lookout: LookupState
     watched: frozenset[int]
-    survey: Survey
+    survey: ListStats
     seen: set[int] = field(default_factory=set)
 
     def start_sweep(self, number: int) -> None:
@@ -175,27 +195,27 @@ class _Watching:
             self.lookout.known = ()
 
 
-async def _sweep(session: Session, sink: PageSink, watched: frozenset[int]) -> tuple[Certificate, frozenset[int]]:
+async def _sweep(access: ListAccess, sink: PageSink, watched: frozenset[int]) -> tuple[Certificate, frozenset[int]]:
     """Read the list, and remember for other looks what it tells; returns which of the watched ids it showed.
 
     Raises EmptiedError when it is complete and shows none of those who should be there (architecture 4.10).
     """
-    lookout = session.lookout
-    witnesses = frozenset(each.subscriber_id for each in session.witnesses)
-    watching = _Watching(sink, lookout, watched | witnesses, Survey(session.clock.monotonic()))
+    lookout = access.lookout
+    witnesses = frozenset(each.subscriber_id for each in access.witnesses)
+    watching = _Watching(sink, lookout, watched | witnesses, ListStats(access.clock.monotonic()))
     reading = read_list(
-        session.client,
-        session.retrier,
+        access.client,
+        access.retrier,
         ListQuery(),
         watching,
-        now=session.clock.now,
+        now=access.clock.now,
         ahead=0,
         is_thorough=False,
-        accept_cut_off_possible=session.policy.accepts_cut_off_possible,
-        find_lacking=partial(_find_lacking, session),
-        draw=session.draw,
+        accept_cut_off_possible=access.policy.accepts_cut_off_possible,
+        find_lacking=partial(_find_lacking, access),
+        draw=access.draw,
     )
-    certificate = await session.until_stopped(reading)
+    certificate = await access.control.until_stopped(reading)
     seen = frozenset(watching.seen)
     lookout.swept, lookout.is_list_unreadable = seen & witnesses, not certificate.is_complete
     lookout.unreadable_because = describe_unreadable(certificate)
@@ -206,13 +226,13 @@ async def _sweep(session: Session, sink: PageSink, watched: frozenset[int]) -> t
     return certificate, seen & watched
 
 
-async def _find_lacking(session: Session, ids: IdArray) -> Sequence[int]:
+async def _find_lacking(access: ListAccess, ids: IdArray) -> Sequence[int]:
     """Confirmed entries that should show by now and are not among these ids (architecture 7, rule 7)."""
-    base, besides, start = session.journal.base, session.journal.run_key, session.draw(IDENTITY_BYTES)
-    known = await session.journal.ask(
+    base, besides, start = access.journal.base, access.journal.run_key, access.draw(IDENTITY_BYTES)
+    known = await access.journal.ask(
         lambda ledger: ledger.find_confirmed(base, start, _KNOWN_COMPARED, besides=besides)
     )
-    shown_since = session.clock.now().timestamp() - session.shown_after_s
+    shown_since = access.clock.now().timestamp() - access.shown_after_s
     old = [each.subscriber_id for each in known if (each.known_since or 0.0) <= shown_since]
     asked = np.array(old, dtype=np.int64)
     lacking: list[int] = asked[~np.isin(asked, ids)].tolist()
@@ -235,5 +255,74 @@ def describe_unreadable(certificate: Certificate) -> str:
     return f"the list could not be read whole ({certificate.reason})"
 
 
-def _build_reader(session: Session, fields: Sequence[str]) -> BaseReader:
-    return BaseReader(session.journal.base, session.asked_name, fields, session.inactive)
+def _build_reader(access: ListAccess, fields: Sequence[str]) -> BaseReader:
+    return BaseReader(access.journal.base, access.asked_name, fields, access.inactive)
+
+
+_OVERLAP = 16  # rows before the end that the first page repeats
+_OVERLAP_SHARE = 20  # a page repeats 1/20 of the one before it (connector.pages)
+_STEPS_BACK = 8  # of doubling length: a list of which more than 2,000 rows vanished meanwhile is listed again
+
+
+async def read_on(access: ListAccess, end: ListEnd, sink: PageSink) -> ListEnd | None:
+    """Hand to `sink` all from a little before the end, and return the new end.
+
+    None when the pages do not join, are in no ascending order, or do not show the latest subscriber that this run
+    created, and that should show by now: then this tells nothing. Raises RunAborted when the run is to stop, or
+    ListFailed.
+    """
+    offset, page = await _find_joint(access, end)
+    seen, last_id = set[int](), end.last_id
+    while page is not None:
+        ids = _read_ascending(page)
+        if ids is None or not len(ids) or ids[0] > last_id:
+            return None
+        sink.take(page.subscribers)
+        seen.update(ids.tolist())
+        is_full = len(ids) >= (page.limit or LARGEST_PAGE)
+        if ids[-1] <= last_id and not is_full:
+            is_whole = page.total_count is not None and page.total_count <= offset + len(ids)
+            return ListEnd(last_id, offset + len(ids)) if is_whole and _shows_ours(access, end, seen) else None
+        last_id = max(last_id, int(ids[-1]))
+        offset += max(1, len(ids) - max(1, len(ids) // _OVERLAP_SHARE))
+        page = await _fetch_offset(access, offset)
+    return None
+
+
+async def _find_joint(access: ListAccess, end: ListEnd) -> tuple[int, ListPage | None]:
+    """An offset and its page, which begins with a known row (None: none does): rows before the end may have gone."""
+    for number in range(_STEPS_BACK):
+        offset = max(0, end.rows - (_OVERLAP << number))
+        page = await _fetch_offset(access, offset)
+        ids = _read_ascending(page)
+        if ids is not None and len(ids) and ids[0] <= end.last_id:
+            return offset, page
+        if not offset:
+            break
+    return 0, None
+
+
+def _shows_ours(access: ListAccess, end: ListEnd, seen: set[int]) -> bool:
+    """Whether it shows what this run created, as far as that should show by now."""
+    old = access.clock.monotonic() - access.shown_after_s
+    ours = [each.subscriber_id for each in access.witnesses if each.at < old and each.subscriber_id > end.last_id]
+    return not ours or ours[-1] in seen
+
+
+async def _fetch_offset(access: ListAccess, offset: int) -> ListPage | None:
+    """None where the service refuses the offset, as some do past the end."""
+    try:
+        return await access.control.until_stopped(fetch_page(access.client, access.retrier, ListQuery(offset=offset)))
+    except ListFailed as failure:
+        if failure.says_no_more:
+            return None
+        raise
+
+
+def _read_ascending(page: ListPage | None) -> IdArray | None:
+    """The ids of a page; None where they do not ascend, or are no ids."""
+    ids = [] if page is None else [row.get("Id") for row in page.subscribers]
+    if not all(type(each) is int for each in ids):
+        return None
+    numbers = np.array(ids, dtype=np.int64)
+    return numbers if (np.diff(numbers) > 0).all() else None

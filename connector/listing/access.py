@@ -1,0 +1,227 @@
+"""What look-ups share, know and say, without asking anything: who is looked for, what an answer shows of them, who is
+known to be on the list, and how late the list shows those whom this run has confirmed (architecture 4.5 c)."""
+
+import dataclasses
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from connector.clock import Clock
+from connector.control import RunControl
+from connector.fields import BY_NAME
+from connector.ledger import Known
+from connector.ledger.commits import LedgerWriter
+from connector.pages import Certificate, Reason
+from connector.service import Client, Retrier
+from connector.subscribers import CAPITALS, InactiveIdentities, SpellingClass, classify, is_plain
+
+_WITNESSES = (
+    1000  # confirmations remembered: absence is proved by the visibility of one that came after (architecture 4.5c)
+)
+_SPECIMENS_OF_A_CLASS = 3  # as many as are tried before the filter is held to fail: one or two may have vanished
+_CLASSES = 500  # of all that a list of millions holds; a class beyond them has no control, and is swept for
+_IDENTITIES = tuple((name, BY_NAME[name].path[0]) for name in ("email", "client_user_id"))
+_OF_ONE_MOMENT = frozenset({Reason.ONE_ANSWER, Reason.TWO_SWEEPS})
+
+
+@dataclass(frozen=True, slots=True)
+class LookupKey:
+    """Somebody to be looked for: the digest of the identity, its field (email, client_user_id), its text as sent.
+
+    A create of ours that took effect shows by the spellings that were sent or would be normal. `in_any_spelling`: they
+    are missed only if they are not there in other capitals either, as people may be who came by another way.
+    """
+
+    identity: bytes
+    field: str
+    value: str = dataclasses.field(repr=False)
+    in_any_spelling: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LookupResult:
+    """What one look says. Whoever is neither `found` nor `missed` could not be told by it.
+
+    `found` maps identities to the subscriber ids that bear it in the base, smallest first; `missed` are those who were
+    not there, by an answer that is known to be whole. Of the subscribers confirmed by this run, the latest that the
+    look showed was confirmed at `latest_seen_at` (-inf: none was seen), and the look proves that the service shows
+    people `lag_s` late at least (0: no sign of that). `started_at` and `latest_seen_at` are monotonic.
+    """
+
+    found: Mapping[bytes, tuple[int, ...]]
+    missed: frozenset[bytes]
+    latest_seen_at: float
+    lag_s: float
+    started_at: float
+
+
+@dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
+class Sentinel:
+    """Somebody confirmed by this run at `at` (monotonic), with the identity's field and its text as it was sent."""
+
+    at: float
+    subscriber_id: int
+    field: str
+    value: str = dataclasses.field(repr=False)
+
+
+@dataclass(slots=True)
+class Sentinels:
+    """What a run knows of how late the list shows people, whichever of its bases they are in: the latest whom it has
+    confirmed, and the largest lag on record for the account (architecture 4.5 c)."""
+
+    witnesses: deque[Sentinel] = field(default_factory=lambda: deque(maxlen=_WITNESSES))
+    largest_lag_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSubscriber:
+    """Somebody on the list, with the text of one field as the service has it."""
+
+    subscriber_id: int
+    text: str = field(repr=False)
+
+
+@dataclass(slots=True)
+class ListStats:
+    """What was seen of the list at `taken_at` (monotonic): TotalCount, the requests that a sweep takes (each None where
+    not known), and a few of those on it by the class of their identities."""
+
+    taken_at: float
+    total: int | None = None
+    pages: int | None = None
+    specimens: dict[SpellingClass, list[ListedSubscriber]] = field(default_factory=dict)
+    _has_enough_plain: set[str] = field(default_factory=set)
+
+    def note(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+        """Keep a few of each class of these subscribers, of whatever base."""
+        for wire in wire_objects:
+            for name, path in _IDENTITIES:
+                text = wire.get(path)
+                if not isinstance(text, str) or not text or (name in self._has_enough_plain and is_plain(name, text)):
+                    continue
+                if type(wire.get("Id")) is int and _can_be_asked_for(text):
+                    self._keep(classify(name, text), ListedSubscriber(wire["Id"], text))
+
+    def _keep(self, spelling_class: SpellingClass, specimen: ListedSubscriber) -> None:
+        kept = self.specimens.get(spelling_class)
+        if kept is None and len(self.specimens) < _CLASSES:
+            self.specimens[spelling_class] = [specimen]
+        elif kept is not None and len(kept) < _SPECIMENS_OF_A_CLASS:
+            kept.append(specimen)
+        elif not spelling_class.traits:
+            self._has_enough_plain.add(spelling_class.field)
+
+    def find_with_capitals(self) -> list[ListedSubscriber]:
+        """Those whose email is plain but for its capitals."""
+        return [
+            each
+            for spelling_class, kept in self.specimens.items()
+            if spelling_class.field == "email" and spelling_class.traits and spelling_class.traits <= CAPITALS
+            for each in kept
+        ]
+
+
+@dataclass(slots=True)
+class LookupState:
+    """The state of one run, shared by all its looks.
+
+    `known` are some of whom the account guard could not tell whether they are there: until a sweep has shown one of
+    them, nothing that a sweep shows is recorded, and no filter is asked before a sweep. `useless` are the fields whose
+    filters are ignored or cannot be asked, `tells_capitals_apart` whether the filter by email does;
+    `is_list_unreadable`: the last sweep was not complete; `swept`: the witnesses that it showed.
+    """
+
+    survey: ListStats | None = None
+    known: tuple[Known, ...] = ()
+    useless: set[str] = field(default_factory=set)
+    tells_capitals_apart: bool = False
+    is_list_unreadable: bool = False
+    unreadable_because: str = ""
+    swept: frozenset[int] = frozenset()
+
+
+def _can_be_asked_for(text: str) -> bool:
+    """Whether it can be written in a URL: half a character, as JSON may hold, cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class ListPolicy:
+    """How the list may be used; times in seconds. `identity` (email or client_user_id) is what a listing records."""
+
+    identity: str = "email"
+    max_concurrency: int = 512
+    quiet_period_s: float = 30.0
+    fresh_s: float = 900.0
+    accepts_cut_off_possible: bool = False  # architecture 7, rule 7
+
+
+@dataclass(slots=True)
+class ListAccess:
+    """What asks the list about one base, and what the run's look-ups have learnt."""
+
+    control: RunControl
+    client: Client
+    retrier: Retrier
+    journal: LedgerWriter
+    policy: ListPolicy
+    asked_name: str | None = None  # the base's name, where the job gave that and no id: answers must agree with it
+    inactive: InactiveIdentities = field(default_factory=InactiveIdentities)  # of the run, all its bases together
+    draw: Callable[[int], bytes] = os.urandom  # so many random bytes; simulations pass their own
+    seeing: Sentinels = field(default_factory=Sentinels)  # of the run, all its bases together
+    lookout: LookupState = field(default_factory=LookupState)
+
+    @property
+    def clock(self) -> Clock:
+        """The run's."""
+        return self.control.clock
+
+    @property
+    def witnesses(self) -> deque[Sentinel]:
+        """The latest that this run has confirmed."""
+        return self.seeing.witnesses
+
+    @property
+    def shown_after_s(self) -> float:
+        """Seconds after which the list should show a create: a quiet period, or the largest lag on record."""
+        return max(self.policy.quiet_period_s, self.seeing.largest_lag_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """When the latest witness shown was confirmed (monotonic, -inf: none), and how late people show at least."""
+
+    latest_seen_at: float = float("-inf")
+    lag_s: float = 0.0
+
+
+def read_visibility(
+    witnesses: Collection[Sentinel],
+    seen: frozenset[int],
+    seen_before: frozenset[int],
+    certificate: Certificate,
+    started_at: float,
+) -> Visibility:
+    """What a sweep says that showed these `seen`, the one before it having shown `seen_before`.
+
+    Pages are read one after another: a sweep in id order may show a witness on a late page, and not somebody older
+    whose page was read just before the service began to show both (the ranks tell of that, unless somebody vanished
+    there). Not so one whom the sweep before had shown already.
+    """
+    is_sure = certificate.reason in _OF_ONE_MOMENT or not certificate.is_complete
+    counted = seen if is_sure else seen & seen_before
+    latest = max((each.at for each in witnesses if each.subscriber_id in counted), default=float("-inf"))
+    missed = [each for each in witnesses if each.subscriber_id not in seen] if certificate.is_complete else []
+    return Visibility(latest, measure_lag(missed, started_at))
+
+
+def measure_lag(missed: Collection[Sentinel], started_at: float) -> float:
+    """Somebody who does not show is late by the time since their answer, at least."""
+    return max((started_at - each.at for each in missed if each.at < started_at), default=0.0)

@@ -1,0 +1,350 @@
+"""Looks subscribers up by the list's filters, one request a spelling, between controls that say what the answers are
+worth (architecture 2).
+
+A subscriber that a filter shows is there. One that it does not show is missed only if every answer was whole, and the
+controls of each spelling's class passed before and after it. A filter that lists a made-up value is ignored by the
+service, and not used in this run any more. A class passes when a subscriber of it who is on the list is found by their
+own text: best a sentinel of this run by the text as it was sent, since that shows how the service treats what we send,
+else one that was seen on the list. A sentinel that does not show may merely not show yet; that it shows by its id and
+not by its text is what speaks against the filter. A sentinel speaks for what a look-up saw after it: so it is looked up
+before the others.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+
+from connector.listing.access import (
+    ListAccess,
+    ListedSubscriber,
+    LookupKey,
+    LookupResult,
+    Sentinel,
+    Visibility,
+    measure_lag,
+)
+from connector.listing.base_reader import BaseReader
+from connector.listing.filters import make_up_value
+from connector.listing.requests import Shown, ask, build_query, look_up, look_up_together, take_survey
+from connector.service import ListQuery
+from connector.subscribers import SpellingClass, build_spellings, classify, has_spellings_by_case_alone
+
+_AT_A_TIME = 4
+_TIMES = 2  # a thousand witnesses are narrowed down to forty by eight look-ups: near enough, and the next look is later
+_WITNESSES_TRIED = 2  # the first of the run, likeliest to show by now; another, should that one have been erased
+_PLAIN_EMAILS = SpellingClass("email", frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What controls said: the classes that `passed`; those that `failed`, or whose field's filter tells nothing (for
+    all others there was nobody to try with); the witnesses shown; whether the filter by email finds other capitals."""
+
+    passed: frozenset[SpellingClass] = frozenset()
+    failed: frozenset[SpellingClass] = frozenset()
+    shown: tuple[Sentinel, ...] = ()
+    is_case_blind: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """How the controls of one class ended: by whom it passed, if it did; whether they told anything at all."""
+
+    by: Sentinel | ListedSubscriber | None = None
+    is_told: bool = True
+
+
+async def check_filters(access: ListAccess, classes: Collection[SpellingClass], *, with_case: bool = False) -> Checked:
+    """Make one positive control for each class and one negative for each field; with `with_case`, see also whether the
+    filter by email finds texts in other capitals.
+
+    Raises ListFailed.
+    """
+    useful = await _find_useful(access, sorted({each.field for each in classes}))
+    asked = sorted((each for each in classes if each.field in useful), key=lambda each: sorted(each.traits))
+    tried = await look_up_together(access, [partial(_try_class, access, each) for each in asked])
+    is_case_blind = with_case and "email" in useful and await _is_case_blind(access)
+    passed = {each for each, result in zip(asked, tried, strict=True) if result.by is not None}
+    untried = {each for each, result in zip(asked, tried, strict=True) if not result.is_told}
+    return Checked(
+        frozenset(passed),
+        frozenset(classes).difference(passed, untried),
+        tuple(result.by for result in tried if isinstance(result.by, Sentinel)),
+        is_case_blind,
+    )
+
+
+def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
+    """Whether there is anybody to try the filter with for this class; the list must have been surveyed."""
+    lookout = access.lookout
+    if spelling_class.field in lookout.useless:
+        return False
+    if lookout.survey is not None and spelling_class in lookout.survey.specimens:
+        return True
+    return next(_find_witnesses(access, spelling_class), None) is not None
+
+
+async def _find_useful(access: ListAccess, fields: Collection[str]) -> list[str]:
+    """The fields whose filters list nobody when asked for somebody made up."""
+    asked = [each for each in fields if each not in access.lookout.useless]
+    shown = await look_up_together(access, [partial(ask, access, _build_nobody(access, each)) for each in asked])
+    access.lookout.useless.update(each for each, answer in zip(asked, shown, strict=True) if answer.rows)
+    return [each for each, answer in zip(asked, shown, strict=True) if answer.is_whole and not answer.rows]
+
+
+def _build_nobody(access: ListAccess, name: str) -> ListQuery:
+    return build_query(name, make_up_value(name, access.draw))
+
+
+async def _try_class(access: ListAccess, spelling_class: SpellingClass) -> _Tried:
+    """By witnesses first, then by those who were seen on the list; the first verdict counts."""
+    for witness in islice(_find_witnesses(access, spelling_class), _WITNESSES_TRIED):
+        verdict = await _try_witness(access, witness)
+        if verdict is not None:
+            return _Tried(witness if verdict else None)
+    survey = access.lookout.survey
+    specimens = survey.specimens.get(spelling_class, []) if survey is not None else []
+    for specimen in specimens:
+        if (await look_up(access, spelling_class.field, specimen.text)).proves(specimen.subscriber_id):
+            return _Tried(specimen)
+    return _Tried(is_told=bool(specimens))
+
+
+async def _try_witness(access: ListAccess, witness: Sentinel) -> bool | None:
+    """Whether the filter finds somebody by the text as it was sent; None when they do not show by their id either."""
+    look_up_text = partial(look_up, access, witness.field, witness.value)
+    if (await look_up_text()).proves(witness.subscriber_id):
+        return True
+    if not (await ask(access, ListQuery(id=witness.subscriber_id))).holds(witness.subscriber_id):
+        return None
+    return (await look_up_text()).proves(witness.subscriber_id)  # they may have begun to show in between
+
+
+def _find_witnesses(access: ListAccess, spelling_class: SpellingClass) -> Iterator[Sentinel]:
+    """Those whose text as sent is of this class, the first confirmed first."""
+    for witness in tuple(access.witnesses):
+        if witness.field == spelling_class.field and classify(witness.field, witness.value) == spelling_class:
+            yield witness
+
+
+async def _is_case_blind(access: ListAccess) -> bool:
+    """Whether emails are found by a text in other capitals: those kept with some by one without, plain ones by one in
+    capitals throughout. Once it was not so, it is not tried again in this run."""
+    survey, lookout = access.lookout.survey, access.lookout
+    if survey is None or lookout.tells_capitals_apart:
+        return False
+    capital = [(each, each.text.lower()) for each in survey.find_with_capitals()]
+    plain = [(each, each.text.upper()) for each in survey.specimens.get(_PLAIN_EMAILS, ())]
+    groups = [group for group in (capital, plain) if group]
+    found = await look_up_together(access, [partial(_finds_any, access, group) for group in groups])
+    lookout.tells_capitals_apart = not all(found)
+    return bool(found) and all(found)
+
+
+async def _finds_any(access: ListAccess, asked: list[tuple[ListedSubscriber, str]]) -> bool:
+    """Whether the filter finds one of these by the text that goes with them; some may have vanished."""
+    for specimen, text in asked:
+        if (await look_up(access, "email", text)).proves(specimen.subscriber_id):
+            return True
+    return False
+
+
+async def find_visibility(
+    access: ListAccess, checked: Checked, started_at: float, fields: Collection[str]
+) -> Visibility:
+    """The same by the filters of these fields, each of which must show a witness of its own: the latest of all.
+
+    Raises ListFailed.
+    """
+    found = [await _find_by_filter(access, checked, started_at, field) for field in fields]
+    return Visibility(min(each.latest_seen_at for each in found), max(each.lag_s for each in found))
+
+
+async def _find_by_filter(access: ListAccess, checked: Checked, started_at: float, field: str) -> Visibility:
+    """Look for the latest witness and, while it does not show, for some before it.
+
+    One who does not show is a sign of lag only if the filter has passed for their class.
+    """
+    witnesses = [each for each in access.witnesses if each.at < started_at and each.field == field]
+    if not witnesses:
+        return Visibility()
+    newest = witnesses[-1]
+    if newest in checked.shown or await _is_shown(access, newest):
+        return Visibility(newest.at)
+    told = [each for each in witnesses if classify(each.field, each.value) in checked.passed]
+    shown, hidden = await _narrow_down(access, told, newest)
+    latest = max((each.at for each in shown), default=float("-inf"))
+    return Visibility(latest, measure_lag(hidden, started_at))
+
+
+async def _narrow_down(
+    access: ListAccess, witnesses: Sequence[Sentinel], hidden_one: Sentinel
+) -> tuple[list[Sentinel], list[Sentinel]]:
+    """Look up a few witnesses (in order of time), nearer each time to where they cease to show: shown, hidden."""
+    shown, hidden = list[Sentinel](), [each for each in witnesses[-1:] if each is hidden_one]
+    low, high = -1, len(witnesses) - len(hidden)
+    for _ in range(_TIMES):
+        places = _spread(low + 1, high)
+        looks = [partial(_is_shown, access, witnesses[place]) for place in places]
+        for place, is_shown in zip(places, await look_up_together(access, looks), strict=True):
+            (shown if is_shown else hidden).append(witnesses[place])
+            low = max(low, place) if is_shown else low
+        high = min((place for place in places if place > low), default=high)
+    return shown, hidden
+
+
+def _spread(start: int, stop: int) -> list[int]:
+    """A few places from `start` to before `stop`, evenly, both ends included."""
+    number = stop - start
+    if number <= _AT_A_TIME:
+        return list(range(start, stop))
+    return [start + place * (number - 1) // (_AT_A_TIME - 1) for place in range(_AT_A_TIME)]
+
+
+async def _is_shown(access: ListAccess, witness: Sentinel) -> bool:
+    """By any spelling of what was sent, as whoever is looked for."""
+    for text in build_spellings(witness.field, witness.value):
+        if (await look_up(access, witness.field, text)).holds(witness.subscriber_id):
+            return True
+    return False
+
+
+_BATCH = 300  # identities between two rounds of controls: a filter that stops working spoils no more than these
+
+
+async def look_by_filter(access: ListAccess, wanted: Sequence[LookupKey]) -> LookupResult:
+    """Look for these identities by filters alone; one that tells capitals apart misses nobody `in_any_spelling`.
+
+    Raises ListFailed when the service does not answer, RunAborted when the base is not the one that was meant or the
+    run is to stop.
+    """
+    await take_survey(access)
+    questions = [_build_question(each) for each in wanted]
+    fields = sorted({each.field for each in wanted})
+    reader = BaseReader(access.journal.base, access.asked_name, fields, access.inactive)
+    return await access.control.until_stopped(_FilterLook(access, questions, reader).carry_out())
+
+
+def can_tell(access: ListAccess, each: LookupKey) -> bool:
+    """Whether a filter may tell that this identity is missed: there is somebody to make each control with.
+
+    The list must have been surveyed.
+    """
+    question = _build_question(each)
+    if question.needs_case_blind and access.lookout.tells_capitals_apart:
+        return False
+    return not question.has_hidden_spellings and all(has_control(access, each) for each in question.classes)
+
+
+def count_requests(wanted: Sequence[LookupKey]) -> int:
+    """The requests of `look_by_filter`, controls included, when each control passes at once and the survey is there."""
+    questions = [_build_question(each) for each in wanted]
+    classes = _classes_of(questions)
+    of_case = 2 * any(each.needs_case_blind for each in questions)
+    controls = len(classes) + len({each.field for each in classes}) + of_case
+    rounds = 1 + -(-len(questions) // _BATCH)
+    return sum(len(each.texts) for each in questions) + rounds * controls + 1  # and a witness
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Somebody wanted, with the texts to ask for and their classes.
+
+    `needs_case_blind`: spellings in other capitals count, which only a filter that is blind to them finds;
+    `has_hidden_spellings`: there may be some that no filter is known to find.
+    """
+
+    wanted: LookupKey
+    texts: tuple[str, ...] = field(repr=False)
+    classes: frozenset[SpellingClass]
+    needs_case_blind: bool
+    has_hidden_spellings: bool
+
+    def is_told_by(self, checked: Checked) -> bool:
+        """Whether the controls allow to say that they are missed."""
+        is_case_covered = checked.is_case_blind or not self.needs_case_blind
+        return is_case_covered and not self.has_hidden_spellings and self.classes <= checked.passed
+
+    def is_askable(self, checked: Checked) -> bool:
+        """Whether the filter may at least find them."""
+        return not self.classes & checked.failed
+
+
+def _build_question(wanted: LookupKey) -> _Question:
+    texts = build_spellings(wanted.field, wanted.value)
+    return _Question(
+        wanted,
+        texts,
+        frozenset(classify(wanted.field, text) for text in texts),
+        needs_case_blind=wanted.in_any_spelling and wanted.field == "email",
+        has_hidden_spellings=wanted.in_any_spelling and not has_spellings_by_case_alone(wanted.field, wanted.value),
+    )
+
+
+def _classes_of(questions: Iterable[_Question]) -> frozenset[SpellingClass]:
+    return frozenset().union(*(each.classes for each in questions))
+
+
+@dataclass(slots=True)
+class _FilterLook:
+    """One look in progress."""
+
+    access: ListAccess
+    questions: Sequence[_Question]
+    reader: BaseReader
+    found: dict[bytes, set[int]] = field(default_factory=dict)
+    missed: set[bytes] = field(default_factory=set)
+
+    async def carry_out(self) -> LookupResult:
+        access = self.access
+        access.control.activity = f"looking for {len(self.questions):,} by the list's filters"
+        started_at = access.clock.monotonic()
+        visibility, checked = Visibility(), await self._check()
+        if self._is_worth_asking(checked):
+            fields = sorted({each.wanted.field for each in self.questions})
+            visibility = await find_visibility(access, checked, started_at, fields)  # before anybody else is looked up
+        for start in range(0, len(self.questions), _BATCH):
+            if not self._is_worth_asking(checked):
+                break
+            batch = self.questions[start : start + _BATCH]
+            shown = await self._ask([each for each in batch if each.is_askable(checked)])
+            before, checked = checked, await self._check()
+            self._note_missed(batch, shown, before, checked)
+        found = {identity: tuple(sorted(ids)) for identity, ids in self.found.items()}
+        missed = frozenset(self.missed.difference(found))
+        return LookupResult(found, missed, visibility.latest_seen_at, visibility.lag_s, started_at)
+
+    async def _check(self) -> Checked:
+        with_case = any(each.needs_case_blind for each in self.questions)
+        return await check_filters(self.access, _classes_of(self.questions), with_case=with_case)
+
+    def _is_worth_asking(self, checked: Checked) -> bool:
+        """Whether somebody may be missed; of those in doubt, it helps as well to find who is there."""
+        if any(each.is_told_by(checked) for each in self.questions):
+            return True
+        return any(each.is_askable(checked) and not each.wanted.in_any_spelling for each in self.questions)
+
+    async def _ask(self, batch: Sequence[_Question]) -> dict[bytes, list[Shown]]:
+        """The answers to every spelling of these; whom they show is kept."""
+        asked = [(each.wanted, text) for each in batch for text in each.texts]
+        looks = [partial(look_up, self.access, wanted.field, text) for wanted, text in asked]
+        answers = await look_up_together(self.access, looks)
+        shown: dict[bytes, list[Shown]] = {}
+        for (wanted, _), answer in zip(asked, answers, strict=True):
+            shown.setdefault(wanted.identity, []).append(answer)
+        identities = {each.wanted.identity for each in self.questions}
+        for identity, subscriber_id in self.reader.read([row for answer in answers for row in answer.rows]):
+            if identity in identities:
+                self.found.setdefault(identity, set()).add(subscriber_id)
+        return shown
+
+    def _note_missed(
+        self, batch: Sequence[_Question], shown: Mapping[bytes, Sequence[Shown]], before: Checked, after: Checked
+    ) -> None:
+        """All answers whole, nobody in them, and the controls passed on either side."""
+        for each in batch:
+            answers = shown.get(each.wanted.identity, ())
+            is_whole = bool(answers) and all(answer.is_whole for answer in answers)
+            if is_whole and each.is_told_by(before) and each.is_told_by(after):
+                self.missed.add(each.wanted.identity)

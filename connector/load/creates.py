@@ -1,0 +1,244 @@
+"""Creates as the sending engine sends them: what becomes of each, and which answers end a run (architecture 4.8, 4.9).
+
+`judge_answer` is the one place where success is recognised.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from connector.fields import fold_base_name, normalise_identity
+from connector.ledger import Base, Move
+from connector.limiter import RequestLimiter
+from connector.listing import Sentinel
+from connector.load.candidates import ENDS_A_RUN, Candidate, describe_other
+from connector.load.session import Canaries, Session
+from connector.pace import Pace
+from connector.sender import Sender, Take, Unanswered
+from connector.service import (
+    TOO_MANY_REQUESTS,
+    Ambiguous,
+    Created,
+    NotSent,
+    Refused,
+    altered_fields,
+    echoes,
+    refusal_kind,
+)
+from connector.states import Event, State
+
+CreateAnswer = Created | Refused | Ambiguous | NotSent
+
+
+_UNKNOWN_CANARIES = 3
+_REFUSED_CANARIES = 20
+_LOST_IN_A_ROW = 100  # answers that tell nothing, at least; and more than are under way when a server hiccups
+_GIVEN_UP = {
+    Unanswered.STOPPED: Move(Event.NOT_SENT, message=Unanswered.STOPPED.value),
+    Unanswered.STALE: Move(Event.NOT_SENT, message=Unanswered.STALE.value, is_stale=True),
+    Unanswered.CUT_OFF: Move(Event.LOST, message=Unanswered.CUT_OFF.value),
+}
+
+WHAT_TO_DO = "Nothing more was sent; look at that subscriber, and decide by connector retry what is held"
+
+Settle = Callable[[Candidate, Move], None]
+
+JudgeRefusal = Callable[[Candidate, Move], Awaitable[Event]]
+"""What a refusal is to the ledger: REFUSED, or LOST if its kind is known to create."""
+
+
+class Creator:
+    """Sends the candidates of one base in a run, and reports each one's verdict: a `Delivery` with its `Sender`."""
+
+    most_at_once = 256  # of a fast service: 14 µs a create in commits, where groups of 64 took 22 to 32
+
+    def __init__(self, session: Session, judge_refusal: JudgeRefusal, on_verdict: Settle) -> None:
+        self.is_proved = False
+        self._session, self._judge_refusal, self._on_verdict = session, judge_refusal, on_verdict
+        self._own = Canaries()
+        self._limited: dict[bytes, Move] = {}  # refused with 429 last, and to be sent again, by identity
+        self._answered_base: tuple[int, str] | None = None  # as the first create that was accepted has told it
+        policy, control = session.policy, session.control
+        pace = session.pace or Pace(policy.max_rate, policy.max_concurrency)
+        self._limiter = RequestLimiter(control, session.access.client, pace, "create")
+        self._sender: Sender[Candidate, CreateAnswer, Move] = Sender(
+            control, self._limiter, session.access.retrier, self, policy.max_concurrency
+        )
+
+    async def create(self, take: Take[Candidate]) -> None:
+        """Send all that `take(n)` gives, n at a time at most, until it gives nothing or the run is to stop.
+
+        What is under way when the run is to stop is finished within the grace period, or lost.
+        """
+        control = self._session.control
+        control.activity = "creating"
+        await control.within_grace(self._sender.send(take), self._session.policy.grace_s)
+        await self._session.journal.flush()
+
+    def find_deadline(self, candidate: Candidate) -> float:
+        """Until then it may be relied on that the subscriber does not exist (architecture 4.7)."""
+        return candidate.known_until
+
+    async def intend(self, candidates: Sequence[Candidate]) -> None:
+        """Return when the intents of these candidates are durable."""
+        await self._session.journal.intend([(each.left, each.intent) for each in candidates])
+
+    async def attempt(self, candidate: Candidate) -> CreateAnswer:
+        """Create one subscriber (service-api.md 4.2)."""
+        return await self._session.access.client.create_subscriber(candidate.intent.body)
+
+    async def judge(self, candidate: Candidate, answer: CreateAnswer) -> Move | None:
+        """Return what the answer means; None: it had no effect, and the create is to be sent again."""
+        verdict = judge_answer(answer, candidate, self._session.journal.base, self._session.access.asked_name)
+        if isinstance(answer, Refused):
+            verdict = replace(verdict, event=await self._judge_refusal(candidate, verdict))
+            if verdict.event is Event.REFUSED and verdict.status == TOO_MANY_REQUESTS:
+                self._limited[candidate.intent.identity] = verdict
+                return None
+        if verdict.event is Event.NOT_SENT:
+            return None
+        self._watch(verdict)
+        if not self.is_proved:
+            self._watch_first(candidate, answer, verdict)
+        return verdict
+
+    def end(self, candidate: Candidate, verdict: Move) -> None:
+        """Note it for the next commit, and report it."""
+        session, field = self._session, candidate.intent.field
+        self._limited.pop(candidate.intent.identity, None)
+        if verdict.event is Event.ANSWERED and verdict.subscriber_id is not None:
+            now, value = session.control.clock.monotonic(), str(candidate.sent[field])
+            session.access.witnesses.append(Sentinel(now, verdict.subscriber_id, field, value))
+        session.journal.note(candidate.intent.identity, _keep_entry(candidate, verdict))
+        self._on_verdict(candidate, verdict)
+
+    def give_up(self, candidate: Candidate, why: Unanswered) -> None:
+        """The same of a create without an answer. One that was refused with 429 and is not sent again is a refusal, or
+        unknown where it must be sent again by this run: never "not sent" (architecture 4.8)."""
+        verdict, refusal = _GIVEN_UP[why], self._limited.get(candidate.intent.identity)
+        if refusal is not None and verdict.event is Event.NOT_SENT:
+            verdict = replace(refusal, event=Event.LOST) if verdict.is_stale else refusal
+        self.end(candidate, verdict)
+
+    async def record(self) -> None:
+        """Make durable what was noted; entries under the base's name alone move to the base that was answered."""
+        journal = self._session.journal
+        if self._answered_base not in (None, (journal.base.service_id, journal.base.name)):
+            await journal.learn_base(*self._answered_base)
+        await journal.flush()
+
+    def _watch(self, verdict: Move) -> None:
+        """End the run when no answer can be understood any more, or when the service sends us elsewhere."""
+        control, canaries = self._session.control, self._session.canaries
+        if verdict.answered_base is not None:
+            control.end(f"{verdict.message}. {WHAT_TO_DO}")
+        if verdict.event in (Event.ANSWERED, Event.REFUSED, Event.MISANSWERED):
+            canaries.lost = 0
+            return
+        if verdict.status is None or verdict.status >= 500:
+            return  # the limiter's business
+        canaries.lost += 1
+        if 300 <= verdict.status < 400:
+            control.end(f"the service redirects (status {verdict.status}): correct the base URL and run again")
+        elif canaries.lost >= max(_LOST_IN_A_ROW, 2 * self._limiter.allowed):
+            control.end(
+                f"{canaries.lost} creates in a row had no readable answer (last: {verdict.message}): "
+                "run again when the service is well; what was sent will be looked up first"
+            )
+
+    def _watch_first(self, candidate: Candidate, answer: CreateAnswer, verdict: Move) -> None:
+        """The same, as long as none has been accepted: of this base, or once another's was, of the base's own."""
+        session = self._session
+        canaries = self._own if session.canaries.is_answered else session.canaries
+        if verdict.event is Event.ANSWERED and isinstance(answer, Created):
+            self.is_proved = session.canaries.is_answered = True
+            service_id, name = read_base(answer)
+            self._answered_base = None if service_id is None or name is None else (service_id, name)
+        elif verdict.event is Event.REFUSED and verdict.status in ENDS_A_RUN:
+            session.control.end(
+                f"the service refused the first create with status {verdict.status}: {verdict.message or 'no words'}. "
+                "Look at the token, its prefix (service.authorization) and the base URL, then run again"
+            )
+        elif verdict.event is Event.REFUSED:
+            kind = refusal_kind(verdict.status or 0, verdict.message)
+            canaries.refused[kind] += 1
+            if canaries.refused[kind] >= _REFUSED_CANARIES:
+                session.control.end(
+                    f"the service refused each of the run's first {_REFUSED_CANARIES} creates alike ({kind}): "
+                    "correct the mapping or the base and run again"
+                )
+        elif verdict.event is Event.MISANSWERED:
+            session.control.end(f"{verdict.message}. {WHAT_TO_DO}")
+        elif verdict.event is Event.LOST:
+            canaries.unknown.add((session.journal.base.key, candidate.intent.identity))
+            if len(canaries.unknown) >= _UNKNOWN_CANARIES:
+                session.control.end(
+                    f"the run's first creates got no usable answer ({verdict.message}): "
+                    "nothing more was sent; run again once the service answers as its document says"
+                )
+
+
+def _keep_entry(candidate: Candidate, verdict: Move) -> Move:
+    """What never left has no entry, unless that may be all that is known of a subscriber: then it stays, with its body,
+    as what it was, for a later run (architecture 4.4)."""
+    if verdict.event is Event.NOT_SENT and candidate.left is State.UNKNOWN:
+        return replace(verdict, event=Event.LOST)
+    if verdict.event is Event.NOT_SENT and candidate.refused is not None:
+        status, words = candidate.refused
+        return Move(Event.REFUSED, status=status, message=words)
+    return verdict
+
+
+def judge_answer(
+    answer: CreateAnswer,
+    candidate: Candidate,
+    base: Base,
+    asked_name: str | None = None,
+) -> Move:
+    """What this answer to this candidate's create means (architecture 2; service-api.md 4.2).
+
+    Success is a Subscriber.Id with the base and the identity that were sent (and the base's name that the job gave, if
+    it gave one, trimmed and case-folded). A success with another base or identity is MISANSWERED; anything else that is
+    no refusal leaves it unknown.
+    """
+    if isinstance(answer, Refused):
+        return Move(Event.REFUSED, status=answer.status, message=answer.message)
+    if isinstance(answer, Ambiguous):
+        return Move(Event.LOST, status=answer.status, message=answer.message)
+    if isinstance(answer, NotSent):
+        return Move(Event.NOT_SENT, message=answer.message)
+    is_echo = echoes(candidate.sent, answer.subscriber)
+    if not _is_of_base(answer, base, asked_name):
+        other = read_base(answer)
+        words = f"the service answered with subscriber {answer.subscriber_id} of another base: {describe_other(*other)}"
+        return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words, answered_base=other)
+    if not (is_echo or _is_asked_for(answer, candidate)):
+        words = (
+            f"the service answered with subscriber {answer.subscriber_id}, whose {candidate.intent.field} is another "
+            "one than was sent"
+        )
+        return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words)
+    altered = () if is_echo else altered_fields(candidate.sent, answer.read_all())
+    return Move(Event.ANSWERED, answer.subscriber_id, answer.status, altered=altered)
+
+
+def _is_of_base(answer: Created, base: Base, asked_name: str | None) -> bool:
+    """By Id where that is known; by name where the job gave it: a base that bears another name now is another base."""
+    service_id = answer.read("base_id")
+    if base.service_id is not None and (type(service_id) is not int or service_id != base.service_id):
+        return False
+    answered = answer.read("base_name")
+    return asked_name is None or (isinstance(answered, str) and fold_base_name(answered) == fold_base_name(asked_name))
+
+
+def read_base(answer: Created) -> tuple[int | None, str | None]:
+    """Id and name of the answered base; None for what is missing or of another type."""
+    service_id, name = answer.read("base_id"), answer.read("base_name")
+    return service_id if type(service_id) is int else None, name if isinstance(name, str) else None
+
+
+def _is_asked_for(answer: Created, candidate: Candidate) -> bool:
+    identity = candidate.intent.field
+    answered = answer.read(identity)
+    if answered == candidate.sent[identity]:  # nearly always; spares the normal form
+        return True
+    return isinstance(answered, str) and normalise_identity(identity, answered) == candidate.name
