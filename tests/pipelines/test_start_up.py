@@ -11,7 +11,7 @@ import pytest
 from pipelines.cli import COMMANDS
 from tests.pipelines.conftest import ROOT, Connector
 
-HEAVY = ("duckdb", "pandas", "pandera", "psycopg", "pydantic", "pymysql", "sqlalchemy", "yaml")
+HEAVY = ("duckdb", "pandas", "pandera", "psycopg", "pyarrow.parquet", "pydantic", "pymysql", "sqlalchemy", "yaml")
 HEAVIER = ("aiohttp", "pyarrow", "rich", "uvloop")  # those that every run needs
 _RUN = (
     "import sys\nfrom pipelines.cli import main\n"
@@ -52,7 +52,7 @@ def test_the_schema_of_a_job_needs_what_describes_a_job(connector: Connector) ->
 @pytest.mark.parametrize(
     ("target", "needed"),
     [
-        ("out.parquet", []),
+        ("out.parquet", ["pyarrow.parquet"]),
         ("out.csv", []),
         ("out.jsonl", []),
         ("sqlite:///w.db", ["sqlalchemy"]),
