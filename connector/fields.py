@@ -77,7 +77,7 @@ LARGEST_ID = 2**63 - 1
 
 
 def wire_name(field: Field) -> str:
-    """The field as service-api.md writes it, for people: `Address.Zip`."""
+    """The field as service-api.md writes it, as messages show it: `Address.Zip`."""
     return ".".join(field.path)
 
 

@@ -36,7 +36,7 @@ ECHOES = ("TotalCount", "Offset", "Limit")
 def parse_created(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
 ) -> Created | Refused | Ambiguous:
-    """Tell what became of a create; obeys service-api.md 4.2 and 7.1.
+    """Return what became of a create; obeys service-api.md 4.2 and 7.1.
 
     Created needs a 2xx status, `success` true and a whole positive Subscriber.Id; whether base and identity are those
     sent is for the caller to compare. `now` is aware, for a Retry-After that is a date.
@@ -80,7 +80,7 @@ async def parse_wire_page(
 def parse_sent(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
 ) -> Accepted | Refused | Ambiguous:
-    """Tell what became of an email; obeys service-api.md 2.3 and 4.1. Accepted needs a whole SendMessageRequestId."""
+    """Return what became of an email; obeys service-api.md 2.3 and 4.1. Accepted needs a whole SendMessageRequestId."""
     answer = _read_object(body)
     result = answer.get("SendEmail") if _is_success(answer) else None
     if isinstance(result, dict) and _is_2xx(status):
@@ -92,7 +92,7 @@ def parse_sent(
 
 
 def _read_object(body: bytes) -> dict[str, Any]:
-    """The JSON object of an answer; empty where there is none."""
+    """Return the JSON object of an answer, an empty one for any other answer."""
     try:
         answer = orjson.loads(body.removeprefix(_BOM))
     except orjson.JSONDecodeError:
@@ -213,7 +213,7 @@ _BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff]+")
 
 
 def extract_words(status: int, headers: Mapping[str, str], body: bytes) -> str:
-    """The message in the body as one line: of JSON the texts that tell something, of HTML what a reader would see.
+    """The message in the body as one line: of JSON the texts that are messages, of HTML what a reader would see.
 
     A redirect's target comes first. Not yet cut to length. "" when the body is empty.
     """
@@ -236,14 +236,14 @@ def _words_of_json(body: bytes) -> str | None:
     if not isinstance(answer, dict | list):
         return answer if isinstance(answer, str) else "" if answer is None else str(answer)
     leaves = list(islice(_leaves(answer, ()), _MOST_LEAVES))
-    told = [text for path, leaf in leaves if (text := _told(path, leaf))]
-    if not told:  # nothing that looks like a message: show it all, without the quotes and braces of JSON
-        told = [".".join((*path, "")).rstrip(".") + f": {leaf}" if path else str(leaf) for path, leaf in leaves]
-    return "; ".join(dict.fromkeys(told))
+    messages = [text for path, leaf in leaves if (text := _read_message(path, leaf))]
+    if not messages:  # nothing that looks like a message: show it all, without the quotes and braces of JSON
+        messages = [".".join((*path, "")).rstrip(".") + f": {leaf}" if path else str(leaf) for path, leaf in leaves]
+    return "; ".join(dict.fromkeys(messages))
 
 
 def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Every value that is neither list nor object, with the keys that lead to it; `success` tells nothing."""
+    """Every value that is neither list nor object, with the keys that lead to it; `success` is left out."""
     if len(path) > _DEEPEST:
         return
     if isinstance(value, dict):
@@ -257,7 +257,7 @@ def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
         yield path, value
 
 
-def _told(path: tuple[str, ...], leaf: object) -> str:
+def _read_message(path: tuple[str, ...], leaf: object) -> str:
     """The leaf as words when its place says that it is a message, else ""."""
     keys = tuple(key.lower().replace("_", "") for key in path)
     if not isinstance(leaf, str):

@@ -123,7 +123,7 @@ class Client:
     async def _send(self, counts: RequestCounts, request: Request) -> RawAnswer | NotSent | Ambiguous:
         while (wait_s := self.quiet_until - self._clock.monotonic()) > 0:
             if wait_s > LONGEST_PAUSE_S:
-                return NotSent(f"the service asks to be left alone for another {wait_s:,.0f} s")
+                return NotSent(f"the service asked for a pause (Retry-After) that lasts another {wait_s:,.0f} s")
             await self._clock.sleep(wait_s)
         counts.sent += 1
         raw = await self._transport.send(request)

@@ -27,7 +27,7 @@ class Token:
         if text != text.strip():
             raise ConfigurationError("The token begins or ends with a blank or a line break; remove it.")
         if not text.isascii() or not text.isprintable():
-            raise ConfigurationError("The token holds a character that no header may carry; copy it anew.")
+            raise ConfigurationError("The token holds a character that no header may carry; copy it again.")
         self._text = text
 
     def reveal(self) -> str:

@@ -169,7 +169,7 @@ def _translate(error: aiohttp.ClientError | TimeoutError | OSError, timeout_s: f
             return NotSent(f"no connection to {error.host}:{error.port}: {_reason(error.os_error)}")
         case aiohttp.ClientHttpProxyError():
             return NotSent(f"the proxy (service.proxy) refused to connect (status {error.status})")
-        # 2. after it, or not to be told
+        # 2. after it, or it is not known when
         case TimeoutError():
             return Ambiguous(None, f"no whole answer within {timeout_s:g} s")
         case aiohttp.ClientPayloadError():
@@ -196,8 +196,8 @@ _WEBHOOK_TIMEOUT_S = 10.0
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:
-    """`sha256=` and the HMAC of the timestamp, a full stop and the body: whoever has the secret can tell that neither
-    was altered, nor is an old one sent again."""
+    """`sha256=` and the HMAC of the timestamp, a full stop and the body: the receiver, who has the secret,
+    can check that neither was altered, and that no old one is sent again."""
     digest = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256)
     return f"sha256={digest.hexdigest()}"
 

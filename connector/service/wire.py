@@ -128,7 +128,7 @@ def _read_text(name: str, given: object) -> str:
 def _read_filled_text(name: str, given: object) -> str:
     text = _read_text(name, given)
     if not text.strip():
-        raise ConfigurationError(f"The list's filter {name} is blank: leave it out to list everybody.")
+        raise ConfigurationError(f"The list's filter {name} is blank: leave it out to list all subscribers.")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -138,7 +138,7 @@ def _read_filled_text(name: str, given: object) -> str:
 
 
 def _build_refusal(name: str, wanted: str, given: object) -> ConfigurationError:
-    """Names the type alone: the value may be personal."""
+    """Return an error that names the type alone: the value may be personal."""
     return ConfigurationError(f"The list's {name} must be {wanted}, not of the type {type(given).__name__}.")
 
 
@@ -198,7 +198,7 @@ class ListPage(Generic[Rows]):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The service took on an email; `message_id` is "" when it was not told."""
+    """The service accepted an email; `message_id` is "" where the answer has none."""
 
     request_id: int
     message_id: str
@@ -383,29 +383,29 @@ def is_same(kind: Kind, sent: object, answered: object) -> bool:
 _IDENTITIES = frozenset({"email", "client_user_id"})
 
 
-def differing_fields(names: Sequence[str], told: Sequence[object], listed: Sequence[object]) -> list[int]:
-    """The places in `names` (fields) at which what is `told` differs from what is `listed`, both in that order.
+def differing_fields(names: Sequence[str], sent: Sequence[object], listed: Sequence[object]) -> list[int]:
+    """Return the indexes in `names` (fields) at which `sent` differs from `listed`, both in that order.
 
-    `told` are values as they would be sent, None where there is none; `listed` as the service wrote them. A zip that is
-    told as a text is one that cannot be sent: a service that has none does not differ from it. Of an email and a
+    `sent` are values as they would be sent, None where there is none; `listed` as the service wrote them. A zip that is
+    sent as a text cannot be sent: a service that has none does not differ from it. Of an email and a
     client_user_id the normal forms are compared, as of an identity.
     """
     return [
-        place
-        for place, (value, other) in enumerate(zip(told, listed, strict=True))
-        if not (value == other and type(value) is type(other)) and _do_differ(names[place], value, other)
+        index
+        for index, (value, other) in enumerate(zip(sent, listed, strict=True))
+        if not (value == other and type(value) is type(other)) and _do_differ(names[index], value, other)
     ]
 
 
-def _do_differ(name: str, told: object, listed: object) -> bool:
+def _do_differ(name: str, sent: object, listed: object) -> bool:
     kind = BY_NAME[name].kind
     if _is_nothing(listed):
-        return not _is_nothing(told) and not (kind is Kind.ZIP and isinstance(told, str))
-    if _is_nothing(told):
+        return not _is_nothing(sent) and not (kind is Kind.ZIP and isinstance(sent, str))
+    if _is_nothing(sent):
         return True
-    if name in _IDENTITIES and isinstance(told, str) and isinstance(listed, str):
-        return normalise_identity(name, told) != normalise_identity(name, listed)
-    return not is_same(kind, told, listed)
+    if name in _IDENTITIES and isinstance(sent, str) and isinstance(listed, str):
+        return normalise_identity(name, sent) != normalise_identity(name, listed)
+    return not is_same(kind, sent, listed)
 
 
 def _is_nothing(value: object) -> bool:

@@ -31,7 +31,7 @@ def empty_to_null(cells: pa.Array) -> pa.Array:
 def join_cells(columns: Sequence[pa.Array], separator: str) -> pa.Array:
     """The cells of each row as one text, empty ones left out; null where all are.
 
-    Two by two: Arrow 26, told to skip what is null, leaves out a whole row in which all is.
+    Two by two: Arrow 26, with nulls skipped, leaves out a whole row in which all is.
     """
     joined, *others = map(empty_to_null, columns)
     between = pa.scalar(separator, pa.large_string())

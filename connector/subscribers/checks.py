@@ -88,7 +88,7 @@ def is_short_list(lists: pa.Array) -> pa.Array:
 
 # Dates
 
-FIRST_YEAR = 1900  # nobody alive was born before; what lies there is a default of some other program's
+FIRST_YEAR = 1900  # an earlier date is some other program's default, and no date of birth of a living person
 
 _YEARLESS = r"^--[0-9]{2}-?[0-9]{2}$"
 _DATE_FORM = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
@@ -134,7 +134,7 @@ _PLAIN = (
     r"^[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*"
     r"@([A-Za-z0-9]+(-[A-Za-z0-9]+)*\.)+[A-Za-z]{2,}$"  # no label with two hyphens in a row: it may be Punycode
 )
-_PLAIN_LENGTH = 64  # RFC 5321's limit of the part before the @: whoever is shorter as a whole keeps every limit
+_PLAIN_LENGTH = 64  # RFC 5321's limit of the part before the @: an address that is shorter as a whole keeps every limit
 _SPECIAL = r"(?i)\.(arpa|invalid|local|localhost|onion)$"  # special-use domains, which email-validator refuses
 
 

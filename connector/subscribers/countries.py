@@ -1,4 +1,4 @@
-"""Countries: codes of two and three letters, and names as people and programs write them, to ISO 3166-1 alpha-2."""
+"""Countries: codes of two and three letters, and names as they are written in exports, to ISO 3166-1 alpha-2."""
 
 import unicodedata
 from collections import Counter
@@ -8,7 +8,7 @@ from functools import cache
 import pyarrow as pa
 import pycountry
 
-# What exports and people write, and ISO 3166-1 does not know (any more) in this form.
+# Names in common use that ISO 3166-1 does not have, or no longer has, in this form.
 _OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "AE": ("UAE", "U.A.E.", "Emirates"),
     "AT": ("Österreich",),

@@ -1,4 +1,4 @@
-"""What the programs that people export from call their columns: for each field its headers, the best first.
+"""What other programs call the columns of their exports: for each field its headers, the best first.
 
 A header is compared by its letters and digits alone (`normalise_header`), so that `First Name`, `FIRSTNAME` and
 `first_name` are one. The words of eight languages (English, German, French, Spanish, Italian, Portuguese, Dutch and

@@ -54,8 +54,8 @@ def compute_fingerprints(subscribers: "pd.DataFrame", identity: str) -> Digests:
     an address is spelt is no change. Built column by column as `name:length:value`, so that no two rows are written
     alike unless they are.
     """
-    told = [field for field in SENT if field.name in subscribers and field.name != identity]
-    parts = [_write_column(field.name, subscribers[field.name], field.kind) for field in told]
+    written_fields = [field for field in SENT if field.name in subscribers and field.name != identity]
+    parts = [_write_column(field.name, subscribers[field.name], field.kind) for field in written_fields]
     empty = pa.chunked_array([pa.array([b""] * len(subscribers), pa.binary())])
     written = reduce(lambda left, right: pc.binary_join_element_wise(left, right, b""), parts, empty)
     digests = [
@@ -98,7 +98,7 @@ def split_digests(digests: Digests) -> list[bytes]:
 
 
 def _normalise_column(values: pa.ChunkedArray, field: str) -> list[bytes]:
-    """The identities of a column in normal form; what is ASCII, and that is nearly everybody, all at once."""
+    """The identities of a column in normal form; what is ASCII, which nearly all are, all at once."""
     trimmed = pc.ascii_trim(values, characters=_SPACE)
     normal = (pc.ascii_lower(trimmed) if field == "email" else trimmed).cast(pa.binary()).to_pylist()
     for place in np.flatnonzero(~pc.string_is_ascii(values).to_numpy()).tolist():
@@ -154,7 +154,7 @@ class SeenIdentities:
         self._parts = [_Part() for _ in range(_PARTS)]
 
     def add(self, identities: Digests, fingerprints: Digests) -> Repeats:
-        """Take in one chunk, in its order (S16 and S8, of one length), and tell its repeats."""
+        """Add one chunk, in its order (S16 and S8, of one length), and return its repeats."""
         records = np.empty(len(identities), dtype=_RECORD)
         records["identity"], records["fingerprint"] = identities.astype(_IDENTITY), fingerprints.astype(_FINGERPRINT)
         order = np.argsort(records["identity"], kind="stable")
@@ -266,7 +266,7 @@ def is_plain(field: str, text: str) -> bool:
 
 
 def has_spellings_by_case_alone(field: str, value: str) -> bool:
-    """Whether all who bear this identity spell it alike, upper and lower case apart.
+    """Whether all spellings of this identity differ in upper and lower case alone.
 
     Letters beyond ASCII have several forms that a service may keep, and so has a domain that holds them.
     """

@@ -83,7 +83,7 @@ def prepare_chunks(
         bases = None if bases is None else bases.select(valid.index.to_numpy())
         identities = compute_identities(valid[rules.identity], rules.identity)
         fingerprints = compute_fingerprints(valid, rules.identity)
-        repeats = seen.add(_tell_apart(identities, bases), fingerprints)
+        repeats = seen.add(_separate_bases(identities, bases), fingerprints)
         is_suppressed = find_suppressed(suppression, valid, identities, rules.identity) & ~repeats.is_duplicate
         left = ~repeats.is_duplicate & ~is_suppressed
         omitted = mapped.frame["address_zip"].iloc[validated.omitted_zips] if len(validated.omitted_zips) else None
@@ -95,7 +95,7 @@ def prepare_chunks(
         yield PreparedChunk(chunk, planned, bases, validated.faults, repeated, different, suppressed, *lost, names)
 
 
-def _tell_apart(identities: Digests, bases: RowBases | None) -> Digests:
+def _separate_bases(identities: Digests, bases: RowBases | None) -> Digests:
     """Identities are unique within a base: the same one in two bases is two subscribers (architecture 3).
 
     All bases share one memory of what was met, so that a base costs nothing by itself.

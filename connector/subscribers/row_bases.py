@@ -134,13 +134,13 @@ def _find_base(word: str, rule: BaseColumn) -> BaseRef | tuple[str, str, str]:
     if not word:
         return _explain(rule.field, "required", f"is missing: the column {rule.column} {_describe_allowed(rule)}")
     if rule.values is not None:
-        message = f"is not told: the column {rule.column} {_describe_allowed(rule)}"
+        message = f"is not known: the column {rule.column} {_describe_allowed(rule)}"
         return rule.values.get(word) or _explain(rule.field, "base", message)
     try:
         return parse_base(word)
     except ValueError:
         name = "base_id" if word.isdigit() else "base_name"
-        return _explain(name, "base", f"is not told: the column {rule.column} {_describe_allowed(rule)}")
+        return _explain(name, "base", f"is not known: the column {rule.column} {_describe_allowed(rule)}")
 
 
 def _explain(name: str, code: str, message: str) -> tuple[str, str, str]:

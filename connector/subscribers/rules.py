@@ -85,7 +85,7 @@ class ColumnRule:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The source's columns that are read, each once. Raises ConfigurationError for a template that is none."""
+        """The source's columns that are read, each once. Raises ConfigurationError for a template that fails."""
         if self.template is not None:
             return _compile(self.template).columns
         if self.join is not None:

@@ -35,11 +35,11 @@ class Suppression:
 
     @property
     def size(self) -> int:
-        """How many people are on it."""
+        """How many identities are on it."""
         return len(self._digests)
 
     def holds(self, values: Mapping[str, object]) -> bool:
-        """Whether somebody with these values (by field name) is on the list."""
+        """Whether a subscriber with these values (by field name) is on the list."""
         value = values.get(self.field)
         if not isinstance(value, str):
             return False

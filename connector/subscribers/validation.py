@@ -89,8 +89,8 @@ def validate_rows(
     prepared = _prepare_rows(mapped, rules)
     frame = prepared.frame
     faults = [*known, *(_build_fault(position, name, "encoding") for position, name in prepared.unwritable)]
-    told = {(fault.position, fault.field) for fault in faults}
-    faults += [fault for fault in _find_faults(frame, rules, today) if (fault.position, fault.field) not in told]
+    reported = {(fault.position, fault.field) for fault in faults}
+    faults += [fault for fault in _find_faults(frame, rules, today) if (fault.position, fault.field) not in reported]
     faults.sort(key=lambda fault: (fault.position, _ORDER[fault.field]))
     is_valid = np.ones(len(frame), dtype=bool)
     is_valid[[fault.position for fault in faults]] = False

@@ -48,7 +48,7 @@ _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
 class Commands(click.Group):
-    """Imports a command when it is called: nobody waits for DuckDB who imports a file, nor holds it in memory."""
+    """Imports a command when it is called: `import` does not pay for DuckDB, in time or memory."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of the README."""

@@ -31,8 +31,8 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
     "--mode",
     type=click.Choice(["replace", "upsert", "append", "history"]),
     default="replace",
-    help="What becomes of rows that are there: replaced; brought up to date, with who has gone marked; kept beside a "
-    "new snapshot; or kept as versions.  [default: replace]",
+    help="What becomes of rows that are there: replaced; brought up to date, with subscribers that have gone marked; "
+    "kept beside a new snapshot; or kept as versions.  [default: replace]",
 )
 @click.option(
     "--max-shrink",
@@ -149,7 +149,7 @@ def _refuse_clash(plan: ExportPlan, output: Output) -> None:
 @click.option("--to", type=click.Path(path_type=Path), help="Write a line for each difference to this CSV.")
 @click.option("--ignore-total-count", is_flag=True, help="Take the list for complete though its TotalCount disagrees.")
 @click.option("--accept-cut-off-possible", is_flag=True, help="Take a list that the service may cut off unseen.")
-@click.option("--forget-missing", is_flag=True, help="Forget those whom the ledger knows and the service lost.")
+@click.option("--forget-missing", is_flag=True, help="Forget entries whose subscribers the service has lost.")
 @click.option("--yes", "is_sure", is_flag=True, help="Forget even if the service has lost all of a base.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
 @output_options
@@ -165,9 +165,10 @@ def reconcile_command(
 ) -> None:
     """Compare all that the source of JOB says with what the ledger knows and what the service lists.
 
-    Told are who is missing in the service, extra there, duplicated or drifted, and who has vanished from it. Nothing is
-    sent but list requests. The ledger is only read and not locked, unless --forget-missing is given: then those who
-    vanished leave it, once a second listing agrees, and the next sync creates whomever of them the source has.
+    Lists the subscribers that are missing in the service, extra there, duplicated or drifted, and those that have
+    vanished from it. Nothing but list requests is sent. The ledger is only read and not locked, unless --forget-missing
+    is given: then the entries of vanished subscribers are deleted, once a second listing agrees, and the next sync
+    creates those that the source has.
     """
     from pipelines.jobs import SettingOptions, load_job, read_settings
     from pipelines.reconciles.difference_file import check_difference_path

@@ -37,10 +37,10 @@ def forget_command(
     wait_s: float,
     output: Output,
 ) -> None:
-    """Forget somebody who was erased in the service: the next row of IDENTITY is new.
+    """Forget a subscriber that was erased in the service: the next row of IDENTITY is new.
 
     IDENTITY is an email address or a client_user_id; `-` reads it from standard input, since arguments show in process
-    lists. Nothing is sent, and no token is needed. Who may be on the way to the service is not forgotten.
+    lists. Nothing is sent, and no token is needed. An entry whose create may be under way is kept.
     """
     from pipelines.forgetting import ForgetPlan
     from pipelines.jobs import SettingOptions, load_job, read_account, read_state
@@ -81,7 +81,7 @@ def _whence(given: str) -> str:
 
 @click.group("ledger")
 def ledger_group() -> None:
-    """Look after the ledger, which remembers everybody who was sent."""
+    """Look after the ledger, which records every subscriber and email that was sent."""
 
 
 @ledger_group.command("backup")
@@ -140,9 +140,9 @@ def _back_up(target: Path, force: bool) -> dict[str, Any]:
 def restore_command(source: Path, output: Output) -> None:
     """Put the backup SOURCE, and the emails beside it, in the place of the ledger, while no run has it.
 
-    What is there is overwritten. A backup knows nothing of what was sent since. A subscriber who was created meanwhile
-    is found by the look before creating. For emails there is no such look: campaigns are closed, and `connector mail`
-    refuses each of them, and any that the backup does not know, until it is run with --reopen.
+    What is there is overwritten. A backup knows nothing of what was sent since. A subscriber that was created meanwhile
+    is found by the look-up before creating. For emails there is no such look-up: campaigns are closed, and
+    `connector mail` refuses each of them, and any that the backup does not know, until it is run with --reopen.
     """
     from connector.clock import system_clock
     from connector.ledger.restore import restore_ledger
@@ -160,8 +160,8 @@ def restore_command(source: Path, output: Output) -> None:
         answer["messages"] = [f"restored: {restored.entries or 0:,} entries, {restored.emails or 0:,} emails"]
         if restored.campaigns:
             answer["messages"].append(
-                f"{restored.campaigns:,} campaigns are closed: who was mailed after the backup was made is not known. "
-                "`connector mail JOB --reopen` sends one on"
+                f"{restored.campaigns:,} campaigns are closed: which emails were sent after the backup was made is not "
+                "known. `connector mail JOB --reopen` sends one on"
             )
     if not output.is_quiet or answer["status"] != "ok":
         click.echo("\n".join(answer["messages"]), err=True)

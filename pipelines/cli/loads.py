@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(path_type=Path))
 @file_options
 @click.option("--on-unknown", type=click.Choice(["resend", "hold"]), help="What becomes of an unknown proved absent.")
-@click.option("--look", type=click.Choice(["auto", "none"]), help="none: create without looking who is there.")
+@click.option("--look", type=click.Choice(["auto", "none"]), help="none: create without a look-up first.")
 @click.option(
     "--accept-cut-off-possible", is_flag=True, default=None, help="Take a list that the service may cut off unseen."
 )
@@ -106,7 +106,7 @@ def sync_command(
     """Load what the sources of these job files give, one after another.
 
     Of a source with a cursor only what is new since the last run that came to its end. --full and --since read again;
-    people who are there already are not created again.
+    subscribers that are there already are not created again.
     """
     from pipelines.jobs import SettingOptions, load_job, read_settings
     from pipelines.loads.planning import plan_sync
@@ -172,7 +172,8 @@ def plan_command(
     """Say what a sync of JOB, or an import of FILE, would do with each row.
 
     Only the service's list is read. Nothing is sent or written, the ledger is not locked, and no cursor moves: a plan
-    can be made while a run goes on, of what that has done by then. Who would be created, the service may still reject.
+    can be made while a run goes on, of what that has done by then. The service may still reject a row that would be
+    created.
     """
     from pipelines.loads.loading import run_load
     from pipelines.rows.planned_rows import check_rows_path
@@ -219,7 +220,7 @@ def validate_command(
 ) -> None:
     """Extract, map and validate the rows of a job's source or of a file, and say what is wrong with which.
 
-    Nothing is sent, no token is needed, and the ledger is not asked: who is there already is not looked at.
+    Nothing is sent, no token is needed, and neither the ledger nor the service is asked what is there already.
     """
     from connector.clock import system_clock
     from pipelines.loads.validating import run_validation

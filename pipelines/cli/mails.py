@@ -34,7 +34,7 @@ def _flag(name: str, text: str, parameter: str | None = None) -> Callable[[Comma
 _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     _many("--to", "to", "ADDRESS", "A recipient: ann@example.com, or 'Ann Lee <ann@example.com>'. Repeatable."),
     _many("--cc", "cc", "ADDRESS", "A recipient of a copy. Repeatable."),
-    _many("--bcc", "bcc", "ADDRESS", "A recipient of a copy whom nobody sees. Repeatable."),
+    _many("--bcc", "bcc", "ADDRESS", "A recipient of a blind copy. Repeatable."),
     _many("--reply-to", "reply_to", "ADDRESS", "Where answers go. Repeatable."),
     click.option("--from", "from_", metavar="ADDRESS", callback=refuse_empty, help="The sender."),
     click.option("--subject", help="The subject line."),
@@ -49,7 +49,7 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     _flag("track-links", "Whether clicks on links of the HTML part are tracked.  [default: no]"),
     _flag("track-plain-text-links", "Whether clicks on links of the plain-text part are tracked.  [default: no]"),
     _flag("track-open", "Whether it is tracked that it was opened.  [default: no]"),
-    _flag("track-unsubscribe", "Whether it is tracked that somebody unsubscribes.  [default: no]"),
+    _flag("track-unsubscribe", "Whether unsubscribing is tracked.  [default: no]"),
     _flag("inline-images", "Whether the service puts external images into the email.  [default: no]"),
     _flag("dkim", "Whether it is signed with DKIM.  [default: yes]", "use_dkim"),
     click.option("--dkim-selector", "use_dkim_selector", callback=refuse_empty, help="Sign with this selector's key."),
@@ -183,7 +183,9 @@ def _show(composed: Composed, path: Path, output: Output) -> NoReturn:
     type=click.Path(path_type=Path, file_okay=False),
     help="Where to; a folder that is new or empty.  [default: preview]",
 )
-@click.option("--rejected", "allows_rejected", is_flag=True, help="Send to those, too, whom it refused before.")
+@click.option(
+    "--rejected", "allows_rejected", is_flag=True, help="Send the emails again that the service refused before."
+)
 @click.option(
     "--new-account",
     "is_new_account",
@@ -194,7 +196,7 @@ def _show(composed: Composed, path: Path, output: Output) -> NoReturn:
     "--reopen",
     "is_reopening",
     is_flag=True,
-    help="Send a campaign on although the ledger was restored and does not know who was mailed after its backup.",
+    help="Go on with a campaign of a restored ledger, which does not know the emails sent after its backup.",
 )
 @click.option("--wait", "wait_s", type=Duration(), default="0s", help="How long to wait for another run's lock.")
 @output_options
@@ -211,7 +213,7 @@ def mail_command(
 ) -> None:
     """Send each row of JOB's source the email that the job describes, once in its campaign.
 
-    Every row is checked before the first email leaves. Whoever was sent theirs is not sent it again, however often this
+    Every row is checked before the first email leaves. No recipient gets the email twice, however often this
     is run, and an email whose answer is lost is never sent again: the rejects file names its recipient.
     """
     from pipelines.flows.mail_plan import plan_mail

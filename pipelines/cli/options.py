@@ -75,11 +75,11 @@ def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str
 
 
 _OPTIONS: tuple[Callable[[Command], Command], ...] = (
-    click.option("--base-id", type=click.IntRange(min=1), help="The base that they go to, by its id."),
-    click.option("--base-name", help="The base that they go to, by its name."),
+    click.option("--base-id", type=click.IntRange(min=1), help="The base of the subscribers, by its id."),
+    click.option("--base-name", help="The base of the subscribers, by its name."),
     click.option("--map", "mapped", multiple=True, metavar="FIELD=COLUMN", help="Map a column to a field. Repeatable."),
     click.option("--identity", type=click.Choice(IDENTITIES), help="What makes two rows the same subscriber."),
-    click.option("--active/--inactive", "is_active", default=None, help="Everybody as active, or as inactive."),
+    click.option("--active/--inactive", "is_active", default=None, help="All rows as active, or as inactive."),
     click.option(
         "--zip", "zip_policy", type=click.Choice(ZIP_POLICIES), help="What becomes of a zip that is no number."
     ),

@@ -208,7 +208,7 @@ def _write_report(report: dict[str, Any], path: Path) -> None:
 
 
 def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> Report:
-    """Run the flow of a job, and tell whom the job names how it ended."""
+    """Run the flow of a job, and send the notices that the job asks for."""
     import uvloop
 
     report = run_flow(flow, output)

@@ -1,4 +1,4 @@
-"""`connector sandbox` and `demo`: the service imitated on loopback, and a story told against it."""
+"""`connector sandbox` and `demo`: the service imitated on loopback, and a whole story against it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sandbox_command(port: int, token: str, data: Path | None, settings: tuple[st
 @click.option("--people", type=click.IntRange(min=200), default=3000, show_default=True, help="Rows of the file.")
 @click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True, help="Another seed, other rows.")
 def demo_command(folder: Path | None, people: int, seed: int) -> None:
-    """Import, sync and export made-up people, over a made-up service that loses answers; then check everything."""
+    """Import, sync and export made-up subscribers against a sandbox that loses answers; then check everything."""
     from rich.console import Console
 
     from pipelines.demo import tell_story
@@ -56,7 +56,7 @@ def demo_command(folder: Path | None, people: int, seed: int) -> None:
 
 
 def _make_folder(given: Path | None) -> Path:
-    """A new folder that only its owner can enter: what is in it is people's data in real life."""
+    """A new folder that only its owner can enter: it holds what would be personal data in real life."""
     if given is None:
         return Path(tempfile.mkdtemp(prefix="connector-demo-"))
     try:

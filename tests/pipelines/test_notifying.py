@@ -130,9 +130,10 @@ def test_a_notification_that_fails_is_told_and_changes_nothing(
 
 def test_a_run_that_is_aborted_is_told_of(connector: Connector, tmp_path: Path, hook: Hook) -> None:
     write_addresses(tmp_path / "people.csv", 3)
-    write_job(tmp_path, {"webhook": {"url": hook.url}})
+    path = write_job(tmp_path, {"webhook": {"url": hook.url}})
+    path.write_text(f"{path.read_text(encoding='utf-8')}guard: {{max_creates: 1}}\n", encoding="utf-8")
 
-    ended = connector.run_json("sync", "job.yaml", environ={"CONNECTOR_TOKEN": "another-token"})
+    ended = connector.run_json("sync", "job.yaml")
 
     assert ended.code == 3
     ((headers, body),) = hook.posts

@@ -164,15 +164,6 @@ def test_a_date_to_wait_for_is_read_by_the_clock_passed_in(run: Run) -> None:
     run(claim())
 
 
-def test_a_token_that_the_service_repeats_is_not_kept(run: Run) -> None:
-    async def claim() -> None:
-        echo = response(b'{"message": "token s3cret-token is old"}', "401 Unauthorized")
-        async with serve(faults.answers(echo)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-            assert await all_three(client) == [Refused(401, "token **** is old", None)] * 3
-
-    run(claim())
-
-
 LEAKY: list[Fault] = [
     faults.answers(CREATED, LISTED, response(b"s3cret-token ann@example.com", "401 Unauthorized")),
     faults.cut_before_answer,

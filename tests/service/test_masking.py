@@ -61,6 +61,7 @@ def test_no_answer_keeps_the_token(run: Run, echo: bytes) -> None:
             refused = Refused(401, f"token {MASKED} is old", None)
             assert await client.create_subscriber(b"{}") == refused
             assert await client.list_subscribers(ListQuery()) == refused
+            assert await client.send_email(b"{}") == refused
 
     run(claim())
 

@@ -1,16 +1,29 @@
-"""A subscriber to the wire and back: nothing is lost, invented or put in another's place."""
+"""Requests, the JSON of a subscriber both ways, and what counts as a difference between two values."""
 
 from typing import Any
 
 import numpy as np
 import orjson
+import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
 
+from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, FIELDS, NAMES, Field, Kind
-from connector.service import altered_fields, decode_subscriber, encode_subscriber
+from connector.service import (
+    ListQuery,
+    Request,
+    altered_fields,
+    build_create,
+    build_list,
+    build_send,
+    decode_subscriber,
+    differing_fields,
+    encode_subscriber,
+)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
 BY_KIND: dict[Kind, st.SearchStrategy[object]] = {
     Kind.NUMBER: st.integers(1, 2**63 - 1),
     Kind.FLAG: st.booleans(),
@@ -23,8 +36,11 @@ BY_KIND: dict[Kind, st.SearchStrategy[object]] = {
     Kind.ZIP: st.integers(0, 2**53 - 1),
     Kind.DATE: st.dates().map(str),
 }
+
 SENT = tuple(field for field in FIELDS if field.is_sent)
+
 FULL = st.fixed_dictionaries({field.name: BY_KIND[field.kind] for field in SENT})
+
 PARTIAL = st.fixed_dictionaries({}, optional={field.name: st.none() | BY_KIND[field.kind] for field in SENT})
 
 
@@ -198,3 +214,184 @@ def test_altered_fields_are_named_in_the_tables_order() -> None:
 def test_every_kind_of_field_has_values_in_these_tests(field: Field) -> None:
     assert field.kind in BY_KIND
     assert BY_NAME[field.name] is field
+
+
+# The three requests, as service-api.md 4.1 to 4.3 writes them
+
+PATH = "/api/subscribers/subscribers-list/"
+
+NUMBERS = ("offset", "limit", "id", "base_id")
+
+TEXTS = ("client_user_id", "email", "first_name", "last_name")
+
+
+def test_a_create_posts_its_body() -> None:
+    assert build_create(b"{}") == Request("create", "POST", "/api/subscribers/create-subscriber/", (), b"{}")
+
+
+def test_a_send_posts_its_body() -> None:
+    assert build_send(b"{}") == Request("send", "POST", "/api/emails/send-instant-email/", (), b"{}")
+
+
+def test_a_plain_list_says_its_offset_and_limit_and_has_no_body() -> None:
+    assert build_list(ListQuery()) == Request("list", "GET", PATH, (("offset", "0"), ("limit", "1000")), None)
+
+
+def test_all_ten_parameters_have_the_names_and_forms_of_the_document() -> None:
+    query = ListQuery(
+        offset=5,
+        limit=50,
+        id=3,
+        base_id=7,
+        client_user_id="C/1 ü",
+        email="a+b@example.com",
+        is_active=True,
+        first_name="Ann",
+        last_name="Lee",
+        gender="female",
+    )
+    assert build_list(query).query == (
+        ("offset", "5"),
+        ("limit", "50"),
+        ("Id", "3"),
+        ("BaseId", "7"),
+        ("ClientUserId", "C/1 ü"),
+        ("Email", "a+b@example.com"),
+        ("IsActive", "1"),
+        ("FirstName", "Ann"),
+        ("LastName", "Lee"),
+        ("Gender", "female"),
+    )
+
+
+def test_inactive_zero_and_not_specified_are_asked_for_and_none_is_not() -> None:
+    query = build_list(ListQuery(id=0, is_active=False, gender="")).query
+    assert query[2:] == (("Id", "0"), ("IsActive", "0"), ("Gender", ""))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"offset": -1},
+        {"limit": 0},
+        {"limit": 1001},
+        {"gender": "Male"},
+        {"email": "\ud800@example.com"},
+        {"first_name": "\udfff"},
+        *({name: blank} for name in TEXTS for blank in ("", " \t")),
+    ],
+)
+def test_what_the_document_does_not_allow_for_is_refused_before_it_is_asked(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))) as caught:
+        ListQuery(**wrong)  # type: ignore[arg-type] # a table of wrong values
+    assert "\\ud" not in str(caught.value)
+
+
+WRONG_TYPES = [
+    *((name, wrong) for name in NUMBERS for wrong in (True, np.bool_(True), 1.0, np.float64(1), "1", b"1", [1], pd.NA)),
+    *(("is_active", wrong) for wrong in (1, 0, np.int64(1), 1.0, "true", "", pd.NA)),
+    *((name, wrong) for name in (*TEXTS, "gender") for wrong in (1, True, b"male", ["male"], float("nan"), pd.NA)),
+    ("offset", None),
+    ("limit", None),
+]
+
+
+@pytest.mark.parametrize(("name", "wrong"), WRONG_TYPES)
+def test_a_filter_of_another_type_is_refused_by_its_name(name: str, wrong: Any) -> None:
+    wanted = "a whole number" if name in NUMBERS else "True or False" if name == "is_active" else "a text"
+    with pytest.raises(ConfigurationError) as caught:
+        ListQuery(**{name: wrong})
+    assert str(caught.value) == f"The list's {name} must be {wanted}, not of the type {type(wrong).__name__}."
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "plain"),
+    [
+        *((name, kind(7), 7) for name in NUMBERS for kind in (np.int64, np.int32, np.uint8, np.array)),
+        ("is_active", np.bool_(True), True),
+        ("is_active", np.bool_(False), False),
+        *((name, np.str_("male"), "male") for name in (*TEXTS, "gender")),
+    ],
+)
+def test_a_scalar_of_numpy_is_taken_as_the_plain_value_that_it_is(name: str, given: Any, plain: object) -> None:
+    query = ListQuery(**{name: given})
+    taken = getattr(query, name)
+    assert (type(taken), taken) == (type(plain), plain)
+    assert query == ListQuery(**{name: plain})  # type: ignore[arg-type] # a table of values
+
+
+def test_no_request_shows_a_persons_data_in_its_repr() -> None:
+    query = ListQuery(email="ann@example.com", client_user_id="ann-1", first_name="Ann", last_name="Ann")
+    shown = f"{query!r} {build_list(query)!r} {build_create(b'Ann')!r}"
+    assert "ann" not in shown.lower()
+
+
+# What counts as a difference between a source and the list, value by value
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "listed"),
+    [
+        ("first_name", "Ann", "Ann"),
+        ("first_name", None, None),
+        ("first_name", None, ""),  # what comes back of a field that was not sent is not shown
+        ("first_name", "", None),
+        ("address_state", None, ""),
+        ("address_line3", None, ""),
+        ("gender", None, ""),
+        ("gender", "", None),
+        ("is_active", True, True),
+        ("is_active", None, False),  # service-api.md 2.1: the default
+        ("is_active", False, None),
+        ("tags", None, []),
+        ("tags", ["a", "b"], ["a", "b"]),
+        ("address_zip", 10115, "10115"),
+        ("address_zip", None, ""),
+        ("address_zip", "SW1A 1AA", ""),  # it could not be sent
+        ("address_zip", "SW1A 1AA", None),
+        ("address_zip", "02134", "02134"),  # somebody has entered it there
+        ("email", "Ann@X.org", "ann@x.org"),
+        ("email", "zoe@bücher.example", "zoe@xn--bcher-kva.example"),
+        ("client_user_id", "7", " 7 "),
+        ("birthday", "1980-02-29", "1980-02-29"),
+    ],
+)
+def test_the_same(name: str, told: object, listed: object) -> None:
+    assert differing_fields([name], [told], [listed]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "listed"),
+    [
+        ("first_name", "Ann", "ann"),
+        ("first_name", "Ann", ""),
+        ("first_name", None, "Ann"),
+        ("first_name", "5", 5),
+        ("gender", "male", ""),
+        ("gender", None, "male"),
+        ("is_active", True, False),
+        ("is_active", True, None),
+        ("is_active", None, True),
+        ("is_active", True, 1),
+        ("tags", ["a", "b"], ["b", "a"]),  # as in the echo of a create
+        ("tags", ["a"], []),
+        ("tags", None, ["a"]),
+        ("address_zip", 10115, "10117"),
+        ("address_zip", 10115, ""),
+        ("address_zip", None, "10115"),
+        ("address_zip", 2134, "02134"),
+        ("address_zip", "02134", "2134"),
+        ("address_zip", "SW1A 1AA", "10115"),
+        ("email", "ann@x.org", "anna@x.org"),
+        ("client_user_id", "a", "A"),
+        ("birthday", "1980-02-29", "1980-02-28"),
+        ("address_city", "Ulm", {"strange": "thing"}),
+    ],
+)
+def test_not_the_same(name: str, told: object, listed: object) -> None:
+    assert differing_fields([name], [told], [listed]) == [0]
+
+
+def test_the_places_of_the_fields_that_differ_are_told() -> None:
+    names, told, listed = ["first_name", "phone", "tags"], ["Ann", "+1", ["a"]], ["Anna", "+1", []]
+    assert differing_fields(names, told, listed) == [0, 2]
