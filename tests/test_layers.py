@@ -32,9 +32,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 APART = "connector.sandbox"
 MAY_START_THE_SANDBOX = ("pipelines",)
-FACED = ("connector.service", "connector.listing", "connector.subscribers", "pipelines.jobs")
+FACED = ("connector.service", "connector.listing", "connector.subscribers", "pipelines.jobs", "pipelines.cli")
 """Packages whose modules are imported from outside through the package alone, and stand on few floors."""
-MOST_FLOORS = {"connector.service": 3, "connector.subscribers": 3, "connector.listing": 4, "connector.load": 6}
+MOST_FLOORS = {
+    "connector.service": 3,
+    "connector.subscribers": 3,
+    "connector.listing": 4,
+    "connector.load": 6,
+    "pipelines.cli": 3,
+}
 
 HOMES = {  # each third-party library has its one home (house style, layout)
     "chardet": ("connector.sources.encoding",),
