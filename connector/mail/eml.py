@@ -21,6 +21,10 @@ _DAMAGE = (
     errors.NoBoundaryInMultipartDefect,
     errors.InvalidBase64LengthDefect,
 )
+_UNREADABLE = "\ufffd"
+"""What Python gives for bytes of a header that it cannot decode."""
+
+_SHOWN = ("from", "to", "cc", "bcc", "reply-to", "subject")
 # Headers that are fields of their own, of that one sending, its way, its proofs, or a mail program's notes.
 _LEFT_BEHIND = re.compile(
     r"from|to|cc|bcc|reply-to|subject|date|sender|return-path|user-agent|fcc|lines|(x-)?status|x-mailer|openpgp|"
@@ -116,6 +120,8 @@ def read_eml(data: bytes) -> Draft:
         return _read_draft(data)
     except MessageError:
         raise
+    except RecursionError:
+        raise MessageError("Email", "holds parts within parts too deep to read: save the email again") from None
     except (errors.MessageError, AttributeError, LookupError, TypeError, ValueError):
         # Python's parser of headers raises these for some that are damaged.
         raise MessageError("Email", "has a header that cannot be read: correct it, or save the email again") from None
@@ -127,6 +133,9 @@ def _read_draft(data: bytes) -> Draft:
         name in mail for name in ("From", "To", "Subject", "MIME-Version", "Date", "Message-ID")
     ):
         raise MessageError("Email", "is not an .eml file: it has none of an email's headers")
+    for name, value in mail.items():
+        if _UNREADABLE in str(value) and (name.lower() in _SHOWN or not _is_left_behind(name)):
+            raise MessageError("Email", f"has a header {name} in no character set that can be read: correct it")
     found = {kind: mail.get_body((kind,)) for kind in ("html", "plain")}
     bodies = {kind: part for kind, part in found.items() if part is not None and not part.get_filename()}
     senders = _read_people(mail, "From", "Email.From")

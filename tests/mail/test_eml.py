@@ -19,7 +19,7 @@ SETTINGS = EmailSettings(inline_images=False, send_at=None, use_dkim=True, use_d
 
 # No text that is an encoded word itself, which means another; no name with blanks side by side, which it may lose.
 LETTERS = st.characters(
-    exclude_categories=["Cs"], exclude_characters=[*map(chr, range(32)), "\x7f", "\x85", "\u2028", "\u2029"]
+    exclude_categories=["Cs"], exclude_characters=[*map(chr, range(32)), "\x7f", "\x85", "\u2028", "\u2029", "\ufffd"]
 )
 LINES = (
     (st.text(LETTERS, max_size=120) | st.text(st.sampled_from('a _"\\,<>()é😀'), max_size=200))
@@ -295,6 +295,10 @@ def test_an_email_of_a_mail_program_is_read_whole() -> None:
             "Email, part 1",
         ),
         ("From: a@x.example\nContent-Type: image/png\n\n", "Email, part 1"),
+        ("From: a@x.example\nSubject: caf\xe9\n\nx", "a header Subject in no character set"),
+        ("From: a@x.example\nSubject: =?nosuch?Q?caf=E9?=\n\nx", "a header Subject in no character set"),
+        ("From: Zo\xeb <a@x.example>\n\nx", "a header From in no character set"),
+        ("From: a@x.example\n" + "Content-Type: message/rfc822\n\n" * 3000 + "x", "too deep to read"),
     ],
 )
 def test_what_cannot_be_read_is_an_error(text: str, words: str) -> None:
