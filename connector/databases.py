@@ -5,9 +5,13 @@
 
 import logging
 import re
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import URL
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError
@@ -89,7 +93,7 @@ def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
         advice = f"pip install 'subscriber-connector[{extra}]'" if extra else "install SQLAlchemy's dialect and driver"
         raise ConfigurationError(f"{show_url(url)}: there is no driver for {url.drivername}; {advice}") from None
     except (sa.exc.ArgumentError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{show_url(url)}: {_mask_secrets(str(error), url)}") from None
+        raise ConfigurationError(f"{show_url(url)}: {mask_secrets(str(error).strip().splitlines()[0], url)}") from None
 
 
 def list_errors(engine: sa.Engine) -> tuple[type[Exception], ...]:
@@ -100,14 +104,74 @@ def list_errors(engine: sa.Engine) -> tuple[type[Exception], ...]:
 def explain(error: BaseException, url: sa.URL) -> str:
     """The first line of what a driver says, without values of rows, and with the password and whatever else may be
     secret masked should it be there."""
-    return _mask_secrets(say_safely(error), url)
+    return mask_secrets(say_safely(error).strip().splitlines()[0], url)
 
 
-def _mask_secrets(said: str, url: sa.URL) -> str:
-    line = said.strip().splitlines()[0]
+def mask_secrets(said: str, url: sa.URL) -> str:
+    """What a driver says, with the URL's password and long or secret options masked should they be in it."""
     options = [(key, value) for key, values in url.normalized_query.items() for value in values]
     secrets = {value for key, value in options if _SECRET_KEY.search(key) or len(value) >= _LEAST_MASKED}
-    secrets.add(url.password or "")
+    secrets.add(str(url.password or ""))
     for secret in sorted(secrets - {""}, key=len, reverse=True):  # one may be a part of another
-        line = line.replace(secret, "***")
-    return line
+        said = said.replace(secret, "***")
+    return said
+
+
+# Where a ledger is kept
+
+_POSTGRESQL = {"postgresql", "postgres", "postgresql+psycopg"}
+_SQLITE = {"sqlite", "sqlite+pysqlite"}
+_FORMS = "use a SQLite file, sqlite:////path/to/ledger.db, or postgresql://user:password@host/database"
+_OPTIONS = frozenset({  # libpq's, which say how the server is reached; a driver's own could change what a commit is
+    "channel_binding", "connect_timeout", "gssencmode", "host", "hostaddr", "keepalives", "keepalives_count",
+    "keepalives_idle", "keepalives_interval", "krbsrvname", "options", "passfile", "password", "port", "service",
+    "sslcert", "sslcrl", "sslkey", "sslmode", "sslpassword", "sslrootcert", "target_session_attrs", "tcp_user_timeout",
+    "user",
+})  # fmt: skip
+
+
+def parse_place(text: str) -> Path | URL:
+    """The path of a SQLite file, or the URL of a PostgreSQL database, its driver filled in (psycopg 3).
+
+    Raises ConfigurationError, without showing what may be secret, for anything else.
+    """
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+        raise ConfigurationError(f"CONNECTOR_LEDGER is no database URL: {_FORMS}") from None
+    if url.drivername in _SQLITE:
+        return _parse_path(url)
+    if url.drivername in _POSTGRESQL:
+        _refuse_stray_at(text, "CONNECTOR_LEDGER")
+        _refuse_options(url)
+        return url.set(drivername="postgresql+psycopg")
+    raise ConfigurationError(f"a ledger cannot be kept at a {url.drivername} URL: {_FORMS}")
+
+
+def show_place(place: Path | URL) -> str:
+    """The place for people: no password, and no options, which may hold one too."""
+    if isinstance(place, Path):
+        return str(place)
+    return show_url(place)
+
+
+def _parse_path(url: URL) -> Path:
+    if not url.database or url.database == ":memory:":
+        raise ConfigurationError(f"a ledger cannot be kept in memory: {_FORMS}")
+    if url.query or url.database.startswith("file:"):
+        raise ConfigurationError(f"a SQLite ledger's URL takes no options: {_FORMS}")
+    return Path(url.database)
+
+
+def _refuse_options(url: URL) -> None:
+    strange = sorted(set(url.query) - _OPTIONS)
+    if strange:
+        raise ConfigurationError(
+            f"CONNECTOR_LEDGER has options that a ledger does not take ({', '.join(strange)}): leave them out"
+        )
+    if not all(
+        each.isascii() and each.isdigit()
+        for name in ("port", "connect_timeout")
+        for each in url.normalized_query.get(name, ())
+    ):
+        raise ConfigurationError("CONNECTOR_LEDGER has a port or a connect_timeout that is no whole number")

@@ -14,7 +14,6 @@ from connector.ledger.entries import (
     list_confirmed,
 )
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger, wrap_connection
-from connector.ledger.place import find_emails
 from connector.ledger.records import (
     Base,
     KeptCursor,
@@ -39,6 +38,7 @@ from connector.ledger.records import (
     record_refusal,
     start_run,
 )
+from connector.ledger.sqlite import find_emails
 from connector.ledger.store import StaleMoveError, Store
 
 __all__ = [

@@ -25,14 +25,14 @@ from pathlib import Path
 from sqlalchemy import URL, Connection, Select, Table, create_engine, event, insert, inspect, select
 from sqlalchemy.pool import StaticPool
 
+from connector.databases import parse_place, show_place
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, LedgerError, LockedError, RunAborted
 from connector.ledger import schema
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import wrap_connection
-from connector.ledger.place import find_emails, parse_place, show_place
 from connector.ledger.postgres import read_server
-from connector.ledger.sqlite import find_lock, hold_lock
+from connector.ledger.sqlite import find_emails, find_lock, hold_lock
 from connector.ledger.store import build_missing, keep_text
 
 BUSY_S = 10.0  # a writer that opens or closes the ledger keeps others out for as long as a checkpoint takes

@@ -11,6 +11,7 @@ forgotten since it was restored, is refused until a person says what it is.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 from sqlalchemy import Connection, TextClause, text
@@ -319,3 +320,8 @@ _READ_SINGLES = text(
     f"{_OPEN_EMAIL} WHERE campaign_key IS NULL AND account = :account AND state IN (:sending, :unknown) "
     "ORDER BY email_key"
 )
+
+
+def digest_campaign(name: str) -> bytes:
+    """What the lock of a campaign's name is known by, of whichever account: 16 bytes."""
+    return blake2b(name.encode(errors="surrogatepass"), digest_size=16, person=b"campaign").digest()

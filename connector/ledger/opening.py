@@ -7,9 +7,9 @@ from pathlib import Path
 
 from sqlalchemy import URL, Connection, text
 
+from connector.databases import parse_place, show_place
 from connector.ledger.emails import EmailLog
 from connector.ledger.entries import Ledger
-from connector.ledger.place import find_emails, parse_place, show_place
 from connector.ledger.postgres import compute_key, hold_campaigns, open_server, open_session
 from connector.ledger.schema import (
     SCHEMA_VERSION,
@@ -20,7 +20,7 @@ from connector.ledger.schema import (
     has_emails,
     meta,
 )
-from connector.ledger.sqlite import hold_campaign_file, open_emails_file, open_file, resolve_file
+from connector.ledger.sqlite import find_emails, hold_campaign_file, open_emails_file, open_file, resolve_file
 from connector.ledger.store import Store, build_missing
 
 

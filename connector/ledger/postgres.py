@@ -13,10 +13,10 @@ from sqlalchemy import URL, Connection, Engine, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from connector.databases import mask_secrets, show_place
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger.emails import Hold
-from connector.ledger.place import digest_campaign, mask_secrets, show_place
+from connector.ledger.emails import Hold, digest_campaign
 from connector.ledger.store import build_error, describe_holder, translated, wait_for_lock
 
 _CONNECT_TIMEOUT_S = 10  # libpq's own is the kernel's, two minutes and more

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from connector.databases import parse_place, show_place
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, LedgerError
 from connector.fields import IDENTITY_RULE
 from connector.ledger.opening import open_emails
-from connector.ledger.place import find_emails, parse_place, show_place
 from connector.ledger.schema import SCHEMA_VERSION, campaign, email
-from connector.ledger.sqlite import find_lock, hold_lock, make_file, resolve_file
+from connector.ledger.sqlite import find_emails, find_lock, hold_lock, make_file, resolve_file
 
 _BUSY_S = 10.0
 

@@ -20,7 +20,7 @@ from sqlalchemy.pool import StaticPool
 
 from connector.driver_words import say_safely
 from connector.errors import LedgerError
-from connector.ledger.place import find_campaign_lock
+from connector.ledger.emails import digest_campaign
 from connector.ledger.store import build_error, describe_holder, keep_text, translated, wait_for_lock
 
 _OLDEST = (3, 35, 0)  # RETURNING, and UPDATE … FROM two versions before
@@ -286,3 +286,14 @@ def hold_campaign_file(
                 "backup (connector ledger restore), which does not know who was mailed since"
             )
         yield
+
+
+def find_emails(ledger: Path) -> Path:
+    """The file of a ledger's emails: `ledger-emails.db` for `ledger.db`, whose symbolic links are resolved. A load does
+    not lock it."""
+    return ledger.with_name(f"{ledger.stem}-emails{ledger.suffix}")
+
+
+def find_campaign_lock(emails: Path, name: str) -> Path:
+    """The file whose lock a campaign's run holds; `emails` is the emails' own, symbolic links resolved."""
+    return emails.with_name(f"{emails.name}.{digest_campaign(name).hex()}.lock")

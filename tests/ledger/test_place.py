@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL
 
+from connector.databases import mask_secrets, parse_place, show_place
 from connector.errors import ConfigurationError
-from connector.ledger.place import mask_secrets, parse_place, show_place
 
 
 @pytest.mark.parametrize(
