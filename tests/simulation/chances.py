@@ -131,7 +131,34 @@ class _Builder:
             statuses = random.choice((["401"], ["403", "404"], ["405"], ["200"], ["401", "409"]))
             share = random.uniform(0.02, 0.3)
             nights = tuple(_execute_and_refuse(night, share, statuses) for night in nights)
+        elif chance < 0.54:
+            return self._cut_off(scenario, random)
         return replace(scenario, settings=settings, nights=nights)
+
+    def _cut_off(self, scenario: Scenario, random: Random) -> Scenario:
+        """A list that a result window cuts off (design, section 7, rule 7), or will once some have come: of a size that
+        windows have, or of another where the service shows more when it is asked by a filter. Many of those whom the
+        rows are of are there already, some of them beyond the window."""
+        sizes = (1000, 1023, 1024) if scenario.settings["filters"] == "ignored" else (1000, 1024, 1013, 1150)
+        window, is_homogeneous = random.choice(sizes), random.random() < 0.3
+        number = window + random.choice((-20, -5, 0, 1, 20, 150)) - len(scenario.strangers)
+        more = tuple(self._draw_one_of_many(random, is_homogeneous) for _ in range(number))
+        settings = {**scenario.settings, "result_window": window, "max_limit": 1000}
+        first, *others = scenario.nights
+        persons = list(self._people.persons.values())
+        first = replace(first, newcomers=(*first.newcomers, *self._draw_newcomers(persons, first.gap_s, 0.5)))
+        strangers = (*scenario.strangers, *more)
+        return replace(scenario, settings=settings, strangers=strangers, nights=(first, *others))
+
+    def _draw_one_of_many(self, random: Random, is_homogeneous: bool) -> Mapping[str, object]:
+        """A stranger in our base; the lists of homogeneous ones have no parts to be counted."""
+        local = "".join(random.choices(_LETTERS, k=12))
+        base = {"Id": BASE_ID} if self._has_base else {"Name": BASE_NAME}
+        wire: dict[str, object] = {"Base": base, "Email": f"{local}@x.org", "ClientUserId": f"c-{local}"}
+        wire |= {"LastName": "Stranger", "IsActive": True}
+        if not is_homogeneous:
+            wire |= {"IsActive": random.random() < 0.7, "Gender": random.choice(("male", "female", ""))}
+        return wire
 
     def _calm(self, night: Night, held: Held, first: Night) -> Night:
         retry = None if night.retry is None else RetryPlan(held=held)

@@ -205,4 +205,29 @@ MUTATIONS = (
         (Edit("load/resolution.py", "session.is_suppressed(entry.identity, self._newest(entry))", "False"),),
         first=90,
     ),
+    Mutation(
+        "no list is suspected of being cut off",
+        (
+            Edit(
+                "pages/certificate.py",
+                "return certificate.is_complete and max(certificate.distinct, certificate.total_last or 0) >= ",
+                "return False and len(str(certificate)) >= ",
+            ),
+        ),
+    ),
+    Mutation(
+        "what contradicts a list's size counts for nothing",
+        (Edit("pages/certificate.py", "    if Says.CONTRADICTS in says:", "    if False:"),),
+        first=660,
+    ),
+    Mutation(
+        "a size that result windows have is taken without evidence",
+        (
+            Edit(
+                "pages/certificate.py",
+                "    if not any(is_window_size(each) for each in (heard.distinct, counted or 0)):",
+                "    if counted or not counted:",
+            ),
+        ),
+    ),
 )

@@ -71,9 +71,11 @@ class Truth:
 
     @property
     def is_list_unreadable(self) -> bool:
-        """Whether the service's stance is such that nobody can be known to be absent: shuffled, in several pages."""
+        """Whether the service's stance is such that nobody can be known to be absent by its list: shuffled, in several
+        pages; or cut off."""
         settings = self.world.scenario.settings
-        return settings.get("order") == "shuffled" and settings.get("max_limit") != 1000
+        is_in_pages = settings.get("max_limit") != 1000 or len(self.world.scenario.strangers) >= 900
+        return (settings.get("order") == "shuffled" and is_in_pages) or "result_window" in settings
 
     @property
     def has_unclear_refusals(self) -> bool:
