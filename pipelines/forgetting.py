@@ -72,8 +72,8 @@ def forget(ledger: Ledger, plan: ForgetPlan) -> Forgotten:
         if doubtful:
             return Forgotten(
                 "partial",
-                f"nobody was forgotten: a create of that identity may be in the service ({describe_bases(doubtful)}), "
-                "and its answer is not known. Run `connector retry` first",
+                "no subscriber was forgotten: a create of that identity may be in the service "
+                f"({describe_bases(doubtful)}), and its answer is not known. Run `connector retry` first",
             )
         for each in found:
             ledger.mark_forgotten(each.base, each.state, [each.digest])

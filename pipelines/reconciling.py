@@ -194,7 +194,7 @@ class _Reconciling:
         self.found.forgotten = 0
         self._report.reconciled = self.found.as_json()
         if not _is_proof(certificate):
-            self._report.messages.append("nobody was forgotten: the list is not known to be complete")
+            self._report.messages.append("no subscriber was forgotten: the list is not known to be complete")
             return
         refuse_emptied(source.sides, is_sure=self._plan.is_sure)
         if not any(len(side.vanished) for side in source.sides):
@@ -202,7 +202,7 @@ class _Reconciling:
         there, asked = await find_there(partial(try_page, client, Retrier()), source.sides)
         if there:
             self._report.messages.append(
-                f"nobody was forgotten: {there:,} of {asked:,} subscribers that the list leaves out are in the "
+                f"no subscriber was forgotten: {there:,} of {asked:,} subscribers that the list leaves out are in the "
                 "service, asked for by Id, so the list is cut off or lags behind"
             )
             return
@@ -213,13 +213,13 @@ class _Reconciling:
             again = await self._list(client, listed)
             if not _is_proof(again):
                 self._report.messages.append(
-                    f"nobody was forgotten: a second listing is not known to be complete ({again.reason})"
+                    f"no subscriber was forgotten: a second listing is not known to be complete ({again.reason})"
                 )
                 return
             self.found.forgotten = forget(source.sides, listed, ledger, self._identity)
         self._report.reconciled = self.found.as_json()
         self._report.messages.append(
-            f"{self.found.forgotten:,} were forgotten: the next run that reads their rows creates them again (a job "
+            f"{self.found.forgotten:,} forgotten: the next run that reads their rows creates them again (a job "
             "with a cursor needs sync --full)"
         )
 

@@ -218,6 +218,8 @@ class _Gathering:
         density = (len(tail) - 1) * distance / int(tail[-1] - tail[0])
         last, step = (int(tail[-1]), distance) if order is Order.ID else (int(tail[0]), -distance)
         asked = [each for each in range(last + step, last + (_BEYOND + 1) * step, step) if each > 0]
+        if not asked:
+            return
         found = {each for each in asked if await self._is_there(each)}
         words = f"{len(found) or 'none'} of {len(asked)} ids beyond the last exist" + "s" * (not found)
         if not found:

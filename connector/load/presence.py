@@ -346,15 +346,14 @@ class Knowledge:
         if untold and self._listing_took_s is not None:
             raise RunAborted(
                 f"reading the list took {self._listing_took_s:,.0f} s, and load.fresh lets a create rely on it for "
-                f"{self._session.policy.fresh_s:g} s. Its filters do not tell of {untold} subscribers whether they "
-                "exist, so no row was sent since. Make load.fresh longer than a listing takes, then run again"
+                f"{self._session.policy.fresh_s:g} s. Its filters do not show whether {_describe(untold)}, so no row "
+                "was sent since. Make load.fresh longer than a listing takes, then run again"
             )
         if untold:
             because = self._session.access.lookout.unreadable_because or "the list could not be read whole"
             raise RunAborted(
-                f"{because}, and its filters do not tell of {untold} whether they are there, so "
-                "no subscriber can be known to be absent and no row was sent since; run again, or set load.look "
-                "to none to create without looking"
+                f"{because}, and its filters do not show whether {_describe(untold)}, so no row was sent since. Run "
+                "again, or set load.look to none to create without looking, which creates subscribers that exist again"
             )
 
     async def _record(self, wanted: Sequence[LookupKey], sighting: LookupResult) -> int:
@@ -363,3 +362,7 @@ class Knowledge:
         found = [(each, ids[0]) for each, ids in sighting.found.items()]
         await self._session.journal.ask(lambda ledger: ledger.record_listed(base, identity, found))
         return sum(each.identity not in sighting.found and each.identity not in sighting.missed for each in wanted)
+
+
+def _describe(untold: int) -> str:
+    return "one subscriber exists" if untold == 1 else f"{untold:,} subscribers exist"

@@ -23,12 +23,12 @@ def describe_known(sides: Sequence[BaseSide]) -> Iterator[str]:
     for side in sides:
         if _is_emptied(side):
             yield (
-                f"{describe_base(side.base)}: none of the {side.known:,} whom the ledger knows to be there is listed: "
+                f"{describe_base(side.base)}: none of the {side.known:,} subscribers that the ledger knows is listed: "
                 "this token sees another account, or the base was emptied"
             )
     if renamed := sum(side.renamed for side in sides):
         yield (
-            f"{renamed:,} whom the ledger knows are listed with their ids under another identity, or in another base: "
+            f"{renamed:,} that the ledger knows are listed with their ids under another identity, or in another base: "
             "they have not vanished, and are not forgotten"
         )
 
@@ -38,9 +38,9 @@ def refuse_emptied(sides: Sequence[BaseSide], *, is_sure: bool) -> None:
     emptied = [side for side in sides if _is_emptied(side) and len(side.vanished)]
     if emptied and not is_sure:
         raise RunAborted(
-            f"nobody was forgotten: none of those whom the ledger knows is listed in "
+            f"no subscriber was forgotten: none that the ledger knows is listed in "
             f"{', '.join(describe_base(side.base) for side in emptied)}. This token sees another account, or the base "
-            "was emptied. Look at the token and at the base; if people were erased on purpose, say --yes"
+            "was emptied. Look at the token and at the base; if the subscribers were erased on purpose, say --yes"
         )
 
 
