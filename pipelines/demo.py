@@ -15,18 +15,17 @@ import duckdb
 from rich.console import Console
 
 from connector.atomic_file import unguard_formula
+from connector.control import Stop
 from connector.fields import normalise_email
 from connector.sandbox import SandboxProcess
 from connector.subscribers import ValidationRules
 from pipelines.demo_people import DRIFTING, ExpectedCrm, ExpectedFile, write_crm, write_people
-from pipelines.exporting import plan_export_job, run_export
+from pipelines.flows.exports import plan_export_job, run_export
+from pipelines.flows.imports import run_load
+from pipelines.flows.load_plan import FileOptions, Reading, plan_import, plan_sync
 from pipelines.jobs import Load, SettingOptions, Settings, build_policy, load_job, override_load, read_settings
-from pipelines.loads.loading import run_load
-from pipelines.loads.planning import FileOptions, Reading, plan_import, plan_sync
-from pipelines.runs.progress import Progress
-from pipelines.runs.report import Report
-from pipelines.runs.showing import show_report
-from pipelines.runs.stopping import Stop
+from pipelines.report.model import Report
+from pipelines.report.text import Progress, show_report
 
 _CONFIRMED = 4  # connector.states.State.CONFIRMED, read here from the file as another program would
 _DRIFT_COLUMNS = ("identity", "field", "service", "source")

@@ -28,6 +28,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("pipelines.units",),
     ("pipelines.key_types",),
     ("pipelines.jobs",),
+    ("pipelines.report",),
+    ("pipelines.flows",),
     ("pipelines",),
 )  # fmt: skip
 APART = "connector.sandbox"
@@ -160,7 +162,7 @@ def test_the_modules_of_a_package_stand_on_few_floors_and_in_no_circle(package: 
     [
         ("connector.subscribers.identity", "connector.ledger.store"),
         ("connector.subscribers.rules", "connector.service.wire"),
-        ("connector.load.base_load", "pipelines.runs.report"),
+        ("connector.load.base_load", "pipelines.report.model"),
         ("connector.load.base_load", "connector.export"),
         ("connector.sandbox.store", "connector.fields"),
         ("connector.service.client", "connector.sandbox"),

@@ -61,7 +61,7 @@ def init_command(
     """
     from connector.clock import system_clock
     from pipelines.jobs import draft_job, guess_fields, propose_cursor
-    from pipelines.rows.rejects import own_columns
+    from pipelines.report.row_files import own_columns
 
     _check_target(target)
     base = _name_base(base_id, base_name)
@@ -162,7 +162,7 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
     from rich.text import Text
 
     from pipelines.jobs import write_rule
-    from pipelines.runs.showing import show_value
+    from pipelines.report.text import show_value
 
     table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {rows:,} rows")
     for guess in guesses:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from connector.load.retry import Held
     from connector.subscribers import ValidationRules
+    from pipelines.flows.imports import LoadPlan
+    from pipelines.flows.validate import Finding, ValidationPlan, Verdict
     from pipelines.jobs import Job
-    from pipelines.loads.loading import LoadPlan
-    from pipelines.loads.validating import Finding, ValidationPlan, Verdict
-    from pipelines.runs.report import Report
+    from pipelines.report.model import Report
 
 
 @click.command("import")
@@ -54,7 +54,7 @@ def import_command(
     output: Output,
 ) -> None:
     """Import the subscribers of FILE: CSV, Excel, Parquet or JSON Lines, packed or not; - is standard input."""
-    from pipelines.loads.loading import run_load
+    from pipelines.flows.imports import run_load
 
     load = {
         "on_unknown": on_unknown,
@@ -75,8 +75,8 @@ def plan_file(
 
     Raises ConfigurationError and SourceError.
     """
+    from pipelines.flows.load_plan import plan_import, plan_import_by_job
     from pipelines.jobs import Load, SettingOptions, build_policy, override_load, read_settings
-    from pipelines.loads.planning import plan_import, plan_import_by_job
 
     job = given.load_job()
     settings = read_settings(os.environ, job, SettingOptions(), is_writing=not is_planned)
@@ -108,8 +108,8 @@ def sync_command(
     Of a source with a cursor only what is new since the last run that came to its end. --full and --since read again;
     subscribers that are there already are not created again.
     """
+    from pipelines.flows.load_plan import plan_sync
     from pipelines.jobs import SettingOptions, load_job, read_settings
-    from pipelines.loads.planning import plan_sync
 
     refuse_both(is_full, since)
 
@@ -144,13 +144,13 @@ def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[Load
 
 
 def _run(job: Job, plan: LoadPlan, output: Output) -> Report:
-    from pipelines.loads.loading import run_load
+    from pipelines.flows.imports import run_load
 
     return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
 
 
 def _finish_all(reports: list[Report], output: Output, is_shown: bool) -> None:
-    from pipelines.runs.report import pick_worst
+    from pipelines.report.model import pick_worst
 
     worst = pick_worst([report.exit_code for report in reports])
     together = {
@@ -175,8 +175,8 @@ def plan_command(
     can be made while a run goes on, of what that has done by then. The service may still reject a row that would be
     created.
     """
-    from pipelines.loads.loading import run_load
-    from pipelines.rows.planned_rows import check_rows_path
+    from pipelines.flows.imports import run_load
+    from pipelines.report.planned_rows import check_rows_path
 
     refuse_both(is_full, since)
     check_rows_path(rows_path, output.report_path)
@@ -186,8 +186,8 @@ def plan_command(
 
 
 def _plan_job(target: Path, given: FileGiven, is_full: bool, since: str | None) -> LoadPlan:
+    from pipelines.flows.load_plan import plan_sync
     from pipelines.jobs import SettingOptions, read_settings
-    from pipelines.loads.planning import plan_sync
 
     if given.job_path is not None:
         raise ConfigurationError(
@@ -223,7 +223,7 @@ def validate_command(
     Nothing is sent, no token is needed, and neither the ledger nor the service is asked what is there already.
     """
     from connector.clock import system_clock
-    from pipelines.loads.validating import run_validation
+    from pipelines.flows.validate import run_validation
 
     _check_rejects(rejects)
     plan = _plan(target, given)
@@ -233,7 +233,7 @@ def validate_command(
 
 
 def _plan(target: Path, given: FileGiven) -> ValidationPlan:
-    from pipelines.loads.planning import plan_validation, plan_validation_by_job
+    from pipelines.flows.load_plan import plan_validation, plan_validation_by_job
 
     job = given.load_job()
     if job is not None:
@@ -260,7 +260,7 @@ def _build_table(findings: list[Finding]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from pipelines.runs.showing import show_value
+    from pipelines.report.text import show_value
 
     table = Table("field", "what is wrong", "such as")
     table.add_column("rows", justify="right")
@@ -312,9 +312,9 @@ def retry_command(
     was rejected stays rejected, unless an option says otherwise. With RUN, only what that run sent last is taken up.
     """
     from connector.load.retry import RetryPlan
+    from pipelines.flows.retries import RetryOrder, run_retry
+    from pipelines.flows.suppression import plan_suppression
     from pipelines.jobs import Load, SettingOptions, build_policy, load_job, override_load, read_settings
-    from pipelines.loads.retrying import RetryOrder, run_retry
-    from pipelines.rows.suppressing import plan_suppression
 
     held = _decide_held({"resend": resend_held, "accept": accept_held, "drop": drop_held}, on_unknown)
     job = load_job(job_path, os.environ) if job_path is not None else None

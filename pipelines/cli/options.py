@@ -19,8 +19,8 @@ from pipelines.units import parse_duration, parse_share
 
 if TYPE_CHECKING:
     from connector.subscribers import ValidationRules
+    from pipelines.flows.load_plan import FileOptions, Reading
     from pipelines.jobs import Job
-    from pipelines.loads.planning import FileOptions, Reading
 
 
 class Duration(click.ParamType[float]):
@@ -132,7 +132,7 @@ class FileGiven:
 
     def refuse_beside_job(self) -> None:
         """Raise ConfigurationError for options that say what the job says already."""
-        from pipelines.loads.planning import FileOptions
+        from pipelines.flows.load_plan import FileOptions
 
         if self.options != FileOptions() or self.identity is not None or self.zip_policy is not None:
             raise ConfigurationError("--job brings its own base, mapping, identity and zip: leave out those options")
@@ -158,8 +158,8 @@ def file_options(command: Command) -> Command:
         limit: int | None,
         **kwargs: Any,
     ) -> Any:
+        from pipelines.flows.load_plan import FileOptions, Reading
         from pipelines.jobs import check_format
-        from pipelines.loads.planning import FileOptions, Reading
 
         said = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
         options = FileOptions(base_id, base_name, _parse_mapped(mapped), is_active)

@@ -19,15 +19,15 @@ import click
 
 from connector.atomic_file import TargetKind, read_target_kind, write_whole
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
-from pipelines.runs.report_page import is_report, write_page
+from pipelines.report.page import is_report, write_page
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from connector.control import Stop
     from pipelines.jobs import Job, Settings
-    from pipelines.runs.progress import Progress
-    from pipelines.runs.report import Report
-    from pipelines.runs.stopping import Stop
+    from pipelines.report.model import Report
+    from pipelines.report.text import Progress
 
     Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
 
@@ -109,8 +109,8 @@ def run_flow(flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], outp
     """Run one flow to its end, with progress shown and signals heard."""
     import uvloop
 
-    from pipelines.runs.progress import show_progress
-    from pipelines.runs.stopping import stop_on_signals
+    from connector.control import stop_on_signals
+    from pipelines.report.text import show_progress
 
     async def run() -> Report:
         with stop_on_signals() as stop, show_progress(is_quiet=output.is_quiet) as progress:
@@ -162,7 +162,7 @@ def show(report: Report, output: Output) -> bool:
         click.echo(message, err=True)
     if output.is_json:
         return True
-    from pipelines.runs.showing import show_report
+    from pipelines.report.text import show_report
 
     return output.show(lambda console: show_report(report, console))
 
@@ -218,9 +218,9 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
 
 async def _notify(job: Job, report: Report, settings: Settings) -> list[str]:
     """A signal gives it up: the run has ended, and its report is still to be shown."""
+    from connector.control import stop_on_signals, until_stopped
     from pipelines.flows.notify import notify
-    from pipelines.runs.faults import describe_fault
-    from pipelines.runs.stopping import stop_on_signals, until_stopped
+    from pipelines.report.model import describe_fault
 
     with stop_on_signals() as stop:
         ending = await until_stopped(notify(job.notify, report, settings), stop)

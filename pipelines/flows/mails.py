@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from connector.clock import Clock, system_clock
-from connector.control import RunControl
+from connector.control import RunControl, Stop, enter_in_thread, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
 from connector.ledger import Campaign, EmailLog, open_emails, open_existing_emails
 from connector.load import Problem, Row
@@ -24,24 +24,22 @@ from connector.service import Retrier, open_client
 from connector.states import EmailState
 from connector.subscribers import Suppression, digest_identity
 from connector.templates import TemplateError
-from pipelines.flows.mail_check import Checked, Checker, Kept, Spool, digest_files, read_cells
-from pipelines.flows.mail_plan import MailPlan
+from pipelines.flows.mail_plan import Checked, Checker, Kept, MailPlan, Spool, digest_files, read_cells
+from pipelines.flows.suppression import read_suppression
 from pipelines.jobs import build_service
-from pipelines.rows.rejects import RejectsFile
-from pipelines.rows.suppressing import read_suppression
-from pipelines.runs.faults import describe_fault
-from pipelines.runs.progress import Progress
-from pipelines.runs.report import (
+from pipelines.report.model import (
     Report,
     Status,
     UncountedError,
     count_mail_rows,
     count_requests,
+    describe_fault,
     end_report,
     start_report,
 )
-from pipelines.runs.stopping import Stop, enter_in_thread, stay_alive
-from pipelines.words import agree, count
+from pipelines.report.row_files import RejectsFile
+from pipelines.report.text import Progress
+from pipelines.units import agree, count
 
 _AT_ONCE = 256  # rows that are looked up in the ledger together
 _FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)

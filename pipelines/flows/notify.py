@@ -4,16 +4,16 @@ import json
 from pathlib import Path
 
 from connector.clock import Clock, system_clock
+from connector.control import Stop
 from connector.errors import ConnectorError
 from connector.mail.draft import Draft, compose_draft, read_attachment
 from connector.mail.message import Attachment
 from connector.service import post_webhook
 from pipelines.flows.sends import SendPlan, run_send
 from pipelines.jobs import MOST_ATTACHED, Notify, NotifyEmail, Settings, Webhook
-from pipelines.runs.progress import Progress
-from pipelines.runs.report import Report
-from pipelines.runs.report_page import write_page, write_plain, write_title
-from pipelines.runs.stopping import Stop
+from pipelines.report.model import Report
+from pipelines.report.page import write_page, write_plain, write_title
+from pipelines.report.text import Progress
 
 _TRIES = 3
 _WAIT_S = 2.0

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from connector.choices import SETTINGS, TRACKING
 from connector.clock import Clock, system_clock
+from connector.control import Stop, stay_alive
 from connector.errors import ConfigurationError, LedgerError
 from connector.ledger import EmailLog, open_emails
 from connector.mail.draft import Composed, Draft, parse_send_at, read_attachment
@@ -23,9 +24,8 @@ from connector.mail.message import Attachment, Header, Message, Recipient, encod
 from connector.outcomes import MailOutcome
 from connector.service import Accepted, Ambiguous, Client, NotSent, Refused, Retrier, open_client
 from pipelines.jobs import AttachedFile, EmailText, MessageFile, Settings, build_service, read_stated
-from pipelines.runs.progress import Progress
-from pipelines.runs.report import Report, Status, count_mail_rows, count_requests, end_report, start_report
-from pipelines.runs.stopping import Stop, stay_alive
+from pipelines.report.model import Report, Status, count_mail_rows, count_requests, end_report, start_report
+from pipelines.report.text import Progress
 
 LARGEST_EML = 50_000_000
 """Bytes; an .eml holds its files a third larger than they are."""

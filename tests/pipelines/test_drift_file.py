@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from connector.load import Change, Row
-from pipelines.rows.drift import DriftFile
+from pipelines.report.row_files import DriftFile
 
 ROW = Row(3, "people.csv", (), ())
 COMPARED = Change(ROW, "ann@x.org", (("first_name", "Ann", "Anna"), ("tags", None, ["a"])))

@@ -11,11 +11,11 @@ from typing import Self
 
 import pytest
 
+from connector.control import Stop
 from connector.rows import Chunk, Source
+from pipelines.flows.reconciles import plan_reconcile, run_reconcile
 from pipelines.jobs import SettingOptions, load_job, read_settings
-from pipelines.reconciling import plan_reconcile, run_reconcile
-from pipelines.runs.progress import Progress
-from pipelines.runs.stopping import Stop
+from pipelines.report.text import Progress
 from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, Ended, wait_for, write_addresses, write_csv
 from tests.pipelines.leftovers import lose_three, put_lag_on_record

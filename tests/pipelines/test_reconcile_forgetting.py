@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from connector.clock import system_clock
+from connector.control import Stop
+from pipelines.flows.reconciles import plan_reconcile, run_reconcile
 from pipelines.jobs import SettingOptions, load_job, read_settings
-from pipelines.reconciling import plan_reconcile, run_reconcile
-from pipelines.runs.progress import Progress
-from pipelines.runs.stopping import Stop
+from pipelines.report.text import Progress
 from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, count_stored, wait_for, write_csv
 from tests.pipelines.planned import count_requests, describe, write_job

@@ -16,7 +16,7 @@ from tests.pipelines.planned import count_requests, write_job
 
 NEVER_ENDS = """
 import asyncio
-from pipelines.runs.stopping import stop_on_signals
+from connector.control import stop_on_signals
 
 async def main():
     with stop_on_signals():

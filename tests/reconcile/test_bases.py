@@ -9,7 +9,7 @@ from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BaseRef
 from connector.ledger import Ledger, find_or_add_base, list_bases, open_ledger
 from connector.subscribers import BaseColumn
-from pipelines.reconciles.bases import build_wanted, find_base, list_asked
+from pipelines.flows.reconcile_sides import build_wanted, find_base, list_asked
 
 NEWS, SHOP = (7, "News"), (9, "Shop")
 

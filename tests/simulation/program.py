@@ -1,4 +1,4 @@
-"""What a process of the simulation runs: the frame that `pipelines/runs/` puts around loaders, without files.
+"""What a process of the simulation runs: the frame that `pipelines/flows/run.py` puts around loaders, without files.
 
 Every exception but those that end a run in order is a finding, and passes through.
 """
@@ -12,7 +12,7 @@ from random import Random
 import numpy as np
 
 from connector.clock import Clock
-from connector.control import RunControl
+from connector.control import RunControl, Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BaseRef
 from connector.ledger import Ledger, find_or_add_base, finish_run, start_run
@@ -26,12 +26,11 @@ from connector.outcomes import Outcome
 from connector.pace import Pace
 from connector.service import Client, RequestSender, Retrier, Token
 from connector.subscribers import BaseColumn, RowBases
+from pipelines.flows.base_loads import BaseLoads
+from pipelines.flows.run import Frame, Run
 from pipelines.jobs import Settings
-from pipelines.loads.base_loads import BaseLoads
-from pipelines.rows.planned_rows import PlannedRows
-from pipelines.runs.report import start_report
-from pipelines.runs.run import Frame, Run
-from pipelines.runs.stopping import Stop
+from pipelines.report.model import start_report
+from pipelines.report.planned_rows import PlannedRows
 from tests.simulation.rows import Portion
 from tests.simulation.scenario import BASE_ID, BASE_NAME, Night
 from tests.simulation.timeline import Timeline

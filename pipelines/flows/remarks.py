@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from connector.subscribers import FieldMapping, PreparedChunk, find_whole_name
-from pipelines.words import agree, count
+from pipelines.units import agree, count
 
 SILENT_ACTIVITY = (
     "nothing says is_active, and the service creates subscribers inactive unless it is said, which cannot be changed "

@@ -1,5 +1,7 @@
 """The report of a run: its keys are fixed (architecture 8), and every outcome is always there."""
 
+import os
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,6 +12,7 @@ from connector.outcomes import MailOutcome, Outcome
 
 if TYPE_CHECKING:
     from connector.service import RequestCounts
+
 
 Status = Literal["ok", "partial", "aborted", "stopped", "locked"]
 
@@ -132,3 +135,14 @@ def count_requests(counts: "Mapping[Any, RequestCounts]", *, is_planned: bool = 
 def pick_worst(exit_codes: list[int]) -> int:
     """Of several jobs' exit codes the one that the command ends with (architecture 8)."""
     return next((code for code in _WORST_FIRST if code in exit_codes), 0)
+
+
+def describe_fault(error: Exception) -> str:
+    """One line that a person can report; with CONNECTOR_DEBUG set the error is raised instead."""
+    if os.environ.get("CONNECTOR_DEBUG"):
+        raise error
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"a fault of the program: {type(error).__name__} at {place.filename}:{place.lineno}. What was done is "
+        "recorded, and it can be run again. Please report it, with the traceback that CONNECTOR_DEBUG=1 shows"
+    )

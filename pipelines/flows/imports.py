@@ -3,35 +3,123 @@
 A job with guards is surveyed first: the same flow, planned and not sent, over the ledger as it is.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from connector.clock import Clock, system_clock
+from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BaseRef
 from connector.ledger import Base, Ledger, find_or_add_base, find_rows_read
-from connector.load import PLANNING, SENDING, Conduct, LoadPolicy
+from connector.load import PLANNING, SENDING, Conduct, Limits, LoadPolicy, Tally, is_excess
 from connector.outcomes import Outcome
 from connector.rows import Source
 from connector.subscribers import BaseColumn, FieldMapping, PreparedChunk, ValidationRules, list_columns, prepare_chunks
+from pipelines.flows.base_loads import BaseLoads
+from pipelines.flows.increments import Increment, Reading, read_kept
+from pipelines.flows.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
+from pipelines.flows.run import Frame, Run, carry_out, describe_leftovers, describe_reactivated, read_list
+from pipelines.flows.suppression import SuppressionPlan
 from pipelines.jobs import Guard, Settings
-from pipelines.loads.base_loads import BaseLoads
-from pipelines.loads.guarding import build_limits, find_trip, withdraw
-from pipelines.loads.increments import Increment, Reading, read_kept
-from pipelines.rows.reading_ahead import ReadingAhead
-from pipelines.rows.rejects import build_different, build_invalid, build_malformed, own_columns
-from pipelines.rows.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
-from pipelines.rows.suppressing import SuppressionPlan
-from pipelines.runs.progress import Progress
-from pipelines.runs.report import Report
-from pipelines.runs.run import Frame, Run, describe_leftovers, describe_reactivated, read_list
-from pipelines.runs.running import carry_out
-from pipelines.runs.stopping import Stop
-from pipelines.words import count
+from pipelines.report.model import Report
+from pipelines.report.row_files import build_different, build_invalid, build_malformed, own_columns
+from pipelines.report.text import Progress
+from pipelines.units import agree, count, show_share
+
+_NOTHING_MOVED = "Nothing was sent, and no cursor has moved"
+
+_READING_GRACE_S = 2.0  # for a chunk that is being read when the run is stopped; then the process ends without it
 
 _ENDED_WELL = (0, 1)  # exit codes: ok, and partial, when all that needs a person is in the ledger or the rejects file
+
+
+def build_limits(guard: Guard | None) -> Limits:
+    """Those of the guards that are judged while the run goes on; a source may have changed since it was surveyed."""
+    return Limits() if guard is None else Limits(guard.max_creates, guard.max_rejected)
+
+
+def find_trip(guard: Guard, tally: Tally, *, last_read: int | None, may_be_empty: bool) -> str | None:
+    """Why the run may not go on, every guard that says so; None: it may.
+
+    `last_read` is how many rows the last whole run read, None where that says nothing of this one; a source may be
+    empty if it is asked only for what is new.
+    """
+    said = list(_judge(guard, tally, last_read, may_be_empty))
+    return f"{'; '.join(said)}. {_NOTHING_MOVED}" if said else None
+
+
+def _judge(guard: Guard, tally: Tally, last_read: int | None, may_be_empty: bool) -> Iterator[str]:
+    read, invalid, creates = tally.read, tally.outcomes[Outcome.INVALID], tally.outcomes[Outcome.CREATED]
+    if read == 0:
+        if not may_be_empty:
+            yield "guard: the source is empty; see why, or take the guard section out of the job"
+        return
+    if guard.max_invalid is not None and is_excess(invalid, guard.max_invalid, read):
+        yield (
+            f"guard.max_invalid: {invalid:,} of {count(read, 'row')} {agree(invalid, 'is', 'are')} "
+            f"invalid ({show_share(invalid / read)}), and "
+            f"{show_share(guard.max_invalid)} are allowed; correct the source, or raise the guard"
+        )
+    if guard.max_creates is not None and creates > guard.max_creates:
+        yield (
+            f"guard.max_creates: {creates:,} would be created, and {guard.max_creates:,} are allowed; see whether the "
+            "source is the right one, or raise the guard"
+        )
+    if last_read is not None and is_excess(last_read - read, guard.max_shrink, last_read):
+        yield (
+            f"guard.max_shrink: {count(read, 'row')} {agree(read, 'was', 'were')} read, "
+            f"{show_share(1 - read / last_read)} fewer than by the last run "
+            f"({last_read:,}), and {show_share(guard.max_shrink)} are allowed; see whether the source is whole, or "
+            "raise the guard"
+        )
+
+
+def withdraw(tally: Tally) -> None:
+    """Whoever was only planned to be created was not sent, since the run ended with its survey."""
+    planned = tally.outcomes.pop(Outcome.CREATED, 0)
+    tally.outcomes[Outcome.UNSENT] += planned
+
+
+class ReadingAhead:
+    """Reads `chunks` until they end or `stop` is set: a source may think for an hour. To be closed (aclosing)."""
+
+    def __init__(self, chunks: Iterator[PreparedChunk], stop: asyncio.Event) -> None:
+        self._chunks, self._stop = chunks, stop
+        self.is_left_behind = False  # a thread that still reads the source, which must not be closed then
+
+    async def read(self) -> AsyncGenerator[PreparedChunk]:
+        """The chunks, in their order. Raises what the source raises."""
+        loop, reads = asyncio.get_running_loop(), ThreadPoolExecutor(1)
+        ahead = loop.run_in_executor(reads, _take_next, self._chunks)
+        try:
+            while (prepared := await self._wait_for(ahead)) is not None:
+                ahead = loop.run_in_executor(reads, _take_next, self._chunks)
+                yield prepared
+                if self._stop.is_set():
+                    return
+        finally:
+            reads.shutdown(wait=False, cancel_futures=True)
+            await asyncio.wait({ahead}, timeout=_READING_GRACE_S)
+            self.is_left_behind = not ahead.done()
+
+    async def _wait_for(self, ahead: asyncio.Future[PreparedChunk | None]) -> PreparedChunk | None:
+        """The next chunk; None at the end, or when the run is to stop."""
+        stopped = asyncio.ensure_future(self._stop.wait())
+        either: list[asyncio.Future[Any]] = [ahead, stopped]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+        return ahead.result() if ahead.done() else None
+
+
+def _take_next(chunks: Iterator[PreparedChunk]) -> PreparedChunk | None:
+    return next(chunks, None)
 
 
 @dataclass(frozen=True, slots=True)

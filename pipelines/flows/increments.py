@@ -21,7 +21,7 @@ from connector.sources import (
     write_cursor,
 )
 from pipelines.jobs import Cursor, Job, JobSource, SqlSource, open_increment
-from pipelines.words import agree, count
+from pipelines.units import agree, count
 
 _DIGEST_BYTES = 16
 _ZONES = timedelta(days=1)  # a timestamp without a zone may be that far ahead and still be now

@@ -1,14 +1,52 @@
-"""A report as a table for people."""
+"""A report as a table for people, and the progress of a run on one line of stderr, where that is a terminal."""
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.runs.report import Report
+from pipelines.report.model import Report
+
+Describe = Callable[[], str]
 
 _STATUS_STYLE = {"ok": "green", "partial": "yellow", "aborted": "red", "stopped": "red", "locked": "red"}
+
+
+class Progress:
+    """A line that says what `follow` was last given to say, several times a second."""
+
+    def __init__(self) -> None:
+        self.describe: Describe = lambda: "starting"
+
+    def follow(self, describe: Describe) -> None:
+        """From now on say this."""
+        self.describe = describe
+
+
+@contextmanager
+def show_progress(*, is_quiet: bool) -> Iterator[Progress]:
+    """Progress on stderr while the context lasts; it leaves no trace."""
+    progress = Progress()
+    if is_quiet or sys.stderr is None or not sys.stderr.isatty():
+        yield progress
+        return
+    from rich.console import Console  # a run without a terminal does not pay for it
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
+    spinner = Spinner("dots")
+
+    def render() -> Spinner:
+        spinner.update(text=Text(progress.describe()))
+        return spinner
+
+    with Live(get_renderable=render, console=Console(stderr=True), refresh_per_second=8, transient=True):
+        yield progress
 
 
 def show_report(report: Report, console: Console, *, title: str | None = None) -> None:

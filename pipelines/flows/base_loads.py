@@ -1,16 +1,12 @@
-"""The loads of one run, a load for each base that its rows are for: begun when the first row for a base comes, worked
-in turns, settled together and closed however the run ends.
+"""The bases that a command is about, and the loads of one run, a load for each base that its rows are for."""
 
-The bases share the run's pace and its sums. What ends the run while one of them has its turn ends it for all.
-"""
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
-from connector.fields import BaseRef
+from connector.fields import BaseRef, fold_base_name
 from connector.ledger import Base, Ledger, find_or_add_base, find_run, list_bases
 from connector.load import SENDING, Conduct, Loader, Planned
 from connector.load.presence import Knowledge
@@ -18,11 +14,52 @@ from connector.load.session import Session
 from connector.outcomes import Outcome
 from connector.states import State
 from connector.subscribers import BaseColumn, RowBases
-from pipelines.loads.bases import describe_base, refuse_too_many
-from pipelines.runs.run import Run
+from pipelines.flows.run import Run
+
+_MOST_BASES = 1000  # that cells name by themselves: a column of something else names another in nearly every row
 
 _BASES_TOLD = 20  # in one message
 _LOOKS_TOGETHER = 2  # with a quiet period after each: then whoever is absent can be proved so by one look more
+
+
+def choose_bases(ledger: Ledger, account: str, base_id: int | None, base_name: str | None) -> list[Base]:
+    """Those of the account with this id, or this name, or all; raises ConfigurationError if a named one is not known.
+
+    To be called inside a transaction.
+    """
+    known = list_bases(ledger.connection, account)
+    chosen = [
+        base
+        for base in known
+        if (base_id is None or base.service_id == base_id)
+        and (base_name is None or (base.name is not None and fold_base_name(base.name) == fold_base_name(base_name)))
+    ]
+    if not chosen and (base_id is not None or base_name is not None):
+        raise ConfigurationError(
+            f"the ledger knows no such base of the account {account}; it knows: {describe_bases(known) or 'none'}"
+        )
+    return chosen
+
+
+def describe_base(base: Base) -> str:
+    """`News (id 7)`, `News`, `base 7`."""
+    if base.service_id is None:
+        return str(base.name)
+    return f"base {base.service_id}" if base.name is None else f"{base.name} (id {base.service_id})"
+
+
+def describe_bases(bases: Sequence[Base]) -> str:
+    """Several, with commas between."""
+    return ", ".join(map(describe_base, bases))
+
+
+def refuse_too_many(column: BaseColumn, number: int) -> None:
+    """Raise RunAborted if the cells of a column have named so many bases by themselves that they are none."""
+    if column.values is None and number > _MOST_BASES:
+        raise RunAborted(
+            f"the column {column.column} names more than {_MOST_BASES:,} bases: is it the one that says the base? If "
+            "it is, list what its cells mean under subscriber.base.values"
+        )
 
 
 class Load(Protocol):

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from connector.clock import Clock, system_clock
+from connector.control import Stop, until_stopped
 from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.service import ListQuery
 from connector.warehouse import MAX_SHRINK, Destination, parse_destination
 from pipelines.jobs import Settings, build_service
-from pipelines.runs.report import Report, count_requests, end_report, start_report
-from pipelines.runs.stopping import Stop, until_stopped
+from pipelines.report.model import Report, count_requests, end_report, start_report
 
 if TYPE_CHECKING:
     from connector.listing import Progress as Reading
     from connector.pages import IdArray
     from connector.service import Client
     from pipelines.jobs import Job
-    from pipelines.runs.progress import Progress
+    from pipelines.report.text import Progress
 
 
 _LOG = logging.getLogger(__name__)

@@ -1,28 +1,106 @@
-"""One base of a reconciliation: its people as the source, the ledger and the service have them."""
+"""The sides of a reconciliation: the bases of its rows, each as the source, the ledger and the service have it,
+and the source chunk by chunk, each row laid beside its base.
+"""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from connector.ledger import Base, Entry, Ledger, list_confirmed
+from connector.fields import BaseRef
+from connector.ledger import Base, Entry, Ledger, find_or_add_base, learn_base, list_bases, list_confirmed
+from connector.listing import BaseReader
 from connector.load import Planned
 from connector.pages.id_set import contained
 from connector.reconcile import ListedPeople
+from connector.reconcile.listed import BaseOf
 from connector.reconcile.matching import Integers, Matching
 from connector.rows import write_cell
 from connector.service import differing_fields
 from connector.states import State
-from connector.subscribers import IDENTITY_BYTES, Digests, SeenIdentities, join_digests, split_digests
-from pipelines.loads.bases import describe_base
-from pipelines.reconciles.difference_file import DifferenceFile
-from pipelines.reconciles.differences import Differences
-from pipelines.reconciles.entries import explain_missing, name_state
+from connector.subscribers import (
+    IDENTITY_BYTES,
+    BaseColumn,
+    Digests,
+    FieldMapping,
+    PreparedChunk,
+    RowBases,
+    SeenIdentities,
+    Suppression,
+    ValidationRules,
+    apply_mapping,
+    compute_identities,
+    find_suppressed,
+    join_digests,
+    read_bases,
+    split_digests,
+    validate_rows,
+)
+from pipelines.flows.base_loads import describe_base, refuse_too_many
+from pipelines.flows.imports import LoadPlan
+from pipelines.flows.remarks import Remarks
+from pipelines.report.differences import DifferenceFile, Differences, explain_missing, name_state
+from pipelines.units import agree, count
 
 _AT_ONCE = 1024  # people taken out of their columns together: enough that it costs nothing, few enough to hold
 _CONFIRMED_AT_ONCE = 10_000  # lines of the ledger
+
+ROWS = ("read", "valid", "invalid", "duplicate", "suppressed")
+"""What a row of the source is; the last four sum up to the first."""
+
+
+def list_asked(base: BaseRef | BaseColumn) -> list[BaseRef] | None:
+    """The bases that the job itself names; None: the cells of a column name them."""
+    if isinstance(base, BaseRef):
+        return [base]
+    return None if base.values is None else list(dict.fromkeys(base.values.values()))
+
+
+def build_wanted(asked: Iterable[BaseRef] | None, ledger: Ledger, account: str) -> Callable[[BaseOf], bool]:
+    """Whether a listed base may be one of those that are asked for; all may be if `asked` is None.
+
+    One that the ledger knows by a name that is asked for is wanted by its id, too: it may be called otherwise by now.
+    """
+    if asked is None:
+        return lambda _base: True
+    asked = list(asked)
+    names = {each.name for each in asked if each.service_id is None}
+    with ledger.transaction() as connection:
+        known = {base.service_id for base in list_bases(connection, account) if base.name in names}
+    ids = ({each.service_id for each in asked} | known) - {None}
+    return lambda base: base[0] in ids or base[1] in names
+
+
+def find_base(
+    ledger: Ledger, account: str, asked: BaseRef, identity: str, listed: Sequence[BaseOf]
+) -> tuple[Base, list[BaseOf]]:
+    """The ledger's base, with all that the list tells of it, and those of `listed` that are it.
+
+    Raises RunAborted when a name is borne by several bases or by another than it was, ConfigurationError when the
+    ledger knows several of that name.
+    """
+    with ledger.transaction() as connection:
+        base = find_or_add_base(connection, account, asked.service_id, asked.name)
+        reader = BaseReader(base, asked.name if asked.service_id is None else None, [identity])
+        mine = [each for each in listed if reader.is_of_base({"Id": each[0], "Name": each[1]})]
+        name = asked.name if asked.service_id is None else _find_name(mine, listed)
+        if (
+            reader.service_id is not None
+            and name is not None
+            and (base.service_id, base.name) != (reader.service_id, name)
+        ):
+            base = learn_base(connection, base, reader.service_id, name)
+    return base, mine
+
+
+def _find_name(mine: Sequence[BaseOf], listed: Sequence[BaseOf]) -> str | None:
+    """The name of a base that was asked for by its id, if no other bears it."""
+    names = {name for _, name in mine if isinstance(name, str)}
+    others = {name for each in listed if each not in mine for name in each[1:]}
+    return next(iter(names)) if len(names) == 1 and not names & others else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,3 +304,109 @@ def _take_values(part: Planned, rows: pd.DataFrame, names: Sequence[str]) -> Ite
         texts = pa.array(part.omitted_zips.reindex(rows.index), pa.string(), from_pandas=True).to_pylist()
         columns[place] = [text if value is None else value for value, text in zip(columns[place], texts, strict=True)]
     return zip(*columns, strict=True) if columns else iter([()] * len(rows))
+
+
+class SourceSide:
+    """`take` each chunk, prepared without the suppression list, then `finish`. Both raise LedgerError, RunAborted, and
+    ConfigurationError where the ledger knows several bases of a name."""
+
+    def __init__(self, plan: LoadPlan, suppression: Suppression | None, shared: Shared) -> None:
+        self._plan, self._suppression, self._shared = plan, suppression, shared
+        self._sides: dict[BaseRef, BaseSide] = {}  # one that is asked for in two ways is here twice
+        self._remarks = Remarks()
+        self.rows = dict.fromkeys(ROWS, 0)
+        self._unnamed = 0
+        for asked in list_asked(plan.base) or ():
+            self._open(asked)
+
+    @property
+    def sides(self) -> list[BaseSide]:
+        """Each base once."""
+        return list({side.base.key: side for side in self._sides.values()}.values())
+
+    def take(self, prepared: PreparedChunk) -> None:
+        """Lay the rows of a chunk beside their bases."""
+        planned, bases, identity = prepared.planned, prepared.bases, self._plan.rules.identity
+        is_suppressed = find_suppressed(self._suppression, planned.subscribers, planned.identities, identity)
+        self._remarks.take(prepared)
+        self._count(prepared, int(np.count_nonzero(is_suppressed)))
+        self._meet_invalid(prepared)
+        for asked, places in self._split(len(planned.identities), bases):
+            side, mask = self._open(asked), is_suppressed[places]
+            side.meet(planned.identities[places[mask]])
+            side.compare(planned.select(places[~mask]))
+
+    def finish(self) -> None:
+        """All of the source was read."""
+        for side in self.sides:
+            side.finish()
+
+    def remark(self) -> Iterator[str]:
+        """What a person should know of the rows."""
+        yield from self._remarks.told
+        yield from self._remarks.describe_cells(self._plan.mapping)
+        if self._plan.unmapped_columns:
+            yield f"columns not used: {', '.join(self._plan.unmapped_columns)}"
+        if self.rows["invalid"]:
+            invalid = self.rows["invalid"]
+            rows = f"{count(invalid, 'row')} {agree(invalid, 'is', 'are')}"
+            yield f"{rows} invalid and {agree(invalid, 'was', 'were')} not compared: connector validate says why"
+        if self._unnamed:
+            yield (
+                f"{self._unnamed:,} of them have no identity, or no base, that can be read: whom they mean may be "
+                "among the extra"
+            )
+
+    def _count(self, prepared: PreparedChunk, suppressed: int) -> None:
+        invalid = len({fault.position for fault in prepared.faults}) + len(prepared.chunk.malformed)
+        self.rows["read"] += prepared.read
+        self.rows["valid"] += len(prepared.planned.identities) - suppressed
+        self.rows["invalid"] += invalid
+        self.rows["duplicate"] += len(prepared.repeats)
+        self.rows["suppressed"] += suppressed
+
+    def _meet_invalid(self, prepared: PreparedChunk) -> None:
+        """Whoever has an invalid row is in the source all the same, if it can be told who that is."""
+        positions = sorted({fault.position for fault in prepared.faults})
+        self._unnamed += len(prepared.chunk.malformed)
+        if not positions:
+            return
+        identity, column = self._plan.rules.identity, self._plan.base_column
+        frame = prepared.chunk.frame.iloc[positions].reset_index(drop=True)
+        mapped = apply_mapping(frame, FieldMapping({identity: self._plan.mapping.rules[identity]}))
+        validated = validate_rows(mapped.frame, ValidationRules(identity=identity), today=date.max, known=mapped.faults)
+        named = validated.subscribers
+        bases = None if column is None else read_bases(frame, column)[0].select(named.index.to_numpy())
+        identities = compute_identities(named[identity], identity)
+        met = 0
+        for asked, places in self._split(len(identities), bases):
+            self._open(asked).meet(identities[places])
+            met += len(places)
+        self._unnamed += len(positions) - met
+
+    def _split(self, rows: int, bases: RowBases | None) -> Iterator[tuple[BaseRef, Integers]]:
+        """Each base that rows are for, with the places of its rows."""
+        if isinstance(self._plan.base, BaseRef):
+            yield self._plan.base, np.arange(rows)
+        elif bases is not None:
+            yield from bases.split()
+
+    def _open(self, asked: BaseRef) -> BaseSide:
+        if asked in self._sides:
+            return self._sides[asked]
+        if isinstance(self._plan.base, BaseColumn):
+            refuse_too_many(self._plan.base, len(self._sides) + 1)
+        shared, account = self._shared, self._plan.settings.account
+        base, listed = find_base(shared.ledger, account, asked, shared.identity, shared.listed.bases)
+        side = next((each for each in self._sides.values() if each.base.key == base.key), None)
+        nameless = shared.listed.collect_nameless(listed)
+        self._sides[asked] = side or BaseSide(base, shared.listed.match(listed), nameless, shared)
+        return self._sides[asked]
+
+
+def match_again(side: BaseSide, listed: ListedPeople, ledger: Ledger, identity: str) -> Integers:
+    """The places in `side.vanished` of those whom another listing does not show either."""
+    asked = BaseRef(side.base.service_id, side.base.name if side.base.service_id is None else None)
+    _, mine = find_base(ledger, side.base.account, asked, identity, listed.bases)
+    is_absent = listed.match(mine).find(side.vanished) < 0
+    return np.flatnonzero(is_absent & ~np.isin(side.vanished_ids, listed.collect_ids()))

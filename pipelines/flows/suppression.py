@@ -23,7 +23,7 @@ from connector.subscribers import (
     validate_rows,
 )
 from pipelines.jobs import Job, Suppress, open_source
-from pipelines.words import agree, count
+from pipelines.units import agree, count
 
 _ARTICLES = {"email": "an email address", "client_user_id": "a client_user_id"}
 _RECORDS_NAMED = 5  # of those that name nobody: enough to find what they have in common

@@ -12,6 +12,10 @@ from connector.load import LoadPolicy
 from connector.rows import Source
 from connector.sources import STANDARD_INPUT, open_file, refuse_lacking
 from connector.subscribers import BaseColumn, ColumnRule, FieldMapping, ValidationRules, guess_mapping, override_mapping
+from pipelines.flows.imports import LoadPlan
+from pipelines.flows.increments import plan_increment
+from pipelines.flows.suppression import plan_suppression
+from pipelines.flows.validate import ValidationPlan
 from pipelines.jobs import (
     FileSource,
     Job,
@@ -28,11 +32,7 @@ from pipelines.jobs import (
     open_source,
     open_source_repeatedly,
 )
-from pipelines.loads.increments import plan_increment
-from pipelines.loads.loading import LoadPlan
-from pipelines.loads.validating import ValidationPlan
-from pipelines.rows.rejects import is_rejects, own_columns, read_corrections
-from pipelines.rows.suppressing import plan_suppression
+from pipelines.report.row_files import is_rejects, own_columns, read_corrections
 
 Planned = TypeVar("Planned", LoadPlan, ValidationPlan)
 

@@ -1,18 +1,39 @@
-"""The differences one by one, as a CSV for people: a line for each, and for each field that drifted.
-
-Lines are gathered in a temporary file that has no name, and take the place of the file that was asked for at the end.
+"""What a reconciliation found: in sum, and one by one as a CSV for people, a line for each and for each field that
+drifted.
 """
 
 import csv
 import io
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from connector.atomic_file import PartialFile, TargetKind, guard_formula, read_target_kind
 from connector.errors import ConfigurationError, RunAborted
+from connector.fields import NAMES
+from connector.ledger import Entry
+from connector.states import State
+
+NO_ENTRY = "none"
+
+_MEANINGS = {
+    State.SENDING: "is being sent, or was when a run died",
+    State.UNKNOWN: "was sent, and it is not known what became of it: connector retry settles it",
+    State.HELD: "was sent, proved absent, and is left to you: connector retry --resend-held or --drop-held",
+}
+
+KINDS = ("missing", "extra", "duplicated", "drifted", "vanished")
+"""In the source and not in the service; in the service and not in the source, or without an identity; there several
+times; there with other values; confirmed in the ledger, and there no longer."""
+
+OF_THE_LIST = ("missing", "extra", "vanished")
+"""Kinds that nobody can be said to be of unless the list is known to be complete."""
+
+_EXAMPLES = 5  # of each kind: enough to look at one and see
 
 DIFFERENCE_COLUMNS = {
     "difference": "missing, extra, duplicated, drifted or vanished.",
@@ -26,6 +47,68 @@ DIFFERENCE_COLUMNS = {
     "ledger": "What the ledger says: none, sending, unknown, held, rejected or confirmed; empty where not asked.",
     "message": "What that means, with the service's words for a refusal.",
 }
+
+
+def name_state(entry: Entry | None) -> str:
+    """`none`, or the name of the entry's state."""
+    return NO_ENTRY if entry is None else entry.state.name.lower()
+
+
+def explain_missing(entry: Entry | None, *, is_id_listed: bool) -> str:
+    """Why somebody may be missing; `is_id_listed`: the id that the ledger knows of them is still on the list."""
+    if entry is None:
+        return "never sent"
+    if entry.state is State.REJECTED:
+        return f"the service rejected it ({entry.status}): {entry.message or 'no words'}"
+    if entry.state is State.CONFIRMED and is_id_listed:
+        return f"was there as {entry.subscriber_id}, an id that is listed under another identity or base now"
+    if entry.state is State.CONFIRMED:
+        return f"was there as {entry.subscriber_id}, and is not listed any more"
+    return _MEANINGS[entry.state]
+
+
+@dataclass(slots=True)
+class Differences:
+    """The sums of one run, over all of its bases. `is_certain`: the list is known to be complete.
+
+    Whoever is missing and confirmed in the ledger is vanished, too: both count them. `missing_by_ledger` are the
+    missing by what the ledger says of them; `fields` the drifted by field; `examples` are subscriber ids, and of the
+    missing record numbers of the source. `forgotten` is how many left the ledger (None: that was not asked for).
+    """
+
+    is_certain: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+    fields: Counter[str] = field(default_factory=Counter)
+    missing_by_ledger: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[int]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    file: str | None = None
+    forgotten: int | None = None
+
+    def count(self, kind: str, example: int) -> None:
+        """One more of this kind."""
+        self.counts[kind] += 1
+        if len(self.examples[kind]) < _EXAMPLES:
+            self.examples[kind].append(example)
+
+    def tell(self, kind: str) -> int | None:
+        """How many there are of a kind; None where that cannot be known."""
+        return self.counts[kind] if self.is_certain or kind not in OF_THE_LIST else None
+
+    @property
+    def are_none(self) -> bool:
+        """Whether source, ledger and service are known to agree."""
+        return self.is_certain and not any(self.counts.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys that a report has beside a run's."""
+        return {
+            "differences": {kind: self.tell(kind) for kind in KINDS},
+            "fields": {name: self.fields[name] for name in NAMES if self.fields[name]},
+            "missing_by_ledger": dict(sorted(self.missing_by_ledger.items())),
+            "examples": self.examples,
+            "differences_file": self.file,
+            **({"forgotten": self.forgotten} if self.forgotten is not None else {}),
+        }
 
 
 class DifferenceFile:

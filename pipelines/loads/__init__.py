@@ -1,1 +1,0 @@
-"""The flows that bring rows in: import, sync, plan, validate and retry."""

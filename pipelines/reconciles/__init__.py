@@ -1,1 +1,0 @@
-"""Source, ledger and service side by side: what is compared, and where what differs is told."""

@@ -1,0 +1,388 @@
+"""The files of a load for people: rejects (rows to look at, with the source's own columns as they came) and drift (what
+the source says and the service does not have, architecture 8). Each is a CSV whose first line makes it.
+"""
+
+import csv
+import io
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from connector.atomic_file import GUARDED, create_private, guard_formula
+from connector.load import Change, Omission, Problem, Row, Tally
+from connector.load.candidates import take_row
+from connector.outcomes import Fault, Outcome
+from connector.rows import Chunk, Closing, MalformedRow, Source, write_cell
+from connector.subscribers import PreparedChunk
+from pipelines.units import agree, count
+
+ADDED_COLUMNS = (
+    "_row", "_file", "_outcome", "_field", "_code", "_message", "_http_status", "_attempts", "_run_id", "_at", "_raw",
+)  # fmt: skip
+
+COLUMNS = {
+    "identity": "Email or client_user_id, as the source has it.",
+    "field": "The field that differs; empty where the row could not be compared.",
+    "service": "What the service has, where the row was compared.",
+    "source": "What the source says now, as it would be sent.",
+    "_row": "The row's number in the source, from 1.",
+    "_file": "The source.",
+    "_outcome": "What became of the row.",
+    "_code": "changed; not_compared: its values could not be compared with the service, as a message of the report "
+    "says; or zip_omitted: created without its zip, which is no number.",
+    "_run_id": "The run.",
+    "_at": "When the line was written.",
+}
+
+
+class RowFile:
+    """A file that cannot be written is a `failure`, which ends the run at the next chunk; `what` names it there, `loss`
+    says what could not be kept."""
+
+    def __init__(self, path: Path, header: Sequence[str], what: str, loss: str) -> None:
+        self._path, self._header, self._what, self._loss = path, header, what, loss
+        self._file: Any = None
+        self._writer: Any = None
+        self.written = 0
+        self.failure: str | None = None
+
+    @property
+    def path(self) -> str | None:
+        """Where it is, or None if no line was written."""
+        return str(self._path) if self.written else None
+
+    def write(self, cells: Sequence[object]) -> None:
+        """Add one line."""
+        try:
+            if self._writer is None:
+                self._open()
+            self._writer.writerow([guard_formula(cell) if isinstance(cell, str) else cell for cell in cells])
+            self.written += 1
+        except OSError as error:
+            self._fail(error)
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._file = io.TextIOWrapper(create_private(self._path), "utf-8", "backslashreplace", newline="")
+        self._writer = csv.writer(self._file)
+        self._writer.writerow(self._header)
+
+    def begin_anew(self) -> None:
+        """Throw away what was written."""
+        if self._file is not None:
+            self.close()
+            self._throw_away()
+        self._file = self._writer = None
+        self.written = 0
+
+    def _throw_away(self) -> None:
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            self.failure = self.failure or f"the {self._what} {self._path} cannot be written anew: {error.strerror}"
+
+    def close(self) -> None:
+        """All lines are written."""
+        if self._file is None:
+            return
+        try:
+            self._file.close()
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        self.failure = self.failure or (
+            f"the {self._what} {self._path} cannot be written to its end ({error.strerror}), so not all "
+            f"of {self._loss} could be kept: make room or access, and run again"
+        )
+
+
+class RejectsFile:
+    """Written as the run goes, a line for each problem."""
+
+    def __init__(self, path: Path, columns: Sequence[str], run_id: str, now: Callable[[], datetime]) -> None:
+        self._columns = own_columns(columns)
+        self._run_id = run_id
+        self._now = now
+        header = [*self._columns, *ADDED_COLUMNS]
+        self._file = RowFile(path, header, "rejects file", "rows that a person should see")
+
+    @property
+    def path(self) -> str | None:
+        """Where it is, or None if no row was written."""
+        return self._file.path
+
+    @property
+    def failure(self) -> str | None:
+        """Why it could not be written, which ends the run at the next chunk."""
+        return self._file.failure
+
+    def write(self, problem: Problem, raw: str | None = None) -> None:
+        """Add one row."""
+        row, at = problem.row, self._now().isoformat(timespec="seconds")
+        cells = dict(zip(row.columns, row.cells, strict=True)) if row.cells else {}
+        written: list[object] = [
+            *(cells.get(name) for name in self._columns),
+            *(row.number, row.file, problem.outcome, problem.field, problem.code, problem.message),
+            *(problem.http_status, problem.attempts, self._run_id, at, raw),
+        ]
+        self._file.write(written)
+
+    def begin_anew(self) -> None:
+        """Throw away what was written: all rows are read again."""
+        self._file.begin_anew()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+class CorrectedRejects(Closing):
+    """A rejects file as a source: its cells unguarded, and a record that is still no row as malformed."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.name, self.columns = source.name, source.columns
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Give the rows, once, in order. Raises SourceError."""
+        return map(_take_corrections, self._source.chunks())
+
+    def close(self) -> None:
+        """Release the file; may be called more than once."""
+        self._source.close()
+
+
+def read_corrections(source: Source) -> Source:
+    """The source itself, or its corrections if it is a rejects file."""
+    return CorrectedRejects(source) if is_rejects(source.columns) else source
+
+
+def _take_corrections(chunk: Chunk) -> Chunk:
+    frame = chunk.frame.replace(GUARDED, r"\1", regex=True)
+    own = list(own_columns([str(name) for name in frame.columns]))
+    is_left = ((frame[own] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()
+    if not is_left.any():
+        return replace(chunk, frame=frame)
+    left = frame[is_left]
+    malformed = [
+        MalformedRow(
+            int(number),
+            None,
+            raw,
+            code or "ragged",
+            f"is not corrected yet: write the cells of {raw!r} into their columns",
+        )
+        for number, raw, code in zip(chunk.numbers[is_left], left["_raw"], left["_code"], strict=True)
+    ]
+    both = sorted([*chunk.malformed, *malformed], key=lambda row: row.number)
+    good = frame[~is_left].reset_index(drop=True)
+    return replace(chunk, frame=good, numbers=chunk.numbers[~is_left], malformed=tuple(both))
+
+
+def is_rejects(columns: Sequence[str]) -> bool:
+    """Whether these are the columns of a rejects file."""
+    return set(ADDED_COLUMNS) <= set(columns)
+
+
+def own_columns(columns: Sequence[str]) -> tuple[str, ...]:
+    """The source's own columns: of a rejects file those of the source that it came from."""
+    return tuple(name for name in columns if not (is_rejects(columns) and name in ADDED_COLUMNS))
+
+
+def build_malformed(row: MalformedRow, file: str) -> Problem:
+    """A record that could not be read as a row."""
+    where = f"line {row.line}: " if row.line is not None else ""
+    return Problem(Row(row.number, file, (), ()), Outcome.INVALID, "", row.code, where + row.message)
+
+
+def build_invalid(chunk: Chunk, faults: Sequence[Fault]) -> list[Problem]:
+    """The invalid rows of a chunk, each with all that is wrong with it in one line."""
+    by_position: dict[int, list[Fault]] = defaultdict(list)
+    for fault in faults:
+        by_position[fault.position].append(fault)
+    return [
+        Problem(
+            take_row(chunk, position),
+            Outcome.INVALID,
+            "; ".join(fault.field for fault in of_row),
+            "; ".join(fault.code for fault in of_row),
+            "; ".join(fault.message for fault in of_row),
+        )
+        for position, of_row in sorted(by_position.items())
+    ]
+
+
+def build_different(chunk: Chunk, position: int, identity: str) -> Problem:
+    """A repeated row that says something else than the first one of its identity."""
+    message = f"an earlier row has the same {identity} and other values; that one was used"
+    return Problem(take_row(chunk, position), Outcome.DUPLICATE, identity, "differs", message)
+
+
+class DriftFile:
+    """A line for each field that differs, for each row that could not be compared, and for each zip that was left out
+    of a create. Rows that an earlier run has reported in its own file are counted, and not written."""
+
+    def __init__(self, path: Path, run_id: str, now: Callable[[], datetime]) -> None:
+        self._file = RowFile(path, tuple(COLUMNS), "drift file", "what the service does not have")
+        self._run_id, self._now = run_id, now
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Throw away what was written: all rows are read again."""
+        self._file.begin_anew()
+        self._known = 0  # rows
+        self._not_compared = Counter[str]()  # rows, by the reason
+
+    @property
+    def path(self) -> str | None:
+        """Where it is, or None if no line was written."""
+        return self._file.path
+
+    @property
+    def failure(self) -> str | None:
+        """Why it could not be written, which ends the run at the next chunk."""
+        return self._file.failure
+
+    def write_change(self, change: Change) -> None:
+        """A row has changed."""
+        self._known += change.is_known
+        for name, was, now in change.fields:
+            self._write(change.row, change.identity, name, was, now, Outcome.CHANGED, "changed")
+        if change.reason:
+            self._not_compared[change.reason] += 1
+            self._write(change.row, change.identity, "", None, None, Outcome.CHANGED, "not_compared")
+
+    def write_omission(self, omission: Omission) -> None:
+        """A subscriber was created without the zip of the row."""
+        self._write(omission.row, omission.identity, "address_zip", None, omission.zip, Outcome.CREATED, "zip_omitted")
+
+    def remark(self) -> Iterator[str]:
+        """What a person should know of the rows that have changed."""
+        if self._known:
+            yield (
+                f"{self._known} changed rows say what an earlier run reported in its drift file; they are compared "
+                "again 7 days after that, or with --full"
+            )
+        for reason, number in sorted(self._not_compared.items()):
+            rows = f"{count(number, 'changed row')} {agree(number, 'is', 'are')}"
+            yield f"{rows} in the drift file without a field, since not compared: {reason}"
+
+    def _write(
+        self, row: Row, identity: str, name: str, service: object, source: object, outcome: Outcome, code: str
+    ) -> None:
+        at = self._now().isoformat(timespec="seconds")
+        cells = [identity, name, write_cell(service), write_cell(source)]
+        self._file.write([*cells, row.number, row.file, outcome, code, self._run_id, at])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+class RowListener(Protocol):
+    """A context manager that hears of rows; `failure` is why it could not keep what it heard, which ends the run."""
+
+    @property
+    def failure(self) -> str | None: ...
+
+    @property
+    def rejects_path(self) -> str | None:
+        """Of the file that was written, if any; `drift_path` likewise."""
+
+    @property
+    def drift_path(self) -> str | None: ...
+
+    @property
+    def lines(self) -> list[dict[str, object]] | None:
+        """The rows one by one for the report, if it is to hold them, once the context has ended."""
+
+    def build_tally(self) -> Tally:
+        """The sums of the run, and this listener told of rows."""
+
+    def begin_chunk(self, prepared: PreparedChunk) -> None:
+        """The outcomes of these rows are told next."""
+
+    def write(self, problem: Problem, raw: str | None = None) -> None:
+        """A row that a person must see; `raw` is a record that is no row."""
+
+    def remark(self) -> Iterator[str]:
+        """What a person should know of all that was told."""
+
+    def begin_anew(self) -> None:
+        """All rows were surveyed, and are read again: what was heard of them is forgotten."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class LoadFiles:
+    """The files of one load in the state folder, each there once it has a line."""
+
+    lines: list[dict[str, object]] | None = None
+
+    def __init__(self, state_dir: Path, columns: Sequence[str], run_id: str, now: Callable[[], datetime]) -> None:
+        self._rejects = RejectsFile(state_dir / "rejects" / f"{run_id}.csv", columns, run_id, now)
+        self._drift = DriftFile(state_dir / "drift" / f"{run_id}.csv", run_id, now)
+        self._opened = ExitStack()
+
+    @property
+    def failure(self) -> str | None:
+        """Why one of them could not be written."""
+        return self._rejects.failure or self._drift.failure
+
+    @property
+    def rejects_path(self) -> str | None:
+        """The rejects file, or None if no row was written."""
+        return self._rejects.path
+
+    @property
+    def drift_path(self) -> str | None:
+        """The drift file, or None if no line was written."""
+        return self._drift.path
+
+    def build_tally(self) -> Tally:
+        """The sums of the run; those whom a person must see, and those who have changed, are written as they come."""
+        return Tally(self._rejects.write, self._drift.write_change, self._drift.write_omission)
+
+    def begin_chunk(self, prepared: PreparedChunk) -> None:
+        """Nothing: rows are written as they come."""
+
+    def write(self, problem: Problem, raw: str | None = None) -> None:
+        """A row for the rejects file."""
+        self._rejects.write(problem, raw)
+
+    def remark(self) -> Iterator[str]:
+        """What a person should know of those who have changed."""
+        return self._drift.remark()
+
+    def begin_anew(self) -> None:
+        """Throw both files away."""
+        self._rejects.begin_anew()
+        self._drift.begin_anew()
+
+    def __enter__(self) -> Self:
+        self._opened.enter_context(self._rejects)
+        self._opened.enter_context(self._drift)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.__exit__(kind, error, trace)

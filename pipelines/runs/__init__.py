@@ -1,1 +1,0 @@
-"""The frame of every run: opened, carried out, stopped, reported and shown."""
