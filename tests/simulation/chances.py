@@ -136,7 +136,7 @@ class _Builder:
         return replace(scenario, settings=settings, nights=nights)
 
     def _cut_off(self, scenario: Scenario, random: Random) -> Scenario:
-        """A list that a result window cuts off (architecture, section 7, rule 7), or will once some have come: of a size that
+        """A list that a result window cuts off (architecture 7, rule 7), or will once some have come: of a size that
         windows have, or of another where the service shows more when it is asked by a filter. Many of those whom the
         rows are of are there already, some of them beyond the window."""
         sizes = (1000, 1023, 1024) if scenario.settings["filters"] == "ignored" else (1000, 1024, 1013, 1150)
