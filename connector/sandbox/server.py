@@ -92,7 +92,7 @@ def _build_acceptor(sandbox: Sandbox, service: Service, connections: set[Connect
         if not is_loopback_header(request.headers.get("host", "")):
             connection.finish(_FOREIGN_HOST)
         elif request.path.startswith(_CONTROL):
-            connection.finish(_answer_control(sandbox, request))
+            connection.finish(_answer_control(sandbox, service, request))
         else:
             service.receive(request, connection)
 
@@ -152,7 +152,7 @@ _FOREIGN_HOST = _json({"error": "the Host must be localhost, an address in 127.0
 here (DNS rebinding) calls it by that name, and can read what it is answered."""
 
 
-def _answer_control(sandbox: Sandbox, request: Request) -> Response:
+def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Response:
     """Return the answer to a request under /_sandbox/, always JSON; one that cannot be obeyed is answered 400 and
     changes nothing, one without the token 401."""
     if not is_authorised(request, sandbox.token.encode()):
@@ -172,7 +172,7 @@ def _answer_control(sandbox: Sandbox, request: Request) -> Response:
                 sandbox.change(_parse_object(request.body))
                 return _read_switches(sandbox)
             case ("POST", "reset"):
-                sandbox.reset()
+                service.reset()
                 return _json({"reset": True})
             case ("POST", "seed"):
                 return _json(_seed(sandbox, _parse_object(request.body)))

@@ -76,8 +76,6 @@ class Sandbox:
         self.store, self.outbox = SubscriberStore(), Outbox(None if data is None else data / "outbox")
         self.truth = TruthLog(journal, wall, replay(journal.read_lines(), self.store, self.outbox.restore))
         self.stats = Stats()
-        self.epoch = 0
-        """Raised by each reset: what was begun before one is not executed after it."""
         self._at_start = settings
         self._begin(settings)
 
@@ -92,13 +90,10 @@ class Sandbox:
 
     def reset(self) -> None:
         """Go back to an empty sandbox with the switches it was started with."""
-        self.epoch += 1
         self.store = SubscriberStore()
         self.truth.clear()
         self.outbox.clear()
-        in_flight = self.stats.in_flight
         self.stats = Stats()
-        self.stats.in_flight = in_flight
         self._begin(self._at_start)
 
     def close(self) -> None:
@@ -294,6 +289,19 @@ class Service:
         self._served = 0
         self._is_calling = False
         self._line: deque[Callable[[], None]] = deque()
+        self._under_way: dict[Peer, str] = {}  # what each asks for
+        self._timers: set[asyncio.TimerHandle] = set()
+
+    def reset(self) -> None:
+        """Cut off what is under way, so that nothing of it shows later, and go back to an empty sandbox."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self._line.clear()
+        self._served = 0
+        for peer, operation in tuple(self._under_way.items()):
+            self._finish(operation, peer, NO_RESPONSE, Ending.CUT)
+        self._sandbox.reset()
 
     def receive(self, request: Request, peer: Peer) -> None:
         """Take a request of the API; `peer.finish` is called once for it."""
@@ -301,6 +309,7 @@ class Service:
         now = sandbox.clock()
         operation = OPERATIONS[request.path][0] if request.path in OPERATIONS else None
         label = operation or "other"
+        self._under_way[peer] = label
         sandbox.stats.note_received(label, now, peer.quiet_until)
         fault, refusal = self._admit(request, operation, now)
         if operation is None or refusal is not None:
@@ -376,21 +385,22 @@ class Service:
         jitter_ms = self._sandbox.random.random() * settings.jitter_ms if settings.jitter_ms else 0.0
         return (settings.latency_ms + jitter_ms) / 1000
 
-    def _after(self, delay_s: float, act: Callable[[], None]) -> None:
-        if delay_s:
-            self._call_later(delay_s, act)
-        else:
+    def _after(self, delay_s: float, act: Callable[[], object]) -> None:
+        if not delay_s:
+            act()
+            return
+
+        def act_in_time() -> None:
+            self._timers.discard(timer)
             act()
 
-    def _serve(self, operation: str, request: Request, peer: Peer, fault: Fault | None) -> None:
-        epoch = self._sandbox.epoch
+        timer = self._call_later(delay_s, act_in_time)
+        self._timers.add(timer)
 
+    def _serve(self, operation: str, request: Request, peer: Peer, fault: Fault | None) -> None:
         def act() -> None:
             try:
-                if self._sandbox.epoch == epoch:
-                    self._perform(operation, request, peer, fault)
-                else:  # begun before a reset: it must not show after it
-                    self._finish(operation, peer, NO_RESPONSE, Ending.CUT)
+                self._perform(operation, request, peer, fault)
             finally:
                 self._leave()
 
@@ -402,7 +412,8 @@ class Service:
         if fault is Fault.DROP_BEFORE:
             self._finish(operation, peer, NO_RESPONSE, Ending.CUT)
             if self._sandbox.settings.late_ms and operation != "list":
-                self._execute_late(operation, request)
+                late_s = self._sandbox.settings.late_ms / 1000
+                self._after(late_s, lambda: self._execute(operation, request, Fate.LATE))
             return
         if fault is Fault.ERROR_BEFORE or (operation == "list" and self._is_list_error()):
             self._finish(operation, peer, self._server_error(), Ending.WHOLE)
@@ -411,15 +422,6 @@ class Service:
         response, is_done = self._execute(operation, request, fate)
         response, ending = self._disguise(operation, response, fault, is_done=is_done)
         self._finish(operation, peer, response, ending)
-
-    def _execute_late(self, operation: str, request: Request) -> None:
-        epoch = self._sandbox.epoch
-
-        def act() -> None:
-            if self._sandbox.epoch == epoch:
-                self._execute(operation, request, Fate.LATE)
-
-        self._call_later(self._sandbox.settings.late_ms / 1000, act)
 
     def _execute(self, operation: str, request: Request, fate: Fate) -> tuple[Response, bool]:
         """Return (the response, whether the request did what it asked for)."""

@@ -56,3 +56,18 @@ def test_what_was_begun_before_a_reset_does_not_show_after_it(calls: Calls) -> N
         calls.sandbox.reset()
         assert sock.recv(100) == b""
     assert calls.events() == []
+
+
+def test_a_reset_cuts_off_what_is_under_way_and_leaves_nothing_of_it(calls: Calls) -> None:
+    calls.sandbox.switch(latency_ms=60_000, capacity=1)
+    with calls.connect() as served, calls.connect() as in_line:
+        for sock in (served, in_line):
+            sock.sendall(calls.raw_create("a@example.com"))
+        wait_until(lambda: calls.sandbox.stats()["in_flight"] == 2)
+        calls.sandbox.reset()
+        assert [sock.recv(100) for sock in (served, in_line)] == [b"", b""]
+    calls.sandbox.switch(capacity=1, max_in_flight=1)
+    assert calls.create("b@example.com").status == 200
+    stats = calls.sandbox.stats()
+    assert (stats["in_flight"], stats["peak_in_flight"]) == (0, 1)
+    assert [each["email"] for each in calls.events()] == ["b@example.com"]
