@@ -40,8 +40,6 @@ class RequestLimiter:
         self._rate, self._concurrency = pace.rate, pace.concurrency
         self._breaker, self._patience = pace.breaker, pace.patience
         self._word = _WORDS[operation]
-        self._lists = client.counts["list"]
-        self._lists_known = self._lists.sent
         self._under_way = 0
         self._left = asyncio.Event()
 
@@ -137,9 +135,6 @@ class RequestLimiter:
             )
         if quiet_s > 0:
             return quiet_s
-        if self._lists.sent > self._lists_known:
-            self._rate.make_room(self._lists.sent - self._lists_known, now)
-            self._lists_known = self._lists.sent
         wait_s = self._breaker.wait(now) or self._rate.admit(now)
         if wait_s <= 0:
             self._breaker.note_leaving(now)

@@ -14,10 +14,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
      "connector.clock",
      "connector.driver_words",
      "connector.rows"),
-    ("connector.templates", "connector.control"),
+    ("connector.templates", "connector.control", "connector.pace"),
     (
         "connector.subscribers", "connector.states",
-        "connector.service", "connector.pace", "connector.pages", "connector.databases", "connector.kept_values",
+        "connector.service", "connector.pages", "connector.databases", "connector.kept_values",
         "connector.atomic_file",
     ),
     ("connector.warehouse",),

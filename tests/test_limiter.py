@@ -56,19 +56,3 @@ def test_refusals_of_all_bases_are_one_row(limited: Answer) -> None:
     first, second = play((0, limited), (1, limited))
     assert first is None
     assert "kept refusing" in (second or "")
-
-
-def test_lists_that_leave_during_a_load_take_places_of_creates() -> None:
-    async def wait_s(lists: int) -> float:
-        time = VirtualTime()
-        base = Limited(Pace(max_rate=10, max_concurrency=1), time)
-        answers: list[Answer] = [*[CREATED] * 9, *[LIMITED] * 9]  # a limit is known from then on
-        for answer in answers:
-            await base.play(answer)
-        base.counts["list"].sent += lists
-        before = time.now
-        assert await base.limiter.acquire()
-        return time.now - before
-
-    without, with_some = asyncio.run(wait_s(0)), asyncio.run(wait_s(3))
-    assert with_some > without + 0.1

@@ -3,7 +3,7 @@
 Every function runs inside a transaction that its caller opened by `Ledger.transaction`; nothing here commits.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, text
 
@@ -11,6 +11,7 @@ from connector.errors import ConfigurationError
 from connector.fields import LARGEST_ID, fold_base_name
 from connector.ledger.schema import HOW, UNFINISHED
 from connector.ledger.store import keep_optional, keep_text
+from connector.pace import Found
 from connector.states import State
 
 # Bases: one that was given by name is one with its Id as soon as that is known
@@ -101,6 +102,17 @@ def read_largest_lag(connection: Connection, account: str) -> float:
 def record_lag(connection: Connection, account: str, lag_s: float) -> None:
     """A look has shown that the list is so late, in seconds; the largest counts."""
     connection.execute(_RECORD_LAG, {"account": keep_text(account), "lag": lag_s})
+
+
+def read_found_limit(connection: Connection, account: str) -> tuple[Found, float] | None:
+    """What a run found last of the account's limit of requests, and when (Unix seconds); None while none has shown."""
+    row = connection.execute(_READ_LIMIT, {"account": keep_text(account)}).first()
+    return None if row is None else (Found(*row[:5]), row[5])
+
+
+def record_found_limit(connection: Connection, account: str, found: Found, at: float) -> None:
+    """A run that ends has found this of the account's limit, at `at` (Unix seconds)."""
+    connection.execute(_RECORD_LIMIT, {"account": keep_text(account), **asdict(found), "at": at})
 
 
 def _fold(name: str | None) -> str | None:
@@ -267,6 +279,17 @@ _READ_LAG = text("SELECT largest_lag_s FROM account WHERE account = :account")
 _RECORD_LAG = text(
     "INSERT INTO account (account, largest_lag_s) VALUES (:account, :lag) ON CONFLICT (account) DO UPDATE "
     "SET largest_lag_s = excluded.largest_lag_s WHERE account.largest_lag_s < excluded.largest_lag_s"
+)
+_READ_LIMIT = text(
+    "SELECT limit_low, limit_high, limit_burst, limit_pause_s, limit_window_s, limit_found_at FROM account "
+    "WHERE account = :account AND limit_low IS NOT NULL"
+)
+_RECORD_LIMIT = text(
+    "INSERT INTO account "
+    "(account, largest_lag_s, limit_low, limit_high, limit_burst, limit_pause_s, limit_window_s, limit_found_at) "
+    "VALUES (:account, 0, :low, :high, :burst, :pause_s, :window_s, :at) ON CONFLICT (account) DO UPDATE "
+    "SET limit_low = :low, limit_high = :high, limit_burst = :burst, limit_pause_s = :pause_s, "
+    "limit_window_s = :window_s, limit_found_at = :at"
 )
 _NAME_ONLY = text("SELECT base_key FROM base WHERE account = :account AND folded = :folded AND service_id IS NULL")
 # Confirmed says most, then what may be there (sending, unknown: 1, 2), held (3), and rejected (5) least.

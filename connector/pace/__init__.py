@@ -3,6 +3,6 @@
 from connector.pace.breaker import Breaker
 from connector.pace.concurrency import ConcurrencyLimit
 from connector.pace.pace import Pace
-from connector.pace.rate import RateController
+from connector.pace.rate import Found, RateController
 
-__all__ = ["Breaker", "ConcurrencyLimit", "Pace", "RateController"]
+__all__ = ["Breaker", "ConcurrencyLimit", "Found", "Pace", "RateController"]

@@ -5,7 +5,7 @@ from math import inf
 from connector.pace.breaker import Breaker
 from connector.pace.concurrency import ConcurrencyLimit
 from connector.pace.patience import Patience
-from connector.pace.rate import RateController
+from connector.pace.rate import Found, RateController
 
 
 class Pace:
@@ -13,9 +13,12 @@ class Pace:
 
     __slots__ = ("breaker", "concurrency", "patience", "rate")
 
-    def __init__(self, max_rate: float = inf, max_concurrency: int = 1) -> None:
-        """`max_rate` (requests/s) and `max_concurrency` (requests under way) are ceilings."""
-        self.rate = RateController(max_rate)
+    def __init__(
+        self, max_rate: float = inf, max_concurrency: int = 1, found: Found | None = None, age_s: float = 0.0
+    ) -> None:
+        """`max_rate` (requests/s) and `max_concurrency` (requests under way) are ceilings; `found` is what an earlier
+        run found of the rate, `age_s` ago."""
+        self.rate = RateController(max_rate, found, age_s)
         self.concurrency = ConcurrencyLimit(max_concurrency)
         self.breaker = Breaker()
         self.patience = Patience()

@@ -1,331 +1,274 @@
-"""The pace of requests under a limit that nobody has told: found, held just below, and tried again.
+"""The pace of requests under a limit that the service does not name: found from what it serves and what it refuses.
 
-Theory of operation. While nothing is refused the rate doubles (START). A refusal shows the limit: what was served in
-the second before it is at least what is allowed. From then on the rate is held a little below that estimate (HOLD),
-and raised by steps that widen, from half a percent to a third (GROW), until the next refusal. Refused while growing,
-the size of the rise tells whether the limit has risen, or only what had been left unused in a bucket was spent. Refused
-while holding, the limit has come down, or the estimate was too high: what is served between refusals is measured
-(`refused.Pressure`) and is the estimate from then on. When all is refused for long, single probes go out until one is
-served; how long that took tells the length of the limiter's window (`windows.Windows`).
+Theory of operation (docs/pace.md). Until the first refusal the rate doubles. From then on it runs in ramps: from a
+lower bound of what the limiter allows to an upper bound, and beyond that ever faster, until the next refusal, which
+gives the bounds of the next ramp. Nothing of the limiter's shape is presumed; these facts hold for buckets of any depth
+and windows of any length. Of `served` requests in `sent_s` seconds since the last pause, and a pause of `paused_s`:
 
-Everything is attributed to the time at which a request was sent, and refusals of what was sent before the last cut say
-nothing new. Pure: the time comes in, in seconds of a clock that does not go back.
+- the limit is at least served / (sent_s + paused_s): no limiter saves up more in a pause than its rate is worth;
+- it is at least (served - burst) / sent_s: no limiter gives more besides its rate than it gave when it was fresh;
+- where two ramps were refused at much the same rate, that rate is the limit, and the next ramp begins just below;
+- where all is refused until later than was asked for, it is a window, and served / (sent_s + paused_s) is its rate.
+
+How long a ramp takes follows from what a refusal costs, its pause. A rate that lies a share s too low loses s of each
+second: so a bracket of width s is crossed in about two pauses / s, a wide one at once and a narrow one slowly, and
+never more slowly than one pause in so many as can be afforded. So a steady limit is met once in a while, one that has
+risen is found by the end of the ramp, and one that has fallen by its first refusals.
+
+Everything counts by the time at which a request was sent, and refusals of what was sent before the last cut say nothing
+new. Pure: the time comes in, in seconds of a clock that does not go back.
 """
 
-from enum import Enum
-from math import inf
+from dataclasses import dataclass
+from math import exp, inf, log
 
-from connector.pace.deliveries import Deliveries
-from connector.pace.first import FirstEstimate
-from connector.pace.noise import Noise
-from connector.pace.pauses import Pauses
-from connector.pace.refused import Pressure, Row
-from connector.pace.trip_time import TripTime
-from connector.pace.windows import Windows
-
-_FIRST_RATE = 20.0
-_LOWEST_RATE = 0.1
-_STEPS = (1.005, 1.01, 1.02, 1.04, 1.07, 1.12, 1.2, 1.3)  # of the estimate
-_FURTHER = 1.3  # and each further step, of the one before
-_SHORTEST_STEP_S = 0.4
-_SENT_IN_STEP = 8
-_ROOM = 0.978  # of the estimate, while it is held
-_ROOM_AFTER_FALL = 0.95  # at first, after a fall by a fifth or more: what was measured holds what a bucket had left
-_FALL = 0.8
-_SHORTEST_HOLD_S = 5.0
-_SENT_IN_HOLD = 140  # at least, so that the refusals of one rise are few among them
-_WINDOWS_IN_HOLD = 1.5
-_PAUSES_IN_HOLD = 120  # where a refusal costs a pause, rises are rare: pauses of up to 1.5 s take 1 % of the time
-_LONGEST_HOLD_S = 180.0
-_CHEAP_PAUSE_S = 3.0
-_FINE_ESTIMATE = 20.0  # requests/s; what is counted in a second is coarse below
-_LONGEST_COUNT_S = 60.0  # however slow it is: a limit that has risen is found within minutes
-_SAVED_S = 2.0  # a bucket keeps about what it gains in a second
-_LOWEST_AFTER_BLOCK = 1 / 8  # of what was proved: all may have been refused for a while, by an outage
-_LOWEST_AFTER_PAUSE = 1 / 2  # of the estimate: what was served in a second tells little when a part of it was a pause
-_CUT_AFTER_PAUSE = 0.9  # at most: a refusal may come of requests that arrived together
-_UNEXPLAINED = 1.015  # a rise by so much is believed at once, were it only for what a bucket had kept
-_FIRST_PROBE_S = 0.1
-_LAST_PROBE_S = 1.0
-_RARER = 1.3
-_SLACK_S = 0.005  # a sender that wakes up late makes up for so much at once
-_MOST_LOST_S = 0.5  # and for so much in time, by gaps a little shorter: that leaves a third of the room to chance
-_SHORTER = 0.015
-_NOT_BINDING = 4.0  # a rate so many times what is served is not what holds the requests back: it need not grow
-_RESTORED = 1.3  # times the estimate, when cutting has turned out to be in vain
-_LONGEST_WAIT_S = 1.0  # for requests of another kind, of which it is not known whether they count
+_FIRST_RATE = 20.0  # requests/s: any service serves so many for the moment that the first doublings take
+_SECOND = 1.0  # what no run notices: the dearest of free refusals, the rarest of single probes, the most made up for
+_PAUSES_APART = 30.0  # so many pauses of work after each: 1/31 and half of _ROOM are lost, where 5 % may be,
+_DEAR_PAUSES_APART = 16.0  # and 1/17, where 10 % may: a pause of _DEAR_S or longer
+_DEAR_S = 10.0
+_ROOM = 0.01  # from the least that a ramp begins below its end; half of it is lost
+_PROBE_S = 3.0  # e-folding time beyond the bracket: twofold after 3 ln(2 / _ROOM) = 16 s, of the 60 s there are
+_WINDOWS = 3.0  # in a ramp at least: within one it would only be filled, and the mean of one lags by a half
+_LONGEST_WINDOW_S = 61.0  # what is refused for longer than a minute is an outage
+_TOLERATED = 0.02  # of the requests may be refused where that costs no pause
+_MOST_CHANCE = 0.1  # a larger share is no chance: where a cut leaves a smaller one as it was, twice that is tolerated
+_IN_A_ROW = 3  # refusals tell a full limiter from chance: 0.02 ** 3
+_FALLEN = 4.0  # a limit may have halved, and a bucket gives hardly half of that after a pause
+_SLACK_S = 0.005  # a sender that wakes up late makes up for so much at once: a loop's turn
+_SHORTER = 0.015  # and for the rest by gaps that are shorter by what a limit is known to
+_HALVED_IN_S = 86_400.0  # a guess is worth half a day later: limits change with contracts and load, not by the hour
 _HAIR_S = 1e-9  # sums of floats may miss a moment by rounding
 
 
-class Phase(Enum):
-    """What the controller is doing."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a run found of a limit: its bounds (requests/s), what it gave before its first refusal (requests), the pause
+    that a refusal costs and the longest that it refused all (s)."""
 
-    START = "start"
-    HOLD = "hold"
-    GROW = "grow"
+    low: float
+    high: float
+    burst: float
+    pause_s: float
+    window_s: float
+
+
+class _Ramp:
+    """From `low` to `high` requests/s in `length_s` seconds, then the probe; `at_s` is how far it has come."""
+
+    __slots__ = ("at_s", "growth", "high", "length_s", "low", "probe_s")
+
+    def __init__(self, low: float, high: float, length_s: float, trip_s: float) -> None:
+        self.low, self.high, self.length_s, self.at_s = low, high, length_s, 0.0
+        self.growth = log(high / low) / length_s
+        self.probe_s = max(_PROBE_S, 2 * trip_s)
+
+    def move(self, seconds: float) -> float:
+        """Go on so far, and return the rate there (requests/s): by a fifth at most between two requests."""
+        if self.at_s < self.length_s:
+            seconds = min(seconds, 0.2 / self.growth)
+        self.at_s += max(seconds, 0.0)
+        if self.at_s < self.length_s:
+            return self.low * exp(self.growth * self.at_s)
+        beyond = min((self.at_s - self.length_s) / self.probe_s, 30.0)
+        return self.high * (1 + _ROOM / 2 * (exp(beyond) - 1))
+
+    @property
+    def is_early(self) -> bool:
+        """Whether it is in its first half, where only what had been overestimated is refused."""
+        return self.at_s < self.length_s / 2
+
+    @property
+    def is_past(self) -> bool:
+        """Whether it has come to its end, and probes."""
+        return self.at_s >= self.length_s
+
+
+class _Row:
+    """Refusals with nothing served between, from the one that ended a ramp: after `served` requests in `sent_s`."""
+
+    __slots__ = ("began_at", "gap_s", "last_at", "number", "sent_s", "served")
+
+    def __init__(self, served: float, sent_s: float, began_at: float, gap_s: float) -> None:
+        self.served, self.sent_s = served, sent_s
+        self.began_at = self.last_at = began_at
+        self.number, self.gap_s = 1, gap_s
 
 
 class RateController:
-    """Says when the next request may leave; `ceiling`, requests/s, is never exceeded."""
+    """Says when the next request may leave; `ceiling`, requests/s, is never exceeded.
 
-    def __init__(self, ceiling: float = inf) -> None:
-        self.phase = Phase.START
+    `found` is what an earlier run found, `age_s` ago.
+    """
+
+    def __init__(self, ceiling: float = inf, found: Found | None = None, age_s: float = 0.0) -> None:
         self.rate = min(_FIRST_RATE, ceiling)  # requests/s
-        self.trip = TripTime()
         self._ceiling = ceiling
-        self._estimate = inf  # what the limiter is taken to allow, requests/s
-        self._deliveries, self._others, self._row, self._windows = Deliveries(), Deliveries(), Row(), Windows()
-        self._pauses, self._noise = Pauses(), Noise()
-        self._pressure = Pressure(self._deliveries, self._others)
-        self._began_at: float | None = None
-        self._due_at = -inf  # the next request's time, by the rate
-        self._lost_s = 0.0  # by waking up late, while the rate is held
-        self._first: FirstEstimate | None = None  # as long as it holds, and its window may be told more of
-        self._proved = 0.0  # the last estimate at which nothing was refused for a whole hold
-        self._since = 0.0  # when the phase, or its present step, began
-        self._step = 0
-        self._served_in_step = 0
-        self._cut_at = -inf  # when the rate was last cut
-        self._cycle_at = 0.0  # when the request was sent whose refusal led to that
-        self._refused_at = -inf  # when the last refusal came
-        self._highest = inf  # the estimate before the present row of cuts
-        self._unused = 0.0  # requests that were allowed in this cycle and not sent, by the time it grew
-        self._probe_s: float | None = None  # between single probes; None unless all is refused
+        self._trip_s = 0.1  # mean round trip of single attempts
+        self._due_at = self._left_at = -inf  # the next request's time by the rate, and when the last one left
+        self._paused_until = self._cut_at = -inf
+        self._lost_s = 0.0  # by waking up late
+        self._ramp: _Ramp | None = None  # None: no limit has shown
+        self._row: _Row | None = None  # None: requests are served
+        self._step_at, self._served_in_step = 0.0, 0
+        self._doubled = _FIRST_RATE  # requests/s, what was served in the last step of doubling
+        self._resumed_at = inf  # since when requests leave again
+        self._served = self._refused = self._in_a_row = 0  # since then
+        self._burst = 0.0  # requests that the limiter let pass before its first refusal
+        self._cost_s, self._paused_s = 0.0, inf  # the pause that was asked for last, and how long the last one was
+        self._window_s = 0.0  # the longest that all was refused
+        self._proved = 0.0  # requests/s that the last ramp that was not refused early proves to be allowed
+        self._last_refused = inf  # requests/s, where the last ramp ended
+        self._early = 0  # ramps in a row that were refused early
+        self._tolerated = _TOLERATED
+        if found is not None:
+            self._burst, self._cost_s, self._window_s = found.burst, found.pause_s, found.window_s
+            self._begin_ramp(found.low * 0.5 ** (max(age_s, 0.0) / _HALVED_IN_S), found.high, at=inf)
+
+    @property
+    def found(self) -> Found | None:
+        """What is known of the limit by now; None while none has shown."""
+        if self._ramp is None:
+            return None
+        return Found(self._ramp.low, max(self._ramp.high, self.rate), self._burst, self._cost_s, self._window_s)
 
     def admit(self, now: float) -> float:
         """0 when a request may leave, which is then taken to leave; otherwise the seconds until one may."""
-        self._move_on(now)
-        due_at = max(self._due_at, self._pauses.until)
-        if due_at > now + _HAIR_S:
-            return due_at - now
-        if self._began_at is None:
-            self._began_at = self._cycle_at = self._since = now
-            self._windows.begin(now)
-        if self._probe_s is None:
-            self._lost_s = min(self._lost_s + max(0.0, now - _SLACK_S - due_at), _MOST_LOST_S)
-            self._due_at = max(self._due_at, now - _SLACK_S) + self._shorten(self._pauses.quicken(1 / self.rate, now))
-        else:
-            self._due_at = now + self._probe_s
-            self._probe_s = min(self._probe_s * _RARER, _LAST_PROBE_S)
+        wait_s = max(self._due_at, self._paused_until) - now
+        if wait_s > _HAIR_S:
+            return wait_s
+        self._leave(now)
         return 0.0
 
-    def make_room(self, number: int, now: float) -> None:
-        """So many requests of another kind have left: where one limit is for all, these take places of ours."""
-        self._others.add(now, number)
-        if self.phase is not Phase.START:
-            self._due_at += min(number / self.rate, max(0.0, now + _LONGEST_WAIT_S - self._due_at))
+    def reserve(self, now: float) -> float:
+        """Take the next place for a request, and return the seconds after which it may leave, pauses apart.
+
+        Its sender limits itself otherwise, as one that reads a list does: only a limit that has shown holds it back.
+        """
+        if self._ramp is None and self._ceiling == inf:
+            return 0.0
+        leaves_at = max(now, self._due_at)
+        self._leave(leaves_at)
+        return leaves_at - now
 
     def note_served(self, sent_at: float, now: float) -> None:
         """A request that was sent then was answered by anything but a refusal for its rate."""
-        self._deliveries.add(sent_at)
-        self.trip.note(now - sent_at)
-        if self._probe_s is not None and sent_at > self._row.last_at:
-            self._end_block(sent_at, now)
-        self._row.end()
-        if sent_at >= self._cut_at:
-            self._noise.note_served()
-        elif self._first is not None and self._first.note_late(sent_at):
-            self._estimate = self._first.rate
-            self._set_rate(_ROOM * self._estimate)
-        if self.phase is Phase.START:
+        self._trip_s += 0.1 * (now - sent_at - self._trip_s)
+        self._in_a_row = 0
+        row = self._row
+        if row is not None and sent_at >= self._cut_at and sent_at > row.last_at:
+            self._end_row(row, sent_at)
+        if sent_at < self._resumed_at:
+            return
+        self._served += 1
+        if self._ramp is None:
             self._served_in_step += 1
-            if self._served_in_step >= max(2.0, self.rate * self.trip.mean_s / 2):
+            if self._served_in_step >= max(2.0, self.rate * self._trip_s / 2):
                 self._double(now)
 
     def note_refused(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
         """A request that was sent then was refused for its rate (429); nothing leaves for `retry_after_s`."""
-        self._row.add(sent_at)
-        self._refused_at = now
-        if retry_after_s:  # made up for only at a rate that has been held: else it would itself be refused
-            self._pauses.note(sent_at, now, retry_after_s, self.rate if self._proved else 0.0)
-        if self._probe_s is not None:
+        if retry_after_s:
+            self._paused_until = max(self._paused_until, now + retry_after_s)
+        if sent_at < self._cut_at:
             return
-        if self.phase is Phase.HOLD and self._row.is_block(self._windows, self.trip.mean_s):
-            self._probe_s = max(_FIRST_PROBE_S, 2 / self.rate)
-        elif sent_at >= self._cut_at:
-            self._noise.note_refused()
-            if self.phase is Phase.HOLD:
-                self._judge_fall(sent_at, now, is_paused=bool(retry_after_s))
-            elif self.phase is Phase.GROW and not self._noise.explains():
-                self._cut(self._judge_rise(sent_at), sent_at, now)
-            elif self.phase is Phase.START and not self._noise.explains_start():
-                self._end_start(sent_at, now, is_paused=bool(retry_after_s))
-
-    def _shorten(self, gap_s: float) -> float:
-        """The time until the next request, less a part of what was lost by waking up late."""
-        may_be_faster = self.phase is Phase.HOLD and self.rate <= (1 - _SHORTER) * self._ceiling
-        if self._lost_s <= 0 or not may_be_faster:
-            return gap_s
-        made_up_s = min(self._lost_s, _SHORTER * gap_s)
-        self._lost_s -= made_up_s
-        return gap_s - made_up_s
-
-    # Moving on, when the time has come
-
-    def _move_on(self, now: float) -> None:
-        if self._probe_s is not None:
+        if self._row is not None:
+            self._row.number += 1
+            self._row.last_at = max(self._row.last_at, sent_at)
             return
-        if self.phase is Phase.HOLD and now >= self._since + self._settling_s() and self._is_calm(now):
-            if now >= self._since + self._hold_s():
-                self._begin_growth(now)
-            elif self.rate < _ROOM * self._estimate and self._is_estimate_good:
-                self._set_rate(_ROOM * self._estimate)
-        elif self.phase is Phase.GROW and now >= self._since + self._step_s() and self._is_binding(now):
-            self._step += 1
-            if self._step == len(_STEPS) + 2:
-                self._windows.forget()
-            self._grow(now)
+        self._refused += 1
+        self._in_a_row += 1
+        is_chance = self._in_a_row < _IN_A_ROW and self._refused < _IN_A_ROW + self._tolerated * self._served
+        if retry_after_s or not is_chance:
+            self._end_ramp(sent_at, now, retry_after_s or 0.0)
 
-    @property
-    def _is_estimate_good(self) -> bool:
-        """Whether what was measured before a pause is what is allowed, and no bucket's rest; and worth a pause."""
-        is_cheap = self._pauses.cost_s <= _CHEAP_PAUSE_S and self._estimate >= _FINE_ESTIMATE
-        return is_cheap and not self._pauses.can_make_up
+    # Between refusals
 
-    def _settling_s(self) -> float:
-        of_count = min(_SENT_IN_HOLD / self._estimate, _LONGEST_COUNT_S)
-        return max(_SHORTEST_HOLD_S, of_count, _WINDOWS_IN_HOLD * self._windows.waited_s)
-
-    def _hold_s(self) -> float:
-        return max(self._settling_s(), min(_PAUSES_IN_HOLD * self._pauses.cost_s, _LONGEST_HOLD_S))
-
-    def _is_calm(self, now: float) -> bool:
-        """Whether nothing that was sent since the cut has been refused for a window."""
-        return (
-            self._refused_at <= self._cut_at
-            or self._noise.explains()
-            or now >= self._refused_at + self.trip.mean_s + self._windows.length_s
-        )
-
-    def _begin_growth(self, now: float) -> None:
-        self._noise.note_calm()
-        self._proved, self._first = self._estimate, None
-        told_until = now - self.trip.mean_s - self.trip.margin_s
-        told = self._estimate * (told_until - self._cycle_at) - self._deliveries.count(self._cycle_at, told_until)
-        untold = (1 - _ROOM) * self._estimate * (now - told_until)
-        self._unused = min(max(0.0, told + untold), _SAVED_S * self._estimate)
-        self.phase, self._step = Phase.GROW, 0
-        self._grow(now)
-
-    def _grow(self, now: float) -> None:
-        further = _FURTHER ** max(0, self._step - len(_STEPS) + 1)
-        self._set_rate(self._estimate * _STEPS[min(self._step, len(_STEPS) - 1)] * further)
-        self._since = now
-        self._noise.begin()
-
-    def _step_s(self) -> float:
-        of_window = self._windows.waited_s / (4 if self._step < len(_STEPS) else 10)
-        return max(1.2 * self.trip.mean_s, _SHORTEST_STEP_S, _SENT_IN_STEP / self.rate, of_window)
-
-    def _is_binding(self, now: float) -> bool:
-        """Whether the rate is what holds the requests back."""
-        told_until = now - self.trip.mean_s
-        length_s = max(1.0, _SENT_IN_STEP / self.rate)
-        return self.rate * length_s < _NOT_BINDING * self._deliveries.count(told_until - length_s, told_until)
+    def _leave(self, at: float) -> None:
+        """A request leaves then; the next by the rate."""
+        if self._resumed_at == inf:
+            self._resumed_at = self._step_at = at
+        if self._ramp is not None and self._row is None:
+            since_s = at - max(self._left_at, self._resumed_at)
+            if since_s * self.rate <= _FALLEN:  # else it is not the rate that holds requests back, and need not grow
+                self.rate = min(self._ramp.move(since_s), self._ceiling)
+        gap_s = 1 / self.rate
+        due_at = max(self._due_at, self._paused_until)
+        self._lost_s = min(self._lost_s + max(0.0, at - _SLACK_S - due_at), _SECOND)
+        if self._ramp is not None and self.rate < (1 - _SHORTER) * self._ceiling:
+            made_up_s = min(self._lost_s, _SHORTER * gap_s)
+            self._lost_s -= made_up_s
+            gap_s -= made_up_s
+        self._due_at = max(due_at, at - _SLACK_S) + gap_s
+        if self._row is not None and self._row.number >= _IN_A_ROW:  # all is refused: single probes
+            self._due_at = max(self._due_at, at + self._row.gap_s)
+            self._row.gap_s = min(2 * self._row.gap_s, _SECOND)
+        self._left_at = at
 
     def _double(self, now: float) -> None:
-        if self.rate * (now - self._since) < _NOT_BINDING * self._served_in_step:
-            self._set_rate(2 * self.rate)
-        self._since, self._served_in_step = now, 0
-        self._noise.begin()
+        if self.rate * (now - self._step_at) < _FALLEN * self._served_in_step:
+            self.rate = min(2 * self.rate, self._ceiling)
+        self._doubled = self._served_in_step / max(now - self._step_at, _HAIR_S)
+        self._step_at, self._served_in_step = now, 0
 
     # What a refusal says
 
-    def _end_start(self, sent_at: float, now: float, *, is_paused: bool) -> None:
-        """The first cut."""
-        if not is_paused:
-            self._cut(self._read_last_second(sent_at), sent_at, now)
-            return
-        length_s, is_dear = self._windows.length_s, self._pauses.cost_s > _CHEAP_PAUSE_S
-        others = self._others.count(sent_at - length_s, sent_at)
-        first = FirstEstimate(sent_at, length_s, self._count_last_second(sent_at), others, is_pause_dear=is_dear)
-        self._cut(first.rate, sent_at, now)
-        self._first = first
-
-    def _read_last_second(self, sent_at: float) -> float:
-        """What was served just before a refusal, a second: no less than what is allowed."""
-        length_s = min(self._windows.length_s, sent_at - (self._began_at or 0.0)) or 1 / _FIRST_RATE
-        return self._count_last_second(sent_at) / length_s
-
-    def _count_last_second(self, sent_at: float) -> float:
-        """How many were served in the window before."""
-        return max(1.0, self._deliveries.count(sent_at - self._windows.length_s, sent_at))
-
-    def _judge_rise(self, sent_at: float) -> float:
-        """The new estimate, refused while growing.
-
-        A bucket serves what it has kept besides its rate: then what it served in the whole cycle is its rate.
-        """
-        end = sent_at - self.trip.margin_s
-        length_s = max(self._windows.length_s, min(20 / self._estimate, 4.0))
-        just_served = self._deliveries.count(end - length_s, end) / length_s
-        cycle_s = max(sent_at - self._cycle_at, 1 / _FIRST_RATE)
-        served = self._deliveries.count(self._cycle_at, sent_at)
-        beyond = served - self._estimate * cycle_s
-        if beyond > 1.3 * (self._unused + 1) + 3 + 0.2 * self._estimate * self.trip.mean_s:
-            return max(just_served, self._estimate)
-        explained = max(served / cycle_s, self._estimate)
-        return max(min(just_served, _UNEXPLAINED * explained), self._estimate)
-
-    def _judge_fall(self, sent_at: float, now: float, *, is_paused: bool) -> None:
-        """Refused while holding: cut to what is served, once that can be told, unless cutting has not helped."""
-        if is_paused:
-            measured: float | None = self._judge_paused(sent_at)
+    def _end_ramp(self, sent_at: float, now: float, pause_s: float) -> None:
+        """Read the next ramp's bounds from the one that this refusal ends."""
+        sent_s, refused, ramp = max(sent_at - self._resumed_at, 1 / self.rate), self.rate, self._ramp
+        proved = max(self._served / (sent_s + self._paused_s), (self._served - self._burst) / sent_s)
+        self._cost_s = pause_s
+        low, high, least_s = max(proved, refused / 50), refused, 0.0
+        if ramp is None:
+            self._burst, high = float(self._served), min(refused, _FALLEN * self._doubled)
+            low = refused / 50 if pause_s else self._doubled / _FALLEN
+        elif ramp.is_early:
+            self._early += 1
+            share = self._refused / (self._served + self._refused)
+            if not pause_s and self._early >= _IN_A_ROW and share <= _MOST_CHANCE:
+                self._tolerated = max(self._tolerated, 2 * share)
+            low = max(proved, self._proved if self._early == 1 else refused / _FALLEN**self._early)
         else:
-            measured = self._pressure.measure(sent_at - self.trip.margin_s, self._windows, self._estimate)
-        if measured is None or self._noise.explains() or self._noise.is_to_be_seen(is_paused=is_paused):
-            return
-        if self._noise.is_left(is_paused=is_paused):
-            self._cut(min(self._highest, _RESTORED * self._estimate), sent_at, now)
-            return
-        before = self._estimate
-        self._highest = before if self._noise.is_first_cut else max(self._highest, before)
-        self._noise.note_cut()
-        self._cut(measured if measured < 0.985 * before else 0.975 * before, sent_at, now)
-        if measured < _FALL * before:
-            self._set_rate(_ROOM_AFTER_FALL * self._estimate)
-
-    def _judge_paused(self, sent_at: float) -> float:
-        """The new estimate, refused while holding, and a pause asked for: no two refusals to measure between.
-
-        The pause lets a bucket fill: what it served in the cycle, pauses and all, is its rate. If the first estimate is
-        refused, what it counted besides creates did not count.
-        """
-        first = self._first if self._first is not None and self._first.is_open else None
-        estimate = first.alone if first is not None else self._estimate
-        cycle_s = max(sent_at - self._cycle_at, 1 / _FIRST_RATE)
-        if cycle_s > 10 * self._pauses.cost_s and first is None:
-            return 0.985 * estimate
-        of_bucket = self._pauses.measure_bucket(sent_at, self._deliveries, self._windows.length_s)
-        if of_bucket is not None:
-            return min(estimate, max(_CUT_AFTER_PAUSE * estimate, of_bucket))
-        if first is not None:
-            return estimate
-        if self._pauses.has_overdone:
-            return min(self._estimate, self._read_last_second(sent_at))
-        served = self._deliveries.count(self._cycle_at, sent_at) / cycle_s
-        just_served = max(self._read_last_second(sent_at), _LOWEST_AFTER_PAUSE * self._estimate)
-        return min(just_served, max(_CUT_AFTER_PAUSE * self._estimate, served))
-
-    def _end_block(self, sent_at: float, now: float) -> None:
-        self._probe_s, self._due_at = None, now
-        length_s = self._windows.open(self._row.began_at, sent_at)
-        if length_s is not None:
-            served = self._deliveries.count(sent_at - length_s, sent_at) / self._windows.length_s
-            self._cut(max(served, _LOWEST_AFTER_BLOCK * self._proved), sent_at, now)
-
-    def _cut(self, estimate: float, sent_at: float, now: float) -> None:
-        """Hold the rate at what is taken to be allowed."""
-        self._first = None
-        self.phase, self._estimate = Phase.HOLD, max(estimate, _LOWEST_RATE)
-        self._since = self._cut_at = now
-        self._cycle_at = sent_at
+            self._early, self._proved = 0, low
+            self._tolerated = max(self._tolerated / 2, _TOLERATED)
+            if not ramp.is_past:
+                low = max(low, refused - 2 * abs(self._last_refused - refused))
+            elif refused < 1.5 * ramp.high:  # it has not risen
+                least_s = 4 * ramp.length_s
+                if ramp.length_s > 0.9 * self._longest_s:
+                    low = max(low, (1 - _ROOM) * ramp.high)
+                    high = min(refused, (1 + _ROOM + (refused / ramp.high - 1) / 10) * ramp.high)
+        self._last_refused = refused
+        self._row = _Row(self._served, sent_s, sent_at, self._trip_s)
+        self._cut_at = max(now, self._paused_until)
+        self._begin_ramp(low, high, at=self._cut_at, least_s=least_s)
+        self._due_at = max(self._due_at, now + 1 / self.rate)
         self._lost_s = 0.0
-        self._pressure = Pressure(self._deliveries, self._others)
-        self._set_rate(_ROOM * self._estimate)
 
-    def _set_rate(self, rate: float) -> None:
-        """Change the pace, that of the next request included."""
-        self.rate, before = min(rate, self._ceiling), self.rate
-        if self._probe_s is None:
-            self._due_at += 1 / self.rate - 1 / before
+    def _end_row(self, row: _Row, sent_at: float) -> None:
+        """Requests are served again, from the one that was sent then."""
+        self._row = None
+        self._resumed_at = max(self._resumed_at, sent_at)
+        self._paused_s = sent_at - row.began_at
+        in_s = row.sent_s + self._paused_s
+        is_block = _SECOND < row.last_at - row.began_at <= _LONGEST_WINDOW_S
+        if is_block and row.sent_s < self._paused_s and row.served / in_s > self._proved / _FALLEN:
+            # a burst has filled a window, and this is its length, less what the last pause was too long
+            self._window_s, self._early = max(self._window_s, self._paused_s), 0
+            self._begin_ramp(row.served / in_s, 1.1 * row.served / max(in_s - self._cost_s, in_s / 2), at=sent_at)
+
+    def _begin_ramp(self, low: float, high: float, *, at: float, least_s: float = 0.0) -> None:
+        low = max(min(low, (1 - _ROOM) * high), 1 / _HALVED_IN_S)
+        high = max(high, (1 + _ROOM) * low)
+        width = log(high / low)
+        crossed_s = max(2 * max(self._cost_s, 0.3 * _SECOND) / width, 4 * self._trip_s * width)
+        length_s = min(max(crossed_s, least_s, _WINDOWS * self._window_s), self._longest_s)
+        self._ramp = _Ramp(low, high, length_s, self._trip_s)
+        self.rate = min(low, self._ceiling)
+        self._resumed_at = at
+        self._served = self._refused = self._in_a_row = 0
+
+    @property
+    def _longest_s(self) -> float:
+        pauses = _PAUSES_APART if self._cost_s < _DEAR_S else _DEAR_PAUSES_APART
+        return max(pauses * max(self._cost_s, _SECOND), _WINDOWS * self._window_s)

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Protocol
 
 from connector.clock import Clock, system_clock
+from connector.pace import RateController
 from connector.service.answers import build_mask, parse_created, parse_sent, parse_wire_page
 from connector.service.settings import Service
 from connector.service.transport import RawAnswer, open_transport
@@ -70,12 +71,14 @@ class Client:
     """The three operations of service-api.md over one pool of connections; made by `open_client`.
 
     No request leaves before `quiet_until` (monotonic): the end of every pause that an answer asked for (Retry-After).
+    List requests leave at `rate`, which is that of creates and emails as well: their senders wait for it themselves.
     """
 
-    __slots__ = ("_clock", "_mask", "_transport", "counts", "quiet_until")
+    __slots__ = ("_clock", "_mask", "_transport", "counts", "quiet_until", "rate")
 
-    def __init__(self, transport: RequestSender, mask: Mask, clock: Clock) -> None:
+    def __init__(self, transport: RequestSender, mask: Mask, clock: Clock, rate: RateController | None = None) -> None:
         self._transport = transport
+        self.rate = rate or RateController()
         self._mask = mask
         self._clock = clock
         self.quiet_until = float("-inf")
@@ -102,11 +105,19 @@ class Client:
         parse: ParseListed[Rows] = parse_wire_page,  # type: ignore[assignment] # no other default is known for a form
     ) -> ListPage[Rows] | Refused | Ambiguous | NotSent:
         """Read one page of the list (service-api.md 4.3), its subscribers in the form that `parse` gives them."""
+        if (wait_s := self.rate.reserve(self._clock.monotonic())) > 0:
+            await self._clock.sleep(wait_s)
+        sent_at = self._clock.monotonic()
         raw = await self._send(counts := self.counts["list"], build_list(query))
         if isinstance(raw, RawAnswer):
+            answered_at = self._clock.monotonic()
             answer = await parse(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
             if type(answer) is not ListPage:
                 self._count(counts, answer)
+            if isinstance(answer, Refused | Ambiguous) and says_limit(answer.status, answer.retry_after_s):
+                self.rate.note_refused(sent_at, answered_at, answer.retry_after_s)
+            else:
+                self.rate.note_served(sent_at, answered_at)
             return answer
         return raw
 
@@ -142,10 +153,12 @@ class Client:
 
 
 @asynccontextmanager
-async def open_client(service: Service, *, clock: Clock | None = None) -> AsyncIterator[Client]:
+async def open_client(
+    service: Service, *, clock: Clock | None = None, rate: RateController | None = None
+) -> AsyncIterator[Client]:
     """A client of the service, for the life of the `async with`; by the clock it waits, and reads dates to wait for.
 
     The service's words are kept without the token, should it be among them in any spelling.
     """
     async with open_transport(service) as transport:
-        yield Client(transport, build_mask(service.token.reveal()), clock or system_clock())
+        yield Client(transport, build_mask(service.token.reveal()), clock or system_clock(), rate)

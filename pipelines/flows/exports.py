@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from connector.clock import Clock, system_clock
@@ -50,6 +51,7 @@ class ExportPlan:
     destination: Destination
     settings: Settings
     tolerance: Tolerance = Tolerance()
+    max_rate: float = inf  # list requests/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +128,20 @@ def plan_export_job(
         export.max_shrink if max_shrink is None else max_shrink,
         is_cut_off_accepted or export.accept_cut_off_possible,
     )
-    return ExportPlan(job.name, build_query(export.filters), destination, settings, tolerance)
+    return ExportPlan(job.name, build_query(export.filters), destination, settings, tolerance, export.max_rate or inf)
 
 
 async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
     """Copy the list to the plan's destination, and tell how complete it is."""
     from connector.listing import LIST_CONNECTIONS
+    from connector.pace import RateController
     from connector.service import open_client
 
     clock = clock or system_clock()
     report = start_report("export", plan.job, clock.now())
     report.rows = {"read": 0, "written": 0}
-    async with open_client(build_service(plan.settings, LIST_CONNECTIONS)) as client:
+    service, rate = build_service(plan.settings, LIST_CONNECTIONS), RateController(plan.max_rate)
+    async with open_client(service, rate=rate) as client:
         # Nothing is half written: a writer swaps at its very end or not at all.
         ending = await until_stopped(_copy(plan, report, client, progress, clock), stop)
         report.requests = count_requests(client.counts)

@@ -23,6 +23,7 @@ from connector.ledger import (
     read_largest_lag,
 )
 from connector.listing import Ask, Progress as ListProgress, read_list, try_page
+from connector.pace import RateController
 from connector.pages import Certificate, TotalCount
 from connector.reconcile import ListedPeople
 from connector.service import Client, ListQuery, Retrier, open_client
@@ -138,7 +139,9 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress, clo
     try:
         async with (
             enter_in_thread(_open_ledger(plan, stop), stop) as ledger,
-            open_client(build_service(plan.load.settings, _CONNECTIONS)) as client,
+            open_client(
+                build_service(plan.load.settings, _CONNECTIONS), rate=RateController(plan.load.policy.max_rate)
+            ) as client,
         ):
             ending = await until_stopped(reconciling.carry_out(ledger, client), stop)
             report.requests = count_requests(client.counts)

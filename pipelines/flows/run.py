@@ -10,7 +10,16 @@ from typing import Any, Protocol
 from connector.clock import Clock
 from connector.control import RunControl, Stop, enter_in_thread, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted
-from connector.ledger import Base, Ledger, finish_run, open_ledger, open_private_copy, start_run
+from connector.ledger import (
+    Base,
+    Ledger,
+    finish_run,
+    open_ledger,
+    open_private_copy,
+    read_found_limit,
+    record_found_limit,
+    start_run,
+)
 from connector.ledger.commits import Commits, LedgerWriter, open_commits
 from connector.listing import ListAccess, Sentinels
 from connector.load import Limits, LoadPolicy, Tally
@@ -253,10 +262,10 @@ async def _work_in(
     rows = _build_listener(frame, report, clock)
     service = build_service(frame.settings, frame.policy.max_concurrency)
     with rows, open_commits(ledger) as commits:
-        async with open_client(service) as client:
-            key, bases = _begin(ledger, frame, report)
+        key, bases = _begin(ledger, frame, report)
+        pace = _build_pace(ledger, frame, clock)
+        async with open_client(service, rate=pace.rate) as client:
             tally = rows.build_tally()
-            pace = Pace(frame.policy.max_rate, frame.policy.max_concurrency)
             run = Run(frame, report, stop, clock, rows, tally, ledger, client, key, bases, commits, pace)
             progress.follow(run.describe)
             await work(run)
@@ -265,7 +274,10 @@ async def _work_in(
     _end(run)
     rows_read = run.rows_read if report.status in ("ok", "partial") else None
     with ledger.transaction() as connection:
-        finish_run(connection, key, report.status, clock.now().timestamp(), rows_read)
+        at = clock.now().timestamp()
+        finish_run(connection, key, report.status, at, rows_read)
+        if pace.rate.found is not None:
+            record_found_limit(connection, frame.settings.account, pace.rate.found, at)
         messages = list(run.at_end())
     report.messages += messages
     if run.refusal is not None and not client.counts["create"].sent:
@@ -276,6 +288,14 @@ def _build_listener(frame: Frame, report: Report, clock: Clock) -> RowListener:
     if frame.is_planned:
         return PlannedRows(frame.rows_path, frame.policy.identity, is_reported=frame.are_rows_reported)
     return LoadFiles(frame.settings.state_dir, frame.columns, report.run_id, clock.now)
+
+
+def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
+    """The pace begins at the limit that the account's last run found, if one did."""
+    with ledger.transaction() as connection:
+        found, found_at = read_found_limit(connection, frame.settings.account) or (None, 0.0)
+    age_s = clock.now().timestamp() - found_at
+    return Pace(frame.policy.max_rate, frame.policy.max_concurrency, found, age_s)
 
 
 def _begin(ledger: Ledger, frame: Frame, report: Report) -> tuple[int, Sequence[Base]]:

@@ -120,7 +120,7 @@ class Load(BaseModel):
         gt=0,
         le=100_000,
         allow_inf_nan=False,
-        description="creates a second, at most",
+        description="requests a second, at most",
     )
     max_concurrency: int = Field(default=512, ge=1, le=1000, description="creates in flight at once, at most")
     on_unknown: Literal["resend", "hold"] = Field(
@@ -185,6 +185,9 @@ class Export(BaseModel):
     )
     max_shrink: Share = Field(
         default=0.5, description="how much smaller the list may be than at the last certified export; more is refused"
+    )
+    max_rate: float | None = Field(
+        default=None, gt=0, le=100_000, allow_inf_nan=False, description="list requests a second, at most"
     )
     allow_incomplete: bool = Field(
         default=False, description="write the list even if it cannot be certified; in replace only where nothing is yet"

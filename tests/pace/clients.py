@@ -17,7 +17,7 @@ class RateAlone:
         return self.rate.admit(now)
 
     def note_list(self, now: float) -> None:
-        self.rate.make_room(1, now)
+        self.rate.reserve(now)
 
     def note_served(self, sent_at: float, now: float, _under_way: int) -> None:
         self.rate.note_served(sent_at, now)
@@ -41,7 +41,7 @@ class Both:
         return self.rate.admit(now)
 
     def note_list(self, now: float) -> None:
-        self.rate.make_room(1, now)
+        self.rate.reserve(now)
 
     def note_served(self, sent_at: float, now: float, under_way: int) -> None:
         self.rate.note_served(sent_at, now)

@@ -63,3 +63,14 @@ def test_a_pause_that_is_absurdly_long_ends_the_run_and_says_until_when(connecto
 
 def measure_seconds(started: str, finished: str) -> float:
     return (datetime.fromisoformat(finished) - datetime.fromisoformat(started)).total_seconds()
+
+
+def test_the_limit_that_one_run_found_is_where_the_next_begins(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(rate=60, burst=2, retry_after="seconds", latency_ms=5)
+    refused = [0]
+    for first in (0, 150):
+        people = write_addresses(tmp_path / f"from_{first}.csv", 150, first)
+        ended = connector.import_file(people)
+        assert (ended.code, ended.rows) == (0, {"read": 150, "created": 150}), ended.stderr
+        refused.append(connector.sandbox.stats()["limited"])
+    assert refused[2] - refused[1] < refused[1]

@@ -1,0 +1,93 @@
+"""`python -m tests.pace [--rates 5 50 500] [--to FOLDER]` plays the whole matrix, and writes its table and its picture.
+
+With 500/s it is 990 cells of 30 virtual minutes: an hour and a half on two cores; without, ten minutes.
+"""
+
+import argparse
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import groupby
+from pathlib import Path
+
+from connector.pace import RateController
+from tests.pace.matrix import ALONE, CHANGED, PAUSES, RATES, SHARED, Cell, Shown, list_cells, measure, play
+
+_WIDTH, _HEIGHT, _LEFT, _TOP = 36, 22, 150, 40
+
+Result = tuple[Cell, Shown]
+
+
+def play_cell(cell: Cell) -> Result:
+    """One cell, for a process of the pool."""
+    return cell, measure(cell, play(cell, RateController()))
+
+
+def write_pause(pause_s: float | None) -> str:
+    """As a heading."""
+    return "none" if pause_s is None else "date" if pause_s < 0 else f"{pause_s:g} s"
+
+
+def write_limiter(cell: Cell) -> str:
+    """As the head of a line."""
+    return f"{cell.kind}, {f'{cell.span_s:g} s' if cell.span_s else 'two tokens'}"
+
+
+def write_table(results: Sequence[Result]) -> str:
+    """In Markdown: the least and the mean of each limiter and pause, over rates and round trips."""
+    lines = [
+        "| limiter | Retry-After | goodput alone | beside another | refused after a halving | doubled used (s) |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (limiter, pause), group in groupby(results, key=lambda each: (write_limiter(each[0]), each[0].pause_s)):
+        cells = list(group)
+        alone = [shown.goodput for cell, shown in cells if cell.scene == ALONE]
+        beside = [shown.beside for cell, shown in cells if cell.scene == SHARED]
+        exceeded = [shown.exceeded for cell, shown in cells if cell.scene == CHANGED]
+        used = [shown.used_s for cell, shown in cells if cell.scene == CHANGED]
+        lines.append(
+            f"| {limiter} | {write_pause(pause)} | {min(alone):.3f} to {max(alone):.3f} | "
+            f"{min(beside):.2f} to {max(beside):.2f} | {max(exceeded):.1%} | {min(used):.0f} to {max(used):.0f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def draw(results: Sequence[Result]) -> str:
+    """As SVG: a line for each limiter, a group of squares for each pause, darker where less of the limit is used."""
+    alone = [each for each in results if each[0].scene == ALONE]
+    limiters = list(dict.fromkeys(write_limiter(cell) for cell, _ in alone))
+    number = len({(cell.rate, cell.trip_s) for cell, _ in alone})
+    group_width = number * _WIDTH + 10
+    parts = []
+    for index, pause in enumerate(PAUSES):
+        parts.append(f'<text x="{_LEFT + index * group_width}" y="30">Retry-After {write_pause(pause)}</text>')
+    for line, limiter in enumerate(limiters):
+        y = _TOP + line * _HEIGHT
+        parts.append(f'<text x="4" y="{y + 15}">{limiter}</text>')
+        for index, pause in enumerate(PAUSES):
+            cells = [shown for cell, shown in alone if write_limiter(cell) == limiter and cell.pause_s == pause]
+            for place, shown in enumerate(cells):
+                x = _LEFT + index * group_width + place * _WIDTH
+                share = min(max((shown.goodput - 0.7) / 0.3, 0.0), 1.0)
+                fill = f"hsl({120 * share:.0f},55%,65%)"
+                parts.append(f'<rect x="{x}" y="{y}" width="{_WIDTH - 2}" height="{_HEIGHT - 2}" fill="{fill}"/>')
+                parts.append(f'<text x="{x + 4}" y="{y + 14}">{100 * shown.goodput:.0f}</text>')
+    width, height = _LEFT + len(PAUSES) * group_width, _TOP + len(limiters) * _HEIGHT + 4
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
+    return head + 'font-size="11">\n' + "\n".join(parts) + "\n</svg>\n"
+
+
+def main() -> None:
+    """Play, and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES)
+    parser.add_argument("--to", type=Path, default=Path("docs"))
+    options = parser.parse_args()
+    cells = [cell for cell in list_cells() if cell.rate in options.rates]
+    with ProcessPoolExecutor(2) as pool:
+        results = list(pool.map(play_cell, cells, chunksize=4))
+    (options.to / "pace_table.md").write_text(write_table(results), encoding="utf-8")
+    (options.to / "pace.svg").write_text(draw(results), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

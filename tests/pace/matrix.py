@@ -1,0 +1,232 @@
+"""The rate controller against limiters of every shape, on virtual time: the cells, how one is played, what it shows."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import ceil, inf
+from random import Random
+from typing import Protocol
+
+from connector.sandbox.faults import Bucket, FixedWindow, RateLimiter, SlidingWindow
+
+TWO_TOKENS = 0.0
+LIMITERS = (
+    *(("bucket", depth_s) for depth_s in (TWO_TOKENS, 0.2, 1.0, 10.0, 60.0)),
+    *(("fixed window", window_s) for window_s in (1.0, 10.0, 60.0)),
+    *(("sliding window", window_s) for window_s in (1.0, 10.0, 60.0)),
+)
+DATE = -1.0  # the date at which the limiter would serve again, in whole seconds as dates are
+PAUSES = (None, 1.0, 5.0, 30.0, DATE)
+RATES = (5.0, 50.0, 500.0)
+ROUND_TRIPS_S = (0.02, 0.3)
+ALONE, SHARED, CHANGED = "alone", "shared", "changed"
+SCENES = (ALONE, SHARED, CHANGED)
+
+LENGTH_S = 1800
+BEGIN_S = 900
+END_S = {"shared": 1350, "changed": 1080}  # of the other client, and of the halved limit
+_OTHERS = 1 / 3  # of the limit, which another client takes
+_LATE_S = 0.001  # at most, a sender's timer
+_JITTER = 0.1  # of the way back
+
+
+class Controller(Protocol):
+    """What is played."""
+
+    def admit(self, now: float) -> float:
+        """0 when a request leaves, else the seconds to wait."""
+
+    def note_served(self, sent_at: float, now: float) -> None:
+        """It was served."""
+
+    def note_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+        """It was refused for its rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A limiter, what a refusal by it says, the limit (requests/s), the round trip, and what happens meanwhile."""
+
+    kind: str
+    span_s: float
+    pause_s: float | None
+    rate: float
+    trip_s: float
+    scene: str = ALONE
+
+    def __str__(self) -> str:
+        span = "two tokens" if self.span_s == TWO_TOKENS else f"{self.span_s:g} s"
+        pause = {None: "none", DATE: "date"}.get(self.pause_s, f"{self.pause_s} s")
+        return f"{self.kind} {span}, pause {pause}, {self.rate:g}/s, {1000 * self.trip_s:g} ms, {self.scene}"
+
+    @property
+    def cost_s(self) -> float:
+        """The pause that is asked for; of a date, the longest that is known before."""
+        if self.pause_s == DATE:
+            return self.span_s if self.kind == "fixed window" else 1.0
+        return self.pause_s or 0.0
+
+    def build(self, rate: float) -> RateLimiter:
+        """The limiter with this limit."""
+        if self.kind == "bucket":
+            return Bucket(rate, max(2, round(rate * self.span_s)))
+        return (FixedWindow if self.kind == "fixed window" else SlidingWindow)(rate, self.span_s)
+
+
+def list_cells() -> Iterator[Cell]:
+    """The whole matrix."""
+    for (kind, span_s), pause_s, rate, trip_s, scene in product(LIMITERS, PAUSES, RATES, ROUND_TRIPS_S, SCENES):
+        yield Cell(kind, span_s, pause_s, rate, trip_s, scene)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """By the second in which they were sent: what was served, what was refused, and what others were served; and how
+    many left inside a pause that had been told."""
+
+    served: list[int]
+    refused: list[int]
+    others: list[int]
+    inside: int
+
+
+def play(cell: Cell, controller: Controller, seed: int = 1, length_s: int = LENGTH_S) -> Played:
+    """Send for so long all that the controller lets go."""
+    random = Random(seed).random
+    half_s, back_s, jitter_s = cell.trip_s / 2, cell.trip_s / 2, _JITTER * cell.trip_s / 2
+    served, refused, others = [0] * (length_s + 1), [0] * (length_s + 1), [0] * (length_s + 1)
+    arrivals: deque[float] = deque()
+    answers: deque[tuple[float, float, float]] = deque()  # when, sent when, and the pause; -2: served
+    offset = 100.0 * random()  # of the limiter's clock
+    limiter = cell.build(cell.rate)
+    change_at = float(BEGIN_S) if cell.scene == CHANGED else inf
+    other_at = float(BEGIN_S) if cell.scene == SHARED else inf
+    send_at, paused_until, last_at, inside = 0.0, -1.0, 0.0, 0
+    while True:
+        arrive_at = arrivals[0] + half_s if arrivals else inf
+        answer_at = answers[0][0] if answers else inf
+        now = min(send_at, arrive_at, answer_at, other_at)
+        if now > length_s:
+            return Played(served[:-1], refused[:-1], others[:-1], inside)
+        if now >= change_at:
+            limiter = cell.build(cell.rate / 2 if change_at == BEGIN_S else cell.rate)
+            change_at = END_S[CHANGED] if change_at == BEGIN_S else inf
+        if now == answer_at:
+            _, sent_at, pause_s = answers.popleft()
+            if pause_s == -2.0:
+                controller.note_served(sent_at, now)
+                served[int(sent_at)] += 1
+            else:
+                refused[int(sent_at)] += 1
+                if pause_s < 0:
+                    controller.note_refused(sent_at, now, None)
+                else:
+                    paused_until = max(paused_until, now + pause_s)
+                    controller.note_refused(sent_at, now, pause_s)
+        elif now == arrive_at:
+            sent_at = arrivals.popleft()
+            at = now + offset
+            wait_s = limiter.admit(at)
+            last_at = max(last_at, now + back_s + jitter_s * random())
+            if wait_s <= 0:
+                answers.append((last_at, sent_at, -2.0))
+            elif cell.pause_s is None:
+                answers.append((last_at, sent_at, -1.0))
+            elif cell.pause_s == DATE:
+                answers.append((last_at, sent_at, max(ceil(at + wait_s) - offset - last_at, 0.0)))
+            else:
+                answers.append((last_at, sent_at, cell.pause_s))
+        elif now == send_at:
+            wait_s = controller.admit(now)
+            if wait_s > 0:
+                send_at = now + wait_s + _LATE_S * random()
+            else:
+                arrivals.append(now)
+                inside += now < paused_until - 1e-6
+        else:
+            others[int(now)] += limiter.admit(now + offset) <= 0
+            other_at = now + (0.5 + random()) / (cell.rate * _OTHERS)
+            if other_at >= END_S[SHARED]:
+                other_at = inf
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a cell has shown, as shares of what was allowed or sent.
+
+    `goodput` and `refused` while nothing changes, `beside` the goodput while another client takes a third, `exceeded`
+    what was refused once a halved limit was to be kept, and `used_s` how long a doubled one was not used.
+    """
+
+    goodput: float
+    refused: float
+    beside: float
+    exceeded: float
+    used_s: float
+    inside: int
+
+
+def measure(cell: Cell, played: Played) -> Shown:
+    """What the cell has shown; it is steady from 300 s and 20 pauses on."""
+    begin = min(int(300 + 20 * cell.cost_s), BEGIN_S - 1)
+    end = LENGTH_S if cell.scene == ALONE else BEGIN_S
+    served, refused = sum(played.served[begin:end]), sum(played.refused[begin:end])
+    goodput = served / (cell.rate * (end - begin))
+    beside, exceeded, used_s = goodput, 0.0, 0.0
+    if cell.scene == SHARED:
+        since, until = BEGIN_S + int(30 + 2 * cell.cost_s), END_S[SHARED]
+        beside = sum(played.served[since:until]) / (cell.rate * (until - since) - sum(played.others[since:until]))
+    if cell.scene == CHANGED:
+        exceeded, used_s = _find_exceeded(played, cell), _find_used(played, cell)
+    return Shown(goodput, refused / max(served + refused, 1), beside, exceeded, used_s, played.inside)
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """The least goodput, the most that is refused of what is sent under a halved limit, and when a doubled one is used;
+    `is_whole`: as the design has it, and not as far as arithmetic allows or the controller gets."""
+
+    goodput: float
+    exceeded: float
+    used_s: float
+    is_whole: bool
+
+
+def read_promise(cell: Cell) -> Promise:
+    """What is promised in a cell."""
+    is_dear = cell.cost_s >= 10
+    goodput, exceeded, used_s, pauses = (0.90 if is_dear else 0.95), 0.05, 60.0, (20 if is_dear else 40)
+    is_window, pause_s = cell.kind != "bucket", cell.pause_s or 0.0
+    is_whole = True
+    if is_window and cell.span_s >= 10 and pause_s >= 5:  # between two pauses there are few windows to learn from
+        goodput, is_whole = (0.80 if is_dear else 0.92), False
+    if cell.kind == "sliding window" and (cell.span_s == 60 or (cell.span_s == 1 and cell.rate == 5)) and pause_s <= 1:
+        goodput, is_whole = 0.75, False
+    if pause_s == 5 or (is_window and cell.span_s == 60):  # the cost of a probe, or the length of what would show
+        used_s, is_whole = 240.0, False
+    if cell.rate == 5 or cell.span_s == 60:  # of a few requests, two refusals are a large share
+        exceeded = 0.25
+    return Promise(goodput, exceeded, max(used_s * 1.7, pauses * pause_s), is_whole)
+
+
+_STRETCH_S = 10
+
+
+def _find_exceeded(played: Played, cell: Cell) -> float:
+    """What share was refused once the halved limit was to be kept: half a minute and two pauses after it first showed,
+    which it does when all is used that the limiter had saved."""
+    end = END_S[CHANGED]
+    first = next((second for second in range(BEGIN_S, end) if played.refused[second]), end)
+    since = min(int(first + 30 + 2 * cell.cost_s), end)
+    refused = sum(played.refused[since:end])
+    return refused / max(refused + sum(played.served[since:end]), 1)
+
+
+def _find_used(played: Played, cell: Cell) -> float:
+    """How long after the doubling the first stretch begins in which nine tenths of it are used."""
+    length_s = max(_STRETCH_S, int(cell.span_s) if cell.kind != "bucket" else 0)
+    for begin in range(END_S[CHANGED], LENGTH_S - length_s):
+        if sum(played.served[begin : begin + length_s]) >= 0.9 * cell.rate * length_s:
+            return begin - END_S[CHANGED]
+    return inf
