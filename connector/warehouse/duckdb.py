@@ -117,8 +117,8 @@ class DuckdbTables:
             nothing = build_no_rows(self._schema)
             if self._mode.is_by_id:
                 with _staged(connection, nothing):
-                    connection.execute(self._select_changed())
-            self._insert(connection, nothing, [beginning.run_id, beginning.started_at])
+                    connection.execute(self._select_changed(self._list_others(found)))
+            self._insert_staged(connection, nothing, [beginning.run_id, beginning.started_at])
             connection.rollback()
             connection.begin()
             self._make_tables(connection, with_target=False)
@@ -140,7 +140,7 @@ class DuckdbTables:
             self._check_referrers(connection)
             connection.begin()
             self._make_tables(connection, with_target=True)
-            changes = self._write(connection, rows, run)
+            changes = self._write(connection, rows, run, self._list_others(found))
             end = describe_end(run, changes)
             values = ", ".join(f"{_quote(name)} = ${number}" for number, name in enumerate(end, 3))
             update = f"UPDATE {self._runs} SET {values} WHERE table_name = $1 AND number = $2"
@@ -248,35 +248,45 @@ class DuckdbTables:
             found = _fetch(connection, select, [self._name.schema or "main", self._name.table])
             check_referrers([str(name) for (name,) in found], self._mode, str(self))
 
-    def _write(self, connection: duckdb.DuckDBPyConnection, rows: StagedRows, run: Run) -> Changes:
+    def _list_others(self, found: Found) -> list[str]:
+        """The target's columns that this export does not write; a row keeps them when `upsert` changes it."""
+        written = {*self._kinds, *COLUMNS_OF_MODE[self._mode]}
+        return [name for name in found.columns if self._mode is Mode.UPSERT and name.lower() not in written]
+
+    def _write(
+        self, connection: duckdb.DuckDBPyConnection, rows: StagedRows, run: Run, others: Sequence[str]
+    ) -> Changes:
         stamps = [run.run_id, run.exported_at]
         stamp = f"{RUN_ID} = $1, {EXPORTED_AT} = $2::TIMESTAMPTZ"
         if not self._mode.is_by_id:
             closed = _count(connection, f"DELETE FROM {self._target}") if self._mode is Mode.REPLACE else 0
-            return Changes(self._insert(connection, rows, stamps), 0, closed)
+            return Changes(self._insert_staged(connection, rows, stamps), 0, closed)
         with _staged(connection, rows):
-            connection.execute(self._select_changed())
+            connection.execute(self._select_changed(others))
         of_changed = f"id IN (SELECT id FROM {_CHANGED})"
         updated = 0
         if self._mode is Mode.UPSERT:
-            updated = _count(connection, f"DELETE FROM {self._target} WHERE {of_changed}")
+            _count(connection, f"DELETE FROM {self._target} WHERE {of_changed}")
+            updated = self._insert(connection, f"{_CHANGED} WHERE is_known", stamps, others)
             gone = f"deleted_at = $2::TIMESTAMPTZ, {stamp}"
             closed = self._close(connection, rows, run, gone, "deleted_at IS NULL")
         else:
             ended = f"valid_to = $2::TIMESTAMPTZ, is_current = false, {stamp}"
             of_current = f"UPDATE {self._target} SET {ended} WHERE is_current AND {of_changed}"
             closed = _count(connection, of_current, stamps) + self._close(connection, rows, run, ended, "is_current")
-        return Changes(self._insert(connection, None, stamps) - updated, updated, closed)
+        is_left = "NOT is_known" if self._mode is Mode.UPSERT else "true"
+        return Changes(self._insert(connection, f"{_CHANGED} WHERE {is_left}", stamps), updated, closed)
 
-    def _select_changed(self) -> str:
-        """What takes the staged rows that are new or changed into a table of their own."""
+    def _select_changed(self, others: Sequence[str]) -> str:
+        """What takes the staged rows that are new or changed into a table of their own, with what they keep."""
         condition = "AND t.is_current" if self._mode is Mode.HISTORY else ""
         returned = "OR t.deleted_at IS NOT NULL " if self._mode is Mode.UPSERT else ""
         compared = (_quote(name) for name in self._schema.names if name != "id")
         differs = "".join(f" OR s.{name} IS DISTINCT FROM t.{name}" for name in compared)
+        kept = "".join(f", t.{_quote(name)}" for name in others)
         return (
-            f"CREATE OR REPLACE TEMP TABLE {_CHANGED} AS SELECT s.* FROM {_STAGE} s "
-            f"LEFT JOIN {self._target} t ON t.id = s.id {condition} WHERE t.id IS NULL {returned}{differs}"
+            f"CREATE OR REPLACE TEMP TABLE {_CHANGED} AS SELECT s.*, t.id IS NOT NULL AS is_known{kept} "
+            f"FROM {_STAGE} s LEFT JOIN {self._target} t ON t.id = s.id {condition} WHERE t.id IS NULL {returned}{differs}"
         )
 
     def _close(
@@ -292,17 +302,20 @@ class DuckdbTables:
         with _staged(connection, rows):
             return _count(connection, update, [run.run_id, run.exported_at, *asked.values()])
 
-    def _insert(self, connection: duckdb.DuckDBPyConnection, rows: StagedRows | None, stamps: list[object]) -> int:
-        """Put rows into the target; those that changed for None."""
-        values = {_quote(name): _quote(name) for name in self._schema.names}
+    def _insert_staged(self, connection: duckdb.DuckDBPyConnection, rows: StagedRows, stamps: list[object]) -> int:
+        with _staged(connection, rows):
+            return self._insert(connection, _STAGE, stamps)
+
+    def _insert(
+        self, connection: duckdb.DuckDBPyConnection, source: str, stamps: list[object], others: Sequence[str] = ()
+    ) -> int:
+        """Put the rows of `source` into the target, with `others` beside the export's own columns."""
+        values = {_quote(name): _quote(name) for name in (*self._schema.names, *others)}
         values |= {RUN_ID: "$1", EXPORTED_AT: "$2::TIMESTAMPTZ"}
         if self._mode is Mode.HISTORY:
             values |= {"valid_from": "$2::TIMESTAMPTZ", "is_current": "true"}
         into = f"INSERT INTO {self._target} ({', '.join(values)}) SELECT {', '.join(values.values())}"
-        if rows is None:
-            return _count(connection, f"{into} FROM {_CHANGED}", stamps)
-        with _staged(connection, rows):
-            return _count(connection, f"{into} FROM {_STAGE}", stamps)
+        return _count(connection, f"{into} FROM {source}", stamps)
 
 
 @contextmanager

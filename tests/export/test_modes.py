@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from connector.errors import ConfigurationError
 from connector.pages import Verdict
 from connector.warehouse import Changes, Destination, Format, Mode, open_writer
+from connector.warehouse.columns import narrow_table, select_columns
 from connector.warehouse.writer import Beginning
 from tests.export.people import AT, build_table, run_of
 from tests.export.warehouses import DATABASES, open_destination, run_sql
@@ -45,7 +46,8 @@ def publish(
     try:
         writer.prepare(Beginning(run_id, "nightly", asked or {}, day(number)))
         writer.start()
-        writer.add(build_table(listed, run_id=run_id, exported_at=day(number)))
+        table = build_table(listed, run_id=run_id, exported_at=day(number))
+        writer.add(narrow_table(table, select_columns(destination.columns)))
         return writer.publish(run_of(len(listed), run_id=run_id, at=day(number), verdict=verdict, asked=asked))
     finally:
         writer.discard()
@@ -114,6 +116,23 @@ def test_upsert_keeps_one_row_each_and_marks_what_has_gone_until_it_returns(make
     assert read(table, "deleted_at") == [(1, "Ann", 3, None), (2, "Bo", 2, None), (3, "Ann", 3, 3), (4, "Ann", 1, None)]
     assert publish(table, [person(1), person(2, "Bo", Tags=["x"]), person(4)], 4) == Changes(0, 0, 0)
     assert read(table, "deleted_at")[2] == (3, "Ann", 3, 3), "when a subscriber went is not forgotten"
+
+
+@merging
+def test_upsert_leaves_the_columns_that_it_does_not_write(make: Any, form: Format) -> None:
+    """A column of the user's own, and one that --columns leaves out: of a changed row, too."""
+    table = make("upsert")
+    publish(table, [person(1), person(2)], 1)
+    run_sql(table, "alter table {}subscribers add column mine varchar(9) default 'new'")
+    run_sql(table, "update {}subscribers set mine = 'kept'")
+    publish(replace(table, columns=("id", "first_name")), [person(1, "Bo"), person(2), person(3)], 2)
+
+    told = run_sql(table, "select id, first_name, mine, tags is null from {}subscribers order by id")
+    assert [(*row[:3], bool(row[3])) for row in told] == [
+        (1, "Bo", "kept", False),
+        (2, "Ann", "kept", False),
+        (3, "Ann", "new", True),
+    ]
 
 
 @merging
