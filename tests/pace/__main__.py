@@ -1,6 +1,6 @@
 """`python -m tests.pace [--rates 5 50 500] [--to FOLDER]` plays the whole matrix, and writes its table and its picture.
 
-With 500/s it is 990 cells of 30 virtual minutes: an hour and a half on two cores; without, ten minutes.
+It is 990 cells of 30 virtual minutes: an hour and more of one core, nearly all of it for the 330 at 500/s.
 """
 
 import argparse
