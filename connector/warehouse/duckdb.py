@@ -286,7 +286,8 @@ class DuckdbTables:
         kept = "".join(f", t.{_quote(name)}" for name in others)
         return (
             f"CREATE OR REPLACE TEMP TABLE {_CHANGED} AS SELECT s.*, t.id IS NOT NULL AS is_known{kept} "
-            f"FROM {_STAGE} s LEFT JOIN {self._target} t ON t.id = s.id {condition} WHERE t.id IS NULL {returned}{differs}"
+            f"FROM {_STAGE} s LEFT JOIN {self._target} t ON t.id = s.id {condition} "
+            f"WHERE t.id IS NULL {returned}{differs}"
         )
 
     def _close(
