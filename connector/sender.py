@@ -57,7 +57,7 @@ class Delivery(Protocol[Sent, AnswerT, Verdict]):
     async def intend(self, items: Sequence[Sent]) -> None:
         """Return when the intents of these items are durable."""
 
-    async def attempt(self, item: Sent) -> AnswerT | NotSent:
+    def attempt(self, item: Sent) -> Awaitable[AnswerT | NotSent]:
         """Make one attempt; raises nothing but the cancellation that it is given."""
 
     async def judge(self, item: Sent, answer: AnswerT | NotSent) -> Verdict | None:
@@ -175,12 +175,13 @@ class Sender(Generic[Item, AnswerT, Verdict]):
     async def _attempt(self, item: Item) -> bool:
         """Send an item that has a place; False if it had no effect and is to be sent again."""
         limiter, delivery = self._limiter, self._delivery
-        if self._is_stale(item):
+        deadline = delivery.find_deadline(item)
+        if self._control.clock.monotonic() > deadline:
             limiter.cancel()
             delivery.give_up(item, Unanswered.STALE)
             return True
         try:
-            rest = partial(limiter.rest_before_retry, delivery.find_deadline(item))
+            rest = partial(limiter.rest_before_retry, deadline)
             try:
                 answer = await self._retrier.send(partial(self._send_once, item), limiter.counts, rest)
             finally:
@@ -214,13 +215,12 @@ class Sender(Generic[Item, AnswerT, Verdict]):
 
     def _has_fresh(self, queue: "SendQueue[Item]") -> bool:
         """Whether the first of those at hand may be sent; stale ones before it are given up."""
-        while (item := queue.first) is not None and self._is_stale(item):
+        while (item := queue.first) is not None:
+            if self._control.clock.monotonic() <= self._delivery.find_deadline(item):
+                return True
             self._delivery.give_up(queue.take(), Unanswered.STALE)
             queue.note_done()
-        return item is not None
-
-    def _is_stale(self, item: Item) -> bool:
-        return self._control.clock.monotonic() > self._delivery.find_deadline(item)
+        return False
 
     def _give_up(self, items: Sequence[Item], why: Unanswered) -> None:
         for item in items:

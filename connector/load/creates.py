@@ -82,9 +82,9 @@ class Creator:
         """Return when the intents of these candidates are durable."""
         await self._session.journal.intend([(each.left, each.intent) for each in candidates])
 
-    async def attempt(self, candidate: Candidate) -> CreateAnswer:
+    def attempt(self, candidate: Candidate) -> Awaitable[CreateAnswer]:
         """Create one subscriber (service-api.md 4.2)."""
-        return await self._session.access.client.create_subscriber(candidate.intent.body)
+        return self._session.access.client.create_subscriber(candidate.intent.body)
 
     async def judge(self, candidate: Candidate, answer: CreateAnswer) -> Move | None:
         """Return what the answer means; None: it had no effect, and the create is to be sent again."""

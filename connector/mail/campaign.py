@@ -7,7 +7,7 @@ recorded as leaving.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import TypeVar
@@ -183,9 +183,9 @@ class CampaignSender:
         self._allowed -= allowed
         await asyncio.sleep(0)  # what was answered meanwhile is seen to; after the commit, so that it is not cut off
 
-    async def attempt(self, letter: Letter) -> EmailAnswer:
+    def attempt(self, letter: Letter) -> Awaitable[EmailAnswer]:
         """Send one email (service-api.md 4.1)."""
-        return await self._client.send_email(encode_email(letter.message))
+        return self._client.send_email(encode_email(letter.message))
 
     async def judge(self, _letter: Letter, answer: EmailAnswer) -> EmailAnswer | None:
         """Return the answer; None: the email may be sent again, since it never left or, if the job says that it had no
