@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+from collections.abc import Iterator
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -168,6 +170,27 @@ class _broken:  # noqa: N801 - reads as a state of the destination
     def __exit__(self, *_: object) -> None:
         if self._destination.is_database:
             run_sql(self._destination, "alter table {}subscribers rename column kept to first_name")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder with room for 24 KB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24k", "tmpfs", folder], capture_output=True)
+    if mount.returncode:
+        pytest.skip("needs the right to mount a file system")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_disk_without_room_for_a_new_database_is_passing_trouble(small_disk: Path, kind: str) -> None:
+    (small_disk / "other").write_bytes(bytes(20_000))
+    destination = parse_destination(f"{kind}:///{small_disk}/new.db")
+
+    with pytest.raises(RunAborted, match=r"no space left on device|full"):
+        write(destination, MIXED)
 
 
 def test_only_its_owner_may_read_a_file_or_a_database_that_is_new(file: Destination) -> None:
