@@ -46,6 +46,7 @@ _BLANKS_BEFORE = 64  # more of them, and the page is read value by value
 _OPENINGS, _CLOSINGS = np.frombuffer(b"[{", np.uint8), np.frombuffer(b"]}", np.uint8)
 _NO_NUMBER = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 _QUOTE = ord('"')
+_COUNTED_AT_ONCE = 1 << 16  # bytes: a copy of so many stays in the processor's cache, and needs no new memory
 _TO_OPENING = 0xDF  # the one bit in which [ and { differ, taken away
 
 
@@ -241,7 +242,8 @@ def _is_deep(body: bytes, rows: pa.StructArray) -> bool:
     and of texts, are nearly always too few.
     """
     marks = np.frombuffer(body, np.uint8)
-    brackets = np.count_nonzero((marks & _TO_OPENING) == _OPENINGS[0])
+    parts = (marks[start : start + _COUNTED_AT_ONCE] for start in range(0, len(marks), _COUNTED_AT_ONCE))
+    brackets = sum(np.count_nonzero((part & _TO_OPENING) == _OPENINGS[0]) for part in parts)
     inner = sum(len(rows) - rows.field(name).null_count for name in (*_PARENTS, *_LISTS))
     return bool(brackets - (3 + len(rows) + inner) > _DEEPEST) and _measure_depth(body) > _DEEPEST
 
