@@ -43,7 +43,7 @@ class SqlTables:
     def __init__(self, name: TableName, schema: pa.Schema, mode: Mode, database: Database, *, overwrite: bool) -> None:
         self._name, self._mode, self._database, self._overwrite = name, mode, database, overwrite
         self._schema = schema
-        self._tables = build_tables(schema, name.table, name.schema, mode, database.types, database.table_options)
+        self._tables = build_tables(schema, name.table, name.schema, mode, database)
         self._number = 0
         self._has_made_file = self._has_made_table = False
 

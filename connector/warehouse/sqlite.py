@@ -117,4 +117,4 @@ def _read_rows(batch: pa.RecordBatch, tail: tuple[object, ...]) -> Iterator[tupl
         elif pa.types.is_date(column.type):
             column = column.cast(pa.string())
         columns.append(column.to_pylist())
-    return (row + tail for row in zip(*columns, strict=True)) if tail else zip(*columns, strict=True)
+    return zip(*columns, *([value] * len(batch) for value in tail), strict=True)

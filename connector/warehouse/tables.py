@@ -117,18 +117,19 @@ def open_driver(connection: sa.Connection) -> Iterator[Any]:
         raise
 
 
-def build_tables(
-    schema: pa.Schema, table: str, schema_name: str | None, mode: Mode, types: Types, options: Mapping[str, str]
-) -> TableSet:
+def build_tables(schema: pa.Schema, table: str, schema_name: str | None, mode: Mode, database: Database) -> TableSet:
     """The tables of an export of `schema`."""
-    kinds = read_kinds(schema)
+    kinds, types, options = read_kinds(schema), database.types, database.table_options
+    # In PostgreSQL the stage ends with the transaction, since behind a pooler the connection goes on. Only to be named,
+    # the option would import that dialect.
+    is_postgresql = database.engine.dialect.name == "postgresql"
+    of_stage = {"postgresql_on_commit": "DROP"} if is_postgresql else {}
     staged = {name: kind for name, kind in kinds.items() if name not in OF_RUN}
     return TableSet(
         mode,
         kinds,
         _build(table, schema_name, {**kinds, **COLUMNS_OF_MODE[mode]}, KEYS[mode], types, **options),
-        # In PostgreSQL the stage ends with the transaction, since behind a pooler the connection goes on.
-        _build(STAGE, None, staged, (ID,), types, prefixes=["TEMPORARY"], postgresql_on_commit="DROP", **options),
+        _build(STAGE, None, staged, (ID,), types, prefixes=["TEMPORARY"], **of_stage, **options),
         _build(RUNS, schema_name, RUN_COLUMNS, RUN_KEY, types, **options),
     )
 

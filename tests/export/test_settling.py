@@ -107,7 +107,7 @@ def test_an_export_that_waited_for_another_sees_what_that_wrote(postgres: Databa
 def test_of_a_connection_that_is_lost_while_rows_are_copied_the_loss_is_shown(postgres: Database) -> None:
     """And not that it cannot be rolled back."""
     database = PostgresDatabase(parse_url(postgres.url))
-    stage = build_tables(SCHEMA, "subscribers", None, Mode.UPSERT, database.types, {}).stage
+    stage = build_tables(SCHEMA, "subscribers", None, Mode.UPSERT, database).stage
 
     def load(connection: sa.Connection) -> None:
         pid = connection.scalar(sa.text("select pg_backend_pid()"))
