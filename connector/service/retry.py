@@ -5,15 +5,18 @@ predicates that name what may be sent again: what is known to have had no effect
 attempt is a function without arguments.
 """
 
+from __future__ import annotations
+
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
-
-from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, stop_any, stop_before_delay
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from connector.clock import Clock, system_clock
 from connector.service.wire import Ambiguous, NotSent, Refused, says_limit
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 10.0
@@ -38,7 +41,7 @@ class Retrier:
     a read that was given up, each other read is made once, until one goes well.
     """
 
-    __slots__ = ("_bound", "_budget", "_clock", "_has_given_up", "_random")
+    __slots__ = ("_attempts", "_budget", "_clock", "_has_given_up", "_longest_s", "_random")
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class Retrier:
         self._clock = clock or system_clock()
         self._budget = RetryBudget()
         self._has_given_up = False
-        self._bound = stop_any(stop_after_attempt(attempts), stop_before_delay(longest_s))
+        self._attempts, self._longest_s = attempts, longest_s
         self._random = rng or random.Random()  # noqa: S311 - it spreads waits, it guards nothing
 
     async def send(
@@ -90,7 +93,10 @@ class Retrier:
         """The last of the answers: `first` is that of tenacity's first attempt, `call` makes the others."""
         if not is_worth(first):
             return first
+        from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, stop_any, stop_before_delay
+
         last, is_going_on = first, True
+        bound = stop_any(stop_after_attempt(self._attempts), stop_before_delay(self._longest_s))
 
         async def attempt() -> _Answer:
             nonlocal last
@@ -109,7 +115,7 @@ class Retrier:
 
         retrying = AsyncRetrying(
             retry=retry_if_result(lambda answer: is_going_on and is_worth(answer)),
-            stop=lambda state: self._bound(state) or self._is_spent(state),
+            stop=lambda state: bound(state) or self._is_spent(state),
             wait=self._choose_wait,
             sleep=wait,
             retry_error_callback=_read_answer,

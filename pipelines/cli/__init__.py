@@ -59,11 +59,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name].partition(":")
-        gc.disable()  # what is imported stays: looking through it for garbage took a tenth of the start
-        try:
-            command: click.Command = getattr(import_module(f"pipelines.cli.{module}"), name)
-        finally:
-            gc.enable()
+        command: click.Command = getattr(import_module(f"pipelines.cli.{module}"), name)
         return command
 
 
@@ -79,6 +75,7 @@ def cli() -> None:
 def main() -> None:
     """The entry point: foreseen errors become one line on stderr and an exit code, never a traceback."""
     _occupy_closed_streams()
+    gc.set_threshold(20_000, 20, 20)  # what is imported stays: looking through it for garbage took a tenth of the start
     try:
         cli.main(prog_name="connector", standalone_mode=False)
     except SystemExit as end:

@@ -58,6 +58,13 @@ class Settings:
     ledger_url: str = field(repr=False)
     proxy: str | None = field(default=None, repr=False)
 
+    @property
+    def has_no_ledger(self) -> bool:
+        """Whether the ledger is the state folder's own, and none was made yet: who exports alone has none, and need not
+        wait for SQLAlchemy to see it."""
+        file = _find_ledger(self.state_dir)
+        return self.ledger_url == _write_url(file) and not file.exists()
+
 
 def read_settings(
     environ: Mapping[str, str], job: "Job | None", options: SettingOptions, *, is_writing: bool = True
@@ -163,7 +170,16 @@ def read_state(environ: Mapping[str, str], options: SettingOptions, *, is_writin
     if is_writing:
         _make_folder(folder)
     ledger_url = options.ledger_url or environ.get("CONNECTOR_LEDGER")
-    return State(folder, ledger_url or f"sqlite:///{quote(str(folder / 'ledger.db'))}")
+    return State(folder, ledger_url or _write_url(_find_ledger(folder)))
+
+
+def _find_ledger(folder: Path) -> Path:
+    """The ledger's file where no other place is named."""
+    return folder / "ledger.db"
+
+
+def _write_url(file: Path) -> str:
+    return f"sqlite:///{quote(str(file))}"
 
 
 def _make_folder(folder: Path) -> None:

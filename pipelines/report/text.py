@@ -1,15 +1,16 @@
 """A report as a table for people, and the progress of a run on one line of stderr, where that is a terminal."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from pipelines.report.model import Report
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Describe = Callable[[], str]
 
@@ -51,6 +52,9 @@ def show_progress(*, is_quiet: bool) -> Iterator[Progress]:
 
 def show_report(report: Report, console: Console, *, title: str | None = None) -> None:
     """Print the outcomes of a run, and where to look further."""
+    from rich.markup import escape  # a run whose report is JSON does not pay for it
+    from rich.table import Table
+
     head = title or f"{report.command} {report.job}".rstrip()  # a retry may follow no job
     head += " (planned: nothing was sent or written)" if report.is_planned else ""
     console.print(head, style="bold", soft_wrap=True, markup=False, highlight=False)
@@ -81,6 +85,8 @@ def show_report(report: Report, console: Console, *, title: str | None = None) -
 
 def _show_differences(reconciled: dict[str, Any], console: Console) -> None:
     """What differs, with a few by their ids; of the missing, who have none, by their rows."""
+    from rich.table import Table
+
     table = Table("difference")
     table.add_column("how many", justify="right")
     table.add_column("such as", overflow="fold")

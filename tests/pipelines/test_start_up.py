@@ -12,11 +12,12 @@ from pipelines.cli import COMMANDS
 from tests.pipelines.conftest import ROOT, Connector
 
 HEAVY = ("duckdb", "pandas", "pandera", "psycopg", "pyarrow.parquet", "pydantic", "pymysql", "sqlalchemy", "yaml")
-HEAVIER = ("aiohttp", "pyarrow", "rich", "uvloop")  # those that every run needs
+HEAVIER = ("aiohttp", "pyarrow", "rich", "uvloop")  # those that most runs need
+DIALECTS = ("sqlalchemy.dialects.postgresql",)
 _RUN = (
     "import sys\nfrom pipelines.cli import main\n"
     "try:\n    main()\n"
-    f"finally:\n    print(*(each for each in {HEAVY + HEAVIER} if each in sys.modules), file=sys.stderr)\n"
+    f"finally:\n    print(*(each for each in {HEAVY + HEAVIER + DIALECTS} if each in sys.modules), file=sys.stderr)\n"
 )
 
 
@@ -66,6 +67,22 @@ def test_an_export_by_options_imports_what_its_destination_needs(
 
     code, imported = run_and_list(connector, "export", target)
     assert (code, [each for each in imported if each in HEAVY]) == (0, needed)
+
+
+@pytest.mark.parametrize("people", [20, 12_000])
+def test_an_export_without_a_ledger_needs_no_library_of_ledgers(connector: Connector, people: int) -> None:
+    """Nor where the list is long enough to be asked whether it is cut off, or what draws reports for a terminal."""
+    connector.sandbox.seed(people, base_name="News")
+
+    code, imported = run_and_list(connector, "export", "out.parquet", "--output", "json")
+    assert (code, imported) == (0, ["pyarrow.parquet", "aiohttp", "pyarrow", "uvloop"])
+
+
+def test_an_export_to_sqlite_imports_no_other_dialect(connector: Connector) -> None:
+    connector.sandbox.seed(20, base_name="News")
+
+    code, imported = run_and_list(connector, "export", "sqlite:///w.db")
+    assert (code, "sqlalchemy.dialects.postgresql" in imported) == (0, False)
 
 
 def test_an_export_by_a_job_needs_no_package_of_databases_either(connector: Connector, tmp_path: Path) -> None:
