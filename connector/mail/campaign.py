@@ -115,7 +115,7 @@ class CampaignSender:
         policy: MailPolicy = MailPolicy(),
     ) -> None:
         self.is_proved = False  # the service has accepted an email; until then they leave one at a time
-        self.sent_again = 0  # times that an email was refused for its rate, and is sent again
+        self.sent_again = 0  # times that an email was refused for its rate, and sent again
         self._control, self._log, self._campaign, self._run_id = control, log, campaign, run_id
         self._client, self._on_verdict, self._policy = client, on_verdict, policy
         self._pace = Pace(policy.max_rate, policy.max_concurrency)
@@ -125,6 +125,7 @@ class CampaignSender:
         )
         self._noted = _Noted()
         self._allowed = set[bytes]()
+        self._limited = set[bytes]()  # recipients whose emails were refused for their rate, and are to be sent again
         self._unknown_in_row = 0
         self._refused_in_row = Counter[str]()
 
@@ -185,13 +186,16 @@ class CampaignSender:
 
     def attempt(self, letter: Letter) -> Awaitable[EmailAnswer]:
         """Send one email (service-api.md 4.1)."""
+        if letter.recipient in self._limited:
+            self._limited.remove(letter.recipient)
+            self.sent_again += 1
         return self._client.send_email(encode_email(letter.message))
 
-    async def judge(self, _letter: Letter, answer: EmailAnswer) -> EmailAnswer | None:
+    async def judge(self, letter: Letter, answer: EmailAnswer) -> EmailAnswer | None:
         """Return the answer; None: the email may be sent again, since it never left or, if the job says that it had no
         effect, was refused for its rate."""
         if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS and self._policy.retries_limited:
-            self.sent_again += 1
+            self._limited.add(letter.recipient)
             return None
         return None if isinstance(answer, NotSent) and (self.is_proved or self._client.is_quiet) else answer
 

@@ -205,6 +205,16 @@ def test_a_429_is_not_tried_again_unless_the_job_says_so(mailer: Connector, tmp_
     assert "sent again" in ended.stderr
 
 
+def test_no_email_is_said_to_be_sent_again_that_the_run_ended_before(mailer: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path, {"retry_limited": True})
+    mailer.sandbox.switch(refuse=1, refuse_retry_after_s=86_400)
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.rows) == (3, {"read": 3, "unsent": 3})
+    assert "run again after" in ended.report["messages"][-1]
+    assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
+    assert "sent again" not in ended.stderr
+
+
 def test_a_limit_that_is_said_by_503_slows_the_run_down_and_does_not_end_it(mailer: Connector, tmp_path: Path) -> None:
     people = [f"person{each}@example.net,P,1" for each in range(80)]
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
