@@ -295,6 +295,7 @@ def test_an_email_of_a_mail_program_is_read_whole() -> None:
             "Email, part 1",
         ),
         ("From: a@x.example\nContent-Type: image/png\n\n", "Email, part 1"),
+        ("From: a@x.example\nReferences: " + "<1@x.example>\n " * 20_000 + "\n\nx", "a header References of more than"),
         ("From: a@x.example\nSubject: caf\xe9\n\nx", "a header Subject in no character set"),
         ("From: a@x.example\nSubject: =?nosuch?Q?caf=E9?=\n\nx", "a header Subject in no character set"),
         ("From: Zo\xeb <a@x.example>\n\nx", "a header From in no character set"),
