@@ -120,7 +120,8 @@ def run_flow(flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], outp
     try:
         return uvloop.run(run())
     finally:
-        gc.unfreeze()  # else DuckDB's package tells of all that is still there when the process ends
+        if "duckdb" in sys.modules:
+            gc.unfreeze()  # else its package tells of all that is still there when the process ends
 
 
 def _spare_collecting() -> None:
