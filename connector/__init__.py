@@ -1,14 +1,7 @@
 """Moves subscribers into and out of an email-marketing service, and says what it does not know."""
 
-from typing import TYPE_CHECKING
-
-from connector.faces import open_face
-
-if TYPE_CHECKING:
-    from connector.library import IncompleteList, read_batches, read_subscribers
+import lazy_loader
 
 __version__ = "0.1.0"
 
-__all__ = ["IncompleteList", "__version__", "read_batches", "read_subscribers"]
-
-__getattr__ = open_face(__name__, {"library": ("IncompleteList", "read_batches", "read_subscribers")})
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

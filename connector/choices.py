@@ -5,6 +5,9 @@ IDENTITIES = ("email", "client_user_id")
 ZIP_FIELDS = ("custom_field1", "custom_field2", "custom_field3")
 ZIP_POLICIES = ("omit", "reject", *ZIP_FIELDS)
 
+FILE_FORMATS = ("csv", "tsv", "excel", "parquet", "jsonl")
+"""What a source file may hold."""
+
 TRACKING = ("track_links", "track_plain_text_links", "track_open", "track_unsubscribe")
 SETTINGS = ("inline_images", "use_dkim", "use_dkim_selector")
 """What may be said of an email beside its text (service-api.md 2.2)."""

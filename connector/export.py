@@ -15,9 +15,19 @@ import pyarrow as pa
 from connector.listing import FindLacking, Progress, list_filters, open_columns, read_list
 from connector.pages import Certificate, Reason
 from connector.service import Client, ListQuery, Retrier
-from connector.warehouse import MAX_SHRINK, Destination, Mode, open_writer
-from connector.warehouse.columns import narrow_table, select_columns, stamp_columns
-from connector.warehouse.writer import Beginning, CommitUnknown, Run, Writer
+from connector.warehouse import (
+    MAX_SHRINK,
+    Beginning,
+    CommitUnknown,
+    Destination,
+    Mode,
+    Run,
+    Writer,
+    narrow_table,
+    open_writer,
+    select_columns,
+    stamp_columns,
+)
 
 T = TypeVar("T")
 

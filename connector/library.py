@@ -21,8 +21,7 @@ import pyarrow as pa
 from connector.errors import ConfigurationError, RunAborted
 from connector.listing import LIST_CONNECTIONS, open_columns, read_list
 from connector.service import ListQuery, Retrier, Service, Token, open_client
-from connector.warehouse.columns import SCHEMA, stamp_columns
-from connector.warehouse.stage import Stage
+from connector.warehouse import SCHEMA, Stage, stamp_columns
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator

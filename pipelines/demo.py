@@ -20,12 +20,9 @@ from connector.fields import normalise_email
 from connector.sandbox import SandboxProcess
 from connector.subscribers import ValidationRules
 from pipelines.demo_people import DRIFTING, ExpectedCrm, ExpectedFile, write_crm, write_people
-from pipelines.flows.exports import plan_export_job, run_export
-from pipelines.flows.imports import run_load
-from pipelines.flows.load_plan import FileOptions, Reading, plan_import, plan_sync
+from pipelines.flows import FileOptions, Reading, plan_export_job, plan_import, plan_sync, run_export, run_load
 from pipelines.jobs import Load, SettingOptions, Settings, build_policy, load_job, override_load, read_settings
-from pipelines.report.model import Report
-from pipelines.report.text import Progress, show_report
+from pipelines.report import Progress, Report, show_report
 
 _CONFIRMED = 4  # connector.states.State.CONFIRMED, read here from the file as another program would
 _DRIFT_COLUMNS = ("identity", "field", "service", "source")

@@ -14,8 +14,7 @@ from connector.fields import FIELDS, wire_name
 from connector.sandbox import SWITCHES
 from pipelines.cli import cli
 from pipelines.jobs import JobKey, MessageFile, list_keys
-from pipelines.report.differences import DIFFERENCE_COLUMNS
-from pipelines.report.row_files import COLUMNS
+from pipelines.report import COLUMNS, DIFFERENCE_COLUMNS
 
 BEGINNING = "<!-- reference: written by `python -m pipelines.reference README.md` -->\n"
 

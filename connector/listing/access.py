@@ -11,8 +11,7 @@ from typing import Any
 from connector.clock import Clock
 from connector.control import RunControl
 from connector.fields import BY_NAME
-from connector.ledger import Known
-from connector.ledger.commits import LedgerWriter
+from connector.ledger import Known, LedgerWriter
 from connector.pages import Certificate, Reason
 from connector.service import Client, Retrier
 from connector.subscribers import CAPITALS, InactiveIdentities, SpellingClass, classify, is_plain

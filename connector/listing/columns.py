@@ -24,7 +24,7 @@ import pyarrow.json as arrow_json
 from connector.fields import FIELDS, LARGEST_ID, Field, Kind
 from connector.pages import IdArray, Mask
 from connector.service import ECHOES, Ambiguous, ListPage, Mask as WordMask, Refused, parse_listed, read_whole_number
-from connector.warehouse.columns import EMPTY, INVALID, PAGE_SCHEMA, TYPES, build_null
+from connector.warehouse import EMPTY, INVALID, PAGE_SCHEMA, TYPES, build_null
 
 _DECODERS = 2  # pages that are decoded at once: more of them only wait for the service, or for each other
 

@@ -1,23 +1,5 @@
 """Brings valid rows into the service: each created at most once, and each one's end told (architecture 4)."""
 
-from connector.load.base_load import Loader
-from connector.load.finishing import PLANNING, SENDING, Conduct
-from connector.load.session import Limits, LoadPolicy, is_excess
-from connector.load.tally import Change, Problem, Tally
-from connector.rows import Omission, Planned, Row
+import lazy_loader
 
-__all__ = [
-    "PLANNING",
-    "SENDING",
-    "Change",
-    "Conduct",
-    "Limits",
-    "LoadPolicy",
-    "Loader",
-    "Omission",
-    "Planned",
-    "Problem",
-    "Row",
-    "Tally",
-    "is_excess",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,7 +9,7 @@ from typing import Literal
 from connector.clock import Clock
 from connector.control import RunControl
 from connector.errors import RunAborted
-from connector.ledger.commits import LedgerWriter
+from connector.ledger import LedgerWriter
 from connector.listing import ListAccess, ListPolicy, LookupKey, LookupResult
 from connector.load.tally import Tally, WaitingRows
 from connector.pace import Pace

@@ -1,8 +1,5 @@
 """How fast, how many at once, and when not at all: found from what the service does; pure, on a clock passed in."""
 
-from connector.pace.breaker import Breaker
-from connector.pace.concurrency import ConcurrencyLimit
-from connector.pace.pace import Pace
-from connector.pace.rate import Found, RateController
+import lazy_loader
 
-__all__ = ["Breaker", "ConcurrencyLimit", "Found", "Pace", "RateController"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

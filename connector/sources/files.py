@@ -11,6 +11,7 @@ from typing import BinaryIO, Literal, get_args
 
 import pandas as pd
 
+from connector.choices import FILE_FORMATS
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Chunk, Closing, Source
 from connector.sources.cell_text import TEXT
@@ -21,7 +22,6 @@ from connector.sources.workbook import open_workbook
 
 FileFormat = Literal["csv", "tsv", "excel", "parquet", "jsonl"]
 AUTO = "auto"
-FORMATS: tuple[str, ...] = get_args(FileFormat)
 
 _BEGINNINGS: tuple[tuple[bytes, FileFormat], ...] = (
     (b"PAR1", "parquet"),
@@ -193,8 +193,8 @@ def _decide_format(said: str, source_input: Input) -> FileFormat:
 
     Raises ConfigurationError for a format that does not exist, SourceError where the content cannot be what is `said`.
     """
-    if said != AUTO and said not in FORMATS:
-        raise ConfigurationError(f"format {said!r} is not known; use auto, {', '.join(FORMATS)}")
+    if said != AUTO and said not in FILE_FORMATS:
+        raise ConfigurationError(f"format {said!r} is not known; use auto, {', '.join(FILE_FORMATS)}")
     head, name = source_input.head, source_input.name
     held = next((form for magic, form in _BEGINNINGS if head.startswith(magic)), None)
     text = head.removeprefix(next((bom for bom in _BOMS if head.startswith(bom)), b"")).replace(b"\0", b"").lstrip()

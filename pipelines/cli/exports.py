@@ -14,8 +14,8 @@ from pipelines.cli.options import Duration, Share, refuse_empty
 from pipelines.cli.output import Output, finish, output_options, run_and_notify, run_flow
 
 if TYPE_CHECKING:
-    from pipelines.flows.exports import ExportPlan
-    from pipelines.report.model import Report
+    from pipelines.flows import ExportPlan
+    from pipelines.report import Report
 
 
 def _split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -88,7 +88,7 @@ def export_command(
     """
     from connector.service import ListQuery
     from connector.warehouse import MAX_SHRINK
-    from pipelines.flows.exports import TableOptions, Tolerance, plan_export, run_export
+    from pipelines.flows import TableOptions, Tolerance, plan_export, run_export
     from pipelines.jobs import SettingOptions, read_settings
 
     options = TableOptions(table, schema, mode, guard_formulas, columns, group_readable)
@@ -117,7 +117,7 @@ def _export_job(
     output: Output,
 ) -> Report:
     from pipelines.cli.output import run_and_notify
-    from pipelines.flows.exports import plan_export_job, run_export
+    from pipelines.flows import plan_export_job, run_export
     from pipelines.jobs import SettingOptions, load_job, read_settings
 
     job = load_job(path, os.environ)
@@ -170,9 +170,9 @@ def reconcile_command(
     is given: then the entries of vanished subscribers are deleted, once a second listing agrees, and the next sync
     creates those that the source has.
     """
-    from pipelines.flows.reconciles import plan_reconcile, run_reconcile
+    from pipelines.flows import plan_reconcile, run_reconcile
     from pipelines.jobs import SettingOptions, load_job, read_settings
-    from pipelines.report.differences import check_difference_path
+    from pipelines.report import check_difference_path
 
     if is_sure and not forget_missing:
         raise ConfigurationError("--yes is about --forget-missing: give both, or neither")

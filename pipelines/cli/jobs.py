@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from connector.choices import IDENTITIES
+from connector.choices import FILE_FORMATS, IDENTITIES
 from connector.errors import ConfigurationError
-from connector.sources import FORMATS
 from pipelines.cli.output import write_json, write_stdout
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ _STYLES = {"sure": "green", "likely": "yellow", "unsure": "red"}
 @click.option("--table", help="The table or view, if SOURCE is a database.")
 @click.option("--base-id", type=click.IntRange(min=1), help="The base that the job loads into, by its id.")
 @click.option("--base-name", help="The base that the job loads into, by its name.")
-@click.option("--format", "file_format", type=click.Choice(["auto", *FORMATS]), help="What the file holds.")
+@click.option("--format", "file_format", type=click.Choice(["auto", *FILE_FORMATS]), help="What the file holds.")
 @click.option("--sheet", metavar="SHEET", help="A workbook's sheet, by name or number; the first when not given.")
 @click.option("--encoding", help="How the file's text is encoded, such as cp1252.")
 @click.option("--delimiter", help="What stands between two cells: one character, or tab.")
@@ -61,7 +60,7 @@ def init_command(
     """
     from connector.clock import system_clock
     from pipelines.jobs import draft_job, guess_fields, propose_cursor
-    from pipelines.report.row_files import own_columns
+    from pipelines.report import own_columns
 
     _check_target(target)
     base = _name_base(base_id, base_name)
@@ -162,7 +161,7 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
     from rich.text import Text
 
     from pipelines.jobs import write_rule
-    from pipelines.report.text import show_value
+    from pipelines.report import show_value
 
     table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {rows:,} rows")
     for guess in guesses:

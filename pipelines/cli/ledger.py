@@ -15,7 +15,7 @@ from pipelines.cli.options import Duration
 from pipelines.cli.output import Output, end, output_options
 
 if TYPE_CHECKING:
-    from pipelines.flows.retries import ForgetPlan, Forgotten
+    from pipelines.flows import ForgetPlan, Forgotten
 
 _FROM_STDIN = "-"
 
@@ -42,7 +42,7 @@ def forget_command(
     IDENTITY is an email address or a client_user_id; `-` reads it from standard input, since arguments show in process
     lists. Nothing is sent, and no token is needed. An entry whose create may be under way is kept.
     """
-    from pipelines.flows.retries import ForgetPlan
+    from pipelines.flows import ForgetPlan
     from pipelines.jobs import SettingOptions, load_job, read_account, read_state
 
     job = load_job(job_path, os.environ) if job_path is not None else None
@@ -57,7 +57,7 @@ def forget_command(
 
 def _forget(ledger_url: str, plan: ForgetPlan, wait_s: float) -> Forgotten:
     from connector.ledger import open_ledger
-    from pipelines.flows.retries import Forgotten, forget
+    from pipelines.flows import Forgotten, forget
 
     try:
         with open_ledger(ledger_url, wait_s=wait_s, may_make=False) as ledger:
@@ -95,7 +95,7 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
     back by `connector ledger restore`: it knows nothing of what was sent since.
     """
     from connector.ledger import find_emails
-    from pipelines.report.model import EXIT_CODES
+    from pipelines.report import EXIT_CODES
 
     for path in (target, find_emails(target)):
         if os.path.lexists(path) and not force:
@@ -145,9 +145,9 @@ def restore_command(source: Path, output: Output) -> None:
     `connector mail` refuses each of them, and any that the backup does not know, until it is run with --reopen.
     """
     from connector.clock import system_clock
-    from connector.ledger.restore import restore_ledger
+    from connector.ledger import restore_ledger
     from pipelines.jobs import SettingOptions, read_state
-    from pipelines.report.model import EXIT_CODES
+    from pipelines.report import EXIT_CODES
 
     state = read_state(os.environ, SettingOptions())
     answer: dict[str, Any] = {"status": "ok", "source": str(source.absolute()), "entries": 0, "emails": 0}

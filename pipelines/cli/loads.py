@@ -18,12 +18,11 @@ from pipelines.cli.output import Output, end, finish, output_options, run_and_no
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from connector.load.retry import Held
+    from connector.load import Held
     from connector.subscribers import ValidationRules
-    from pipelines.flows.imports import LoadPlan
-    from pipelines.flows.validate import Finding, ValidationPlan, Verdict
+    from pipelines.flows import Finding, LoadPlan, ValidationPlan, Verdict
     from pipelines.jobs import Job
-    from pipelines.report.model import Report
+    from pipelines.report import Report
 
 
 @click.command("import")
@@ -54,7 +53,7 @@ def import_command(
     output: Output,
 ) -> None:
     """Import the subscribers of FILE: CSV, Excel, Parquet or JSON Lines, packed or not; - is standard input."""
-    from pipelines.flows.imports import run_load
+    from pipelines.flows import run_load
 
     load = {
         "on_unknown": on_unknown,
@@ -75,7 +74,7 @@ def plan_file(
 
     Raises ConfigurationError and SourceError.
     """
-    from pipelines.flows.load_plan import plan_import, plan_import_by_job
+    from pipelines.flows import plan_import, plan_import_by_job
     from pipelines.jobs import Load, SettingOptions, build_policy, override_load, read_settings
 
     job = given.load_job()
@@ -108,7 +107,7 @@ def sync_command(
     Of a source with a cursor only what is new since the last run that came to its end. --full and --since read again;
     subscribers that are there already are not created again.
     """
-    from pipelines.flows.load_plan import plan_sync
+    from pipelines.flows import plan_sync
     from pipelines.jobs import SettingOptions, load_job, read_settings
 
     refuse_both(is_full, since)
@@ -144,13 +143,13 @@ def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[Load
 
 
 def _run(job: Job, plan: LoadPlan, output: Output) -> Report:
-    from pipelines.flows.imports import run_load
+    from pipelines.flows import run_load
 
     return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
 
 
 def _finish_all(reports: list[Report], output: Output, is_shown: bool) -> None:
-    from pipelines.report.model import pick_worst
+    from pipelines.report import pick_worst
 
     worst = pick_worst([report.exit_code for report in reports])
     together = {
@@ -175,8 +174,8 @@ def plan_command(
     can be made while a run goes on, of what that has done by then. The service may still reject a row that would be
     created.
     """
-    from pipelines.flows.imports import run_load
-    from pipelines.report.planned_rows import check_rows_path
+    from pipelines.flows import run_load
+    from pipelines.report import check_rows_path
 
     refuse_both(is_full, since)
     check_rows_path(rows_path, output.report_path)
@@ -186,7 +185,7 @@ def plan_command(
 
 
 def _plan_job(target: Path, given: FileGiven, is_full: bool, since: str | None) -> LoadPlan:
-    from pipelines.flows.load_plan import plan_sync
+    from pipelines.flows import plan_sync
     from pipelines.jobs import SettingOptions, read_settings
 
     if given.job_path is not None:
@@ -223,7 +222,7 @@ def validate_command(
     Nothing is sent, no token is needed, and neither the ledger nor the service is asked what is there already.
     """
     from connector.clock import system_clock
-    from pipelines.flows.validate import run_validation
+    from pipelines.flows import run_validation
 
     _check_rejects(rejects)
     plan = _plan(target, given)
@@ -233,7 +232,7 @@ def validate_command(
 
 
 def _plan(target: Path, given: FileGiven) -> ValidationPlan:
-    from pipelines.flows.load_plan import plan_validation, plan_validation_by_job
+    from pipelines.flows import plan_validation, plan_validation_by_job
 
     job = given.load_job()
     if job is not None:
@@ -260,7 +259,7 @@ def _build_table(findings: list[Finding]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from pipelines.report.text import show_value
+    from pipelines.report import show_value
 
     table = Table("field", "what is wrong", "such as")
     table.add_column("rows", justify="right")
@@ -311,9 +310,8 @@ def retry_command(
     What is found in the service is confirmed, what is proved absent is sent again. What is held stays held, and what
     was rejected stays rejected, unless an option says otherwise. With RUN, only what that run sent last is taken up.
     """
-    from connector.load.retry import RetryPlan
-    from pipelines.flows.retries import RetryOrder, run_retry
-    from pipelines.flows.suppression import plan_suppression
+    from connector.load import RetryPlan
+    from pipelines.flows import RetryOrder, plan_suppression, run_retry
     from pipelines.jobs import Load, SettingOptions, build_policy, load_job, override_load, read_settings
 
     held = _decide_held({"resend": resend_held, "accept": accept_held, "drop": drop_held}, on_unknown)

@@ -17,7 +17,7 @@ from pipelines.cli.options import Duration, refuse_empty
 from pipelines.cli.output import Command, Output, end, finish, output_options, run_and_notify, run_flow
 
 if TYPE_CHECKING:
-    from connector.mail.draft import Composed, Draft
+    from connector.mail import Composed, Draft
     from pipelines.jobs import MessageFile
 
 _MESSAGE_FILES = (".yaml", ".yml", ".json")
@@ -73,8 +73,8 @@ class EmailGiven:
 
     def draft(self, file: Path | None, environ: Mapping[str, str]) -> Draft:
         """The draft of the file, if any, with the options laid over it. Raises ConfigurationError."""
-        from connector.mail.draft import lay_over
-        from pipelines.flows.sends import draft_eml, draft_file
+        from connector.mail import lay_over
+        from pipelines.flows import draft_eml, draft_file
         from pipelines.jobs import MessageFile, load_model
 
         over = draft_file(_read_options(self.said))
@@ -143,8 +143,8 @@ def send_command(file: Path | None, given: EmailGiven, is_dry: bool, eml: Path |
     unknown (exit 1).
     """
     from connector.clock import system_clock
-    from connector.mail.draft import compose_draft
-    from pipelines.flows.sends import SendPlan, run_send, write_new
+    from connector.mail import compose_draft
+    from pipelines.flows import SendPlan, run_send, write_new
     from pipelines.jobs import SettingOptions, read_settings
 
     if eml is not None and not is_dry:
@@ -158,7 +158,7 @@ def send_command(file: Path | None, given: EmailGiven, is_dry: bool, eml: Path |
 
 def _show(composed: Composed, path: Path, output: Output) -> NoReturn:
     """What would be sent, and where it was written."""
-    from pipelines.flows.sends import describe_message, show_email
+    from pipelines.flows import describe_message, show_email
 
     described = describe_message(composed.message) | {"warnings": list(composed.warnings), "eml": str(path)}
     for warning in composed.warnings:
@@ -216,8 +216,7 @@ def mail_command(
     Every row is checked before the first email leaves. No recipient gets the email twice, however often this
     is run, and an email whose answer is lost is never sent again: the rejects file names its recipient.
     """
-    from pipelines.flows.mail_plan import plan_mail
-    from pipelines.flows.mails import preview, run_mail
+    from pipelines.flows import plan_mail, preview, run_mail
     from pipelines.jobs import SettingOptions, load_job, read_settings
 
     if preview_dir is not None and previewed is None:

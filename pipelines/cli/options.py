@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from connector.choices import IDENTITIES, ZIP_POLICIES
+from connector.choices import FILE_FORMATS, IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
-from connector.sources import FORMATS
 from pipelines.cli.output import Command
 from pipelines.units import parse_duration, parse_share
 
 if TYPE_CHECKING:
     from connector.subscribers import ValidationRules
-    from pipelines.flows.load_plan import FileOptions, Reading
+    from pipelines.flows import FileOptions, Reading
     from pipelines.jobs import Job
 
 
@@ -84,7 +83,7 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
         "--zip", "zip_policy", type=click.Choice(ZIP_POLICIES), help="What becomes of a zip that is no number."
     ),
     click.option("--job", "job_path", type=click.Path(path_type=Path), help="Use this job's mapping, base and rules."),
-    click.option("--format", "file_format", type=click.Choice(["auto", *FORMATS]), help="What the file holds."),
+    click.option("--format", "file_format", type=click.Choice(["auto", *FILE_FORMATS]), help="What the file holds."),
     click.option("--sheet", metavar="SHEET", help="A workbook's sheet, by name or number; the first when not given."),
     click.option("--encoding", help="How the file's text is encoded, such as cp1252."),
     click.option("--delimiter", help="What stands between two cells: one character, or tab."),
@@ -132,7 +131,7 @@ class FileGiven:
 
     def refuse_beside_job(self) -> None:
         """Raise ConfigurationError for options that say what the job says already."""
-        from pipelines.flows.load_plan import FileOptions
+        from pipelines.flows import FileOptions
 
         if self.options != FileOptions() or self.identity is not None or self.zip_policy is not None:
             raise ConfigurationError("--job brings its own base, mapping, identity and zip: leave out those options")
@@ -158,7 +157,7 @@ def file_options(command: Command) -> Command:
         limit: int | None,
         **kwargs: Any,
     ) -> Any:
-        from pipelines.flows.load_plan import FileOptions, Reading
+        from pipelines.flows import FileOptions, Reading
         from pipelines.jobs import check_format
 
         said = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}

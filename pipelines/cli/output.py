@@ -19,15 +19,14 @@ import click
 
 from connector.atomic_file import TargetKind, read_target_kind, write_whole
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
-from pipelines.report.page import is_report, write_page
+from pipelines.report import is_report, write_page
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from connector.control import Stop
     from pipelines.jobs import Job, Settings
-    from pipelines.report.model import Report
-    from pipelines.report.text import Progress
+    from pipelines.report import Progress, Report
 
     Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
 
@@ -110,7 +109,7 @@ def run_flow(flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], outp
     import uvloop
 
     from connector.control import stop_on_signals
-    from pipelines.report.text import show_progress
+    from pipelines.report import show_progress
 
     async def run() -> Report:
         with stop_on_signals() as stop, show_progress(is_quiet=output.is_quiet) as progress:
@@ -163,7 +162,7 @@ def show(report: Report, output: Output) -> bool:
         click.echo(message, err=True)
     if output.is_json:
         return True
-    from pipelines.report.text import show_report
+    from pipelines.report import show_report
 
     return output.show(lambda console: show_report(report, console))
 
@@ -220,11 +219,11 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
 async def _notify(job: Job, report: Report, settings: Settings) -> list[str]:
     """A signal gives it up: the run has ended, and its report is still to be shown."""
     from connector.control import stop_on_signals, until_stopped
-    from pipelines.flows.notify import notify
-    from pipelines.report.model import describe_fault
+    from pipelines.flows import send_notices
+    from pipelines.report import describe_fault
 
     with stop_on_signals() as stop:
-        ending = await until_stopped(notify(job.notify, report, settings), stop)
+        ending = await until_stopped(send_notices(job.notify, report, settings), stop)
     if isinstance(ending, asyncio.CancelledError):
         return ["a signal came while the job's notifications were being sent: they may not have been"]
     if isinstance(ending, Exception):

@@ -8,10 +8,17 @@ from typing import Protocol
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.fields import BaseRef, fold_base_name
 from connector.ledger import Base, Ledger, find_or_add_base, find_run, list_bases
-from connector.load import SENDING, Conduct, Loader, Planned
-from connector.load.presence import Knowledge
-from connector.load.session import Session
+from connector.load import (
+    SENDING,
+    Conduct,
+    Knowledge,
+    Loader,
+    Session,
+)
 from connector.outcomes import Outcome
+from connector.rows import (
+    Planned,
+)
 from connector.states import State
 from connector.subscribers import BaseColumn, RowBases
 from pipelines.flows.run import Run

@@ -16,14 +16,14 @@ from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.service import ListQuery
 from connector.warehouse import MAX_SHRINK, Destination, parse_destination
 from pipelines.jobs import Settings, build_service
-from pipelines.report.model import Report, count_requests, end_report, start_report
+from pipelines.report import Report, count_requests, end_report, start_report
 
 if TYPE_CHECKING:
     from connector.listing import Progress as Reading
     from connector.pages import IdArray
     from connector.service import Client
     from pipelines.jobs import Job
-    from pipelines.report.text import Progress
+    from pipelines.report import Progress
 
 
 _LOG = logging.getLogger(__name__)

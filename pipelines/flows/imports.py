@@ -26,9 +26,7 @@ from pipelines.flows.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
 from pipelines.flows.run import Frame, Run, carry_out, describe_leftovers, describe_reactivated, read_list
 from pipelines.flows.suppression import SuppressionPlan
 from pipelines.jobs import Guard, Settings
-from pipelines.report.model import Report
-from pipelines.report.row_files import build_different, build_invalid, build_malformed, own_columns
-from pipelines.report.text import Progress
+from pipelines.report import Progress, Report, build_different, build_invalid, build_malformed, own_columns
 from pipelines.units import agree, count, show_share
 
 _NOTHING_MOVED = "Nothing was sent, and no cursor has moved"

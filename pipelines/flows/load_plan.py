@@ -32,7 +32,7 @@ from pipelines.jobs import (
     open_source,
     open_source_repeatedly,
 )
-from pipelines.report.row_files import is_rejects, own_columns, read_corrections
+from pipelines.report import is_rejects, own_columns, read_corrections
 
 Planned = TypeVar("Planned", LoadPlan, ValidationPlan)
 

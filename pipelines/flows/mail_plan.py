@@ -16,21 +16,23 @@ from typing import Self
 import orjson
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.load import Problem, Row
-from connector.load.candidates import take_rows
-from connector.mail.campaign import MailPolicy
-from connector.mail.draft import Composed, Draft, parse_send_at
-from connector.mail.message import Message, MessageError
-from connector.mail.texts import MailTexts, RowAttachment
+from connector.load import (
+    Problem,
+    take_rows,
+)
+from connector.mail import Composed, Draft, MailPolicy, MailTexts, Message, MessageError, RowAttachment, parse_send_at
 from connector.outcomes import MailOutcome, Outcome
-from connector.rows import Source
+from connector.rows import (
+    Row,
+    Source,
+)
 from connector.sources import refuse_lacking
 from connector.subscribers import ColumnRule, FieldMapping, PreparedChunk, Suppression, ValidationRules, prepare_chunks
 from connector.templates import Template, TemplateError, compile_template
 from pipelines.flows.sends import attach, read_text
 from pipelines.flows.suppression import SuppressionPlan, plan_suppression
 from pipelines.jobs import AttachedFile, EmailText, Job, Mail, Settings, open_source, read_stated
-from pipelines.report.row_files import build_invalid, build_malformed
+from pipelines.report import build_invalid, build_malformed
 
 _MARKS = ("{{", "{%", "{#")
 _LONGEST = 1_000_000  # characters; mail programs cut an HTML body off long before (Gmail: after 102 kB)

@@ -14,12 +14,14 @@ from connector.clock import Clock, system_clock
 from connector.control import RunControl, Stop, enter_in_thread, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
 from connector.ledger import Campaign, EmailLog, open_emails, open_existing_emails
-from connector.load import Problem, Row
-from connector.mail.campaign import Addressee, CampaignSender, Letter, SendVerdict
-from connector.mail.draft import ATTACHMENTS
-from connector.mail.eml import write_eml
-from connector.mail.message import Message, MessageError
+from connector.load import (
+    Problem,
+)
+from connector.mail import ATTACHMENTS, Addressee, CampaignSender, Letter, Message, MessageError, SendVerdict, write_eml
 from connector.outcomes import MailOutcome, Outcome
+from connector.rows import (
+    Row,
+)
 from connector.service import Retrier, open_client
 from connector.states import EmailState
 from connector.subscribers import Suppression, digest_identity
@@ -27,7 +29,9 @@ from connector.templates import TemplateError
 from pipelines.flows.mail_plan import Checked, Checker, Kept, MailPlan, Spool, digest_files, read_cells
 from pipelines.flows.suppression import read_suppression
 from pipelines.jobs import build_service
-from pipelines.report.model import (
+from pipelines.report import (
+    Progress,
+    RejectsFile,
     Report,
     Status,
     UncountedError,
@@ -37,8 +41,6 @@ from pipelines.report.model import (
     end_report,
     start_report,
 )
-from pipelines.report.row_files import RejectsFile
-from pipelines.report.text import Progress
 from pipelines.units import agree, count
 
 _AT_ONCE = 256  # rows that are looked up in the ledger together

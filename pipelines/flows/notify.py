@@ -6,20 +6,19 @@ from pathlib import Path
 from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.errors import ConnectorError
-from connector.mail.draft import Draft, compose_draft, read_attachment
-from connector.mail.message import Attachment
+from connector.mail import Attachment, Draft, compose_draft, read_attachment
 from connector.service import post_webhook
 from pipelines.flows.sends import SendPlan, run_send
 from pipelines.jobs import MOST_ATTACHED, Notify, NotifyEmail, Settings, Webhook
-from pipelines.report.model import Report
-from pipelines.report.page import write_page, write_plain, write_title
-from pipelines.report.text import Progress
+from pipelines.report import Progress, Report, write_page, write_plain, write_title
 
 _TRIES = 3
 _WAIT_S = 2.0
 
 
-async def notify(notify: Notify | None, report: Report, settings: Settings, clock: Clock | None = None) -> list[str]:
+async def send_notices(
+    notify: Notify | None, report: Report, settings: Settings, clock: Clock | None = None
+) -> list[str]:
     """Tell of the run, if it is to be told of; returns what a person should know of notifications that failed."""
     if notify is None or report.is_planned or (notify.when == "problem" and report.status == "ok"):
         return []

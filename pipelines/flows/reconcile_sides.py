@@ -13,12 +13,12 @@ import pyarrow as pa
 from connector.fields import BaseRef
 from connector.ledger import Base, Entry, Ledger, find_or_add_base, learn_base, list_bases, list_confirmed
 from connector.listing import BaseReader
-from connector.load import Planned
-from connector.pages.id_set import contained
-from connector.reconcile import ListedPeople
-from connector.reconcile.listed import BaseOf
-from connector.reconcile.matching import Integers, Matching
-from connector.rows import write_cell
+from connector.pages import contained
+from connector.reconcile import BaseOf, Integers, ListedPeople, Matching
+from connector.rows import (
+    Planned,
+    write_cell,
+)
 from connector.service import differing_fields
 from connector.states import State
 from connector.subscribers import (
@@ -42,7 +42,7 @@ from connector.subscribers import (
 from pipelines.flows.base_loads import describe_base, refuse_too_many
 from pipelines.flows.imports import LoadPlan
 from pipelines.flows.remarks import Remarks
-from pipelines.report.differences import DifferenceFile, Differences, explain_missing, name_state
+from pipelines.report import DifferenceFile, Differences, explain_missing, name_state
 from pipelines.units import agree, count
 
 _AT_ONCE = 1024  # people taken out of their columns together: enough that it costs nothing, few enough to hold

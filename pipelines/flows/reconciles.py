@@ -35,9 +35,16 @@ from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.reconcile_sides import ROWS, BaseSide, Shared, SourceSide, build_wanted, list_asked, match_again
 from pipelines.flows.suppression import read_suppression
 from pipelines.jobs import Job, Settings, build_service
-from pipelines.report.differences import DifferenceFile, Differences
-from pipelines.report.model import Report, Status, count_requests, end_report, start_report
-from pipelines.report.text import Progress
+from pipelines.report import (
+    DifferenceFile,
+    Differences,
+    Progress,
+    Report,
+    Status,
+    count_requests,
+    end_report,
+    start_report,
+)
 
 _LOOKED_UP = 50  # of those who have vanished (architecture 4.10)
 

@@ -23,16 +23,14 @@ from connector.ledger import (
     list_bases,
     list_runs,
 )
-from connector.load import Loader, LoadPolicy
-from connector.load.retry import RetryPlan
+from connector.load import Loader, LoadPolicy, RetryPlan
 from connector.states import State
 from connector.subscribers import digest_identity
 from pipelines.flows.base_loads import choose_bases, describe_base, describe_bases
 from pipelines.flows.run import Frame, Run, carry_out, describe_leftovers, describe_reactivated, read_list
 from pipelines.flows.suppression import SuppressionPlan
 from pipelines.jobs import Settings
-from pipelines.report.model import EXIT_CODES, Report, Status
-from pipelines.report.text import Progress
+from pipelines.report import EXIT_CODES, Progress, Report, Status
 from pipelines.units import count
 
 _RUNS_NAMED = 5  # of the latest, for somebody who mistyped a run's id

@@ -12,28 +12,31 @@ from connector.control import RunControl, Stop, enter_in_thread, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted
 from connector.ledger import (
     Base,
+    Commits,
     Ledger,
+    LedgerWriter,
     finish_run,
+    open_commits,
     open_ledger,
     open_private_copy,
     read_found_limit,
     record_found_limit,
     start_run,
 )
-from connector.ledger.commits import Commits, LedgerWriter, open_commits
 from connector.listing import ListAccess, Sentinels
-from connector.load import Limits, LoadPolicy, Tally
-from connector.load.drift import close_waiting, compare_waiting
-from connector.load.session import Canaries, Session
-from connector.load.tally import WaitingRows
+from connector.load import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows, close_waiting, compare_waiting
 from connector.outcomes import Outcome
 from connector.pace import Pace
 from connector.service import Client, Retrier, open_client
 from connector.subscribers import InactiveIdentities, Suppression
 from pipelines.flows.suppression import SuppressionPlan, read_suppression
 from pipelines.jobs import Settings, build_service
-from pipelines.report.model import (
+from pipelines.report import (
+    LoadFiles,
+    PlannedRows,
+    Progress,
     Report,
+    RowListener,
     UncountedError,
     count_requests,
     count_rows,
@@ -41,9 +44,6 @@ from pipelines.report.model import (
     end_report,
     start_report,
 )
-from pipelines.report.planned_rows import PlannedRows
-from pipelines.report.row_files import LoadFiles, RowListener
-from pipelines.report.text import Progress
 from pipelines.units import agree, count
 
 _FOR_A_PERSON = (Outcome.INVALID, Outcome.REJECTED, Outcome.UNKNOWN)

@@ -18,14 +18,23 @@ from connector.clock import Clock, system_clock
 from connector.control import Stop, stay_alive
 from connector.errors import ConfigurationError, LedgerError
 from connector.ledger import EmailLog, open_emails
-from connector.mail.draft import Composed, Draft, parse_send_at, read_attachment
-from connector.mail.eml import read_eml, write_eml
-from connector.mail.message import Attachment, Header, Message, Recipient, encode_email
+from connector.mail import (
+    Attachment,
+    Composed,
+    Draft,
+    Header,
+    Message,
+    Recipient,
+    encode_email,
+    parse_send_at,
+    read_attachment,
+    read_eml,
+    write_eml,
+)
 from connector.outcomes import MailOutcome
 from connector.service import Accepted, Ambiguous, Client, NotSent, Refused, Retrier, open_client
 from pipelines.jobs import AttachedFile, EmailText, MessageFile, Settings, build_service, read_stated
-from pipelines.report.model import Report, Status, count_mail_rows, count_requests, end_report, start_report
-from pipelines.report.text import Progress
+from pipelines.report import Progress, Report, Status, count_mail_rows, count_requests, end_report, start_report
 
 LARGEST_EML = 50_000_000
 """Bytes; an .eml holds its files a third larger than they are."""

@@ -14,10 +14,22 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from connector.atomic_file import GUARDED, create_private, guard_formula
-from connector.load import Change, Omission, Problem, Row, Tally
-from connector.load.candidates import take_row
+from connector.load import (
+    Change,
+    Problem,
+    Tally,
+    take_row,
+)
 from connector.outcomes import Fault, Outcome
-from connector.rows import Chunk, Closing, MalformedRow, Source, write_cell
+from connector.rows import (
+    Chunk,
+    Closing,
+    MalformedRow,
+    Omission,
+    Row,
+    Source,
+    write_cell,
+)
 from connector.subscribers import PreparedChunk
 from pipelines.units import agree, count
 

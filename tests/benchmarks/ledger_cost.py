@@ -22,11 +22,19 @@ import uvloop
 
 from connector.clock import system_clock
 from connector.control import RunControl
-from connector.ledger import Base, Entry, Ledger, find_or_add_base, open_ledger, start_run
-from connector.ledger.commits import Commits, LedgerWriter, open_commits
+from connector.ledger import (
+    Base,
+    Commits,
+    Entry,
+    Ledger,
+    LedgerWriter,
+    find_or_add_base,
+    open_commits,
+    open_ledger,
+    start_run,
+)
 from connector.listing import ListAccess
-from connector.load import Loader, LoadPolicy, Tally
-from connector.load.session import Session
+from connector.load import Loader, LoadPolicy, Session, Tally
 from connector.outcomes import Outcome
 from connector.sandbox import SandboxProcess
 from connector.service import Retrier, Service, Token, open_client

@@ -8,9 +8,7 @@ import pyarrow as pa
 
 from connector.listing import build_columns
 from connector.pages import Certificate, Order, Reason, Verdict
-from connector.warehouse import Run
-from connector.warehouse.columns import stamp_columns
-from connector.warehouse.writer import Beginning
+from connector.warehouse import Beginning, Run, stamp_columns
 
 AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
 RUN = "run-1"

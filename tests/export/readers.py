@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from connector.databases import build_engine
-from connector.warehouse import Destination, Format
-from connector.warehouse.columns import SCHEMA
+from connector.warehouse import SCHEMA, Destination, Format
 
 Reader = Callable[[Path], pa.Table]
 COLUMNS = ", ".join(SCHEMA.names)

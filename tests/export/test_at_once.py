@@ -15,8 +15,17 @@ import pytest
 
 from connector.errors import RunAborted
 from connector.listing import build_columns
-from connector.warehouse import Destination, Format, Mode, Writer, open_writer, parse_destination
-from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
+from connector.warehouse import (
+    PAGE_SCHEMA,
+    SCHEMA,
+    Beginning,
+    Destination,
+    Format,
+    Mode,
+    Writer,
+    open_writer,
+    parse_destination,
+)
 from connector.warehouse.duckdb import DuckdbTables
 from connector.warehouse.interruption import Interrupted, Interruption
 from connector.warehouse.mysql import MysqlDatabase
@@ -27,7 +36,6 @@ from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.stage import StagedRows
 from connector.warehouse.table_writer import TableBackend, TableName, TableWriter
 from connector.warehouse.tables import Database
-from connector.warehouse.writer import Beginning
 from tests.export.people import beginning_of, build_table, run_of
 from tests.export.test_modes import MERGING, day, of_base, person, publish, read
 from tests.export.warehouses import DATABASES, SERVERS, connect, open_destination, run_sql

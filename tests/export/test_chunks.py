@@ -17,7 +17,7 @@ from connector import IncompleteList, read_batches, read_subscribers
 from connector.errors import ConfigurationError
 from connector.library import KeptSweep
 from connector.sandbox import SandboxProcess
-from connector.warehouse.columns import SCHEMA
+from connector.warehouse import SCHEMA
 from tests.export.exports import create
 from tests.export.people import MIXED, table_of
 from tests.export.test_exporter import PEOPLE

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.fields import BY_NAME, NAMES
-from connector.warehouse.columns import SCHEMA
+from connector.warehouse import SCHEMA
 from tests.export.people import AT, BARE, BROKEN, FULL, RUN, build_table, table_of
 
 JSON: st.SearchStrategy[Any] = st.recursive(

@@ -15,7 +15,7 @@ from connector.fields import FIELDS, Field, Kind
 from connector.listing import WIRE, Columns, build_columns, decode_page, open_columns, parse_columns
 from connector.pages import build_match
 from connector.service import ListPage, parse_listed
-from connector.warehouse.columns import PAGE_SCHEMA
+from connector.warehouse import PAGE_SCHEMA
 from tests.export.people import BARE, BROKEN, FULL
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -17,8 +17,7 @@ from connector.listing import ListFailed, Progress
 from connector.pages import Reason
 from connector.sandbox import SandboxProcess
 from connector.service import ListQuery, open_client
-from connector.warehouse import Destination, Format, parse_destination
-from connector.warehouse.columns import SCHEMA
+from connector.warehouse import SCHEMA, Destination, Format, parse_destination
 from tests.export.exports import create, export, hurried, now, service_of
 from tests.export.readers import place_in, read_back
 from tests.export.warehouses import FILES, connect, open_destination, run_sql

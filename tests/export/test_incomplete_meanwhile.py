@@ -9,8 +9,7 @@ import pytest
 
 from connector.errors import RunAborted
 from connector.pages import Verdict
-from connector.warehouse import Destination, Format, Writer, open_writer
-from connector.warehouse.writer import Beginning
+from connector.warehouse import Beginning, Destination, Format, Writer, open_writer
 from tests.export.people import build_table, run_of
 from tests.export.readers import read_back
 from tests.export.test_modes import day, person, publish, read

@@ -13,9 +13,7 @@ import sqlalchemy as sa
 
 from connector.errors import ConfigurationError
 from connector.pages import Verdict
-from connector.warehouse import Changes, Destination, Format, Mode, open_writer
-from connector.warehouse.columns import narrow_table, select_columns
-from connector.warehouse.writer import Beginning
+from connector.warehouse import Beginning, Changes, Destination, Format, Mode, narrow_table, open_writer, select_columns
 from tests.export.people import AT, build_table, run_of
 from tests.export.warehouses import DATABASES, open_destination, run_sql
 

@@ -15,8 +15,7 @@ from connector.databases import explain, list_errors, parse_url
 from connector.errors import RunAborted
 from connector.listing import build_columns
 from connector.pages import TotalCount
-from connector.warehouse import Mode, parse_destination
-from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
+from connector.warehouse import PAGE_SCHEMA, SCHEMA, CommitUnknown, Mode, parse_destination
 from connector.warehouse.duckdb import DuckdbTables
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.postgres import PostgresDatabase
@@ -25,7 +24,6 @@ from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.stage import StagedRows
 from connector.warehouse.table_writer import TableName, TableWriter
 from connector.warehouse.tables import build_tables
-from connector.warehouse.writer import CommitUnknown
 from tests.databases import Database
 from tests.export.people import beginning_of, build_table, run_of
 from tests.export.test_modes import day, person, publish, read

@@ -11,12 +11,9 @@ from typing import Any, TypeVar, cast
 
 from connector.clock import Clock, system_clock
 from connector.control import RunControl
-from connector.ledger import Ledger, find_or_add_base, open_ledger, start_run
-from connector.ledger.commits import Commits, LedgerWriter
-from connector.listing import ListAccess
-from connector.listing.access import LookupKey, LookupResult, Sentinel
-from connector.load.session import LoadPolicy, Session
-from connector.load.tally import Tally
+from connector.ledger import Commits, Ledger, LedgerWriter, find_or_add_base, open_ledger, start_run
+from connector.listing import ListAccess, LookupKey, LookupResult, Sentinel
+from connector.load import LoadPolicy, Session, Tally
 from connector.sandbox import SandboxProcess
 from connector.service import Client, Retrier, Service, Token, open_client
 from connector.subscribers import digest_identity

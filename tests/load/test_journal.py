@@ -11,8 +11,7 @@ from typing import Any, cast
 import pytest
 
 from connector.errors import LedgerError
-from connector.ledger import Ledger, Move, find_or_add_base, open_ledger, start_run
-from connector.ledger.commits import Commits, LedgerWriter, open_commits
+from connector.ledger import Commits, Ledger, LedgerWriter, Move, find_or_add_base, open_commits, open_ledger, start_run
 from connector.load.candidates import Candidate, CandidateList
 from connector.load.creates import Creator
 from connector.states import Event, State

@@ -15,8 +15,10 @@ from connector.control import RunControl
 from connector.fields import normalise_email
 from connector.ledger import (
     Base,
+    Commits,
     Intent,
     Ledger,
+    LedgerWriter,
     Move,
     find_or_add_base,
     open_ledger,
@@ -24,13 +26,10 @@ from connector.ledger import (
     record_lag,
     start_run,
 )
-from connector.ledger.commits import Commits, LedgerWriter
-from connector.listing import ListAccess
-from connector.listing.access import LookupKey, LookupResult, Sentinel
+from connector.listing import ListAccess, LookupKey, LookupResult, Sentinel
+from connector.load import LoadPolicy, Session, Tally
 from connector.load.candidates import Candidate
 from connector.load.resolution import Doubt, Settled, Settler
-from connector.load.session import LoadPolicy, Session
-from connector.load.tally import Tally
 from connector.sender import Take
 from connector.service import encode_subscriber
 from connector.states import Event, State

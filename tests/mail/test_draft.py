@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from connector.choices import SETTINGS, TRACKING
+from connector.mail import Header, MessageError, Recipient, encode_email
 from connector.mail.draft import DEFAULT_SETTINGS, Draft, compose
-from connector.mail.message import Header, MessageError, Recipient, encode_email
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 ANN = Recipient("ann@example.com", "Ann")

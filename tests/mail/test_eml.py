@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from connector.mail.draft import Draft
-from connector.mail.eml import read_eml, write_eml
+from connector.mail import Draft, read_eml, write_eml
 from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient, TrackingSettings
 
 TRACKING = TrackingSettings(track_links=True, track_plain_text_links=False, track_open=None, track_unsubscribe=True)

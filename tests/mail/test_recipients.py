@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from connector.mail.draft import parse_recipient
-from connector.mail.message import MessageError
+from connector.mail import MessageError, parse_recipient
 
 
 @pytest.mark.parametrize(

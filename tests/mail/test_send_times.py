@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from connector.mail import MessageError
 from connector.mail.draft import check_send_at, parse_send_at
-from connector.mail.message import MessageError
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 

@@ -8,17 +8,14 @@ from pathlib import Path
 from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.fields import normalise_email
-from connector.load import Conduct, Loader
-from connector.load.presence import Knowledge
-from connector.load.session import Session
+from connector.load import Conduct, Knowledge, Loader, Session
 from connector.sandbox import SandboxProcess
 from connector.subscribers import prepare_chunks
+from pipelines.flows import plan_sync
 from pipelines.flows.base_loads import BaseLoads
-from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.run import Frame, Run, carry_out
 from pipelines.jobs import SettingOptions, load_job, read_settings
-from pipelines.report.model import Report
-from pipelines.report.text import Progress
+from pipelines.report import Progress, Report
 from tests.pipelines.conftest import Connector, write_csv
 
 VALUES = "{column: list, values: {news: 7, shop: 9, club: 11}}"

@@ -4,7 +4,12 @@ import csv
 from datetime import UTC, datetime
 from pathlib import Path
 
-from connector.load import Change, Row
+from connector.load import (
+    Change,
+)
+from connector.rows import (
+    Row,
+)
 from pipelines.report.row_files import DriftFile
 
 ROW = Row(3, "people.csv", (), ())

@@ -9,7 +9,7 @@ from connector.errors import ConfigurationError
 from connector.ledger import Base, Intent, Ledger, find_or_add_base, open_ledger, start_run
 from connector.states import State
 from connector.subscribers import digest_identity
-from pipelines.flows.retries import ForgetPlan, Forgotten, forget
+from pipelines.flows import ForgetPlan, Forgotten, forget
 from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses, write_csv
 
 ANN = "ann@x.org"

@@ -32,7 +32,7 @@ def test_an_unforeseen_error_is_one_line_and_exit_code_3() -> None:
 BROKEN_RETRY = """
 import sys
 import pipelines.cli
-from connector.load import retrying
+import connector.load.retry as retrying
 sys.argv = ["connector", "retry", "--output", "json"]
 read_body, read = retrying.read_body, []
 def read_only_the_first(entry):

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from connector.load import Conduct, Loader
-from connector.load.presence import Knowledge
-from connector.load.session import Session
+from connector.load import Conduct, Knowledge, Loader, Session
 from connector.pace import Found, Pace
 from tests.pipelines.conftest import Connector
 from tests.pipelines.lists import count_by_base, load_here, write_lists

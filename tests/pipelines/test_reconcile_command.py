@@ -13,9 +13,9 @@ import pytest
 
 from connector.control import Stop
 from connector.rows import Chunk, Source
-from pipelines.flows.reconciles import plan_reconcile, run_reconcile
+from pipelines.flows import plan_reconcile, run_reconcile
 from pipelines.jobs import SettingOptions, load_job, read_settings
-from pipelines.report.text import Progress
+from pipelines.report import Progress
 from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, Ended, wait_for, write_addresses, write_csv
 from tests.pipelines.leftovers import lose_three, put_lag_on_record

@@ -8,9 +8,9 @@ import pytest
 
 from connector.clock import system_clock
 from connector.control import Stop
-from pipelines.flows.reconciles import plan_reconcile, run_reconcile
+from pipelines.flows import plan_reconcile, run_reconcile
 from pipelines.jobs import SettingOptions, load_job, read_settings
-from pipelines.report.text import Progress
+from pipelines.report import Progress
 from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, count_stored, wait_for, write_csv
 from tests.pipelines.planned import count_requests, describe, write_job

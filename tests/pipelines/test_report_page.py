@@ -4,7 +4,7 @@ import json
 from html.parser import HTMLParser
 from pathlib import Path
 
-from pipelines.report.page import write_page, write_plain
+from pipelines.report import write_page, write_plain
 from tests.pipelines.conftest import Connector, write_addresses
 
 

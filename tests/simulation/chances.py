@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-from connector.load import LoadPolicy
-from connector.load.retry import Held, RetryPlan
+from connector.load import Held, LoadPolicy, RetryPlan
 from connector.subscribers import Suppression, digest_identity
 from tests.simulation.people import People, Person
 from tests.simulation.program import JOB

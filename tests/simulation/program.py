@@ -15,13 +15,20 @@ from connector.clock import Clock
 from connector.control import RunControl, Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BaseRef
-from connector.ledger import Ledger, find_or_add_base, finish_run, start_run
-from connector.ledger.commits import Commits, LedgerWriter
+from connector.ledger import Commits, Ledger, LedgerWriter, find_or_add_base, finish_run, start_run
 from connector.listing import ListAccess
-from connector.load import Change, Conduct, Loader, LoadPolicy, Problem, Tally
-from connector.load.drift import close_waiting, compare_waiting
-from connector.load.presence import Knowledge
-from connector.load.session import Session
+from connector.load import (
+    Change,
+    Conduct,
+    Knowledge,
+    Loader,
+    LoadPolicy,
+    Problem,
+    Session,
+    Tally,
+    close_waiting,
+    compare_waiting,
+)
 from connector.outcomes import Outcome
 from connector.pace import Pace
 from connector.service import Client, RequestSender, Retrier, Token
@@ -29,8 +36,7 @@ from connector.subscribers import BaseColumn, RowBases
 from pipelines.flows.base_loads import BaseLoads
 from pipelines.flows.run import Frame, Run
 from pipelines.jobs import Settings
-from pipelines.report.model import start_report
-from pipelines.report.planned_rows import PlannedRows
+from pipelines.report import PlannedRows, start_report
 from tests.simulation.rows import Portion
 from tests.simulation.scenario import BASE_ID, BASE_NAME, Night
 from tests.simulation.timeline import Timeline

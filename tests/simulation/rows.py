@@ -10,8 +10,10 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from connector.load import Planned
-from connector.rows import Chunk
+from connector.rows import (
+    Chunk,
+    Planned,
+)
 from connector.subscribers import (
     ColumnRule,
     Digests,

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from connector.load import LoadPolicy
-from connector.load.retry import RetryPlan
+from connector.load import LoadPolicy, RetryPlan
 from connector.subscribers import Suppression
 from tests.simulation.network import Weather
 from tests.simulation.people import People

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-from connector.load import LoadPolicy
-from connector.load.retry import RetryPlan
+from connector.load import LoadPolicy, RetryPlan
 from tests.simulation.people import People
 from tests.simulation.rows import Cells, Source, prepare_nights
 from tests.simulation.scenario import BASE_ID, Ending, Night, Scenario, Storm

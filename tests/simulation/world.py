@@ -7,7 +7,7 @@ from random import Random
 
 import orjson
 
-from connector.ledger.commits import Commits
+from connector.ledger import Commits
 from connector.service import Request
 from connector.states import State
 from tests.simulation.calls import Call, Record

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from connector.listing.access import Sentinel
+from connector.listing import Sentinel, take_survey
 from connector.listing.lookup import Checked, check_filters, has_control
-from connector.listing.requests import take_survey
-from connector.load.session import Session
+from connector.load import Session
 from connector.service import ListPage, ListQuery, Refused
 from connector.subscribers import SpellingClass, classify
 from tests.load.looks import fake_list

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.load.session import Session
+from connector.load import Session
 from connector.sandbox import SandboxProcess
 from connector.service import ListPage, ListQuery
 from tests.load.looks import fake_list

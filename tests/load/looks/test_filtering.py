@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.listing.access import LookupResult
-from connector.listing.lookup import can_tell, count_requests, look_by_filter
-from connector.listing.requests import take_survey
-from connector.load.session import Session
+from connector.listing import LookupResult, can_tell, count_requests, look_by_filter, take_survey
+from connector.load import Session
 from connector.service import ListPage, ListQuery, Refused
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd

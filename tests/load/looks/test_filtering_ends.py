@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from connector.errors import RunAborted
-from connector.listing import ListFailed
-from connector.listing.lookup import look_by_filter
-from connector.load.session import Session
+from connector.listing import ListFailed, look_by_filter
+from connector.load import Session
 from connector.service import Ambiguous, ListQuery, Refused
 from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import look_at_fake, want, witness

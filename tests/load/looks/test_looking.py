@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from connector.listing import ListFailed, list_base, look_by_filter
-from connector.listing.access import LookupKey, LookupResult
+from connector.listing import ListFailed, LookupKey, LookupResult, list_base, look_by_filter
+from connector.load import Session
 from connector.load.presence import Estimate, estimate, look_for
-from connector.load.session import Session
 from connector.service import Ambiguous, ListPage, ListQuery, Refused
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from connector.listing import list_base, look_by_filter, sweep_for
-from connector.listing.access import LookupResult, Sentinel
+from connector.listing import LookupResult, Sentinel, list_base, look_by_filter, sweep_for
+from connector.load import Session
 from connector.load.presence import estimate, look_for
-from connector.load.session import Session
 from connector.sandbox import SandboxProcess
 from connector.service import Created, encode_subscriber
 from connector.subscribers import digest_identity

@@ -9,10 +9,9 @@ import pytest
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.ledger import Known
-from connector.listing import EmptiedError, ListFailed
-from connector.listing.access import LookupResult
+from connector.listing import EmptiedError, ListFailed, LookupResult
 from connector.listing.base_list import Listing, list_base, sweep_for
-from connector.load.session import Session
+from connector.load import Session
 from connector.service import Ambiguous, ListQuery
 from connector.subscribers import classify, digest_identity
 from tests.load.looks.fake_list import FakeList, crowd

@@ -1,0 +1,69 @@
+from .admin import (
+    Backup as Backup,
+    back_up_ledger as back_up_ledger,
+    open_private_copy as open_private_copy,
+)
+from .commits import (
+    Commits as Commits,
+    LedgerWriter as LedgerWriter,
+    open_commits as open_commits,
+)
+from .emails import (
+    Campaign as Campaign,
+    EmailEntry as EmailEntry,
+    EmailLog as EmailLog,
+    OpenEmail as OpenEmail,
+)
+from .entries import (
+    Entry as Entry,
+    Intent as Intent,
+    Known as Known,
+    Ledger as Ledger,
+    Move as Move,
+    Unfinished as Unfinished,
+    count_doubts as count_doubts,
+    find_last_confirming as find_last_confirming,
+    list_confirmed as list_confirmed,
+)
+from .opening import (
+    open_emails as open_emails,
+    open_existing_emails as open_existing_emails,
+    open_ledger as open_ledger,
+    wrap_connection as wrap_connection,
+)
+from .records import (
+    Base as Base,
+    KeptCursor as KeptCursor,
+    RefusalKind as RefusalKind,
+    RunRecord as RunRecord,
+    count_doubts_elsewhere as count_doubts_elsewhere,
+    find_or_add_base as find_or_add_base,
+    find_rows_read as find_rows_read,
+    find_run as find_run,
+    finish_run as finish_run,
+    learn_base as learn_base,
+    list_bases as list_bases,
+    list_runs as list_runs,
+    mark_misanswered_base as mark_misanswered_base,
+    mark_refusal_checked as mark_refusal_checked,
+    mark_refusal_created as mark_refusal_created,
+    move_cursor as move_cursor,
+    read_cursor as read_cursor,
+    read_found_limit as read_found_limit,
+    read_largest_lag as read_largest_lag,
+    read_refusal_kinds as read_refusal_kinds,
+    record_found_limit as record_found_limit,
+    record_lag as record_lag,
+    record_refusal as record_refusal,
+    start_run as start_run,
+)
+from .restore import (
+    restore_ledger as restore_ledger,
+)
+from .sqlite import (
+    find_emails as find_emails,
+)
+from .store import (
+    StaleMoveError as StaleMoveError,
+    Store as Store,
+)

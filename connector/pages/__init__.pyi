@@ -1,0 +1,36 @@
+from .certificate import (
+    SMALLEST_WINDOW as SMALLEST_WINDOW,
+    Certificate as Certificate,
+    Counts as Counts,
+    CutOff as CutOff,
+    Finding as Finding,
+    Order as Order,
+    Reason as Reason,
+    Says as Says,
+    TotalCount as TotalCount,
+    Verdict as Verdict,
+    decide_counts as decide_counts,
+    decide_cut_off as decide_cut_off,
+    decide_totals as decide_totals,
+    may_be_cut_off as may_be_cut_off,
+)
+from .id_set import (
+    NO_IDS as NO_IDS,
+    IdArray as IdArray,
+    Mask as Mask,
+    contained as contained,
+)
+from .matching import (
+    Match as Match,
+    build_match as build_match,
+)
+from .page import (
+    Measures as Measures,
+    Page as Page,
+)
+from .partitions import (
+    DIMENSIONS as DIMENSIONS,
+)
+from .reading import (
+    Reading as Reading,
+)

@@ -1,0 +1,28 @@
+from .cursor import (
+    CursorKind as CursorKind,
+    CursorValue as CursorValue,
+    find_kind as find_kind,
+    is_larger as is_larger,
+    look_back as look_back,
+    parse_cursor as parse_cursor,
+    write_cursor as write_cursor,
+)
+from .files import (
+    open_file as open_file,
+    open_files as open_files,
+    open_repeatedly as open_repeatedly,
+    refuse_lacking as refuse_lacking,
+)
+from .inputs import (
+    STANDARD_INPUT as STANDARD_INPUT,
+    spool_pipe as spool_pipe,
+)
+from .sql import (
+    IncrementalSource as IncrementalSource,
+    describe_place as describe_place,
+    open_incremental as open_incremental,
+    open_sql as open_sql,
+)
+from .statement import (
+    uses_cursor as uses_cursor,
+)

@@ -1,0 +1,60 @@
+from .exports import (
+    ExportPlan as ExportPlan,
+    TableOptions as TableOptions,
+    Tolerance as Tolerance,
+    plan_export as plan_export,
+    plan_export_job as plan_export_job,
+    run_export as run_export,
+)
+from .imports import (
+    LoadPlan as LoadPlan,
+    run_load as run_load,
+)
+from .load_plan import (
+    FileOptions as FileOptions,
+    Reading as Reading,
+    plan_import as plan_import,
+    plan_import_by_job as plan_import_by_job,
+    plan_sync as plan_sync,
+    plan_validation as plan_validation,
+    plan_validation_by_job as plan_validation_by_job,
+)
+from .mail_plan import (
+    plan_mail as plan_mail,
+)
+from .mails import (
+    preview as preview,
+    run_mail as run_mail,
+)
+from .notify import (
+    send_notices as send_notices,
+)
+from .reconciles import (
+    plan_reconcile as plan_reconcile,
+    run_reconcile as run_reconcile,
+)
+from .retries import (
+    ForgetPlan as ForgetPlan,
+    Forgotten as Forgotten,
+    RetryOrder as RetryOrder,
+    forget as forget,
+    run_retry as run_retry,
+)
+from .sends import (
+    SendPlan as SendPlan,
+    describe_message as describe_message,
+    draft_eml as draft_eml,
+    draft_file as draft_file,
+    run_send as run_send,
+    show_email as show_email,
+    write_new as write_new,
+)
+from .suppression import (
+    plan_suppression as plan_suppression,
+)
+from .validate import (
+    Finding as Finding,
+    ValidationPlan as ValidationPlan,
+    Verdict as Verdict,
+    run_validation as run_validation,
+)
