@@ -249,11 +249,6 @@ class Ledger:
 
     # What a row says now
 
-    def record_fingerprints(self, base: Base, told: Sequence[tuple[bytes, bytes]]) -> None:
-        """CONFIRMED entries that a listing brought get the fingerprint of the first row that tells of them: (identity,
-        fingerprint)."""
-        self.store.change(_SET_FIRST_FINGERPRINT, {"left": State.CONFIRMED}, [(base.key, *each) for each in told])
-
     def record_equal(self, base: Base, told: Sequence[tuple[bytes, bytes]]) -> None:
         """CONFIRMED entries whose row was compared with the service and is equal get its fingerprint: (identity,
         fingerprint)."""
@@ -365,9 +360,6 @@ _DOUBT = Batch(
     2,
 )
 _SET_STATE = Batch(f"UPDATE entry SET state = :to FROM {{told}} {_AT}", 2)
-_SET_FIRST_FINGERPRINT = Batch(
-    f"UPDATE entry SET fingerprint = told.column3 FROM {{told}} {_AT} AND fingerprint IS NULL", 3
-)
 _SET_FINGERPRINT = Batch(
     f"UPDATE entry SET fingerprint = told.column3, reported = NULL, reported_at = NULL FROM {{told}} {_AT}", 3
 )

@@ -23,7 +23,7 @@ from connector.load.presence import Knowledge
 from connector.load.resolution import Doubt
 from connector.load.retry import RetryPlan, retry_entries
 from connector.load.session import Session
-from connector.load.tally import Problem
+from connector.load.tally import Problem, Since
 from connector.outcomes import Outcome
 from connector.rows import Planned, Row, Told
 from connector.sender import Take
@@ -143,7 +143,7 @@ class Loader:
         entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, others)) if others else {}
         to_create: dict[int, State] = {}
         kept: dict[int, Entry] = {}
-        first_told, changed = list[int](), dict[int, Entry]()
+        to_compare = dict[int, Entry]()
         doubted, pending = dict[int, Entry](), dict[int, Entry]()
         for place, identity, fingerprint in rest:
             entry = entries.get(identity)
@@ -160,17 +160,12 @@ class Loader:
                 to_create[place] = State.NONE if entry is None else State.REJECTED
             elif decision in (Decision.HELD, Decision.REJECTED):
                 kept[place] = entry
-            elif decision is Decision.FIRST_TOLD:
-                first_told.append(place)
-            elif decision is Decision.CHANGED:
-                changed[place] = entry
+            elif decision is Decision.COMPARE:
+                to_compare[place] = entry
             else:
                 pending[place] = entry
         self._set_aside(planned, pending)
-        if self._conduct.is_sending:
-            await self._record_first(planned, first_told)
-        self._count_there(planned, first_told)
-        self._await_comparison(planned, changed)
+        self._await_comparison(planned, to_compare)
         if doubted:
             to_create |= await self._doubt(planned, doubted)
         return to_create, kept
@@ -203,27 +198,24 @@ class Loader:
             tally.count_positions(outcome, planned.chunk, planned.subscribers.index[list(places)].to_numpy())
         self._finisher.open -= len(places)
 
-    async def _record_first(self, planned: Planned, places: list[int]) -> None:
-        """The rows at these places are the first to tell of subscribers whom a listing brought."""
-        rows = list(
-            zip(split_digests(planned.identities[places]), split_digests(planned.fingerprints[places]), strict=True)
-        )
-        if rows:
-            base = self._session.journal.base
-            await self._session.journal.ask(lambda ledger: ledger.record_fingerprints(base, rows))
-
-    def _await_comparison(self, planned: Planned, changed: Mapping[int, Entry]) -> None:
+    def _await_comparison(self, planned: Planned, waiting: Mapping[int, Entry]) -> None:
         """The rows at these places wait to be compared with the service, each with its entry."""
-        if not changed:
+        if not waiting:
             return
         session = self._session
-        since = session.clock.now().timestamp() - _REPORTED_FOR_S
         rows = [
-            (row, told, entry.reported == told.fingerprint and (entry.reported_at or 0.0) > since)
-            for entry, (row, told) in zip(changed.values(), self._tell(planned, list(changed)), strict=True)
+            (row, told, self._why(entry, told.fingerprint))
+            for entry, (row, told) in zip(waiting.values(), self._tell(planned, list(waiting)), strict=True)
         ]
         session.waiting.add(session.journal, rows)
-        self._finisher.open -= len(changed)
+        self._finisher.open -= len(waiting)
+
+    def _why(self, entry: Entry, fingerprint: bytes) -> Since:
+        """Why a row with this fingerprint is to be compared."""
+        is_late = (entry.reported_at or 0.0) > self._session.clock.now().timestamp() - _REPORTED_FOR_S
+        if entry.reported == fingerprint and is_late:
+            return Since.REPORTED
+        return Since.FIRST if entry.fingerprint is None else Since.CHANGED
 
     async def _doubt(self, planned: Planned, doubted: dict[int, Entry]) -> dict[int, State]:
         """Rows of those who were refused so lately that they may be there: UNKNOWN, and settled before they are sent.

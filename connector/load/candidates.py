@@ -230,9 +230,8 @@ class Decision(Enum):
 
     NEW = "look, then create"
     AGAIN = "rejected before, but the row has changed: look, then create"
-    FIRST_TOLD = "listed before any row told of it: note its fingerprint; it exists"
     EXISTS = "it exists"
-    CHANGED = "it exists, and the source differs from what was sent"
+    COMPARE = "it exists, and the row is another than was sent, or the first to tell of it"
     REJECTED = "rejected before, and nothing has changed"
     PENDING = "may or may not be there: to be settled"
     HELD = "proved absent once, or answered with another base or identity, and left to a person"
@@ -243,9 +242,7 @@ def decide_row(entry: Entry | None, fingerprint: bytes) -> Decision:
     if entry is None:
         return Decision.NEW
     if entry.state is State.CONFIRMED:
-        if entry.fingerprint is None:
-            return Decision.FIRST_TOLD
-        return Decision.EXISTS if entry.fingerprint == fingerprint else Decision.CHANGED
+        return Decision.EXISTS if entry.fingerprint == fingerprint else Decision.COMPARE
     if entry.state is State.REJECTED:
         return Decision.REJECTED if entry.fingerprint == fingerprint else Decision.AGAIN
     return Decision.HELD if entry.state is State.HELD else Decision.PENDING
@@ -253,8 +250,7 @@ def decide_row(entry: Entry | None, fingerprint: bytes) -> Decision:
 
 def decide_found(entry: Entry, fingerprint: bytes | None) -> Outcome:
     """The outcome of a row whose identity turned out to be there, by a CONFIRMED entry (None: no row has told)."""
-    is_known = entry.fingerprint is not None and fingerprint is not None
-    return Outcome.CHANGED if is_known and entry.fingerprint != fingerprint else Outcome.EXISTS
+    return Outcome.CHANGED if fingerprint not in (None, entry.fingerprint) else Outcome.EXISTS
 
 
 def describe_held(message: str | None) -> str:

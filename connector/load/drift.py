@@ -18,7 +18,7 @@ from connector.kept_values import KeptValues
 from connector.ledger import Base, Entry, Ledger
 from connector.listing import ListFailed, ask, bears_identity, look_up_together, read_list
 from connector.load.session import Session
-from connector.load.tally import Change, Tally, WaitingRow, WaitingRows
+from connector.load.tally import Change, Since, Tally, WaitingRow, WaitingRows
 from connector.outcomes import Outcome
 from connector.service import ListQuery, differing_fields, read_field
 
@@ -47,12 +47,24 @@ async def compare_waiting(sessions: Sequence[Session], waiting: WaitingRows, *, 
 
 
 def close_waiting(waiting: WaitingRows, tally: Tally, reason: str) -> None:
-    """Count the rows that still wait as changed, since they could not be compared for this `reason`."""
+    """Count the rows that still wait, which could not be compared for this `reason`."""
     for place in range(waiting.ended, len(waiting)):
-        each = waiting.read(place)
-        words = "" if each.is_known else reason
-        tally.report_change(Change(each.row, each.told.name, reason=words, is_known=each.is_known))
+        _tell_uncompared(waiting.read(place), tally, reason)
     waiting.clear()
+
+
+def _tell_uncompared(each: WaitingRow, tally: Tally, reason: str) -> None:
+    """What is known of a row that was not compared: that its subscriber is there, and of any but the first of them
+    that it differs from what was sent."""
+    if each.since is Since.FIRST:
+        tally.count_row(Outcome.EXISTS, lambda: each.row)
+        tally.say(
+            "some rows count as existing and were not compared with the subscribers who were there before this "
+            f"connector: {reason}; the next run tries again"
+        )
+    else:
+        is_known = each.since is Since.REPORTED
+        tally.report_change(Change(each.row, each.told.name, reason="" if is_known else reason, is_known=is_known))
 
 
 class _Comparison:
@@ -208,7 +220,7 @@ class _Comparison:
             kept = self._differences.read(int(self._kept_at[place]))
             tally.report_change(Change(each.row, name, tuple((field, was, now) for field, was, now in kept)))
         elif self._is_asked[place]:
-            tally.report_change(Change(each.row, name, reason=self._reason))
+            _tell_uncompared(each, tally, self._reason)
         else:
             tally.report_change(Change(each.row, name, is_known=True))
 

@@ -16,7 +16,7 @@ from connector.load.presence import look_as_well_as_can_be, look_for
 from connector.load.refusals import Refusals
 from connector.load.resolution import Doubt, Settled, Settler
 from connector.load.session import Session
-from connector.load.tally import Problem
+from connector.load.tally import Problem, Since
 from connector.outcomes import Outcome
 from connector.rows import Row, Told
 from connector.sender import Take
@@ -300,7 +300,7 @@ class Finisher:
         if is_of_this_run:
             self._report_created(row, told)
         elif is_changed and told is not None:
-            self._session.waiting.add(self._session.journal, [(row, told, False)])
+            self._session.waiting.add(self._session.journal, [(row, told, Since.CHANGED)])
         else:
             self._count(Outcome.EXISTS, row)
 

@@ -4,6 +4,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -42,14 +43,22 @@ class Change:
     is_known: bool = False
 
 
+class Since(IntEnum):
+    """Why a row is to be compared with the service."""
+
+    CHANGED = 0  # it is another than the one that was sent
+    REPORTED = 1  # it differs as an earlier run has reported
+    FIRST = 2  # it is the first to tell of a subscriber who was there before
+
+
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """A row that waits: `owner` is what it was handed in with, `is_known` whether an earlier run has reported it."""
+    """A row that waits: `owner` is what it was handed in with."""
 
     owner: object
     row: Row
     told: Told
-    is_known: bool
+    since: Since
 
 
 class WaitingRows:
@@ -59,7 +68,7 @@ class WaitingRows:
     def __init__(self) -> None:
         self._owners: list[object] = []
         self._owner_of: array[int] = array("H")
-        self._is_known = bytearray()
+        self._since = bytearray()
         self._digests = bytearray()  # identity and fingerprint
         self._values: KeptValues | None = None
         self.ended = 0  # of the first so many the outcome has been told
@@ -70,19 +79,19 @@ class WaitingRows:
     @property
     def unknown(self) -> list[int]:
         """The places of those that no earlier run has reported."""
-        return [place for place, is_known in enumerate(self._is_known) if not is_known]
+        return [place for place, since in enumerate(self._since) if since != Since.REPORTED]
 
-    def add(self, owner: object, rows: Sequence[tuple[Row, Told, bool]]) -> None:
-        """Have these wait, each with whether an earlier run has reported it. Raises RunAborted for want of room."""
+    def add(self, owner: object, rows: Sequence[tuple[Row, Told, Since]]) -> None:
+        """Have these wait. Raises RunAborted for want of room."""
         if self._values is None:
             self._values = KeptValues()
         if not any(each is owner for each in self._owners):
             self._owners.append(owner)
         number = next(place for place, each in enumerate(self._owners) if each is owner)
         self._values.add([[row.number, row.file, told.name, dict(told.values)] for row, told, _ in rows])
-        for _, told, is_known in rows:
+        for _, told, since in rows:
             self._owner_of.append(number)
-            self._is_known.append(is_known)
+            self._since.append(since)
             self._digests += told.identity + told.fingerprint
 
     def read(self, place: int) -> WaitingRow:
@@ -95,14 +104,14 @@ class WaitingRows:
         fingerprint = bytes(self._digests[begin + IDENTITY_BYTES : begin + IDENTITY_BYTES + FINGERPRINT_BYTES])
         told = Told(identity, name, fingerprint, values)
         owner = self._owners[self._owner_of[place]]
-        return WaitingRow(owner, Row(number, file, (), ()), told, bool(self._is_known[place]))
+        return WaitingRow(owner, Row(number, file, (), ()), told, Since(self._since[place]))
 
     def clear(self) -> None:
         """Forget them all."""
         if self._values is not None:
             self._values.close()
         self._values, self._owners, self._owner_of = None, [], array("H")
-        self._is_known, self._digests, self.ended = bytearray(), bytearray(), 0
+        self._since, self._digests, self.ended = bytearray(), bytearray(), 0
 
 
 def _ignore(_: object) -> None:

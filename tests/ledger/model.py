@@ -96,11 +96,6 @@ def drop(line: Line, _told: Telling) -> Line:
     return replace(line, state=State.REJECTED, subscriber_id=None, status=0, message="no")
 
 
-def hear(line: Line, told: Telling) -> Line:
-    """What the first row of somebody tells whom a listing brought."""
-    return replace(line, fingerprint=told.fingerprint)
-
-
 def go(_line: Line, _told: Telling) -> None:
     return None
 

@@ -48,7 +48,6 @@ from tests.ledger.model import (
     StaleError,
     Telling,
     die,
-    hear,
     list_people,
     merge,
     take,
@@ -182,22 +181,6 @@ class LedgerMachine(RuleBasedStateMachine):
         with self.ledger.transaction():
             self.ledger.record_listed(base, "email", who)
         self.entries = list_people(self.entries, base.key, who)
-
-    @precondition(lambda self: self.bases)
-    @rule(number=st.integers(0, 9), who=people, telling=tellings)
-    def hear_what_rows_tell(self, number: int, who: list[bytes], telling: Telling) -> None:
-        base = self.choose_base(number)
-        lines = [self.entries.get((base.key, each), Line(State.NONE)) for each in who]
-        is_legal = all(each.state is State.CONFIRMED and each.fingerprint is None for each in lines)
-        told = [(each, telling.fingerprint) for each in who]
-        if not is_legal:
-            with pytest.raises(StaleMoveError), self.ledger.transaction():
-                self.ledger.record_fingerprints(base, told)
-            return
-        with self.ledger.transaction():
-            self.ledger.record_fingerprints(base, told)
-        changed = {(base.key, who[at]): hear(line, telling) for at, line in enumerate(lines)}
-        self.entries = {**self.entries, **changed}
 
     @precondition(lambda self: self.bases)
     @rule(number=st.integers(0, 9), who=people, telling=tellings, is_equal=st.booleans())

@@ -186,13 +186,13 @@ def test_a_confirmed_entry_is_known_since_the_end_of_the_run_that_sent_it(ledger
         assert ledger.find_confirmed(base, b"", 9) == [Known(IDENTITY, 7, 1e9 + 0.5), Known(OTHER, 8, None)]
 
 
-def test_a_fingerprint_is_told_once_and_only_of_the_confirmed(ledger: Ledger) -> None:
+def test_a_fingerprint_is_taken_only_by_the_confirmed(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction():
         ledger.record_listed(base, "email", [(IDENTITY, 7)])
-        ledger.record_fingerprints(base, [(IDENTITY, b"f" * 8)])
+        ledger.record_equal(base, [(IDENTITY, b"f" * 8)])
     with pytest.raises(StaleMoveError), ledger.transaction():
-        ledger.record_fingerprints(base, [(IDENTITY, b"g" * 8)])
+        ledger.record_equal(base, [(OTHER, b"g" * 8)])
     entry = read_entry(ledger, base)
     assert entry is not None
     assert entry.fingerprint == b"f" * 8

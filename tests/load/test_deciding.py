@@ -18,8 +18,8 @@ def entry(state: State, fingerprint: bytes | None = SAME) -> Entry:
     [
         (None, Decision.NEW),
         (entry(State.CONFIRMED), Decision.EXISTS),
-        (entry(State.CONFIRMED, OTHER), Decision.CHANGED),
-        (entry(State.CONFIRMED, None), Decision.FIRST_TOLD),
+        (entry(State.CONFIRMED, OTHER), Decision.COMPARE),
+        (entry(State.CONFIRMED, None), Decision.COMPARE),
         (entry(State.REJECTED), Decision.REJECTED),
         (entry(State.REJECTED, OTHER), Decision.AGAIN),
         (entry(State.UNKNOWN), Decision.PENDING),

@@ -33,8 +33,13 @@ COLUMNS = ["identity", "field", "service", "source", "_row", "_file", "_outcome"
 
 def sync(connector: Connector, *lines: str, job: str = JOB) -> Ended:
     """Sync a file of these people: email, name, segments, zip."""
+    return connector.run_json("sync", write_people(connector, *lines, job=job))
+
+
+def write_people(connector: Connector, *lines: str, job: str = JOB) -> Path:
+    """The job, and its file of these people."""
     write_csv(connector.folder / "people.csv", "email,name,segments,zip", *lines)
-    return connector.run_json("sync", write_job(connector.folder, job))
+    return write_job(connector.folder, job)
 
 
 def read_drift(ended: Ended) -> list[dict[str, str]]:
@@ -183,10 +188,20 @@ def test_a_zip_that_cannot_be_sent_is_told_when_its_row_is_created_and_not_again
     assert (again.rows, again.report["drift_file"]) == ({"read": 3, "exists": 3}, None)
 
 
-def test_a_subscriber_whom_a_listing_brought_is_compared_once_the_row_changes(connector: Connector) -> None:
+@pytest.mark.parametrize("others", [0, 1010], ids=["by a listing", "by look-ups"])
+def test_a_subscriber_who_was_there_before_is_compared_at_first_sight(connector: Connector, others: int) -> None:
+    if others:
+        connector.sandbox.seed(others, base_id=7)
+        sync(connector, "known@x.org,Kay,,")  # a base whose id is known, and a list of two pages
     edit_in_the_service(connector, Email="ann@x.org", FirstName="Annette", IsActive=True)
-    assert sync(connector, "ann@x.org,Ann,,").rows == {"read": 1, "exists": 1}
-    changed = sync(connector, "ann@x.org,Anna,,")
+    edit_in_the_service(connector, Email="bob@x.org", FirstName="Bob", IsActive=True)
+    planned = connector.run_json("plan", write_people(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,"))
+    first = sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
+    assert first.rows == planned.rows == {"read": 2, "exists": 1, "changed": 1}
+    assert read_fields(first) == [("ann@x.org", "first_name", "Annette", "Ann")]
+    again = sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
+    assert (again.rows, again.report["drift_file"]) == (first.rows, None)
+    changed = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Bob,,")
     assert read_fields(changed) == [("ann@x.org", "first_name", "Annette", "Anna")]
 
 
