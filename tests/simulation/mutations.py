@@ -23,6 +23,15 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenByTest:
+    """One way to break the program, in words, which no seed notices soon, and `test` does: its file and its name."""
+
+    name: str
+    edit: Edit
+    test: str
+
+
+@dataclass(frozen=True, slots=True)
 class Mutation:
     """One way to break the program, in words, which one of `SEEDS` seeds from `first` on must notice."""
 
@@ -229,5 +238,64 @@ MUTATIONS = (
                 "    if counted or not counted:",
             ),
         ),
+    ),
+)
+
+SEEN_BY_TESTS = (
+    SeenByTest(
+        "a first create that shows and is not counted is no sign of a list that is cut off",
+        Edit(
+            "load/presence.py",
+            "if shown and page.total_count is not None and page.total_count <= counted:",
+            "if not shown and counted < 0:",
+        ),
+        "pipelines/test_cut_off.py::test_a_canary_that_shows_and_is_not_counted_ends_the_run",
+    ),
+    SeenByTest(
+        "whom a long list leaves out is not looked up",
+        Edit("load/presence.py", "        if listed < SMALLEST_WINDOW:\n", "        if listed:\n"),
+        "pipelines/test_cut_off.py::test_no_subscriber_beyond_a_window_is_created_again_or_forgotten",
+    ),
+    SeenByTest(
+        "the largest lag that was seen is forgotten",
+        Edit("ledger/records.py", "return lag_s or 0.0", "return 0.0"),
+        "load/test_settling.py::"
+        "test_twice_the_largest_lag_that_earlier_runs_have_seen_must_pass_where_nobody_was_confirmed",
+    ),
+    SeenByTest(
+        "what a look has shown is never old",
+        Edit(
+            "load/session.py",
+            "until = began_at + max(self.fresh_s, _SHORTEST_FRESH_S)",
+            "until = ended_at + 1e9 * self.fresh_s",
+        ),
+        "simulation/test_freshness.py::test_a_pause_that_the_service_asked_for_makes_knowledge_old",
+    ),
+    SeenByTest(
+        "what a look has shown is as old as its end",
+        Edit(
+            "load/session.py",
+            "until = began_at + max(self.fresh_s, _SHORTEST_FRESH_S)",
+            "until = ended_at + max(self.fresh_s, _SHORTEST_FRESH_S)",
+        ),
+        "simulation/test_freshness.py::test_where_no_look_is_quick_enough_nothing_is_created",
+    ),
+    SeenByTest(
+        "a refusal that the body alone states is unknown",
+        Edit(
+            "service/answers.py",
+            "is_stated = success is False and status < 500",
+            "is_stated = success is False and status < 0",
+        ),
+        "pipelines/test_refusals.py::test_rows_that_the_service_refuses_by_its_words_alone_are_rejected_and_end_no_run",
+    ),
+    SeenByTest(
+        "a row is not compared with what the service has",
+        Edit(
+            "load/drift.py",
+            "        differing = differing_fields(names, told, listed)\n",
+            "        differing = differing_fields(names, told, told)\n",
+        ),
+        "pipelines/test_drift.py::test_a_changed_row_is_compared_with_what_the_service_has_now[exact]",
     ),
 )

@@ -1,7 +1,10 @@
 """Does the simulation notice? The program is broken in each of these ways, in a copy: a seed has to fail that passes
-while it is whole."""
+while it is whole. What no seed notices soon, since it takes a list of a thousand or an hour's pause, a test of its own
+does."""
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +12,7 @@ import pytest
 
 from tests.simulation.copies import Copies, open_copies
 from tests.simulation.memory_ledger import Ledgers
-from tests.simulation.mutations import MUTATIONS, SEEDS, Mutation
+from tests.simulation.mutations import MUTATIONS, SEEDS, SEEN_BY_TESTS, Mutation, SeenByTest
 from tests.simulation.simulate import FAILED, simulate_seeds
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +47,18 @@ def test_the_simulation_fails_when(mutation: Mutation, copies: Copies, tmp_path:
     assert [result.faults for result in simulate_seeds(range(seed, seed + 1), Ledgers())] == [[]], (
         "so it fails unbroken"
     )
+
+
+@pytest.mark.parametrize("mutation", SEEN_BY_TESTS, ids=lambda mutation: mutation.name)
+def test_a_test_fails_when(mutation: SeenByTest, tmp_path: Path) -> None:
+    without_caches = shutil.ignore_patterns("__pycache__")
+    for name in ("connector", "pipelines", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=without_caches)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    mutation.edit.apply(tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/{mutation.test}"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, "1 failed" in ended.stdout) == (1, True), ended.stdout + ended.stderr
 
 
 def test_the_copy_as_it_is_holds_every_claim(copies: Copies, tmp_path: Path) -> None:
