@@ -129,25 +129,27 @@ def test_a_cursor_of_text_is_not_shown(connector: Connector, tmp_path: Path) -> 
     assert connector.run_json("sync", job).rows == {"read": 1, "exists": 1}
 
 
-NOT_MOVED: list[tuple[Sequence[str], dict[str, str | None], int, str]] = [
-    # (options, environment, exit code, why the cursor stays)
-    (("--limit", "3"), {}, 0, "--limit left out the rest of the source"),
-    (("--limit", "30"), {}, 0, "--limit left out the rest of the source"),
-    ((), {"CONNECTOR_TOKEN": "wrong"}, 3, "the run did not come to its end, and the next one reads it all again"),
+NOT_MOVED: list[tuple[Sequence[str], str, int, str]] = [
+    # (options, where the service redirects to, exit code, why the cursor stays)
+    (("--limit", "3"), "", 0, "--limit left out the rest of the source"),
+    (("--limit", "30"), "", 0, "--limit left out the rest of the source"),
+    ((), "http://127.0.0.1:9", 3, "the run did not come to its end, and the next one reads it all again"),
 ]
 
 
-@pytest.mark.parametrize(("options", "environ", "code", "why"), NOT_MOVED)
+@pytest.mark.parametrize(("options", "redirect_to", "code", "why"), NOT_MOVED)
 def test_a_run_that_did_not_read_and_send_it_all_leaves_the_cursor(
-    connector: Connector, tmp_path: Path, options: Sequence[str], environ: dict[str, str | None], code: int, why: str
+    connector: Connector, tmp_path: Path, options: Sequence[str], redirect_to: str, code: int, why: str
 ) -> None:
     write_people(tmp_path, *at(7))
     job = write_job(tmp_path)
     assert is_at(connector.run_json("sync", job), 7)
     write_people(tmp_path, *at(8, 9, 10))
-    ended = connector.run_json("sync", job, *options, environ=environ)
+    connector.sandbox.switch(redirect_to=redirect_to)
+    ended = connector.run_json("sync", job, *options)
     assert ended.code == code, ended.stderr
     assert messages(ended)[-1] == f"the cursor stays at {DAY}T07:00:00: {why}"
+    connector.sandbox.switch(redirect_to="")
     again = connector.run_json("sync", job)
     assert (again.rows["read"], is_at(again, 10)) == (4, True)
     assert set(count_stored(connector.sandbox).values()) == {1}
@@ -204,8 +206,10 @@ def test_a_full_run_that_does_not_end_well_loses_nothing_of_the_cursor(connector
     write_people(tmp_path, *at(8, 9))
     job = write_job(tmp_path)
     connector.run_json("sync", job)
-    ended = connector.run_json("sync", job, "--full", environ={"CONNECTOR_TOKEN": "wrong"})
+    connector.sandbox.switch(redirect_to="http://127.0.0.1:9")
+    ended = connector.run_json("sync", job, "--full")
     assert ended.code == 3
+    connector.sandbox.switch(redirect_to="")
     assert connector.run_json("sync", job).rows == {"read": 1, "exists": 1}
 
 
