@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from connector.errors import RunAborted
-from connector.ledger import Base, Entry, Ledger, count_doubts_elsewhere
+from connector.ledger import Base, Entry, count_doubts_elsewhere
 from connector.load.candidates import (
     NOT_FINAL,
     Candidate,
@@ -167,7 +167,7 @@ class Loader:
         self._set_aside(planned, pending)
         self._await_comparison(planned, to_compare)
         if doubted:
-            to_create |= await self._doubt(planned, doubted)
+            await self._doubt(planned, doubted)
         return to_create, kept
 
     def _suppress_inactive(self, planned: Planned, places: dict[int, State]) -> dict[int, State]:
@@ -217,23 +217,12 @@ class Loader:
             return Since.REPORTED
         return Since.FIRST if entry.fingerprint is None else Since.CHANGED
 
-    async def _doubt(self, planned: Planned, doubted: dict[int, Entry]) -> dict[int, State]:
-        """Rows of those who were refused so lately that they may be there: UNKNOWN, and settled before they are sent.
-
-        Returns those who cannot be, since an older version of the ledger kept nothing to settle them by.
-        """
+    async def _doubt(self, planned: Planned, doubted: dict[int, Entry]) -> None:
+        """Rows of those refused so lately that they may be there: UNKNOWN, and settled before they are sent."""
         base = self._session.journal.base
-        identities = dict(zip(doubted, split_digests(planned.identities[list(doubted)]), strict=True))
-
-        def mark(ledger: Ledger) -> set[bytes]:
-            kept = {entry.identity for entry in ledger.find_unfinished(base, State.REJECTED)}
-            ledger.mark_doubted(base, [identity for identity in identities.values() if identity in kept])
-            return kept
-
-        kept = await self._session.journal.ask(mark)
-        pending = {place: entry for place, entry in doubted.items() if identities[place] in kept}
-        self._set_aside(planned, pending)
-        return {place: State.REJECTED for place, identity in identities.items() if identity not in kept}
+        identities = split_digests(planned.identities[list(doubted)])
+        await self._session.journal.ask(lambda ledger: ledger.mark_doubted(base, identities))
+        self._set_aside(planned, doubted)
 
     def _find_stale(self, planned: Planned, places: dict[int, State]) -> list[int]:
         """The places of those who were taken and not sent, since it had grown old that they were not there."""
