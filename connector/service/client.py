@@ -105,6 +105,8 @@ class Client:
         parse: ParseListed[Rows] = parse_wire_page,  # type: ignore[assignment] # no other default is known for a form
     ) -> ListPage[Rows] | Refused | Ambiguous | NotSent:
         """Read one page of the list (service-api.md 4.3), its subscribers in the form that `parse` gives them."""
+        if (not_sent := await self._wait_for_pause()) is not None:
+            return not_sent
         if (wait_s := self.rate.reserve(self._clock.monotonic())) > 0:
             await self._clock.sleep(wait_s)
         sent_at = self._clock.monotonic()
@@ -132,14 +134,20 @@ class Client:
         return raw
 
     async def _send(self, counts: RequestCounts, request: Request) -> RawAnswer | NotSent | Ambiguous:
-        while (wait_s := self.quiet_until - self._clock.monotonic()) > 0:
-            if wait_s > LONGEST_PAUSE_S:
-                return NotSent(f"the service asked for a pause (Retry-After) that lasts another {wait_s:,.0f} s")
-            await self._clock.sleep(wait_s)
+        if (not_sent := await self._wait_for_pause()) is not None:
+            return not_sent
         counts.sent += 1
         raw = await self._transport.send(request)
         counts.failed += not isinstance(raw, RawAnswer)
         return raw
+
+    async def _wait_for_pause(self) -> NotSent | None:
+        """Wait for the end of the pause that the service asked for; NotSent if that is too far away."""
+        while (wait_s := self.quiet_until - self._clock.monotonic()) > 0:
+            if wait_s > LONGEST_PAUSE_S:
+                return NotSent(f"the service asked for a pause (Retry-After) that lasts another {wait_s:,.0f} s")
+            await self._clock.sleep(wait_s)
+        return None
 
     def _count(self, counts: RequestCounts, answer: object) -> None:
         if not isinstance(answer, Refused | Ambiguous):
