@@ -129,7 +129,8 @@ def test_pandas_is_imported_only_by_who_asks_for_a_dataframe() -> None:
     code += "connector.read_batches; assert not {'pandas', 'pandera'} & set(sys.modules); connector.nobody"
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
 
-    assert ended.stderr.splitlines()[-1] == "AttributeError: module 'connector' has no attribute 'nobody'"
+    assert ended.stderr.splitlines()[-1].startswith("AttributeError: ")
+    assert "nobody" in ended.stderr.splitlines()[-1]
 
 
 def test_a_frame_can_be_written_and_searched_for_duplicates(sandbox: SandboxProcess) -> None:
