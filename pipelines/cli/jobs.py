@@ -162,8 +162,9 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
 
     from pipelines.jobs import write_rule
     from pipelines.report import show_value
+    from pipelines.units import count
 
-    table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {rows:,} rows")
+    table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {count(rows, 'row')}")
     for guess in guesses:
         samples = "\n".join(show_value(sample, _SHOWN) for sample in guess.samples)
         sureness = Text(guess.sureness, style=_STYLES[guess.sureness])
