@@ -13,7 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from connector.listing import FindLacking, Progress, list_filters, open_columns, read_list
-from connector.pages import Certificate, Reason
+from connector.paging import Certificate, Reason
 from connector.service import Client, ListQuery, Retrier
 from connector.warehouse import (
     MAX_SHRINK,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from connector.listing import PageSink
-    from connector.pages import Certificate
+    from connector.paging import Certificate
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.templates", "connector.control", "connector.pace"),
     (
         "connector.subscribers", "connector.states",
-        "connector.service", "connector.pages", "connector.databases", "connector.kept_values",
+        "connector.service", "connector.paging", "connector.databases", "connector.kept_values",
         "connector.atomic_file",
     ),
     ("connector.warehouse",),
@@ -36,7 +36,7 @@ APART = "connector.sandbox"
 MAY_START_THE_SANDBOX = ("pipelines",)
 MOST_FLOORS = {
     "connector.service": 3, "connector.subscribers": 3, "connector.mail": 3, "connector.reconcile": 2,
-    "connector.listing": 4, "connector.sources": 5, "connector.ledger": 5, "connector.pages": 6, "connector.load": 6,
+    "connector.listing": 4, "connector.sources": 5, "connector.ledger": 5, "connector.paging": 6, "connector.load": 6,
     "connector.warehouse": 7, "connector.pace": 3,
     "pipelines.jobs": 3, "pipelines.report": 2, "pipelines.flows": 6, "pipelines.cli": 3,
 }  # fmt: skip

@@ -31,6 +31,7 @@ from .evidence import (
 )
 from .filters import (
     Ask as Ask,
+    build_match as build_match,
 )
 from .lookup import (
     can_tell as can_tell,

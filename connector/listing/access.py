@@ -12,7 +12,7 @@ from connector.clock import Clock
 from connector.control import RunControl
 from connector.fields import BY_NAME
 from connector.ledger import Known, LedgerWriter
-from connector.pages import Certificate, Reason
+from connector.paging import Certificate, Reason
 from connector.service import Client, Retrier
 from connector.subscribers import CAPITALS, InactiveIdentities, SpellingClass, classify, is_plain
 

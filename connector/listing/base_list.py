@@ -16,7 +16,7 @@ from connector.listing.access import ListAccess, ListStats, LookupKey, LookupRes
 from connector.listing.base_reader import BaseReader, bears_identity
 from connector.listing.pages import ListFailed, PageSink, fetch_page
 from connector.listing.reader import read_list
-from connector.pages import Certificate, IdArray, Order, Reason
+from connector.paging import Certificate, IdArray, Order, Reason
 from connector.service import LARGEST_PAGE, ListPage, ListQuery
 from connector.subscribers import IDENTITY_BYTES
 
@@ -260,7 +260,7 @@ def _build_reader(access: ListAccess, fields: Sequence[str]) -> BaseReader:
 
 
 _OVERLAP = 16  # rows before the end that the first page repeats
-_OVERLAP_SHARE = 20  # a page repeats 1/20 of the one before it (connector.pages)
+_OVERLAP_SHARE = 20  # a page repeats 1/20 of the one before it (connector.paging)
 _STEPS_BACK = 8  # of doubling length: a list of which more than 2,000 rows vanished meanwhile is listed again
 
 

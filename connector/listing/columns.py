@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
 from connector.fields import FIELDS, LARGEST_ID, Field, Kind
-from connector.pages import IdArray, Mask
+from connector.paging import IdArray, Mask
 from connector.service import ECHOES, Ambiguous, ListPage, Mask as WordMask, Refused, parse_listed, read_whole_number
 from connector.warehouse import EMPTY, INVALID, PAGE_SCHEMA, TYPES, build_null
 

@@ -2,7 +2,7 @@
 
 A window caps TotalCount and pages alike, for each question by itself. So it shows where the list is asked otherwise:
 by counts of its parts, by the Ids of subscribers that the ledger knows and the sweep lacks, and by the Ids beyond the
-last. No filter is believed without its controls. What the findings mean is decided in connector.pages.certificate.
+last. No filter is believed without its controls. What the findings mean is decided in connector.paging.certificate.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from connector.listing.filters import Ask, Draw, are_as_asked, make_up_value
-from connector.pages import (
+from connector.paging import (
     Certificate,
     Counts,
     Finding,

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import LARGEST_ID
-from connector.pages import IdArray, Mask
+from connector.paging import IdArray, Mask
 from connector.service import (
     TOO_MANY_REQUESTS,
     Ambiguous,

@@ -1,6 +1,6 @@
 """Reads the whole list, page by page, into a sink, and certifies what was read (architecture 7).
 
-Which page comes next and what they prove is decided in connector.pages; what a row means is the sink's business.
+Which page comes next and what they prove is decided in connector.paging; what a row means is the sink's business.
 """
 
 import asyncio
@@ -15,21 +15,19 @@ from typing import Any, Generic
 import numpy as np
 
 from connector.listing.evidence import FindLacking, Suspect, gather_evidence
-from connector.listing.filters import Ask, Trial, find_missed, try_filters
+from connector.listing.filters import Ask, Match, Trial, build_match, find_missed, try_filters
 from connector.listing.pages import WIRE, Form, ListFailed, PageSink, fetch_page, try_page
-from connector.pages import (
+from connector.paging import (
     DIMENSIONS,
     NO_IDS,
     Certificate,
     IdArray,
     Mask,
-    Match,
     Measures,
-    Page,
-    Reading,
+    Pager,
+    PageRequest,
     Reason,
     Verdict,
-    build_match,
     decide_cut_off,
     may_be_cut_off,
 )
@@ -96,45 +94,45 @@ async def read_list(
     dispatcher = PageDispatcher(
         sink, form, build_match(filters), on_progress, trial.expected if trial is not None else _NONE
     )
-    reading = Reading(query.limit, _choose_measures(list_filters(query), is_thorough, ignore_total_count))
+    pager = Pager(query.limit, _choose_measures(list_filters(query), is_thorough, ignore_total_count))
     prefetcher = PagePrefetcher(
         client,
         lambda page: fetch_page(client, retrier, _ask_for(query, page), parse=form.parse),
         lambda page: _attempt_page(client, _ask_for(query, page), form.parse),
     )
-    await prefetcher.follow(_pages_to_ask(reading, ahead), is_calm=reading.is_calm)
+    await prefetcher.follow(_pages_to_ask(pager, ahead), is_calm=pager.is_calm)
     try:
-        while (page := reading.decide_next()) is not None:
+        while (page := pager.decide_next()) is not None:
             try:
                 listed = await prefetcher.take_next()
             except ListFailed as failure:
                 if page.ends_at is None or not failure.says_no_more:
                     raise
-                reading.take(NO_IDS, total=page.ends_at, offset=page.offset, limit=None)
-                await prefetcher.follow(_pages_to_ask(reading, ahead), is_calm=reading.is_calm)
+                pager.take(NO_IDS, total=page.ends_at, offset=page.offset, limit=None)
+                await prefetcher.follow(_pages_to_ask(pager, ahead), is_calm=pager.is_calm)
                 continue
             ids = _read_ids(form, listed)
-            kept = reading.take(
+            kept = pager.take(
                 ids,
                 total=listed.total_count,
                 offset=listed.offset,
                 limit=listed.limit,
                 is_matching=_is_matching(form, listed, page),
-                bases=_read_bases(form, listed) if reading.wants_bases else (),
+                bases=_read_bases(form, listed) if pager.wants_bases else (),
             )
-            await prefetcher.follow(_pages_to_ask(reading, ahead), is_calm=reading.is_calm)
+            await prefetcher.follow(_pages_to_ask(pager, ahead), is_calm=pager.is_calm)
             await asyncio.sleep(0)  # lets the next request leave before this page is worked on
             if not page.is_probe:
-                dispatcher.dispatch(page.sweep, replace(listed, total_count=reading.total), ids, kept)
+                dispatcher.dispatch(page.sweep, replace(listed, total_count=pager.total), ids, kept)
     finally:
         await prefetcher.drop_all()
     recorded = await _record_filters(ask, filters, trial, dispatcher) if filters else {}
-    certificate = reading.certify(started_at, now(), recorded)
+    certificate = pager.certify(started_at, now(), recorded)
     if certificate.is_complete and recorded.get("missed"):
         return replace(certificate, verdict=Verdict.INCOMPLETE, reason=Reason.FILTER)
     if not may_be_cut_off(certificate):
         return certificate
-    suspect = Suspect(certificate, query, reading.ids)
+    suspect = Suspect(certificate, query, pager.ids)
     findings = await gather_evidence(ask, suspect, list_filters(query), draw, find_lacking)
     return decide_cut_off(replace(certificate, finished_at=now()), findings, accepts_possible=accept_cut_off_possible)
 
@@ -158,12 +156,12 @@ async def _record_filters(
     return recorded | ({"missed": len(missed)} if missed else {})
 
 
-def _pages_to_ask(reading: Reading, ahead: int) -> list[Page]:
-    page = reading.decide_next()
-    return [] if page is None else [page, *reading.decide_ahead(ahead)]
+def _pages_to_ask(pager: Pager, ahead: int) -> list[PageRequest]:
+    page = pager.decide_next()
+    return [] if page is None else [page, *pager.decide_ahead(ahead)]
 
 
-def _ask_for(query: ListQuery, page: Page) -> ListQuery:
+def _ask_for(query: ListQuery, page: PageRequest) -> ListQuery:
     filters: dict[str, Any] = dict(page.filters)
     return replace(query, offset=page.offset, limit=page.limit, **filters)
 
@@ -174,7 +172,7 @@ def _choose_measures(filters: Mapping[str, object], is_thorough: bool, ignore_to
     return Measures(splits_by, ignore_total_count)
 
 
-def _is_matching(form: Form[Rows], listed: ListPage[Rows], page: Page) -> bool:
+def _is_matching(form: Form[Rows], listed: ListPage[Rows], page: PageRequest) -> bool:
     """Whether every row is as the page's own filters ask."""
     match = build_match(dict(page.filters))
     return match is None or bool(match(partial(form.read_values, listed.subscribers)).all())
@@ -249,17 +247,17 @@ class PagePrefetcher(Generic[Rows]):
     def __init__(
         self,
         client: Client,
-        fetch: Callable[[Page], Coroutine[Any, Any, ListPage[Rows]]],
-        attempt: Callable[[Page], Coroutine[Any, Any, ListPage[Rows] | None]],
+        fetch: Callable[[PageRequest], Coroutine[Any, Any, ListPage[Rows]]],
+        attempt: Callable[[PageRequest], Coroutine[Any, Any, ListPage[Rows] | None]],
     ) -> None:
         self._client = client
         self._fetch = fetch
         self._attempt = attempt
-        self._under_way: deque[tuple[Page, asyncio.Task[ListPage[Rows] | None]]] = deque()
+        self._under_way: deque[tuple[PageRequest, asyncio.Task[ListPage[Rows] | None]]] = deque()
         self._retried = client.counts["list"].retried
         self._patience = 0
 
-    async def follow(self, wanted: Sequence[Page], *, is_calm: bool) -> None:
+    async def follow(self, wanted: Sequence[PageRequest], *, is_calm: bool) -> None:
         """Go on to `wanted`, the next page first: what was asked for and deviates from it is dropped, all of it unless
         `is_calm`; the rest is begun, but the next one alone while the service wants quiet or gave a page badly."""
         kept = 0

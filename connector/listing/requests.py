@@ -15,7 +15,7 @@ from connector.listing.access import ListAccess, ListStats
 from connector.listing.pages import ListFailed, fetch_page
 from connector.service import ListPage, ListQuery
 
-_STEP_SHARE = 0.95  # a page repeats a twentieth of the one before it (connector.pages)
+_STEP_SHARE = 0.95  # a page repeats a twentieth of the one before it (connector.paging)
 T = TypeVar("T")
 
 LookUp = Callable[[], Awaitable[T]]

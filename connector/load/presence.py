@@ -28,7 +28,7 @@ from connector.listing import (
 )
 from connector.load.candidates import ENDS_A_RUN
 from connector.load.session import Session
-from connector.pages import SMALLEST_WINDOW, CutOff
+from connector.paging import SMALLEST_WINDOW, CutOff
 from connector.rows import Planned
 from connector.service import ListQuery
 from connector.states import State

@@ -8,7 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from connector.errors import RunAborted
-from connector.pages import Certificate, TotalCount
+from connector.paging import Certificate, TotalCount
 from connector.warehouse.columns import EXPORTED_AT, RUN_ID
 
 

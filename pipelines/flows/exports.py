@@ -20,7 +20,7 @@ from pipelines.report import Report, count_requests, end_report, start_report
 
 if TYPE_CHECKING:
     from connector.listing import Progress as Reading
-    from connector.pages import IdArray
+    from connector.paging import IdArray
     from connector.service import Client
     from pipelines.jobs import Job
     from pipelines.report import Progress

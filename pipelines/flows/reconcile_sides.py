@@ -13,7 +13,7 @@ import pyarrow as pa
 from connector.fields import BaseRef
 from connector.ledger import Base, Entry, Ledger, find_or_add_base, learn_base, list_bases, list_confirmed
 from connector.listing import BaseReader
-from connector.pages import contained
+from connector.paging import contained
 from connector.reconcile import BaseOf, Integers, ListedPeople, Matching
 from connector.rows import (
     Planned,

@@ -24,7 +24,7 @@ from connector.ledger import (
 )
 from connector.listing import Ask, Progress as ListProgress, read_list, try_page
 from connector.pace import RateController
-from connector.pages import Certificate, TotalCount
+from connector.paging import Certificate, TotalCount
 from connector.reconcile import ListedPeople
 from connector.service import Client, ListQuery, Retrier, open_client
 from connector.states import State

@@ -10,7 +10,7 @@ from uuid import uuid4
 from connector.clock import system_clock
 from connector.export import Exported, export_subscribers
 from connector.listing import Progress, read_list
-from connector.pages import Certificate
+from connector.paging import Certificate
 from connector.sandbox import SandboxProcess
 from connector.service import Client, Created, ListQuery, Retrier, Service, Token, encode_subscriber, open_client
 from connector.warehouse import Destination

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from connector.listing import build_columns
-from connector.pages import Certificate, Order, Reason, Verdict
+from connector.paging import Certificate, Order, Reason, Verdict
 from connector.warehouse import Beginning, Run, stamp_columns
 
 AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from connector.pages import Certificate, Reason
+from connector.paging import Certificate, Reason
 from connector.sandbox import SandboxProcess
 from connector.service import ListQuery
 from tests.export.exports import create, read

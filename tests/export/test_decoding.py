@@ -12,8 +12,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from connector.fields import FIELDS, Field, Kind
-from connector.listing import WIRE, Columns, build_columns, decode_page, open_columns, parse_columns
-from connector.pages import build_match
+from connector.listing import WIRE, Columns, build_columns, build_match, decode_page, open_columns, parse_columns
 from connector.service import ListPage, parse_listed
 from connector.warehouse import PAGE_SCHEMA
 from tests.export.people import BARE, BROKEN, FULL

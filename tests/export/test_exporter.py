@@ -14,7 +14,7 @@ from connector.errors import ConfigurationError
 from connector.export import export_subscribers
 from connector.library import build_frame
 from connector.listing import ListFailed, Progress
-from connector.pages import Reason
+from connector.paging import Reason
 from connector.sandbox import SandboxProcess
 from connector.service import ListQuery, open_client
 from connector.warehouse import SCHEMA, Destination, Format, parse_destination

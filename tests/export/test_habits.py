@@ -3,7 +3,7 @@
 import pytest
 
 from connector.listing import ListFailed
-from connector.pages import CutOff, Reason
+from connector.paging import CutOff, Reason
 from connector.sandbox import SandboxProcess
 from connector.service import ListQuery
 from tests.export.exports import read

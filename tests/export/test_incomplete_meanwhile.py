@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connector.errors import RunAborted
-from connector.pages import Verdict
+from connector.paging import Verdict
 from connector.warehouse import Beginning, Destination, Format, Writer, open_writer
 from tests.export.people import build_table, run_of
 from tests.export.readers import read_back

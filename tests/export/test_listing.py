@@ -8,7 +8,7 @@ import pytest
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.listing import ListFailed, Progress, read_list
-from connector.pages import Reason
+from connector.paging import Reason
 from connector.sandbox import SandboxProcess
 from connector.service import ListQuery, Service, Token, open_client
 from tests.export.exports import Collector, create, hurried, now, read, service_of

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from connector.listing import ListFailed, Progress, read_list
-from connector.pages import Reason
+from connector.paging import Reason
 from connector.sandbox import SandboxProcess
 from connector.service import ListQuery, open_client
 from tests.export.exports import Collector, hurried, now, read, service_of

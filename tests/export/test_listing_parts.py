@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector.pages import Order, Reason, TotalCount
+from connector.paging import Order, Reason, TotalCount
 from connector.sandbox import SandboxProcess
 from connector.service import ListQuery
 from tests.export.exports import create, read

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from connector.errors import ConfigurationError
-from connector.pages import Verdict
+from connector.paging import Verdict
 from connector.warehouse import Beginning, Changes, Destination, Format, Mode, narrow_table, open_writer, select_columns
 from tests.export.people import AT, build_table, run_of
 from tests.export.warehouses import DATABASES, open_destination, run_sql

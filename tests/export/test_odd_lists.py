@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from connector.listing import read_list
-from connector.pages import Certificate
+from connector.paging import Certificate
 from connector.service import ListQuery, Service, Token, open_client
 from tests.export.exports import Collector, hurried, now
 

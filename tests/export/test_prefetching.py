@@ -4,10 +4,10 @@ import asyncio
 from dataclasses import dataclass, field
 
 from connector.listing.reader import PagePrefetcher
-from connector.pages import Page
+from connector.paging import PageRequest
 from connector.service import ListPage, RequestCounts
 
-PAGES = [Page(1, offset, 10) for offset in range(0, 50, 10)]
+PAGES = [PageRequest(1, offset, 10) for offset in range(0, 50, 10)]
 
 
 @dataclass
@@ -19,11 +19,11 @@ class Asked:
     patiently: list[int] = field(default_factory=list)
     once: list[int] = field(default_factory=list)
 
-    async def fetch(self, page: Page) -> ListPage:
+    async def fetch(self, page: PageRequest) -> ListPage:
         self.patiently.append(page.offset)
         return ListPage([], 0, page.offset, page.limit)
 
-    async def attempt(self, page: Page) -> ListPage | None:
+    async def attempt(self, page: PageRequest) -> ListPage | None:
         self.once.append(page.offset)
         return None
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from connector.databases import explain, list_errors, parse_url
 from connector.errors import RunAborted
 from connector.listing import build_columns
-from connector.pages import TotalCount
+from connector.paging import TotalCount
 from connector.warehouse import PAGE_SCHEMA, SCHEMA, CommitUnknown, Mode, parse_destination
 from connector.warehouse.duckdb import DuckdbTables
 from connector.warehouse.interruption import Interruption

@@ -8,7 +8,7 @@ import pytest
 from connector.listing.access import Sentinel, Visibility, read_visibility
 from connector.listing.lookup import Checked, find_visibility
 from connector.load import Session
-from connector.pages import Certificate, Order, Reason, Verdict
+from connector.paging import Certificate, Order, Reason, Verdict
 from connector.subscribers import classify
 from tests.load.looks.fake_list import FakeList
 from tests.load.sessions import look_at_fake, witness

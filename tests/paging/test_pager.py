@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from connector.pages import Certificate, Page, Reading, Reason
-from tests.pages.times import FINISHED, STARTED
+from connector.paging import Certificate, Pager, PageRequest, Reason
+from tests.paging.times import FINISHED, STARTED
 
 Rows = list[int]
 Change = Callable[[Rows], None]
@@ -14,9 +14,9 @@ Change = Callable[[Rows], None]
 
 def play(
     rows: Rows, changes: dict[int, Change] | None = None, limit: int = 100
-) -> tuple[Certificate, list[Page], Rows]:
+) -> tuple[Certificate, list[PageRequest], Rows]:
     """Read an honest list in the order of `rows`; `changes` happen before the request of that number (0 = first)."""
-    reading, pages, kept = Reading(limit), list[Page](), Rows()
+    reading, pages, kept = Pager(limit), list[PageRequest](), Rows()
     while (page := reading.decide_next()) is not None:
         if changes and len(pages) in changes:
             changes[len(pages)](rows)
@@ -29,7 +29,7 @@ def play(
     return reading.certify(STARTED, FINISHED), pages, kept
 
 
-def offsets(pages: Sequence[Page]) -> list[int]:
+def offsets(pages: Sequence[PageRequest]) -> list[int]:
     return [page.offset for page in pages]
 
 
@@ -138,14 +138,14 @@ def test_an_old_row_that_went_to_the_head_unread_does_not_hide_behind_a_deletion
 
 
 def test_a_full_page_is_not_taken_for_the_last_because_nothing_comes_after_it() -> None:
-    reading = Reading(100)
+    reading = Pager(100)
     for offset, first in ((0, 1), (95, 96), (190, 50)):  # the third brings nobody new
-        assert reading.decide_next() == Page(1, offset, 100)
+        assert reading.decide_next() == PageRequest(1, offset, 100)
         reading.take(np.arange(first, first + 100), total=None, offset=offset, limit=100)
-    assert reading.decide_next() == Page(1, 290, 100)
+    assert reading.decide_next() == PageRequest(1, 290, 100)
     reading.take(np.empty(0, dtype=np.int64), total=None, offset=290, limit=100)
 
-    assert reading.decide_next() == Page(1, 258, 100)
+    assert reading.decide_next() == PageRequest(1, 258, 100)
 
 
 def test_who_is_only_in_earlier_sweeps_has_vanished_and_who_is_not_in_the_first_has_appeared() -> None:
@@ -183,7 +183,7 @@ def test_an_id_twice_in_one_answer_is_kept_once_and_never_certified() -> None:
 
 def test_a_count_that_was_off_for_a_moment_is_counted_again() -> None:
     rows = list(range(1, 251))
-    reading, asked = Reading(100), 0
+    reading, asked = Pager(100), 0
     while (page := reading.decide_next()) is not None:
         asked += 1
         total = 249 if asked == 3 else 250  # the page that ends the list
@@ -196,7 +196,7 @@ def test_a_count_that_was_off_for_a_moment_is_counted_again() -> None:
 
 def test_a_smaller_limit_that_is_echoed_is_followed() -> None:
     rows = list(range(1, 500))
-    reading, asked = Reading(1000), list[int]()
+    reading, asked = Pager(1000), list[int]()
     while (page := reading.decide_next()) is not None:
         asked.append(page.offset)
         ids = np.array(rows[page.offset : page.offset + 200], dtype=np.int64)
@@ -208,10 +208,10 @@ def test_a_smaller_limit_that_is_echoed_is_followed() -> None:
 
 def test_no_certificate_is_given_before_the_end() -> None:
     with pytest.raises(ValueError, match="has not ended"):
-        Reading().certify(STARTED, FINISHED)
+        Pager().certify(STARTED, FINISHED)
 
 
-def read_pages(reading: Reading, rows: Rows, count: int, *, total: int | None = None) -> None:
+def read_pages(reading: Pager, rows: Rows, count: int, *, total: int | None = None) -> None:
     for _ in range(count):
         page = reading.decide_next()
         assert page is not None
@@ -220,18 +220,18 @@ def read_pages(reading: Reading, rows: Rows, count: int, *, total: int | None = 
 
 
 def test_pages_are_asked_for_ahead_more_and_more_as_joints_match() -> None:
-    reading, rows, ahead = Reading(100), list(range(2000)), list[int]()
+    reading, rows, ahead = Pager(100), list(range(2000)), list[int]()
     for _ in range(8):
         ahead.append(len(reading.decide_ahead(4)))
         read_pages(reading, rows, 1)
 
     assert ahead == [0, 0, 0, 1, 2, 3, 4, 4]
     assert [page.offset for page in reading.decide_ahead(4)] == [855, 950, 1045, 1140]
-    assert reading.decide_next() == Page(1, 760, 100)
+    assert reading.decide_next() == PageRequest(1, 760, 100)
 
 
 def test_what_is_asked_for_ahead_is_what_comes_next_up_to_the_end() -> None:
-    reading, rows, expected = Reading(100), list(range(1234)), list[Page]()
+    reading, rows, expected = Pager(100), list(range(1234)), list[PageRequest]()
     while (page := reading.decide_next()) is not None:
         assert not expected or page == expected[0]
         expected = reading.decide_ahead(4)
@@ -242,7 +242,7 @@ def test_what_is_asked_for_ahead_is_what_comes_next_up_to_the_end() -> None:
 
 @pytest.mark.parametrize("change", [insert(0, -1), insert(2000, 2000), delete(0, 1), delete(1999, 2000)])
 def test_after_a_change_pages_are_read_one_by_one_until_it_is_calm_again(change: Change) -> None:
-    reading, rows = Reading(100), list(range(2000))
+    reading, rows = Pager(100), list(range(2000))
     read_pages(reading, rows, 8)
     assert reading.is_calm
     change(rows)
@@ -257,7 +257,7 @@ def test_after_a_change_pages_are_read_one_by_one_until_it_is_calm_again(change:
 
 
 def test_without_a_total_count_no_page_is_asked_for_ahead() -> None:
-    reading, rows = Reading(100), np.arange(2000)
+    reading, rows = Pager(100), np.arange(2000)
     for _ in range(8):
         page = reading.decide_next()
         assert page is not None

@@ -1,26 +1,32 @@
-"""The reading of a list: up to five sweeps, and what they prove together (architecture 7).
+"""Which page of the list to ask for next, over up to five sweeps, and what they prove together (architecture 7).
 
-Four things prove that everyone who was on the list throughout is in the last sweep:
+Four things prove that every subscriber who was on the list throughout is in the last sweep:
 
 - one answer: the whole list at one instant;
-- id order: ids never change, so in a list sorted by them nobody moves, and pages that join leave nobody out;
-- two sweeps: whoever both saw was there at the instant between them, since ids do not come back; where the two saw the
-  same ids, and TotalCount was their number, nobody else was there at that instant. That holds in any order;
-- partitions: the same of two rounds through the parts of a list that has no order (connector.pages.partitions).
+- id order: ids never change, so in a list sorted by them no row moves, and pages that join leave none out;
+- two sweeps: a subscriber in both was there at the instant between them, since ids do not come back; where both saw the
+  same ids, and TotalCount was their number, no other was there at that instant. That holds in any order;
+- partitions: the same of two rounds through the parts of a list that has no order. No filter is trusted: each row of a
+  part is compared here, and the parts must come to the TotalCount of the whole.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
-from connector.pages.answer import Answer
-from connector.pages.certificate import PROOFS, Certificate, Order, Reason, TotalCount, Verdict
-from connector.pages.id_set import NO_IDS, IdArray, IdSet, Mask, contained
-from connector.pages.page import Measures, Page
-from connector.pages.partitions import Outcome, Partitions
-from connector.pages.sweep import Ending, Sweep
+from connector.paging.certificate import PROOFS, Certificate, Order, Reason, TotalCount, Verdict
+from connector.paging.overlap import NO_IDS, Filters, IdArray, IdSet, Mask, Measures, PageAnswer, PageRequest, contained
+from connector.paging.sweep import Sweep, SweepEnd
+
+DIMENSIONS = ("is_active", "base_id", "gender")
+"""The filters whose values are known beforehand, or seen in the sweeps: by these a list can be split."""
+
+MOST_ROUNDS = 5
+"""As many as sweeps (architecture 7, rules 2 and 3)."""
 
 MOST_SWEEPS = 5
 """Design, section 7, rule 2."""
@@ -31,7 +37,161 @@ _PARTS_PER_PAGE, _PARTS_AT_LEAST = 24, 384
 and five rounds."""
 
 
-class Reading:
+class PartitionsEnd(Enum):
+    """How it ended."""
+
+    PROVED = "proved"  # two successive rounds agree with each other and with every TotalCount
+    NOT_SPLIT = "not split"  # no filter that works, or none that makes parts small enough
+    CHANGING = "changing"  # it can be split, but no two successive rounds agreed
+
+
+@dataclass(frozen=True, slots=True)
+class PartRequest:
+    """A page of a part; the rows of `round` 0 only tell whether and how the list can be split."""
+
+    round: int
+    offset: int
+    limit: int
+    filters: Filters
+    ends_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    filters: Filters
+    total: int
+    is_one_answer: bool
+
+
+class Partitions:
+    """Says what to ask for (`ask`), takes the answers (`take`), until there is an `outcome`.
+
+    `values` are those of each dimension by which the list may be split; at most `allowed` pages are asked for.
+    """
+
+    def __init__(self, limit: int, values: Mapping[str, Sequence[object]], allowed: int) -> None:
+        self.outcome: PartitionsEnd | None = None
+        self.rounds = 0
+        self.seen = IdSet()  # ids of the current round
+        self.total = 0  # the last TotalCount of the whole
+        self.appeared = self.vanished = 0  # between the first round and the last, at least
+        self._limit = limit
+        self._values = {name: each for name, each in values.items() if 2 <= len(each) <= allowed}
+        self._broken = set[str]()
+        self._left = allowed
+        self._kept: Mask = np.zeros(0, dtype=np.bool_)
+        self._first: IdArray | None = None
+        self._steps = self._run()
+        self.ask = next(self._steps)
+
+    def take(self, answer: PageAnswer) -> Mask:
+        """Take in the answer to `ask`; says of each id whether its row is to be kept."""
+        self._kept = np.zeros(len(answer.ids), dtype=np.bool_)
+        self._left -= 1
+        try:
+            self.ask = self._steps.send(answer)
+        except StopIteration as end:
+            self.outcome = end.value
+        if self.outcome is None and self._left <= 0:
+            self._steps.close()
+            self.outcome = PartitionsEnd.CHANGING if self.rounds else PartitionsEnd.NOT_SPLIT
+        return self._kept
+
+    def _run(self) -> Generator[PartRequest, PageAnswer, PartitionsEnd]:
+        parts: list[_Part] | None = None
+        before: IdArray | None = None
+        has_total = yield from self._count_all()
+        while has_total and self.rounds < MOST_ROUNDS:
+            parts = parts or (yield from self._survey())
+            if parts is None:
+                return PartitionsEnd.NOT_SPLIT
+            total = self.total
+            is_whole = yield from self._read_round(parts)
+            has_total = yield from self._count_all()
+            ids = self._note_changes()
+            is_all = is_whole and total == self.total == len(ids)
+            if is_all and before is not None and np.array_equal(ids, before):
+                return PartitionsEnd.PROVED
+            before = ids if is_all else None
+            parts = parts if is_whole else None
+        return PartitionsEnd.CHANGING if self.rounds else PartitionsEnd.NOT_SPLIT
+
+    def _count_all(self) -> Generator[PartRequest, PageAnswer, bool]:
+        """Ask for the TotalCount of the whole; False: there is none."""
+        total = (yield PartRequest(self.rounds, 0, 1, ())).total
+        self.total = total or 0
+        return total is not None
+
+    def _survey(self) -> Generator[PartRequest, PageAnswer, list[_Part] | None]:
+        """The parts by which to read, each small enough for one answer; None: it cannot be split so."""
+        parts, waiting = list[_Part](), [_Part((), self.total, is_one_answer=False)]
+        while waiting:
+            split = yield from self._split(waiting.pop())
+            if split is None:
+                return None
+            parts += [part for part in split if part.is_one_answer]
+            waiting += [part for part in split if not part.is_one_answer]
+        return parts
+
+    def _split(self, whole: _Part) -> Generator[PartRequest, PageAnswer, list[_Part] | None]:
+        """By the first dimension that works; one that does not is not asked for again."""
+        for name, values in self._values.items():
+            if name in self._broken or name in dict(whole.filters):
+                continue
+            parts = yield from self._try(whole.filters, name, values)
+            if parts is not None and (yield from self._is_sum(whole, sum(part.total for part in parts))):
+                return parts
+            self._broken.add(name)
+        return None
+
+    def _try(
+        self, filters: Filters, name: str, values: Sequence[object]
+    ) -> Generator[PartRequest, PageAnswer, list[_Part] | None]:
+        parts = []
+        for value in values:
+            narrower = (*filters, (name, value))
+            answer = yield PartRequest(0, 0, self._limit, narrower)
+            if answer.total is None or not answer.is_matching:
+                return None
+            is_one_answer = len(answer.ids) == answer.total < (answer.limit or 0) <= self._limit
+            parts.append(_Part(narrower, answer.total, is_one_answer))
+        return parts
+
+    def _is_sum(self, whole: _Part, total: int) -> Generator[PartRequest, PageAnswer, bool]:
+        """Whether the parts come to the whole, as it was counted before them or, as it changes, up to now."""
+        if total == whole.total:
+            return True
+        again = (yield PartRequest(0, 0, 1, whole.filters)).total
+        return again is not None and min(whole.total, again) <= total <= max(whole.total, again)
+
+    def _read_round(self, parts: Sequence[_Part]) -> Generator[PartRequest, PageAnswer, bool]:
+        """Read every part; False as soon as one does not come whole in one answer, or somebody comes twice."""
+        self.rounds += 1
+        self.seen = IdSet()
+        for part in parts:
+            sweep = Sweep(self._limit)
+            while sweep.ending is None and sweep.pages < 2:  # its rows, and the empty page past them
+                answer = yield PartRequest(self.rounds, sweep.next_offset, self._limit, part.filters, sweep.ends_at)
+                is_new = sweep.take(answer) & ~self.seen.holds(answer.ids)
+                if not answer.is_matching or not is_new.all():
+                    return False
+                self._kept = is_new
+                self.seen.add(answer.ids)
+            if not sweep.is_one_answer:
+                return False
+        return True
+
+    def _note_changes(self) -> IdArray:
+        """The ids of the round that ended, against those of the first."""
+        ids = self.seen.to_array()
+        if self._first is None:
+            self._first = ids
+        self.appeared = len(np.setdiff1d(ids, self._first, assume_unique=True))
+        self.vanished = len(np.setdiff1d(self._first, ids, assume_unique=True))
+        return ids
+
+
+class Pager:
     """Says which page to ask for (`decide_next`), takes the ids that came (`take`), and ends with a certificate."""
 
     def __init__(self, limit: int = 1000, measures: Measures | None = None) -> None:
@@ -73,17 +233,19 @@ class Reading:
     def wants_bases(self) -> bool:
         """Whether `take` is to be told which bases its rows are of: the list may have to be split by them."""
         sweeps = (self._before, self._sweep)
-        return "base_id" in self._measures.splits_by and any(each is not None and each.joints_broken for each in sweeps)
+        return "base_id" in self._measures.splits_by and any(
+            each is not None and each.overlaps_broken for each in sweeps
+        )
 
-    def decide_next(self) -> Page | None:
+    def decide_next(self) -> PageRequest | None:
         """The page to ask for now, or None once the verdict is there."""
         if self._reason is not None:
             return None
         if self._partitions is not None:
             ask = self._partitions.ask
             is_probe = ask.round == 0 or not ask.filters
-            return Page(self._sweeps + ask.round, ask.offset, ask.limit, ask.filters, is_probe, ask.ends_at)
-        return Page(self._sweeps, self._sweep.next_offset, self._limit, ends_at=self._sweep.ends_at)
+            return PageRequest(self._sweeps + ask.round, ask.offset, ask.limit, ask.filters, is_probe, ask.ends_at)
+        return PageRequest(self._sweeps, self._sweep.next_offset, self._limit, ends_at=self._sweep.ends_at)
 
     @property
     def is_calm(self) -> bool:
@@ -91,14 +253,14 @@ class Reading:
         anew."""
         return self._sweep.is_calm
 
-    def decide_ahead(self, most: int) -> list[Page]:
+    def decide_ahead(self, most: int) -> list[PageRequest]:
         """Up to `most` pages after the next one that may be asked for at once: expected, should all go on as it has.
 
         They are to be taken in this order, each as far as `decide_next` then says the same.
         """
         if self._reason is not None or self._partitions is not None:
             return []
-        return [Page(self._sweeps, offset, self._limit) for offset in self._sweep.expect(most)]
+        return [PageRequest(self._sweeps, offset, self._limit) for offset in self._sweep.expect(most)]
 
     def take(
         self,
@@ -122,7 +284,7 @@ class Reading:
         if not page.filters:
             self._total_first = total if not self._pages else self._total_first
             self._total_last = total
-        answer = Answer(page.offset, ids, total, offset, limit, is_matching)
+        answer = PageAnswer(page.offset, ids, total, offset, limit, is_matching)
         self._pages += 1
         if self._partitions is not None:
             return self._take_part(self._partitions, answer)
@@ -157,7 +319,7 @@ class Reading:
 
     def _end_sweep(self) -> None:
         sweep, ids = self._sweep, self._sweep.seen.to_array()
-        is_at_end = sweep.ending is Ending.AT_END
+        is_at_end = sweep.ending is SweepEnd.AT_END
         if is_at_end and self._before is not None:
             self._note_newcomers(ids)
         reason = self._judge(sweep, ids)
@@ -170,7 +332,7 @@ class Reading:
             self._note_gone(ids)
             self._before, self._before_ids = sweep, ids
         sweep.seen = IdSet()
-        self._sweep = Sweep(self._limit, has_overlap=sweep.has_overlap and sweep.ending is not Ending.MISPAGED)
+        self._sweep = Sweep(self._limit, has_overlap=sweep.has_overlap and sweep.ending is not SweepEnd.MISPAGED)
         self._sweeps += 1
 
     def _judge(self, sweep: Sweep, ids: IdArray) -> Reason | None:
@@ -185,7 +347,7 @@ class Reading:
                 return Reason.TWO_SWEEPS
             if sweep.totals.are_constant and before.totals.are_constant:
                 return self._decide_off_count(Reason.TWO_SWEEPS)
-        if sweep.ending is Ending.STUCK:
+        if sweep.ending is SweepEnd.STUCK:
             return _reason_stuck(sweep, len(ids))
         is_hopeless = before is not None and before.is_shuffled and sweep.is_shuffled
         if self._sweeps < MOST_SWEEPS and not is_hopeless:
@@ -217,14 +379,14 @@ class Reading:
         else:
             self._reason = reason
 
-    def _take_part(self, partitions: Partitions, answer: Answer) -> Mask:
+    def _take_part(self, partitions: Partitions, answer: PageAnswer) -> Mask:
         kept = partitions.take(answer)
         if partitions.outcome is not None:
             self._sweeps += partitions.rounds
             ends = {
-                Outcome.PROVED: Reason.PARTITIONS,
-                Outcome.CHANGING: Reason.CHANGING,
-                Outcome.NOT_SPLIT: Reason.UNSTABLE_ORDER,
+                PartitionsEnd.PROVED: Reason.PARTITIONS,
+                PartitionsEnd.CHANGING: Reason.CHANGING,
+                PartitionsEnd.NOT_SPLIT: Reason.UNSTABLE_ORDER,
             }
             reason = ends[partitions.outcome]
             if partitions.rounds and reason not in PROOFS:
@@ -255,12 +417,12 @@ class Reading:
         if self._partitions is not None:
             return self._partitions.appeared, self._partitions.vanished
         sweep, ids = self._sweep, self._sweep.seen.to_array()
-        if sweep.ending is not Ending.AT_END:
+        if sweep.ending is not SweepEnd.AT_END:
             return 0, 0
         appeared = int(np.count_nonzero(contained(ids, self._newcomers.to_array())))
         earlier = (self._before_ids, self._gone.to_array())
         vanished = sum(int(np.count_nonzero(~contained(ids, each))) for each in earlier)
-        if sweep.joints_broken:  # ranks tell of changes only where the order holds
+        if sweep.overlaps_broken:  # ranks tell of changes only where the order holds
             return appeared, vanished
         return max(appeared, sweep.changes.appeared), max(vanished, sweep.changes.vanished)
 
@@ -274,6 +436,6 @@ def _reason_stuck(sweep: Sweep, distinct: int) -> Reason:
 def _order_of(sweep: Sweep) -> Order:
     if sweep.is_shuffled:
         return Order.UNSTABLE
-    if sweep.direction == 0 or sweep.joints_broken:
+    if sweep.direction == 0 or sweep.overlaps_broken:
         return Order.OTHER
     return Order.ID_DESC if sweep.direction == -1 else Order.ID

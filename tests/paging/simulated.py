@@ -8,8 +8,8 @@ from random import Random
 
 import numpy as np
 
-from connector.pages import DIMENSIONS, Certificate, Measures, Page, Reading
-from tests.pages.times import FINISHED, STARTED
+from connector.paging import DIMENSIONS, Certificate, Measures, Pager, PageRequest
+from tests.paging.times import FINISHED, STARTED
 
 ORDERS = (
     "id",
@@ -83,7 +83,7 @@ class SimulatedList:
         self.throughout = set(self.ids)
         self.ever = set(self.ids)
 
-    def answer(self, page: Page) -> Reply:
+    def answer(self, page: PageRequest) -> Reply:
         """The ids of a page and its three echoes; then the list changes."""
         offset, limit = page.offset, page.limit
         if self.requests:
@@ -114,12 +114,12 @@ class SimulatedList:
             return min(offset, 3 * limit)
         return 0 if self.paging == "stuck" else offset
 
-    def is_as_asked(self, each: int, page: Page) -> bool:
+    def is_as_asked(self, each: int, page: PageRequest) -> bool:
         """Whether somebody is what the page's filters ask for."""
         person = self.people[each]
         return all(person[name] == value for name, value in page.filters)
 
-    def _finds(self, each: int, page: Page) -> bool:
+    def _finds(self, each: int, page: PageRequest) -> bool:
         if self.filters == "ignored":
             return True
         if self.filters == "inverted":
@@ -235,10 +235,10 @@ class UnderWay:
     """Pages that were asked for and not taken yet: the service answers them in any order, and changes in between."""
 
     simulated: SimulatedList
-    pages: list[Page] = field(default_factory=list)
+    pages: list[PageRequest] = field(default_factory=list)
     replies: dict[int, Reply] = field(default_factory=dict)
 
-    def follow(self, wanted: list[Page], *, is_calm: bool) -> None:
+    def follow(self, wanted: list[PageRequest], *, is_calm: bool) -> None:
         """Drop what is not wanted any more, answered or not, and ask for what is wanted and was not yet."""
         same = 0
         while is_calm and same < min(len(self.pages), len(wanted)) and self.pages[same] == wanted[same]:
@@ -260,7 +260,7 @@ class UnderWay:
 
 def read(simulated: SimulatedList, limit: int = 1000, *, ahead: int = 0, measures: Measures | None = None) -> Result:
     """Read the whole simulated list, with up to `ahead` pages asked for beyond the next one."""
-    reading, sweeps, under_way, most = Reading(limit, measures), dict[int, list[int]](), UnderWay(simulated), 1
+    reading, sweeps, under_way, most = Pager(limit, measures), dict[int, list[int]](), UnderWay(simulated), 1
     while (page := reading.decide_next()) is not None:
         assert simulated.requests < 20_000, "the reading does not end"
         under_way.follow([page, *reading.decide_ahead(ahead)], is_calm=reading.is_calm)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from connector.listing import Suspect, gather_evidence
-from connector.pages import Certificate, IdArray, Page, Reading, decide_cut_off, may_be_cut_off
+from connector.paging import Certificate, IdArray, Pager, PageRequest, decide_cut_off, may_be_cut_off
 from connector.service import ListPage, ListQuery
-from tests.pages.simulated import SimulatedList
-from tests.pages.times import FINISHED, STARTED
+from tests.paging.simulated import SimulatedList
+from tests.paging.times import FINISHED, STARTED
 
 _FILTERS = ("id", "is_active", "base_id", "gender")
 
@@ -41,7 +41,7 @@ class LongList:
 
     def read(self) -> tuple[Certificate, set[int]]:
         """Read it whole; returns the certificate, and the ids of the last sweep."""
-        reading = Reading()
+        reading = Pager()
         while (page := reading.decide_next()) is not None:
             ids, total, offset, limit = self.simulated.answer(page)
             reading.take(np.array(ids, dtype=np.int64), total=total, offset=offset, limit=limit)
@@ -58,7 +58,7 @@ class LongList:
         self.asked += 1
         self.is_hidden &= len(self.simulated.ids) > self.simulated.window
         filters = tuple((name, value) for name in _FILTERS if (value := getattr(query, name)) is not None)
-        ids, total, offset, limit = self.simulated.answer(Page(1, query.offset, query.limit, filters))
+        ids, total, offset, limit = self.simulated.answer(PageRequest(1, query.offset, query.limit, filters))
         return ListPage([self._write(each) for each in ids], total, offset, limit)
 
     async def find_lacking(self, ids: IdArray) -> Sequence[int]:

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tests.pages.simulated import ORDERS, SimulatedList
+from tests.paging.simulated import ORDERS, SimulatedList
 
 
 def build_small_world(seed: int) -> SimulatedList:

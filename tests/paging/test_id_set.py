@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given, strategies as st
 
-from connector.pages.id_set import IdSet, contained, first_occurrences
+from connector.paging.overlap import IdSet, contained, first_occurrences
 
 IDS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20), max_size=30)
 

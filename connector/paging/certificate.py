@@ -22,7 +22,7 @@ class Reason(StrEnum):
     """Why the verdict is what it is; the first four prove completeness, the others say what stood in the way."""
 
     ONE_ANSWER = "one_answer"  # the whole list came in a single answer
-    ID_ORDER = "id_order"  # ids strictly monotone and every joint matched (rule 1)
+    ID_ORDER = "id_order"  # ids strictly monotone and every overlap matched (rule 1)
     TWO_SWEEPS = "two_sweeps"  # two successive sweeps agree with each other and with every TotalCount (rule 2)
     PARTITIONS = "partitions"  # parts by filters that work, each whole in one answer, in two rounds that agree (rule 3)
     TOTAL_COUNT = "total_count"  # TotalCount, or the place of a page, disagrees for good with the rows received

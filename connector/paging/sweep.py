@@ -1,7 +1,7 @@
 """One walk through the list, from offset 0 to an empty page past its end, and the facts that it established.
 
-What the list may look like is not known; each page must join the one before it, or the walk steps back until one does.
-Only ids come in: who they are is not its business.
+The order of the list is not known; each page must join the one before it, or the walk steps back until one does. Only
+ids come in.
 """
 
 from dataclasses import replace
@@ -9,10 +9,21 @@ from enum import Enum
 
 import numpy as np
 
-from connector.pages.answer import Answer, Taken, count_overlap
-from connector.pages.id_set import IdArray, IdSet, Mask, first_occurrences
-from connector.pages.joint import Bond, Joint, decide_direction, decide_joint
-from connector.pages.totals import Changes, Totals
+from connector.paging.overlap import (
+    IdArray,
+    IdSet,
+    ListChanges,
+    Mask,
+    OverlapKind,
+    PageAnswer,
+    PageOverlap,
+    TakenPage,
+    Totals,
+    count_overlap,
+    decide_direction,
+    decide_overlap,
+    first_occurrences,
+)
 
 CONVINCING = 16
 """So many rows stand in id order by chance once in 16! = 2 * 10**13 times: a shorter page is no evidence of it."""
@@ -21,7 +32,7 @@ _TAIL = 2 * CONVINCING
 """Rows that the list's last page is planned to have, so that as many as half may vanish meanwhile."""
 
 _CALM_AGAIN = 8
-"""After a change so many joints must show none before pages are asked for ahead again: each change may cost the pages
+"""After a change so many overlaps must show none before pages are asked for ahead again: each change may cost the pages
 that were under way, so that a list that changes all the time is read one page at a time."""
 
 _RECOUNTS = 2
@@ -34,7 +45,7 @@ _PAGES_AT_MOST = 1_000_000
 """A billion rows in full pages: where a list grows as fast as it is read, the walk ends all the same."""
 
 
-class Ending(Enum):
+class SweepEnd(Enum):
     """How a walk ended."""
 
     AT_END = "at the end"
@@ -55,20 +66,20 @@ class Sweep:
         self.asked_limit = limit
         self.has_overlap = has_overlap
         self.next_offset = 0
-        self.ending: Ending | None = None
+        self.ending: SweepEnd | None = None
         self.seen = IdSet()
         self.totals = Totals()
-        self.changes = Changes()
+        self.changes = ListChanges()
         self.pages = 0
-        self.joints_matched = 0
-        self.joints_broken = 0
+        self.overlaps_matched = 0
+        self.overlaps_broken = 0
         self.has_repeats = False  # an id twice where no overlap explains it
         self.direction: int | None = None
         self.is_convincing = True  # every page long enough to be evidence of the order
         self._limit = 0  # rows that a full page has: as echoed or, without an echo, the most that came
         self._phase = _Phase.READING
-        self._last: Taken | None = None
-        self._end: Taken | None = None
+        self._last: TakenPage | None = None
+        self._end: TakenPage | None = None
         self._inserted = IdSet()
         self._came_before = 0  # rows that came in behind the walk: in a list in id order they are new, and at its head
         self._is_head_known = True
@@ -76,22 +87,22 @@ class Sweep:
         self._widest = 0  # rows of the largest page that joined
         self._is_idle = False
         self._recounts = 0
-        self._calm = 0  # joints in a row that show no change; below 0: so many are to come first
+        self._calm = 0  # overlaps in a row that show no change; below 0: so many are to come first
         self._accepted = 0
         self._step = 1
         self._rows_at_end = 0
 
     @property
     def is_in_id_order(self) -> bool:
-        """Rule 1: ids strictly monotone on every page, each joint matched, nobody out of order at the head."""
-        is_joined = self.has_overlap and not self.joints_broken and not self.has_repeats
+        """Rule 1: ids strictly monotone on every page, each overlap matched, nobody out of order at the head."""
+        is_joined = self.has_overlap and not self.overlaps_broken and not self.has_repeats
         is_monotone = bool(self.direction) and self.is_convincing and self._is_head_known
-        return self.ending is Ending.AT_END and is_joined and is_monotone
+        return self.ending is SweepEnd.AT_END and is_joined and is_monotone
 
     @property
     def is_whole(self) -> bool:
-        """Whether the walk came to the end with all joints matched and no id twice."""
-        return self.ending is Ending.AT_END and not self.joints_broken and not self.has_repeats
+        """Whether the walk came to the end with all overlaps matched and no id twice."""
+        return self.ending is SweepEnd.AT_END and not self.overlaps_broken and not self.has_repeats
 
     @property
     def is_one_answer(self) -> bool:
@@ -111,8 +122,8 @@ class Sweep:
 
     @property
     def is_shuffled(self) -> bool:
-        """Whether most joints broke: the order changes from one request to the next."""
-        return self.joints_broken > self.joints_matched
+        """Whether most overlaps broke: the order changes from one request to the next."""
+        return self.overlaps_broken > self.overlaps_matched
 
     @property
     def ends_at(self) -> int | None:
@@ -132,9 +143,9 @@ class Sweep:
 
     def expect(self, most: int) -> list[int]:
         """Offsets of the pages after the next one, should all go on as it has: never past TotalCount, none before the
-        first joints have matched, nor after one that broke."""
+        first overlaps have matched, nor after one that broke."""
         last, offsets = self._last, list[int]()
-        if last is None or last.total is None or self._phase is not _Phase.READING or self.joints_broken:
+        if last is None or last.total is None or self._phase is not _Phase.READING or self.overlaps_broken:
             return offsets
         page = replace(last, offset=self.next_offset)
         while len(offsets) < min(most, self._calm - 1) and page.end < last.total:
@@ -142,7 +153,7 @@ class Sweep:
             offsets.append(page.offset)
         return offsets
 
-    def take(self, answer: Answer) -> Mask:
+    def take(self, answer: PageAnswer) -> Mask:
         """Take in the answer at `next_offset`; says of each id whether it is the first time in this sweep, and to be
         kept. Rows of a page that does not join are not kept: they come again."""
         self.pages += 1
@@ -151,57 +162,57 @@ class Sweep:
         self._limit = answer.limit if has_echo and answer.limit else max(self._limit, len(answer.ids))
         kept = np.zeros(len(answer.ids), dtype=np.bool_)
         if self._is_misplaced(answer):
-            self.ending = Ending.MISPAGED if self.has_overlap else Ending.STUCK
+            self.ending = SweepEnd.MISPAGED if self.has_overlap else SweepEnd.STUCK
         elif not len(answer.ids):
             self._take_empty(answer)
         else:
             kept = self._take_rows(answer)
         if self.ending is None and self.pages > self._allowed_pages():
-            self.ending = Ending.STUCK
+            self.ending = SweepEnd.STUCK
         return kept
 
-    def _is_misplaced(self, answer: Answer) -> bool:
+    def _is_misplaced(self, answer: PageAnswer) -> bool:
         """Whether the page is from another place than asked; an empty one past all rows may say where it likes."""
         if answer.offset is None or answer.offset == answer.asked:
             return False
         return bool(len(answer.ids)) or self._last is None or answer.offset < self._last.end
 
-    def _take_rows(self, answer: Answer) -> Mask:
+    def _take_rows(self, answer: PageAnswer) -> Mask:
         last, ids = self._last, answer.ids
         fresh = ~self.seen.holds(ids) & first_occurrences(ids)
         if last is not None and last.is_repeated_by(answer):
-            self.ending = Ending.MISPAGED if self.has_overlap else Ending.STUCK
+            self.ending = SweepEnd.MISPAGED if self.has_overlap else SweepEnd.STUCK
         elif not self.has_overlap:
             self.has_repeats |= not fresh.all()
         elif last is not None:
-            joint = decide_joint(last.ids, last.offset, ids, answer.asked, fresh)
-            if self._phase is _Phase.PAST_END or (joint.bond is Bond.GAP and answer.asked > 0):
+            overlap = decide_overlap(last.ids, last.offset, ids, answer.asked, fresh)
+            if self._phase is _Phase.PAST_END or (overlap.kind is OverlapKind.GAP and answer.asked > 0):
                 self._step_back(last, answer.asked)
                 return np.zeros(len(ids), dtype=np.bool_)
-            self._note_joint(joint, last.total, answer.total)
+            self._note_overlap(overlap, last.total, answer.total)
         self._accept(answer, fresh)
         return fresh
 
-    def _note_joint(self, joint: Joint, total_before: int | None, total: int | None) -> None:
-        is_unchanged = joint == Joint(Bond.MATCHED) and total_before == total
+    def _note_overlap(self, overlap: PageOverlap, total_before: int | None, total: int | None) -> None:
+        is_unchanged = overlap == PageOverlap(OverlapKind.MATCHED) and total_before == total
         self._calm = self._calm + 1 if is_unchanged else -_CALM_AGAIN
-        if joint.bond is Bond.MATCHED:
-            self.joints_matched += 1
+        if overlap.kind is OverlapKind.MATCHED:
+            self.overlaps_matched += 1
             if self._phase is not _Phase.HEAD:
-                self.changes.note_joint(joint, total_before, total)
-                self._came_before += max(0, joint.shift - joint.appeared_before)
+                self.changes.note_overlap(overlap, total_before, total)
+                self._came_before += max(0, overlap.shift - overlap.appeared_before)
                 self._is_head_known = False  # even where all looks quiet: who came in may hide behind who went
-        elif joint.bond is Bond.BEHIND:
+        elif overlap.kind is OverlapKind.BEHIND:
             self.changes.is_exact = False
             self._is_head_known = False
         else:  # moved; or a gap even at offset 0, where nothing is left of what was read
-            self.joints_broken += 1
+            self.overlaps_broken += 1
 
-    def _accept(self, answer: Answer, fresh: Mask) -> None:
+    def _accept(self, answer: PageAnswer, fresh: Mask) -> None:
         ids = answer.ids
         self._note_order(ids)
         self.has_repeats |= not first_occurrences(ids).all()
-        self._last = page = Taken(answer.asked, ids, answer.total, self._is_short(len(ids)))
+        self._last = page = TakenPage(answer.asked, ids, answer.total, self._is_short(len(ids)))
         self._widest = max(self._widest, len(ids))
         self._step = max(self._step, page.step)
         self._is_idle = not fresh.any()
@@ -212,7 +223,7 @@ class Sweep:
             self._phase = _Phase.PAST_END if self._is_last(page) else _Phase.READING
             self.next_offset = self._offset_after(page)
             if self.has_overlap and len(ids) == 1 and self._phase is _Phase.READING:
-                self.ending = Ending.MISPAGED  # pages of one row cannot overlap
+                self.ending = SweepEnd.MISPAGED  # pages of one row cannot overlap
         self.seen.add(ids[fresh])
 
     def _is_short(self, rows: int) -> bool:
@@ -220,7 +231,7 @@ class Sweep:
         is_first = not self._accepted and not self._ends_missed
         return rows < (self._limit if is_first else min(self._limit, self._widest))
 
-    def _accept_at_head(self, page: Taken, fresh: Mask) -> None:
+    def _accept_at_head(self, page: TakenPage, fresh: Mask) -> None:
         """Go on from the head until rows appear that were there before: up to them all is known now, and in order."""
         was_there = ~fresh & ~self._inserted.holds(page.ids)
         self._inserted.add(page.ids[fresh])
@@ -230,9 +241,9 @@ class Sweep:
             # In id order whoever was read and lies between two of this page is on it, unless they have vanished.
             between = self.seen.count_between(int(page.ids.min()), int(page.ids.max()))
             is_in_place = 2 * int(np.count_nonzero(was_there)) > between
-            self._is_head_known = bool(self.direction) and not self.joints_broken and is_accounted_for and is_in_place
+            self._is_head_known = bool(self.direction) and not self.overlaps_broken and is_accounted_for and is_in_place
             self.changes.appeared = max(self.changes.appeared, len(self._inserted))
-            self.ending = self.ending or Ending.AT_END
+            self.ending = self.ending or SweepEnd.AT_END
         self.next_offset = self._offset_after(page)
 
     def _note_order(self, ids: IdArray) -> None:
@@ -243,13 +254,13 @@ class Sweep:
             direction = decide_direction(ids)
             self.direction = direction if self.direction in (None, direction) else 0
 
-    def _is_last(self, page: Taken) -> bool:
+    def _is_last(self, page: TakenPage) -> bool:
         """Whether to expect nothing past this page, by two signs of three: it is short, brought nobody new, and reaches
         TotalCount. Only the answer there decides; a wrong guess costs a page."""
         is_total_reached = page.total is None or page.total <= page.end
         return page.is_short + self._is_idle + is_total_reached >= 2
 
-    def _offset_after(self, page: Taken) -> int:
+    def _offset_after(self, page: TakenPage) -> int:
         """Where the next page begins: so far before the end of this one that they overlap, or past the end."""
         if not self.has_overlap:  # where pages are aligned to the limit, so is the place past the end
             return max(page.end, page.offset + self._limit) if self._phase is _Phase.PAST_END else page.end
@@ -260,7 +271,7 @@ class Sweep:
             offset = min(offset, page.total - _TAIL)  # so that the list's last page is evidence of its order
         return max(offset, page.offset + 1)
 
-    def _step_back(self, last: Taken, asked: int) -> None:
+    def _step_back(self, last: TakenPage, asked: int) -> None:
         """Nothing joins at `asked`, since people vanished before it; or the list does not end where it seemed to. Look
         twice as far back, and at enough rows to be evidence of their order."""
         self._ends_missed += self._phase is _Phase.PAST_END
@@ -269,7 +280,7 @@ class Sweep:
         enough = max(count_overlap(len(last.ids)), min(_TAIL, self._limit // 2))
         self.next_offset = max(0, last.end - max(2 * (last.end - asked), enough))
 
-    def _take_empty(self, answer: Answer) -> None:
+    def _take_empty(self, answer: PageAnswer) -> None:
         last = self._last
         if last is None or not self.has_overlap or self._phase is _Phase.HEAD:
             self._finish()
@@ -283,19 +294,19 @@ class Sweep:
         elif answer.asked > 0:
             self._step_back(last, answer.asked)
         else:  # everybody vanished
-            self.joints_broken += 1
+            self.overlaps_broken += 1
             self._finish()
 
     def _finish(self) -> None:
         """The end was reached. Before id order is taken for proof, see that no old rows moved to the head unread."""
         if self._phase is _Phase.HEAD:
-            self.ending = Ending.AT_END
+            self.ending = SweepEnd.AT_END
             return
         self._end = self._last
         self._rows_at_end = len(self.seen)
-        could_be_in_id_order = self.direction and self.is_convincing and not (self.joints_broken or self.has_repeats)
+        could_be_in_id_order = self.direction and self.is_convincing and not (self.overlaps_broken or self.has_repeats)
         if self._is_head_known or not could_be_in_id_order:
-            self.ending = Ending.AT_END
+            self.ending = SweepEnd.AT_END
             return
         self._phase, self._last, self.next_offset = _Phase.HEAD, None, 0
 

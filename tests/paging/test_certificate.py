@@ -3,8 +3,8 @@
 import json
 from dataclasses import fields
 
-from connector.pages import Certificate, Order, Reason, Verdict
-from tests.pages.times import FINISHED, STARTED
+from connector.paging import Certificate, Order, Reason, Verdict
+from tests.paging.times import FINISHED, STARTED
 
 KEYS = ["verdict", "reason", "order", "sweeps", "pages", "distinct", "total_first", "total_last", "appeared"]
 KEYS += ["vanished", "filters", "started_at", "finished_at", "total_count", "cut_off", "evidence"]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from connector.pages import Order, Reason
-from tests.pages.quiet import QuietList
-from tests.pages.simulated import STABLE, THOROUGH, SimulatedList, read
-from tests.pages.worlds import build_large_world, build_long_world, build_small_world
+from connector.paging import Order, Reason
+from tests.paging.quiet import QuietList
+from tests.paging.simulated import STABLE, THOROUGH, SimulatedList, read
+from tests.paging.worlds import build_large_world, build_long_world, build_small_world
 
 AHEAD = 4
 OPTIONS: tuple[dict[str, Any], ...] = (

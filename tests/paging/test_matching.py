@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from connector.pages import build_match
+from connector.listing import build_match
 from connector.service import read_field
 
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from connector.pages import Certificate, IdArray, Page, Reading
-from tests.pages.simulated import THOROUGH
-from tests.pages.times import FINISHED, STARTED
+from connector.paging import Certificate, IdArray, Pager, PageRequest
+from tests.paging.simulated import THOROUGH
+from tests.paging.times import FINISHED, STARTED
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class QuietList:
 
     def read(self, *, ahead: int) -> tuple[Certificate, int]:
         """Read it honestly with full pages of 1000; returns the certificate and the number of requests."""
-        rows, reading, asked, requests = self._arrange(), Reading(1000, THOROUGH), list[Page](), 0
+        rows, reading, asked, requests = self._arrange(), Pager(1000, THOROUGH), list[PageRequest](), 0
         while (page := reading.decide_next()) is not None:
             wanted = [page, *reading.decide_ahead(ahead)]
             kept = [each for each, want in zip(asked, wanted, strict=False) if each == want] if reading.is_calm else []

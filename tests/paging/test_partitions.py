@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from connector.pages import Measures, Order, Reason
-from tests.pages.simulated import THOROUGH, SimulatedList, read
+from connector.paging import Measures, Order, Reason
+from tests.paging.simulated import THOROUGH, SimulatedList, read
 
 
 def shuffled(seed: int, count: int = 500, **options: Any) -> SimulatedList:

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from connector.pages import CutOff, Reason
-from connector.pages.certificate import is_window_size
-from tests.pages.windows import build_cut_off_list, build_honest_list
+from connector.paging import CutOff, Reason
+from connector.paging.certificate import is_window_size
+from tests.paging.windows import build_cut_off_list, build_honest_list
 
 LISTS = int(os.environ.get("CONNECTOR_TEST_LISTS", "120"))
 

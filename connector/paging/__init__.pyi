@@ -14,23 +14,15 @@ from .certificate import (
     decide_totals as decide_totals,
     may_be_cut_off as may_be_cut_off,
 )
-from .id_set import (
+from .overlap import (
     NO_IDS as NO_IDS,
     IdArray as IdArray,
     Mask as Mask,
+    Measures as Measures,
+    PageRequest as PageRequest,
     contained as contained,
 )
-from .matching import (
-    Match as Match,
-    build_match as build_match,
-)
-from .page import (
-    Measures as Measures,
-    Page as Page,
-)
-from .partitions import (
+from .pager import (
     DIMENSIONS as DIMENSIONS,
-)
-from .reading import (
-    Reading as Reading,
+    Pager as Pager,
 )
