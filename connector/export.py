@@ -17,11 +17,11 @@ from connector.paging import Certificate, Reason
 from connector.service import Client, ListQuery, Retrier
 from connector.warehouse import (
     MAX_SHRINK,
-    Beginning,
     CommitUnknown,
     Destination,
+    ExportRun,
+    ExportStart,
     Mode,
-    Run,
     Writer,
     narrow_table,
     open_writer,
@@ -79,7 +79,7 @@ async def export_subscribers(
     filters = list_filters(query)
     staging = _Staging(writer, select_columns(destination.columns), run_id, now())
     try:
-        await _block(partial(writer.prepare, Beginning(run_id, job, filters, staging.exported_at)), writer)
+        await _block(partial(writer.prepare, ExportStart(run_id, job, filters, staging.exported_at)), writer)
         staging.start_sweep(0)
         has_target = writer.has_target
         with open_columns() as columns:
@@ -104,7 +104,7 @@ async def export_subscribers(
             if note:
                 return Exported(certificate, 0, note, is_refused=True)
         if not note:
-            run = Run(run_id, job, certificate, staging.rows, staging.exported_at, now())
+            run = ExportRun(run_id, job, certificate, staging.rows, staging.exported_at, now())
             await _block(partial(writer.publish, run), writer, is_kept=True)
         return Exported(certificate, 0 if note else staging.rows, note)
     finally:

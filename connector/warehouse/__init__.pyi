@@ -1,6 +1,5 @@
 from .columns import (
     EMPTY as EMPTY,
-    INVALID as INVALID,
     PAGE_SCHEMA as PAGE_SCHEMA,
     SCHEMA as SCHEMA,
     TYPES as TYPES,
@@ -13,19 +12,20 @@ from .destination import (
     MAX_SHRINK as MAX_SHRINK,
     Destination as Destination,
     Format as Format,
-    Mode as Mode,
     parse_destination as parse_destination,
 )
 from .opening import (
     open_writer as open_writer,
 )
+from .runs import (
+    INVALID as INVALID,
+    CommitUnknown as CommitUnknown,
+    ExportRun as ExportRun,
+    ExportStart as ExportStart,
+    Mode as Mode,
+    RowChanges as RowChanges,
+    Writer as Writer,
+)
 from .stage import (
     Stage as Stage,
-)
-from .writer import (
-    Beginning as Beginning,
-    Changes as Changes,
-    CommitUnknown as CommitUnknown,
-    Run as Run,
-    Writer as Writer,
 )

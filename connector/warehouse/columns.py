@@ -17,13 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.fields import FIELDS, Kind
+from connector.warehouse.runs import EXPORTED_AT, INVALID, OF_RUN, RUN_ID
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-RUN_ID, EXPORTED_AT, INVALID = "_run_id", "_exported_at", "_invalid"
-
-OF_RUN = (RUN_ID, EXPORTED_AT)
-"""Those that have one value in all rows of an export."""
 
 TYPES: dict[Kind, pa.DataType] = {
     Kind.NUMBER: pa.int64(),
@@ -172,3 +168,36 @@ def _flatten(column: pa.ChunkedArray, is_list_kept: bool) -> pa.ChunkedArray:
     if pa.types.is_list(column.type):
         return column if is_list_kept else write_lists_as_json(column)
     return write_times_as_text(column) if pa.types.is_timestamp(column.type) else column
+
+
+def move_nuls(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without U+0000, for databases whose texts cannot hold it: such a value becomes null and is kept in
+    `_invalid`, where JSON escapes it. A batch without any is returned as it is, after one look at its bytes."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    broken: dict[int, dict[str, object]] = {}
+    for name in [name for name, column in columns.items() if _may_hold_nul(column)]:
+        values = columns[name].to_pylist()
+        rows = [row for row, value in enumerate(values) if value is not None and _has_nul(value)]
+        for row in rows:
+            broken.setdefault(row, {})[name] = values[row]
+            values[row] = None
+        columns[name] = pa.array(values, columns[name].type)
+    if not broken:
+        return batch
+    texts = columns[INVALID].to_pylist()
+    for row, found in broken.items():
+        texts[row] = json.dumps(json.loads(texts[row] or "{}") | found)
+    columns[INVALID] = pa.array(texts, pa.string())
+    return pa.record_batch(list(columns.values()), schema=batch.schema)
+
+
+def _may_hold_nul(column: pa.Array) -> bool:
+    texts = column.values if pa.types.is_list(column.type) else column
+    if not pa.types.is_string(texts.type):
+        return False
+    data = texts.buffers()[2]
+    return data is not None and b"\0" in data.to_pybytes()
+
+
+def _has_nul(value: str | list[str]) -> bool:
+    return "\0" in value if isinstance(value, str) else any("\0" in text for text in value)

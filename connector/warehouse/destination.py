@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from connector.atomic_file import TargetKind, read_target_kind
 from connector.errors import ConfigurationError
 from connector.fields import NAMES
+from connector.warehouse.runs import Mode
 
 if TYPE_CHECKING:
     from connector.databases import DatabaseUrl
@@ -31,22 +32,6 @@ class Format(StrEnum):
     POSTGRESQL = "postgresql"
     MYSQL = "mysql"
     SQL = "sql"  # any other database that SQLAlchemy reaches
-
-
-class Mode(StrEnum):
-    """`replace`: the list in place of what was there. `upsert`: one row a subscriber, those that have gone marked by
-    `deleted_at`. `append`: a dated snapshot beside the earlier ones. `history`: one row for each version of a
-    subscriber, from `valid_from` to `valid_to`."""
-
-    REPLACE = "replace"
-    UPSERT = "upsert"
-    APPEND = "append"
-    HISTORY = "history"
-
-    @property
-    def is_by_id(self) -> bool:
-        """Whether rows of the list are laid beside those of the table by their id."""
-        return self in (Mode.UPSERT, Mode.HISTORY)
 
 
 _BY_SUFFIX = {".parquet": Format.PARQUET, ".csv": Format.CSV, ".jsonl": Format.JSON_LINES}

@@ -19,20 +19,25 @@ import pyarrow as pa
 
 from connector.driver_words import say_safely
 from connector.errors import RunAborted
-from connector.warehouse.columns import EXPORTED_AT, OF_RUN, RUN_ID
 from connector.warehouse.database_file import LOCK_S, create_empty, make_file, wait_for_lock
-from connector.warehouse.destination import Mode
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.runs import (
     COLUMNS_OF_MODE,
+    EXPORTED_AT,
     FINISHED_COLUMNS,
     KEYS,
+    OF_RUN,
     RUN_COLUMNS,
+    RUN_ID,
     RUN_KEY,
     RUNS,
     ColumnKind,
+    ExportRun,
+    ExportStart,
     FinishedRun,
-    Found,
+    Mode,
+    RowChanges,
+    TargetState,
     check_referrers,
     check_target,
     describe_beginning,
@@ -42,7 +47,6 @@ from connector.warehouse.runs import (
 )
 from connector.warehouse.stage import StagedRows, build_no_rows
 from connector.warehouse.table_writer import TableName, Uncertain
-from connector.warehouse.writer import Beginning, Changes, Run
 
 _TYPES = {
     ColumnKind.TEXT: "VARCHAR",
@@ -109,7 +113,7 @@ class DuckdbTables:
         """Whether another program has the file open, or the disk is full."""
         return _is_locked(error) or _NO_ROOM in str(error)
 
-    def prepare(self, beginning: Beginning, interruption: Interruption) -> Found:
+    def prepare(self, beginning: ExportStart, interruption: Interruption) -> TargetState:
         """Go the whole way with no row, then take a number; what the target is like."""
         self._has_made_file = make_file(self._path, _create)
         with self._connect(interruption) as connection:
@@ -135,7 +139,7 @@ class DuckdbTables:
             connection.commit()
         return found
 
-    def publish(self, rows: StagedRows, run: Run, interruption: Interruption) -> Changes:
+    def publish(self, rows: StagedRows, run: ExportRun, interruption: Interruption) -> RowChanges:
         """Write the rows in one transaction; raises Uncertain when a commit failed that may have been done."""
         with self._connect(interruption) as connection:
             found = self._look(connection)
@@ -219,7 +223,7 @@ class DuckdbTables:
             primary = ", ".join(map(_quote, key))
             connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns}, PRIMARY KEY ({primary}))")
 
-    def _look(self, connection: duckdb.DuckDBPyConnection) -> Found:
+    def _look(self, connection: duckdb.DuckDBPyConnection) -> TargetState:
         stored_as, columns = self._find_table(connection, self._name.table)
         has_rows = stored_as is not None and bool(_fetch(connection, f"SELECT 1 FROM {self._target} LIMIT 1"))
         lines: Sequence[tuple[object, ...]] = ()
@@ -227,7 +231,7 @@ class DuckdbTables:
             select = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM {self._runs}"
             where = "WHERE table_name = $1 AND finished_at IS NOT NULL ORDER BY number DESC LIMIT 200"
             lines = _fetch(connection, f"{select} {where}", [self._name.table])
-        return Found(stored_as, columns, has_rows, [FinishedRun(*line) for line in lines])  # type: ignore[arg-type] # as declared
+        return TargetState(stored_as, columns, has_rows, [FinishedRun(*line) for line in lines])  # type: ignore[arg-type] # as declared
 
     def _find_table(self, connection: duckdb.DuckDBPyConnection, table: str) -> tuple[str | None, list[str]]:
         """The name that DuckDB has for a table or a view, None where there is none; and its columns."""
@@ -238,7 +242,7 @@ class DuckdbTables:
         found = _fetch(connection, select, [self._name.schema or "main", table])
         return (str(found[0][0]) if found else None), [str(column) for _, column in found]
 
-    def _check(self, found: Found) -> None:
+    def _check(self, found: TargetState) -> None:
         check_target(found, self._name.table, self._kinds, self._mode, str(self), overwrite=self._overwrite)
 
     def _check_referrers(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -252,19 +256,19 @@ class DuckdbTables:
             found = _fetch(connection, select, [self._name.schema or "main", self._name.table])
             check_referrers([str(name) for (name,) in found], self._mode, str(self))
 
-    def _list_others(self, found: Found) -> list[str]:
+    def _list_others(self, found: TargetState) -> list[str]:
         """The target's columns that this export does not write; a row keeps them when `upsert` changes it."""
         written = {*self._kinds, *COLUMNS_OF_MODE[self._mode]}
         return [name for name in found.columns if self._mode is Mode.UPSERT and name.lower() not in written]
 
     def _write(
-        self, connection: duckdb.DuckDBPyConnection, rows: StagedRows, run: Run, others: Sequence[str]
-    ) -> Changes:
+        self, connection: duckdb.DuckDBPyConnection, rows: StagedRows, run: ExportRun, others: Sequence[str]
+    ) -> RowChanges:
         stamps = [run.run_id, run.exported_at]
         stamp = f"{RUN_ID} = $1, {EXPORTED_AT} = $2::TIMESTAMPTZ"
         if not self._mode.is_by_id:
             closed = _count(connection, f"DELETE FROM {self._target}") if self._mode is Mode.REPLACE else 0
-            return Changes(self._insert_staged(connection, rows, stamps), 0, closed)
+            return RowChanges(self._insert_staged(connection, rows, stamps), 0, closed)
         with _staged(connection, rows):
             connection.execute(self._select_changed(others))
         of_changed = f"id IN (SELECT id FROM {_CHANGED})"
@@ -279,7 +283,7 @@ class DuckdbTables:
             of_current = f"UPDATE {self._target} SET {ended} WHERE is_current AND {of_changed}"
             closed = _count(connection, of_current, stamps) + self._close(connection, rows, run, ended, "is_current")
         is_left = "NOT is_known" if self._mode is Mode.UPSERT else "true"
-        return Changes(self._insert(connection, f"{_CHANGED} WHERE {is_left}", stamps), updated, closed)
+        return RowChanges(self._insert(connection, f"{_CHANGED} WHERE {is_left}", stamps), updated, closed)
 
     def _select_changed(self, others: Sequence[str]) -> str:
         """What takes the staged rows that are new or changed into a table of their own, with what they keep."""
@@ -295,7 +299,7 @@ class DuckdbTables:
         )
 
     def _close(
-        self, connection: duckdb.DuckDBPyConnection, rows: StagedRows, run: Run, values: str, condition: str
+        self, connection: duckdb.DuckDBPyConnection, rows: StagedRows, run: ExportRun, values: str, condition: str
     ) -> int:
         """Mark the target's rows that meet the condition and have gone from the list, as far as that is known."""
         if not run.is_whole:

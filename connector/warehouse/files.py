@@ -25,8 +25,8 @@ import pyarrow.csv as arrow_csv
 from connector.atomic_file import FORMULA, GROUP_READABLE, OWNER_ONLY, PartialFile, TargetKind, read_target_kind
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, RunAborted
-from connector.warehouse.columns import EXPORTED_AT, OF_RUN, flatten_schema, flatten_table
-from connector.warehouse.writer import Beginning, Changes, Run
+from connector.warehouse.columns import flatten_schema, flatten_table
+from connector.warehouse.runs import EXPORTED_AT, OF_RUN, ExportRun, ExportStart, RowChanges
 
 METADATA_KEYS = (b"connector_run", b"certificate")
 """Of a Parquet file, both JSON: the run (run_id, job, exported_at), and its certificate as in a report."""
@@ -51,7 +51,7 @@ class FileFormat(Protocol):
     def write(self, table: pa.Table) -> None:
         """Write these rows."""
 
-    def close(self, run: Run | None) -> None:
+    def close(self, run: ExportRun | None) -> None:
         """Write what the format needs at its end, and of the run what it can carry; the file itself stays open."""
 
     @staticmethod
@@ -82,7 +82,7 @@ class ParquetFormat:
         if self._rows >= _ROW_GROUP:
             self._flush()
 
-    def close(self, run: Run | None) -> None:
+    def close(self, run: ExportRun | None) -> None:
         """Write the last row group and the footer."""
         try:
             self._flush()
@@ -141,7 +141,7 @@ class CsvFormat:
         flat = flatten_table(table)
         self._writer.write_table(guard_formulas(flat) if self._is_guarded else flat)
 
-    def close(self, run: Run | None) -> None:
+    def close(self, run: ExportRun | None) -> None:
         """CSV has no end of its own, and no place for the run's certificate."""
         self._writer.close()
 
@@ -181,7 +181,7 @@ class JsonLinesFormat:
         rows = flatten_table(table, is_list_kept=True).to_pylist()
         self._file.write(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows))
 
-    def close(self, run: Run | None) -> None:
+    def close(self, run: ExportRun | None) -> None:
         """JSON Lines have no end of their own, and no place for the run's certificate."""
 
     @staticmethod
@@ -233,7 +233,7 @@ class FileWriter:
         self._packed: gzip.GzipFile | None = None
         self._rows: FileFormat | None = None
 
-    def prepare(self, beginning: Beginning) -> None:
+    def prepare(self, beginning: ExportStart) -> None:
         """What a file needs is seen when its partial file is made."""
 
     @property
@@ -279,7 +279,7 @@ class FileWriter:
         is_there = self.has_target and self._form.is_ours(self._path)
         return self._form.count_rows(self._path, filters) if is_there else None
 
-    def publish(self, run: Run) -> Changes:
+    def publish(self, run: ExportRun) -> RowChanges:
         """Finish the partial file and let it take the target's place, which must be free if the run is incomplete."""
         if self._rows is None or self._file is None:
             raise ValueError("start() comes before publish()")
@@ -293,7 +293,7 @@ class FileWriter:
         if self._is_standard_output:
             _copy_to_standard_output(self._file)
         self.discard()
-        return Changes(inserted=run.rows)
+        return RowChanges(inserted=run.rows)
 
     def discard(self) -> None:
         """Remove the partial file, if there is one."""
@@ -367,7 +367,7 @@ def _guard(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(is_formula, pc.binary_join_element_wise("'", column, ""), column)
 
 
-def _build_metadata(run: Run) -> dict[bytes, bytes]:
+def _build_metadata(run: ExportRun) -> dict[bytes, bytes]:
     said = {"run_id": run.run_id, "job": run.job, "exported_at": run.exported_at.isoformat()}
     values = (json.dumps(said), json.dumps(run.certificate.as_report()))
     return dict(zip(METADATA_KEYS, (value.encode() for value in values), strict=True))

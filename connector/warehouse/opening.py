@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from connector.warehouse.columns import select_columns
 from connector.warehouse.destination import Destination, Format
-from connector.warehouse.writer import Writer
+from connector.warehouse.runs import Writer
 
 if TYPE_CHECKING:
     from connector.warehouse.table_writer import TableBackend

@@ -1,26 +1,129 @@
-"""What an export's table is made of, and what the lines of `_connector_runs` decide. Pure; no database's package.
+"""What a destination does for an export, what an export adds to a table, and what lines of `_connector_runs` decide.
 
 The connector writes a table that it made, which a line of a finished run says, or one that is new or empty. Each run
-has a line from its beginning, numbered within its table; the first line of a table is what exports to it lock.
+has a line from its beginning, numbered within its table; the first line of a table is what exports to it lock. Pure.
 """
 
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.warehouse.columns import RUN_ID
-from connector.warehouse.destination import Mode
-from connector.warehouse.writer import Beginning, Changes, Run
+from connector.paging import Certificate, TotalCount
+
+RUN_ID, EXPORTED_AT, INVALID = "_run_id", "_exported_at", "_invalid"
+
+OF_RUN = (RUN_ID, EXPORTED_AT)
+"""Those that have one value in all rows of an export."""
 
 ID = "id"
 DELETED_AT = "deleted_at"
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 RUNS = "_connector_runs"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportStart:
+    """An export that is about to read the list by `filters`; `started_at` is aware."""
+
+    run_id: str
+    job: str
+    filters: Mapping[str, object]
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRun:
+    """The export whose rows are to be published: `rows` of them, each with `exported_at` (aware) as `_exported_at`."""
+
+    run_id: str
+    job: str
+    certificate: Certificate
+    rows: int
+    exported_at: datetime
+    finished_at: datetime
+
+    @property
+    def columns(self) -> Mapping[str, str | datetime]:
+        """The values that all its rows share, by column."""
+        return {RUN_ID: self.run_id, EXPORTED_AT: self.exported_at}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a subscriber that the filters would list and that is not among the rows has gone from the list:
+        it is certified, its TotalCount too."""
+        return self.certificate.is_complete and self.certificate.total_count is TotalCount.CHECKED
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanges:
+    """What a publishing did to the target's rows. `closed`: replaced, marked as deleted, or versions that ended."""
+
+    inserted: int = 0
+    updated: int = 0
+    closed: int = 0
+
+
+class CommitUnknown(RunAborted):
+    """The target is as before or as after, and which of the two could not be learnt."""
+
+
+class Writer(Protocol):
+    """Nothing that it does shows in the target before `publish`; a target was never between before and after.
+
+    Its methods may block, and are called by one thread at a time; `interrupt` is for any other one.
+    """
+
+    def prepare(self, beginning: ExportStart) -> None:
+        """See whether the target can be written, before the list is read. Raises ConfigurationError, or RunAborted if
+        it can be again by itself."""
+
+    @property
+    def has_target(self) -> bool:
+        """Whether the target had rows when the export began."""
+
+    def start(self) -> None:
+        """Begin to stage, forgetting what was staged before."""
+
+    def add(self, table: pa.Table) -> None:
+        """Stage rows."""
+
+    def count_last(self, filters: Mapping[str, object]) -> int | None:
+        """The rows of the last certified export that this one is to be measured by, as far as the target tells."""
+
+    def publish(self, run: ExportRun) -> RowChanges:
+        """Bring the staged rows into the target, atomically; raises RunAborted, which says what the target is like."""
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a publishing is at its commit, which cannot be interrupted."""
+
+    def interrupt(self) -> None:
+        """Have the method that runs end soon, by an error, and without a change of the target."""
+
+    def discard(self) -> None:
+        """Forget everything staged and leave no file behind; harmless after `publish` and when repeated."""
+
+
+class Mode(StrEnum):
+    """`replace`: the list in place of what was there. `upsert`: one row a subscriber, those that have gone marked by
+    `deleted_at`. `append`: a dated snapshot beside the earlier ones. `history`: one row for each version of a
+    subscriber, from `valid_from` to `valid_to`."""
+
+    REPLACE = "replace"
+    UPSERT = "upsert"
+    APPEND = "append"
+    HISTORY = "history"
+
+    @property
+    def is_by_id(self) -> bool:
+        """Whether rows of the list are laid beside those of the table by their id."""
+        return self in (Mode.UPSERT, Mode.HISTORY)
 
 
 class ColumnKind(StrEnum):
@@ -120,7 +223,7 @@ FINISHED_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_writ
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TargetState:
     """A target as it is: the name that the database has for it (None: it is not there), its columns, whether it has
     rows, and its finished runs, the last first."""
 
@@ -136,7 +239,7 @@ class Found:
 
 
 def check_target(
-    found: Found, table: str, kinds: Mapping[str, ColumnKind], mode: Mode, shown: str, *, overwrite: bool
+    found: TargetState, table: str, kinds: Mapping[str, ColumnKind], mode: Mode, shown: str, *, overwrite: bool
 ) -> None:
     """Raise ConfigurationError for a table that the connector did not make, that it keeps under another name or in
     another mode, or that lacks one of the export's columns."""
@@ -183,7 +286,7 @@ def check_referrers(referrers: Sequence[str], mode: Mode, shown: str) -> None:
     )
 
 
-def refuse_now(found: Found, number: int, run: Run, mode: Mode, shown: str) -> None:
+def refuse_now(found: TargetState, number: int, run: ExportRun, mode: Mode, shown: str) -> None:
     """Raise RunAborted if a publishing may not follow what the target has become since the run began."""
     if mode is Mode.REPLACE and not run.certificate.is_complete and found.has_rows:
         raise RunAborted(
@@ -217,7 +320,7 @@ def write_filters(asked: Mapping[str, Any]) -> str:
     return json.dumps(dict(asked), sort_keys=True, ensure_ascii=False)
 
 
-def describe_beginning(table: str, number: int, beginning: Beginning, mode: Mode) -> dict[str, object]:
+def describe_beginning(table: str, number: int, beginning: ExportStart, mode: Mode) -> dict[str, object]:
     """The values of a line of a run that begins; times are aware."""
     return {
         "table_name": table,
@@ -230,7 +333,7 @@ def describe_beginning(table: str, number: int, beginning: Beginning, mode: Mode
     }
 
 
-def describe_end(run: Run, changes: Changes) -> dict[str, object]:
+def describe_end(run: ExportRun, changes: RowChanges) -> dict[str, object]:
     """The values that a run's line has from its publishing on; times are aware."""
     certificate = run.certificate
     return {

@@ -10,26 +10,30 @@ from sqlalchemy.schema import CreateSchema, CreateTable, DropTable
 
 from connector.databases import explain, list_errors, show_url
 from connector.errors import ConfigurationError, RunAborted
-from connector.warehouse.columns import EXPORTED_AT, OF_RUN, RUN_ID
+from connector.warehouse.columns import move_nuls
 from connector.warehouse.database_file import create_empty, make_file
-from connector.warehouse.destination import Mode
 from connector.warehouse.interruption import Interruption
-from connector.warehouse.modes import build_rehearsal, build_steps
 from connector.warehouse.runs import (
+    EXPORTED_AT,
     FINISHED_COLUMNS,
+    OF_RUN,
+    RUN_ID,
     RUNS,
+    ExportRun,
+    ExportStart,
     FinishedRun,
-    Found,
+    Mode,
+    RowChanges,
+    TargetState,
     check_referrers,
     check_target,
     describe_beginning,
     describe_end,
     refuse_now,
 )
-from connector.warehouse.stage import StagedRows, build_no_rows, move_nuls
+from connector.warehouse.stage import StagedRows, build_no_rows
 from connector.warehouse.table_writer import TableName, Uncertain
-from connector.warehouse.tables import Database, build_tables
-from connector.warehouse.writer import Beginning, Changes, Run
+from connector.warehouse.tables import Database, build_rehearsal, build_steps, build_tables
 
 T = TypeVar("T")
 
@@ -63,7 +67,7 @@ class SqlTables:
         """Whether the failure may be over by the next run."""
         return self._database.is_passing(error) or _is_race(error)
 
-    def prepare(self, beginning: Beginning, interruption: Interruption) -> Found:
+    def prepare(self, beginning: ExportStart, interruption: Interruption) -> TargetState:
         """Go the whole way with no row, then take a number; what the target is like."""
         longest = self._database.longest_name
         if longest is not None and len(self._name.table.encode()) > longest:
@@ -74,7 +78,7 @@ class SqlTables:
         self._try(lambda: self._begin(beginning, interruption))
         return found
 
-    def publish(self, rows: StagedRows, run: Run, interruption: Interruption) -> Changes:
+    def publish(self, rows: StagedRows, run: ExportRun, interruption: Interruption) -> RowChanges:
         """Write the rows in one transaction; raises Uncertain when a commit failed that may have been done."""
         database, tables = self._database, self._tables
         rows = _watch(rows if database.holds_nul else rows.map(move_nuls), interruption)
@@ -140,7 +144,7 @@ class SqlTables:
                     raise
         return work()
 
-    def _rehearse(self, interruption: Interruption) -> Found:
+    def _rehearse(self, interruption: Interruption) -> TargetState:
         database, tables = self._database, self._tables
         with database.connect(interruption) as connection:
             found = self._look(connection)
@@ -161,7 +165,7 @@ class SqlTables:
                 connection.commit()
         return found
 
-    def _begin(self, beginning: Beginning, interruption: Interruption) -> None:
+    def _begin(self, beginning: ExportStart, interruption: Interruption) -> None:
         """The line of this run, under the table's next number."""
         runs = self._tables.runs
         with self._database.connect(interruption) as connection:
@@ -181,7 +185,7 @@ class SqlTables:
             if not sa.inspect(connection).has_table(table.name, schema=table.schema):
                 connection.execute(CreateTable(table))
 
-    def _look(self, connection: sa.Connection) -> Found:
+    def _look(self, connection: sa.Connection) -> TargetState:
         target, runs = self._tables.target, self._tables.runs
         inspector = sa.inspect(connection)
         stored_as: str | None = None
@@ -197,9 +201,9 @@ class SqlTables:
             finished = sa.select(*(runs.c[name] for name in FINISHED_COLUMNS))
             finished = finished.where(self._is_of_table(), runs.c["finished_at"].is_not(None))
             lines = connection.execute(finished.order_by(runs.c["number"].desc()).limit(200)).all()
-        return Found(stored_as, columns, has_rows, [FinishedRun(*line) for line in lines])
+        return TargetState(stored_as, columns, has_rows, [FinishedRun(*line) for line in lines])
 
-    def _check(self, found: Found) -> None:
+    def _check(self, found: TargetState) -> None:
         check_target(found, self._name.table, self._tables.kinds, self._mode, str(self), overwrite=self._overwrite)
 
     def _lock(self, connection: sa.Connection) -> None:
@@ -211,24 +215,24 @@ class SqlTables:
             other = sa.update(runs).where(self._is_of_table(), runs.c["number"] == lowest).values(job=runs.c["job"])
             connection.execute(other)
 
-    def _check_referrers(self, connection: sa.Connection, found: Found) -> None:
+    def _check_referrers(self, connection: sa.Connection, found: TargetState) -> None:
         if self._mode is Mode.REPLACE and found.exists:
             referrers = self._database.find_referrers(connection, self._tables.target)
             check_referrers(referrers, self._mode, str(self))
 
-    def _write(self, connection: sa.Connection, rows: StagedRows, run: Run) -> Changes:
+    def _write(self, connection: sa.Connection, rows: StagedRows, run: ExportRun) -> RowChanges:
         database, tables = self._database, self._tables
         if not self._mode.is_by_id:
             shared = {RUN_ID: run.run_id, EXPORTED_AT: database.write_time(run.exported_at)}
             closed = connection.execute(sa.delete(tables.target)).rowcount if self._mode is Mode.REPLACE else 0
-            return Changes(database.load(connection, tables.target, rows, shared), 0, closed)
+            return RowChanges(database.load(connection, tables.target, rows, shared), 0, closed)
         connection.execute(CreateTable(tables.stage))
         database.load(connection, tables.stage, rows, {})
         counts: Counter[str] = Counter()
         for step in build_steps(tables, run, database.differ, database.write_time):
             done = connection.execute(step.statement, execution_options={"preserve_rowcount": True})
             counts[step.counted] += max(0, done.rowcount)
-        return Changes(counts["inserted"], counts["updated"], counts["closed"])
+        return RowChanges(counts["inserted"], counts["updated"], counts["closed"])
 
     def _select_others(self) -> sa.Select[Any]:
         """The tables of other runs' lines; one without an end may be of an export that goes on."""

@@ -14,12 +14,19 @@ from typing import BinaryIO, Protocol, cast
 import pyarrow as pa
 
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
-from connector.warehouse.columns import OF_RUN
-from connector.warehouse.destination import Mode
 from connector.warehouse.interruption import Interruption
-from connector.warehouse.runs import Found, check_filters, find_last_rows
+from connector.warehouse.runs import (
+    OF_RUN,
+    CommitUnknown,
+    ExportRun,
+    ExportStart,
+    Mode,
+    RowChanges,
+    TargetState,
+    check_filters,
+    find_last_rows,
+)
 from connector.warehouse.stage import Stage, StagedRows
-from connector.warehouse.writer import Beginning, Changes, CommitUnknown, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,7 @@ class TableName:
 class Uncertain(Exception):  # noqa: N818 - a state of knowledge, not a fault
     """A commit failed in such a way that it may have been done; `error` says how, `changes` what it would have done."""
 
-    def __init__(self, error: Exception, changes: Changes) -> None:
+    def __init__(self, error: Exception, changes: RowChanges) -> None:
         super().__init__(str(error))
         self.error = error
         self.changes = changes
@@ -58,10 +65,10 @@ class TableBackend(Protocol):
     def is_passing(self, error: Exception) -> bool:
         """Whether the failure may be over by the next run: a connection, a lock."""
 
-    def prepare(self, beginning: Beginning, interruption: Interruption) -> Found:
+    def prepare(self, beginning: ExportStart, interruption: Interruption) -> TargetState:
         """Go the whole way with no row, then take a number; what the target is like. Raises ConfigurationError."""
 
-    def publish(self, rows: StagedRows, run: Run, interruption: Interruption) -> Changes:
+    def publish(self, rows: StagedRows, run: ExportRun, interruption: Interruption) -> RowChanges:
         """Write the rows in one transaction. Raises Uncertain, and RunAborted for rows that would be older."""
 
     def is_published(self, interruption: Interruption) -> bool:
@@ -78,7 +85,7 @@ class TableWriter:
         self._backend, self._mode, self._folder = backend, mode, folder
         self._schema = pa.schema([field for field in schema if field.name not in OF_RUN])
         self._interruption = Interruption()
-        self._found: Found | None = None
+        self._found: TargetState | None = None
         self._stage: Stage | None = None
         self._is_open = False
 
@@ -95,7 +102,7 @@ class TableWriter:
         """Whether the transaction is at its commit."""
         return self._interruption.is_committing
 
-    def prepare(self, beginning: Beginning) -> None:
+    def prepare(self, beginning: ExportStart) -> None:
         """Go the whole way with no row, and take a number. Raises ConfigurationError, RunAborted."""
         check_filters(beginning.filters, self._mode, self._schema.names)
         self._is_open = True
@@ -133,7 +140,7 @@ class TableWriter:
         """The rows of the last certified export to this table with these filters."""
         return None if self._found is None else find_last_rows(self._found.runs, filters)
 
-    def publish(self, run: Run) -> Changes:
+    def publish(self, run: ExportRun) -> RowChanges:
         """Write the staged rows in one transaction. Raises RunAborted."""
         if self._stage is None:
             raise ValueError("start() comes before publish()")
@@ -167,7 +174,7 @@ class TableWriter:
             with suppress(OSError):  # bytes that no longer fit on the disk belong to a file that is gone next
                 stage.discard()
 
-    def _settle(self, run: Run, lost: Uncertain) -> Changes:
+    def _settle(self, run: ExportRun, lost: Uncertain) -> RowChanges:
         """The connection was lost while the transaction was being committed: ask again whether it was."""
         backend = self._backend
         try:

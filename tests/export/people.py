@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from connector.listing import build_columns
 from connector.paging import Certificate, Order, Reason, Verdict
-from connector.warehouse import Beginning, Run, stamp_columns
+from connector.warehouse import ExportRun, ExportStart, stamp_columns
 
 AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
 RUN = "run-1"
@@ -69,13 +69,13 @@ def run_of(
     at: datetime = AT,
     verdict: Verdict = Verdict.COMPLETE,
     asked: dict[str, Any] | None = None,
-) -> Run:
+) -> ExportRun:
     """The run that exported so many rows at that time."""
     filters = {"asked": asked, "dropped": 0} if asked else {}
     certificate = Certificate(verdict, Reason.ID_ORDER, Order.ID, 1, 3, rows, rows, rows, 0, 0, filters, at, at)
-    return Run(run_id, "nightly", certificate, rows, at, at)
+    return ExportRun(run_id, "nightly", certificate, rows, at, at)
 
 
-def beginning_of(run: Run) -> Beginning:
+def beginning_of(run: ExportRun) -> ExportStart:
     """The beginning of that run."""
-    return Beginning(run.run_id, run.job, run.certificate.filters.get("asked", {}), run.exported_at)
+    return ExportStart(run.run_id, run.job, run.certificate.filters.get("asked", {}), run.exported_at)

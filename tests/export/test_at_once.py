@@ -18,8 +18,8 @@ from connector.listing import build_columns
 from connector.warehouse import (
     PAGE_SCHEMA,
     SCHEMA,
-    Beginning,
     Destination,
+    ExportStart,
     Format,
     Mode,
     Writer,
@@ -46,7 +46,7 @@ FIRST_LINE = "update {}_connector_runs set job = job where number = 1"
 def begin(destination: Destination, number: int, asked: dict[str, Any] | None = None) -> Writer:
     """An export that has read one subscriber, and is about to publish."""
     writer = open_writer(destination)
-    writer.prepare(Beginning(f"run-{number}", "nightly", asked or {}, day(number)))
+    writer.prepare(ExportStart(f"run-{number}", "nightly", asked or {}, day(number)))
     writer.start()
     base = (asked or {}).get("base_id", 1)
     rows = [of_base(base, base, FirstName=f"v{number}")]
@@ -192,7 +192,7 @@ def test_a_file_that_another_program_has_locked_can_be_written_later(tmp_path: P
         (locked_sqlite if scheme == "sqlite" else locked_duckdb)(table.path),
         pytest.raises(RunAborted, match=r"cannot be written now.*run it again"),
     ):
-        writer.prepare(Beginning("run-2", "nightly", {}, day(2)))
+        writer.prepare(ExportStart("run-2", "nightly", {}, day(2)))
     writer.discard()
     publish(table, [person(2)], 2)
     assert read(table) == [(2, "Ann", 2)]

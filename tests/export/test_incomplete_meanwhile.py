@@ -9,7 +9,7 @@ import pytest
 
 from connector.errors import RunAborted
 from connector.paging import Verdict
-from connector.warehouse import Beginning, Destination, Format, Writer, open_writer
+from connector.warehouse import Destination, ExportStart, Format, Writer, open_writer
 from tests.export.people import build_table, run_of
 from tests.export.readers import read_back
 from tests.export.test_modes import day, person, publish, read
@@ -34,7 +34,7 @@ def mysql(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
 def stage(destination: Destination, *people: dict[str, Any]) -> Writer:
     """An export that has found nothing there, and has read these people as the run of day 5."""
     writer = open_writer(destination)
-    writer.prepare(Beginning("run-5", "nightly", {}, day(5)))
+    writer.prepare(ExportStart("run-5", "nightly", {}, day(5)))
     writer.start()
     assert not writer.has_target
     writer.add(build_table(people, run_id="run-5", exported_at=day(5)))

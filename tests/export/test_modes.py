@@ -13,7 +13,16 @@ import sqlalchemy as sa
 
 from connector.errors import ConfigurationError
 from connector.paging import Verdict
-from connector.warehouse import Beginning, Changes, Destination, Format, Mode, narrow_table, open_writer, select_columns
+from connector.warehouse import (
+    Destination,
+    ExportStart,
+    Format,
+    Mode,
+    RowChanges,
+    narrow_table,
+    open_writer,
+    select_columns,
+)
 from tests.export.people import AT, build_table, run_of
 from tests.export.warehouses import DATABASES, open_destination, run_sql
 
@@ -37,12 +46,12 @@ def publish(
     *,
     verdict: Verdict = Verdict.COMPLETE,
     asked: dict[str, Any] | None = None,
-) -> Changes:
+) -> RowChanges:
     """Export these people as the run of that day."""
     listed, run_id = list(people), f"run-{number}"
     writer = open_writer(destination)
     try:
-        writer.prepare(Beginning(run_id, "nightly", asked or {}, day(number)))
+        writer.prepare(ExportStart(run_id, "nightly", asked or {}, day(number)))
         writer.start()
         table = build_table(listed, run_id=run_id, exported_at=day(number))
         writer.add(narrow_table(table, select_columns(destination.columns)))
@@ -88,7 +97,7 @@ def test_replace_leaves_what_is_listed_now(make: Any) -> None:
     changes = publish(table, [person(2, "Bo"), person(3)], 2)
 
     assert read(table) == [(2, "Bo", 2), (3, "Ann", 2)]
-    assert changes == Changes(2, 0, 2)
+    assert changes == RowChanges(2, 0, 2)
 
 
 def test_append_keeps_every_snapshot(make: Any) -> None:
@@ -97,7 +106,7 @@ def test_append_keeps_every_snapshot(make: Any) -> None:
     changes = publish(table, [person(2, "Bo", Tags=[])], 2)
 
     assert read(table) == [(1, "Ann", 1), (2, "Ann", 1), (2, "Bo", 2)]
-    assert changes == Changes(1, 0, 0)
+    assert changes == RowChanges(1, 0, 0)
 
 
 @merging
@@ -105,14 +114,14 @@ def test_upsert_keeps_one_row_each_and_marks_what_has_gone_until_it_returns(make
     """`_run_id` and `_exported_at` are those of a row's last change."""
     table = make("upsert")
     publish(table, [person(1), person(2), person(4)], 1)
-    assert publish(table, [person(2, "Bo", Tags=["x"]), person(3), person(4)], 2) == Changes(1, 1, 1)
+    assert publish(table, [person(2, "Bo", Tags=["x"]), person(3), person(4)], 2) == RowChanges(1, 1, 1)
     assert read(table, "deleted_at", "_exported_at") == [
         (1, "Ann", 2, 2, 2), (2, "Bo", 2, None, 2), (3, "Ann", 2, None, 2), (4, "Ann", 1, None, 1),
     ]  # fmt: skip
 
-    assert publish(table, [person(1), person(2, "Bo", Tags=["x"]), person(4)], 3) == Changes(0, 1, 1)
+    assert publish(table, [person(1), person(2, "Bo", Tags=["x"]), person(4)], 3) == RowChanges(0, 1, 1)
     assert read(table, "deleted_at") == [(1, "Ann", 3, None), (2, "Bo", 2, None), (3, "Ann", 3, 3), (4, "Ann", 1, None)]
-    assert publish(table, [person(1), person(2, "Bo", Tags=["x"]), person(4)], 4) == Changes(0, 0, 0)
+    assert publish(table, [person(1), person(2, "Bo", Tags=["x"]), person(4)], 4) == RowChanges(0, 0, 0)
     assert read(table, "deleted_at")[2] == (3, "Ann", 3, 3), "when a subscriber went is not forgotten"
 
 
@@ -138,7 +147,7 @@ def test_history_keeps_each_version_from_when_to_when(make: Any) -> None:
     table = make("history")
     publish(table, [person(1), person(2), person(4)], 1)
     changes = publish(table, [person(1), person(2, "Bo", Tags=["x"]), person(3)], 2)
-    assert changes == Changes(2, 0, 2)
+    assert changes == RowChanges(2, 0, 2)
     publish(table, [person(1), person(2, "Bo", Tags=["x"]), person(4)], 3)
 
     assert read(table, "valid_from", "valid_to") == [
@@ -168,7 +177,7 @@ def test_a_version_is_new_if_any_byte_of_it_is(make: Any) -> None:
     publish(table, [*before, person(99, "É", Email="É")], 1)
     changes = publish(table, [*after, person(99, "É", Email="É")], 2)
 
-    assert changes == Changes(len(CHANGES), 0, len(CHANGES))
+    assert changes == RowChanges(len(CHANGES), 0, len(CHANGES))
 
 
 @merging
@@ -339,4 +348,4 @@ def test_a_text_with_a_nul_is_kept_as_it_is_or_as_invalid(make: Any) -> None:
         assert rows == [(None, "Lee", '{"first_name": "a\\u0000b", "tags": ["x\\u0000"]}')]
     else:
         assert rows == [("a\0b", "Lee", None)]
-    assert changes == Changes(0, 0, 0), "what did not change is no new version"
+    assert changes == RowChanges(0, 0, 0), "what did not change is no new version"

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.warehouse import Destination, Format, Run, Writer, open_writer, parse_destination
-from connector.warehouse.columns import EXPORTED_AT, SCHEMA
+from connector.warehouse import SCHEMA, Destination, ExportRun, Format, Writer, open_writer, parse_destination
+from connector.warehouse.runs import EXPORTED_AT
 from tests.export.people import AT, BARE, FULL, MIXED, beginning_of, run_of, table_of
 from tests.export.readers import place_in, read_back
 from tests.export.warehouses import DATABASES, FILES, open_destination, run_sql
@@ -57,7 +57,7 @@ def begin(writer: Writer) -> None:
     writer.start()
 
 
-def next_run(rows: int) -> Run:
+def next_run(rows: int) -> ExportRun:
     """A run that begins after every other one."""
     return run_of(rows, at=AT + timedelta(minutes=next(_MINUTES)))
 
@@ -76,7 +76,7 @@ def write(destination: Destination, *tables: pa.Table) -> pa.Table:
     return pa.concat_tables([SCHEMA.empty_table(), *stamped])
 
 
-def _stamp(table: pa.Table, run: Run) -> pa.Table:
+def _stamp(table: pa.Table, run: ExportRun) -> pa.Table:
     times = pa.array([run.exported_at] * table.num_rows, SCHEMA.field(EXPORTED_AT).type)
     return table.set_column(SCHEMA.get_field_index(EXPORTED_AT), EXPORTED_AT, times)
 
