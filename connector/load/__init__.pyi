@@ -12,25 +12,24 @@ from .drift import (
 from .finishing import (
     PLANNING as PLANNING,
     SENDING as SENDING,
-    Conduct as Conduct,
+    RunMode as RunMode,
 )
 from .presence import (
-    Knowledge as Knowledge,
+    PresenceCache as PresenceCache,
 )
 from .retry import (
     Held as Held,
     RetryPlan as RetryPlan,
+    retry_entries as retry_entries,
 )
 from .session import (
     Canaries as Canaries,
+    Change as Change,
     Limits as Limits,
     LoadPolicy as LoadPolicy,
-    Session as Session,
-    is_excess as is_excess,
-)
-from .tally import (
-    Change as Change,
     Problem as Problem,
+    Session as Session,
     Tally as Tally,
     WaitingRows as WaitingRows,
+    is_excess as is_excess,
 )

@@ -17,13 +17,11 @@ from connector.load.candidates import (
     tell_rows,
     want_rows,
 )
-from connector.load.finishing import PLANNING, SENDING, Conduct, Finisher
+from connector.load.finishing import SENDING, Finisher, RunMode
 from connector.load.guards import guard_account, refuse_misanswered
-from connector.load.presence import Knowledge
-from connector.load.resolution import Doubt
-from connector.load.retry import RetryPlan, retry_entries
-from connector.load.session import Session
-from connector.load.tally import Problem, Since
+from connector.load.presence import PresenceCache
+from connector.load.resolution import Unresolved
+from connector.load.session import Problem, Session, Since
 from connector.outcomes import Outcome
 from connector.rows import Planned, Row, Told
 from connector.sender import Take
@@ -40,34 +38,28 @@ _REPORTED_FOR_S = 7 * 86_400.0
 
 
 class Loader:
-    """One load of one base: `begin`; `take` each chunk, then `settle`, or `retry`; `close` however it ends.
+    """One load of one base: `begin`; `take` each chunk, then `settle`; `close` however it ends.
 
     `conduct` says whether anybody is sent; `knowledge` is what the same session's survey has learned of who is there.
     """
 
-    def __init__(self, session: Session, conduct: Conduct = SENDING, knowledge: Knowledge | None = None) -> None:
+    def __init__(self, session: Session, conduct: RunMode = SENDING, knowledge: PresenceCache | None = None) -> None:
         self._session, self._conduct = session, conduct
-        self._finisher = Finisher(session, conduct)
-        self.knowledge = knowledge or Knowledge(session)
+        self.finisher = Finisher(session, conduct)
+        self.knowledge = knowledge or PresenceCache(session)
         self._is_clear = False  # whether nothing is in doubt that a new row might be (`_clear_doubts`)
 
-    @classmethod
-    def open_retry(cls, session: Session, plan: RetryPlan) -> "Loader":
-        """The load for a retry: in a base that was answered as another it looks, and sends nothing."""
-        is_sending = plan.held == "resend" or plan.is_rejected or not session.journal.base.is_misanswered
-        return cls(session, SENDING if is_sending else PLANNING)
-
-    async def begin(self, retry: RetryPlan | None = None) -> None:
+    async def begin(self, *, refuses_misanswered: bool = True) -> None:
         """See that base and account are those that the ledger speaks of, and look for those refused by earlier runs.
 
-        Raises ConfigurationError if a create in this base was answered as one in another (a `retry` may look, or send
-        what is held again), RunAborted (EmptiedError, ListFailed) when the run cannot go on.
+        Raises ConfigurationError if a create in this base was answered as one in another and that is to be refused,
+        RunAborted (EmptiedError, ListFailed) when the run cannot go on.
         """
-        if retry is None or (retry.is_rejected and retry.held != "resend"):
+        if refuses_misanswered:
             refuse_misanswered(self._session.journal.base)
-        await self._finisher.settler.begin()
+        await self.finisher.settler.begin()
         self._session.access.lookout.known = await guard_account(self._session)  # others are left to sweeps
-        await self._finisher.begin()
+        await self.finisher.begin()
         self._session.control.check()
 
     async def take(self, planned: Planned) -> None:
@@ -76,7 +68,7 @@ class Loader:
         Raises RunAborted (ListFailed among them) when the run cannot go on; rows that it did not reach are `unsent`.
         """
         session = self._session
-        self._finisher.open += len(planned.identities)
+        self.finisher.open += len(planned.identities)
         places, kept = await self._sort(planned, _order(planned))
         try:
             await self._create(planned, places, kept)
@@ -104,7 +96,7 @@ class Loader:
             base = session.journal.base
             take = self._take_while_known(planned, stream, base)
             is_canary = self._conduct.is_sending and self.knowledge.is_growth_due
-            await self._finisher.create(_take_one(take) if is_canary else take)
+            await self.finisher.create(_take_one(take) if is_canary else take)
             await self.knowledge.check_growth()
             if stream.rest and not session.limits.allow(1):
                 session.control.end(session.limits.describe_creates())
@@ -112,21 +104,17 @@ class Loader:
             if session.journal.base.key != base.key:  # an answer has told which base this is: ask about that one
                 places = await sort_again()
 
-    async def retry(self, plan: RetryPlan) -> None:
-        """Take up and settle what earlier runs left in the base, in place of a source's rows. Raises as `take` does."""
-        await retry_entries(self._session, self._finisher, plan)
-
     async def settle_at_once(self) -> bool:
         """Settle what is unknown in the base without waiting; whether anything is left. Raises as `take` does."""
-        return await self._finisher.settle_at_once()
+        return await self.finisher.settle_at_once()
 
     async def settle(self) -> None:
         """Settle what is unknown in the base, whichever run left it. Raises as `take` does."""
-        await self._finisher.settle()
+        await self.finisher.settle()
 
     async def close(self) -> None:
         """Count what has no outcome yet: unknown if it was sent, unsent if not. Raises LedgerError."""
-        await self._finisher.close()
+        await self.finisher.close()
 
     async def _sort(self, planned: Planned, places: list[int]) -> tuple[dict[int, State], dict[int, Entry]]:
         """Give an outcome to all that have one by the ledger; return the places of those to be created, each with the
@@ -153,7 +141,7 @@ class Loader:
                 entry is not None
                 and entry.state is State.REJECTED
                 and not is_final
-                and self._finisher.is_unproved(entry)
+                and self.finisher.is_unproved(entry)
             ):
                 doubted[place] = entry
             elif entry is None or decision is Decision.AGAIN:
@@ -196,7 +184,7 @@ class Loader:
             tally.count(outcome, len(places))
         else:
             tally.count_positions(outcome, planned.chunk, planned.subscribers.index[list(places)].to_numpy())
-        self._finisher.open -= len(places)
+        self.finisher.open -= len(places)
 
     def _await_comparison(self, planned: Planned, waiting: Mapping[int, Entry]) -> None:
         """The rows at these places wait to be compared with the service, each with its entry."""
@@ -208,7 +196,7 @@ class Loader:
             for entry, (row, told) in zip(waiting.values(), self._tell(planned, list(waiting)), strict=True)
         ]
         session.waiting.add(session.journal, rows)
-        self._finisher.open -= len(waiting)
+        self.finisher.open -= len(waiting)
 
     def _why(self, entry: Entry, fingerprint: bytes) -> Since:
         """Why a row with this fingerprint is to be compared."""
@@ -226,7 +214,7 @@ class Loader:
 
     def _find_stale(self, planned: Planned, places: dict[int, State]) -> list[int]:
         """The places of those who were taken and not sent, since it had grown old that they were not there."""
-        stale = self._finisher.take_stale()
+        stale = self.finisher.take_stale()
         if not stale:
             return []
         identities = split_digests(planned.identities[list(places)])
@@ -235,18 +223,18 @@ class Loader:
     def _keep(self, planned: Planned, kept: dict[int, Entry]) -> None:
         """Of those who are held or rejected, the end is told once the run can show nobody any more."""
         for entry, (row, told) in zip(kept.values(), self._tell(planned, list(kept)), strict=True):
-            self._finisher.open -= 1
-            self._finisher.keep(_build_problem(row, entry), told)
+            self.finisher.open -= 1
+            self.finisher.keep(_build_problem(row, entry), told)
 
     def _set_aside(self, planned: Planned, pending: Mapping[int, Entry]) -> None:
         """Rows whose identities are unknown: doubts to be settled."""
         session = self._session
-        newer: dict[int, Doubt] = {}
+        newer: dict[int, Unresolved] = {}
         for (place, entry), (row, told) in zip(pending.items(), self._tell(planned, list(pending)), strict=True):
-            self._finisher.open -= 1
-            doubt = self._finisher.doubts.setdefault(
+            self.finisher.open -= 1
+            doubt = self.finisher.doubts.setdefault(
                 told.identity,
-                Doubt(session.clock.monotonic(), attempts=entry.attempts, is_refused=entry.status in NOT_FINAL),
+                Unresolved(session.clock.monotonic(), attempts=entry.attempts, is_refused=entry.status in NOT_FINAL),
             )
             doubt.row, doubt.told = row, told
             if entry.fingerprint != told.fingerprint:
@@ -289,7 +277,7 @@ class Loader:
         if self._is_clear:
             return
         if await self._has_doubts_of_another_kind():
-            await self._finisher.settle()
+            await self.finisher.settle()
             self.knowledge.forget()  # whoever was just sent again was not there when it was gained
             if await self._has_doubts_of_another_kind():
                 self._refuse_doubts()

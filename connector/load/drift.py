@@ -17,8 +17,7 @@ import numpy.typing as npt
 from connector.kept_values import KeptValues
 from connector.ledger import Base, Entry, Ledger
 from connector.listing import ListFailed, ask, bears_identity, look_up_together, read_list
-from connector.load.session import Session
-from connector.load.tally import Change, Since, Tally, WaitingRow, WaitingRows
+from connector.load.session import Change, Session, Since, Tally, WaitingRow, WaitingRows
 from connector.outcomes import Outcome
 from connector.service import ListQuery, differing_fields, read_field
 

@@ -14,9 +14,8 @@ from connector.load.candidates import Candidate, decide_found, describe_held, te
 from connector.load.creates import Creator, JudgeRefusal, Settle
 from connector.load.presence import look_as_well_as_can_be, look_for
 from connector.load.refusals import Refusals
-from connector.load.resolution import Doubt, Settled, Settler
-from connector.load.session import Session
-from connector.load.tally import Problem, Since
+from connector.load.resolution import Settled, Settler, Unresolved
+from connector.load.session import Problem, Session, Since
 from connector.outcomes import Outcome
 from connector.rows import Row, Told
 from connector.sender import Take
@@ -49,7 +48,7 @@ class Planner:
 
 
 @dataclass(frozen=True, slots=True)
-class Conduct:
+class RunMode:
     """`is_sending`: rows are acted upon, so that what they say now is recorded, and nobody may stay in doubt who could
     be one of them."""
 
@@ -58,8 +57,8 @@ class Conduct:
     is_sending: bool
 
 
-SENDING = Conduct(Creator, Settler.settle, is_sending=True)
-PLANNING = Conduct(Planner, Settler.look_once, is_sending=False)
+SENDING = RunMode(Creator, Settler.settle, is_sending=True)
+PLANNING = RunMode(Planner, Settler.look_once, is_sending=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class _KeptRow:
 class Finisher:
     """Sends (or plans), settles and tells each one's end; `close` it however the run ends: so the outcomes sum up."""
 
-    def __init__(self, session: Session, conduct: Conduct) -> None:
+    def __init__(self, session: Session, conduct: RunMode) -> None:
         self._session, self._conduct = session, conduct
         self._refusals = Refusals(session, look_for)
         self._creator = conduct.build_creator(session, self._refusals.judge, self._on_verdict)
@@ -85,7 +84,7 @@ class Finisher:
         self.open = 0  # rows taken that have neither an outcome nor a doubt yet
 
     @property
-    def doubts(self) -> dict[bytes, Doubt]:
+    def doubts(self) -> dict[bytes, Unresolved]:
         """Those who are unknown, by identity."""
         return self.settler.doubts
 
@@ -175,7 +174,7 @@ class Finisher:
             )
 
     def report_doubt(
-        self, doubt: Doubt, outcome: Outcome, code: str, message: str, status: int | None, attempts: int
+        self, doubt: Unresolved, outcome: Outcome, code: str, message: str, status: int | None, attempts: int
     ) -> None:
         """The same of a row of this run, or of an entry that an earlier one left, which has no row here."""
         if doubt.row is None:
@@ -183,7 +182,7 @@ class Finisher:
         else:
             self.report(doubt.row, outcome, code, message, status, attempts)
 
-    def _explain(self, identity: bytes, doubt: Doubt) -> str:
+    def _explain(self, identity: bytes, doubt: Unresolved) -> str:
         """Why somebody is unknown still."""
         job = self.settler.left_to.get(identity)
         if job is None:
@@ -223,8 +222,8 @@ class Finisher:
             if reason is not None:
                 self._session.control.end(reason)
 
-    def _build_doubt(self, candidate: Candidate, row: Row, verdict: Move) -> Doubt:
-        return Doubt(
+    def _build_doubt(self, candidate: Candidate, row: Row, verdict: Move) -> Unresolved:
+        return Unresolved(
             self._session.clock.monotonic(),
             row,
             verdict.status,
@@ -268,7 +267,7 @@ class Finisher:
             if each.is_of_this_run and entry is not None and entry.state is not State.REJECTED:
                 self._session.limits.take_back()
             if entry is not None and entry.state is State.UNKNOWN:  # its kind of refusal is in doubt now
-                doubt = Doubt(self._session.clock.monotonic(), problem.row, problem.http_status, problem.message)
+                doubt = Unresolved(self._session.clock.monotonic(), problem.row, problem.http_status, problem.message)
                 doubt.is_of_this_run, doubt.told = each.is_of_this_run, each.told
                 self.doubts[each.told.identity] = doubt
             elif entry is not None and entry.state is State.CONFIRMED:  # a listing has shown them

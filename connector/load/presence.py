@@ -155,7 +155,7 @@ def _join(first: LookupResult, second: LookupResult) -> LookupResult:
     )
 
 
-class Knowledge:
+class PresenceCache:
     """What a run has learned of who is there. No subscriber is created whom it does not cover."""
 
     def __init__(self, session: Session) -> None:

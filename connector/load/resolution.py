@@ -27,7 +27,7 @@ _BLIND_LOOKS = 5  # looks in a row that could tell of nobody: a list that cannot
 
 
 @dataclass(slots=True)
-class Doubt:
+class Unresolved:
     """What this run knows of one unknown: since when (monotonic), the row it stands for, the last answer's words."""
 
     since: float
@@ -49,7 +49,7 @@ class Settled:
     """How one unknown ended: FOUND, WITHHELD, SUPPRESSED or REFUSED; `ids` are those it was found under."""
 
     event: Event
-    doubt: Doubt
+    doubt: Unresolved
     attempts: int
     ids: tuple[int, ...] = ()
 
@@ -70,7 +70,7 @@ class Settler:
         self._look_for = look
         self._last: LookupResult
         self._looked_at = 0.0  # when that look had ended (monotonic)
-        self.doubts: dict[bytes, Doubt] = {}
+        self.doubts: dict[bytes, Unresolved] = {}
         self.left_to: dict[bytes, str] = {}  # absent, and not this run's to send again: the job whose list it lacks
         self.is_resending_held = False
         self.only: set[bytes] | None = None  # those who are settled, and nobody else (`connector retry RUN`)
@@ -126,7 +126,7 @@ class Settler:
         unknown = [entry for entry in entries if self._is_to_be_settled(entry)]
         found_at = self._session.clock.monotonic()
         for entry in unknown:
-            doubt = self.doubts.setdefault(entry.identity, Doubt(found_at))
+            doubt = self.doubts.setdefault(entry.identity, Unresolved(found_at))
             if doubt.attempts not in (None, entry.attempts):
                 doubt.since, doubt.missed_at = found_at, None
             doubt.attempts = entry.attempts
@@ -180,7 +180,7 @@ class Settler:
         is_fresh = doubt.is_of_this_run and self._session.clock.monotonic() <= doubt.known_until
         return want_unfinished(entry, in_any_spelling=policy.is_looking and not is_fresh)
 
-    def _note_absence(self, doubt: Doubt, sighting: LookupResult, *, is_missed: bool) -> None:
+    def _note_absence(self, doubt: Unresolved, sighting: LookupResult, *, is_missed: bool) -> None:
         if not is_missed:
             doubt.missed_at = None  # two looks in a row that can tell are asked for
         elif doubt.missed_at is None and sighting.started_at >= doubt.since + self._session.policy.quiet_period_s:

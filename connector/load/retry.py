@@ -7,11 +7,11 @@ from itertools import count
 from typing import Literal
 
 from connector.fields import NAMES
-from connector.ledger import Ledger, Unfinished, mark_misanswered_base
+from connector.ledger import Base, Ledger, Unfinished, mark_misanswered_base
 from connector.load.candidates import Candidate, CandidateList, describe_held, read_body, want_unfinished
-from connector.load.finishing import Finisher
+from connector.load.finishing import PLANNING, SENDING, Finisher, RunMode
 from connector.load.presence import look_as_well_as_can_be
-from connector.load.resolution import Doubt, build_again, read_intent
+from connector.load.resolution import Unresolved, build_again, read_intent
 from connector.load.session import Session
 from connector.outcomes import Outcome
 from connector.rows import Row, write_cell
@@ -30,6 +30,17 @@ class RetryPlan:
     run_id: str | None = None
     is_rejected: bool = False
     held: Held = "leave"
+
+    @property
+    def refuses_misanswered(self) -> bool:
+        """Whether a base whose create was answered as one in another is refused: not where the retry only looks, or
+        sends again what is held."""
+        return self.is_rejected and self.held != "resend"
+
+    def choose_mode(self, base: Base) -> RunMode:
+        """Send, or in a base that was answered as another look only."""
+        is_sending = self.held == "resend" or self.is_rejected or not base.is_misanswered
+        return SENDING if is_sending else PLANNING
 
     def concerns(self, entry: Unfinished) -> bool:
         """Whether the entry is of the run that was asked for."""
@@ -176,7 +187,7 @@ class _Retry:
         self._finisher.open -= 1
         if self._finisher.settler.only is not None:
             self._finisher.settler.only.add(entry.identity)
-        self._finisher.doubts[entry.identity] = Doubt(self._session.clock.monotonic(), self._write(entry))
+        self._finisher.doubts[entry.identity] = Unresolved(self._session.clock.monotonic(), self._write(entry))
 
     def _reject(self, entry: Unfinished, why: str) -> None:
         words = f"{entry.message or 'rejected'}; {why}"

@@ -10,9 +10,9 @@ from connector.fields import BaseRef, fold_base_name
 from connector.ledger import Base, Ledger, find_or_add_base, find_run, list_bases
 from connector.load import (
     SENDING,
-    Conduct,
-    Knowledge,
     Loader,
+    PresenceCache,
+    RunMode,
     Session,
 )
 from connector.outcomes import Outcome
@@ -72,7 +72,7 @@ def refuse_too_many(column: BaseColumn, number: int) -> None:
 class Load(Protocol):
     """The load of one base, as `Loader` is one. Each raises RunAborted when the run cannot go on."""
 
-    knowledge: Knowledge
+    knowledge: PresenceCache
 
     async def begin(self) -> None:
         """See that the base is the one that was meant."""
@@ -114,9 +114,9 @@ class BaseLoads:
         self,
         run: Run,
         base: BaseRef | BaseColumn,
-        conduct: Conduct = SENDING,
+        conduct: RunMode = SENDING,
         survey: "BaseLoads | None" = None,
-        make: Callable[[Session, Conduct, Knowledge | None], Load] = Loader,
+        make: Callable[[Session, RunMode, PresenceCache | None], Load] = Loader,
     ) -> None:
         self._run, self._base, self._conduct, self._survey, self._make = run, base, conduct, survey, make
         self._begun: list[_BaseLoad] = []

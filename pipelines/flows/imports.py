@@ -16,7 +16,7 @@ from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BaseRef
 from connector.ledger import Base, Ledger, find_or_add_base, find_rows_read
-from connector.load import PLANNING, SENDING, Conduct, Limits, LoadPolicy, Tally, is_excess
+from connector.load import PLANNING, SENDING, Limits, LoadPolicy, RunMode, Tally, is_excess
 from connector.outcomes import Outcome
 from connector.rows import Source
 from connector.subscribers import BaseColumn, FieldMapping, PreparedChunk, ValidationRules, list_columns, prepare_chunks
@@ -247,7 +247,7 @@ class _Load:
         run.limits = build_limits(guard)
         return await self._pass(SENDING, survey)
 
-    async def _pass(self, conduct: Conduct, survey: BaseLoads | None = None) -> BaseLoads:
+    async def _pass(self, conduct: RunMode, survey: BaseLoads | None = None) -> BaseLoads:
         loads = BaseLoads(self._run, self._plan.base, conduct, survey)
         is_compared = conduct.is_sending or self._plan.is_planned  # not by the survey of a load, which does it itself
         await self._run.see_through(loads, self._load(loads, is_compared=is_compared))

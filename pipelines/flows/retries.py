@@ -23,7 +23,7 @@ from connector.ledger import (
     list_bases,
     list_runs,
 )
-from connector.load import Loader, LoadPolicy, RetryPlan
+from connector.load import Loader, LoadPolicy, RetryPlan, retry_entries
 from connector.states import State
 from connector.subscribers import digest_identity
 from pipelines.flows.base_loads import choose_bases, describe_base, describe_bases
@@ -110,15 +110,16 @@ class _Retry:
 
     async def _finish(self, run: Run, base: Base) -> None:
         session = run.open_session(base, base.name if base.service_id is None else None)
-        loader = Loader.open_retry(session, self._order.what)
+        what = self._order.what
+        loader = Loader(session, what.choose_mode(base))
 
         async def retry() -> None:
             session.suppression = await read_list(run)
             session.journal.base = await run.commits.ask(  # another base may have turned out to be this one by now
                 lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
             )
-            await loader.begin(self._order.what)
-            await loader.retry(self._order.what)
+            await loader.begin(refuses_misanswered=what.refuses_misanswered)
+            await retry_entries(session, loader.finisher, what)
 
         await run.see_through(loader, retry())
         if run.reason is not None:

@@ -29,7 +29,7 @@ from connector.ledger import (
 from connector.listing import ListAccess, LookupKey, LookupResult, Sentinel
 from connector.load import LoadPolicy, Session, Tally
 from connector.load.candidates import Candidate
-from connector.load.resolution import Doubt, Settled, Settler
+from connector.load.resolution import Settled, Settler, Unresolved
 from connector.sender import Take
 from connector.service import encode_subscriber
 from connector.states import Event, State
@@ -70,10 +70,10 @@ class Bench:
     body: bytes = encode_subscriber({"base_id": 7, "email": "ann@x.org"})
     losses: int = 0  # of creates that are answered with an error before one is answered
 
-    def settle(self, *, hold: bool = False, confirmed_at: float | None = None, doubt: Doubt | None = None) -> None:
+    def settle(self, *, hold: bool = False, confirmed_at: float | None = None, doubt: Unresolved | None = None) -> None:
         asyncio.run(self._settle(hold, confirmed_at, doubt))
 
-    async def _settle(self, hold: bool, confirmed_at: float | None, doubt: Doubt | None) -> None:
+    async def _settle(self, hold: bool, confirmed_at: float | None, doubt: Unresolved | None) -> None:
         clock = Clock(lambda: self.now, lambda: datetime.fromtimestamp(self.now, UTC), self._sleep)
         policy = LoadPolicy(quiet_period_s=QUIET_S, on_unknown="hold" if hold else "resend")
         nothing = cast("Any", None)  # no request is sent: look-ups and creates are passed in
@@ -154,7 +154,7 @@ def test_absence_takes_two_complete_looks_a_quiet_period_apart_the_first_one_aft
 
 def test_the_quiet_period_counts_from_the_end_of_the_attempt(bench: Bench) -> None:
     bench.looks = [NOTHING, NOTHING]
-    bench.settle(confirmed_at=991.0, doubt=Doubt(since=960.0))
+    bench.settle(confirmed_at=991.0, doubt=Unresolved(since=960.0))
     assert bench.looked_at == [1000.0, 1030.0]
     assert len(bench.sent_again) == 1
 
@@ -219,7 +219,7 @@ def test_who_was_left_by_an_earlier_run_may_have_come_by_another_way_in_any_spel
 
 def test_a_create_of_this_run_is_looked_for_as_it_was_sent_while_it_is_fresh_who_was_there(bench: Bench) -> None:
     bench.looks = [INCOMPLETE, INCOMPLETE, INCOMPLETE, INCOMPLETE, NOTHING, NOTHING]
-    bench.settle(confirmed_at=1001.0, doubt=Doubt(since=990.0, is_of_this_run=True, known_until=1060.0))
+    bench.settle(confirmed_at=1001.0, doubt=Unresolved(since=990.0, is_of_this_run=True, known_until=1060.0))
     assert bench.in_any_spelling == [False, False, False, True, True, True]
 
 
@@ -243,14 +243,14 @@ def lose_often(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("doubt", "state"),
     [
-        (Doubt(since=990.0, is_of_this_run=True), State.HELD),
-        (Doubt(since=990.0, status=422, message="no", is_of_this_run=True), State.REJECTED),
-        (Doubt(since=990.0, is_of_this_run=True, uncounted=2), State.CONFIRMED),
-        (Doubt(since=990.0), State.CONFIRMED),
+        (Unresolved(since=990.0, is_of_this_run=True), State.HELD),
+        (Unresolved(since=990.0, status=422, message="no", is_of_this_run=True), State.REJECTED),
+        (Unresolved(since=990.0, is_of_this_run=True, uncounted=2), State.CONFIRMED),
+        (Unresolved(since=990.0), State.CONFIRMED),
     ],
     ids=["no words", "with words", "some never left", "by an earlier run"],
 )
-def test_who_is_lost_again_and_again_is_left_to_a_person(bench: Bench, doubt: Doubt, state: State) -> None:
+def test_who_is_lost_again_and_again_is_left_to_a_person(bench: Bench, doubt: Unresolved, state: State) -> None:
     """After five creates that this run made; those that never left, and an earlier run's, do not count."""
     lose_often(bench)
     bench.looks = [NOTHING, NOTHING, NOTHING]

@@ -8,7 +8,7 @@ from pathlib import Path
 from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.fields import normalise_email
-from connector.load import Conduct, Knowledge, Loader, Session
+from connector.load import Loader, PresenceCache, RunMode, Session
 from connector.sandbox import SandboxProcess
 from connector.subscribers import prepare_chunks
 from pipelines.flows import plan_sync
@@ -58,7 +58,7 @@ def load_here(
     connector: Connector,
     job: Path,
     *,
-    make: Callable[[Session, Conduct, Knowledge | None], Loader] = Loader,
+    make: Callable[[Session, RunMode, PresenceCache | None], Loader] = Loader,
     before_chunk: Callable[[int], None] = lambda _number: None,
     clock: Clock | None = None,
 ) -> Report:

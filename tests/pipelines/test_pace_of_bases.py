@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from connector.load import Conduct, Knowledge, Loader, Session
+from connector.load import Loader, PresenceCache, RunMode, Session
 from connector.pace import Found, Pace
 from tests.pipelines.conftest import Connector
 from tests.pipelines.lists import count_by_base, load_here, write_lists
@@ -13,7 +13,7 @@ def load_and_watch(connector: Connector, job: Path) -> list[tuple[Pace, Found | 
     """Run a job in this process; returns the pace of each base, and what it had found, as the base's load was made."""
     begun: list[tuple[Pace, Found | None]] = []
 
-    def make(session: Session, conduct: Conduct, knowledge: Knowledge | None) -> Loader:
+    def make(session: Session, conduct: RunMode, knowledge: PresenceCache | None) -> Loader:
         assert session.pace is not None
         begun.append((session.pace, session.pace.rate.found))
         return Loader(session, conduct, knowledge)

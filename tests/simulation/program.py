@@ -18,16 +18,18 @@ from connector.fields import BaseRef
 from connector.ledger import Commits, Ledger, LedgerWriter, find_or_add_base, finish_run, start_run
 from connector.listing import ListAccess
 from connector.load import (
+    SENDING,
     Change,
-    Conduct,
-    Knowledge,
     Loader,
     LoadPolicy,
+    PresenceCache,
     Problem,
+    RunMode,
     Session,
     Tally,
     close_waiting,
     compare_waiting,
+    retry_entries,
 )
 from connector.outcomes import Outcome
 from connector.pace import Pace
@@ -91,10 +93,10 @@ class Program:
         session = self._open_session(client)
         loads = self._open_by_row(session) if self.night.is_by_row else None
         retry = self.night.retry
-        loader = Loader(session) if retry is None else Loader.open_retry(session, retry)
+        loader = Loader(session, SENDING if retry is None else retry.choose_mode(session.journal.base))
         self.working = asyncio.current_task()
         try:
-            await (self._load(loader) if loads is None else self._load_by_row(loads))
+            await (self._load(session, loader) if loads is None else self._load_by_row(loads))
             if not self.stopping.is_set():
                 await compare_waiting([session] if loads is None else loads.sessions, session.waiting)
         except (ConfigurationError, RunAborted) as error:
@@ -126,11 +128,12 @@ class Program:
         if self.working is not None:
             self.working.cancel()
 
-    async def _load(self, loader: Loader) -> None:
-        await loader.begin(self.night.retry)
-        if self.night.retry is not None:
-            await loader.retry(self.night.retry)
+    async def _load(self, session: Session, loader: Loader) -> None:
+        if (retry := self.night.retry) is not None:
+            await loader.begin(refuses_misanswered=retry.refuses_misanswered)
+            await retry_entries(session, loader.finisher, retry)
             return
+        await loader.begin()
         for portion in self.night.portions:
             self._count(portion)
             await loader.take(portion.planned)
@@ -176,7 +179,7 @@ class Program:
             suppression=session.suppression,
         )
 
-        def make(session: Session, conduct: Conduct, knowledge: Knowledge | None) -> Loader:
+        def make(session: Session, conduct: RunMode, knowledge: PresenceCache | None) -> Loader:
             session.access.draw = self.random.randbytes
             return Loader(session, conduct, knowledge)
 
