@@ -1,18 +1,36 @@
 """For all tests: one sandbox a process, emptied before each test that asks for it; the longest come first, so that no
 process waits for another at the end; what a suite that measures has to say is printed, whichever process found it.
+
+Where memory has room, temporary files are there: what is promised of a disk is not seen without a power cut, and each
+of many thousand commits would wait for one.
 """
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from _pytest.terminal import TerminalReporter
 from hypothesis import HealthCheck, settings
 
 from connector.sandbox import SandboxProcess
+from tests.databases import stop_postgres
 from tests.simulation.summary import print_summary
 
-settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("shared machine")  # how fast it is says nothing of the code
+settings.register_profile(
+    "shared machine",  # how fast it is says nothing about the code
+    max_examples=int(os.environ.get("CONNECTOR_TEST_EXAMPLES", "25")),
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("shared machine")
+
+_MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 << 30:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
 
 _LONG = ("simulation", "pipelines")
 
@@ -21,6 +39,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests need no order: the simulation's begin, those that run commands follow."""
     ranks = {name: rank for rank, name in enumerate(_LONG)}
     items.sort(key=lambda item: ranks.get(item.path.parent.name, len(ranks)))
+
+
+def pytest_sessionfinish() -> None:
+    """Each process of the session ends its own server."""
+    stop_postgres()
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

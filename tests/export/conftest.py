@@ -4,20 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.sandbox import SandboxProcess
 from tests.databases import Database, open_mariadb, open_postgres
-
-
-@pytest.fixture(scope="package")
-def process() -> Iterator[SandboxProcess]:
-    with SandboxProcess() as sandbox:
-        yield sandbox
-
-
-@pytest.fixture
-def sandbox(process: SandboxProcess) -> SandboxProcess:
-    process.reset()
-    return process
 
 
 @pytest.fixture(scope="package")

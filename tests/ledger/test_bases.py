@@ -1,5 +1,7 @@
 """Bases: one line for a base, however it was named first; on SQLite and on PostgreSQL."""
 
+from itertools import product
+
 import pytest
 
 from connector.errors import ConfigurationError
@@ -28,19 +30,16 @@ def test_a_base_is_one_line_whether_asked_for_by_id_or_by_the_name_it_turned_out
 STRONGEST_FIRST = (State.CONFIRMED, State.UNKNOWN, State.HELD, State.REJECTED, State.NONE)
 
 
-@pytest.mark.parametrize("under_name", STRONGEST_FIRST)
-@pytest.mark.parametrize("under_id", STRONGEST_FIRST)
-def test_learning_the_id_of_a_name_brings_both_lines_together(
-    ledger: Ledger, under_name: State, under_id: State
-) -> None:
-    expected = min(under_name, under_id, key=STRONGEST_FIRST.index)
-    by_name, by_id = add_base(ledger, None, "News"), add_base(ledger, 7)
-    bring_to(ledger, by_name, under_name)
-    bring_to(ledger, by_id, under_id)
-    with ledger.transaction() as connection:
-        learned = learn_base(connection, by_name, 7, "News")
-    assert read_state(ledger, learned) is expected
-    assert read_body(ledger, learned) == (None if expected in (State.CONFIRMED, State.NONE) else INTENT.body)
+def test_learning_the_id_of_a_name_brings_both_lines_together(ledger: Ledger) -> None:
+    for number, (under_name, under_id) in enumerate(product(STRONGEST_FIRST, repeat=2)):
+        expected = min(under_name, under_id, key=STRONGEST_FIRST.index)
+        by_name, by_id = add_base(ledger, None, f"News {number}"), add_base(ledger, number)
+        bring_to(ledger, by_name, under_name)
+        bring_to(ledger, by_id, under_id)
+        with ledger.transaction() as connection:
+            learned = learn_base(connection, by_name, number, f"News {number}")
+        assert read_state(ledger, learned) is expected, (under_name, under_id)
+        assert read_body(ledger, learned) == (None if expected in (State.CONFIRMED, State.NONE) else INTENT.body)
 
 
 def test_the_line_that_was_known_by_name_is_gone_once_its_id_is_learned(ledger: Ledger) -> None:

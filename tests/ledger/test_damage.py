@@ -226,8 +226,7 @@ except LedgerError as error:
 """
 
 
-@pytest.mark.parametrize("limit", [0, PAGE, 5 * PAGE])
-@pytest.mark.parametrize("is_new", [True, False], ids=["new", "old"])
+@pytest.mark.parametrize(("limit", "is_new"), [(0, True), (5 * PAGE, True), (PAGE, False)])
 def test_a_full_disk_is_told_at_opening(tmp_path: Path, limit: int, is_new: bool) -> None:
     path = tmp_path / "ledger.db"
     if not is_new:

@@ -54,8 +54,8 @@ from tests.ledger.model import (
 )
 from tests.ledger.places import add_schema
 
-IN_SQLITE = settings(max_examples=30, stateful_step_count=30, deadline=None)
-IN_POSTGRESQL = settings(max_examples=15, stateful_step_count=30, deadline=None)  # each step costs three times as much
+IN_SQLITE = settings(max_examples=settings().max_examples // 3)
+IN_POSTGRESQL = settings(max_examples=IN_SQLITE.max_examples // 3)  # each step costs three times as much
 
 
 class RolledBackError(Exception):

@@ -11,7 +11,7 @@ from connector.states import State
 from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run
 
 SECRET = Intent(IDENTITY, b"f" * 8, b"somebody@example.com" * 20)
-ENTRIES = 50_000
+ENTRIES = 10_000
 
 
 def url_of(path: Path) -> str:

@@ -1,12 +1,13 @@
 """The store: every move from every state, and nothing half done. Each test is passed by SQLite and by PostgreSQL."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from sqlalchemy import text
 
 from connector.errors import LedgerError
-from connector.ledger import Intent, Known, Ledger, StaleMoveError, finish_run, open_ledger, start_run
+from connector.ledger import Base, Intent, Known, Ledger, StaleMoveError, finish_run, open_ledger, start_run
 from connector.states import ENTRY, Event, State
 from tests.ledger.moves import (
     IDENTITY,
@@ -30,42 +31,45 @@ def test_the_store_has_a_function_for_every_move_of_the_table_and_no_other() -> 
     assert MOVES.keys() == ENTRY.transitions.keys()
 
 
-@pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("move", MOVES, ids=lambda move: f"{move[0].name}-{move[1].name}")
-def test_a_move_goes_where_the_table_says_or_raises_and_changes_nothing(
-    ledger: Ledger, state: State, move: Move
-) -> None:
-    base = add_base(ledger)
+def test_a_move_goes_where_the_table_says_or_raises_and_changes_nothing(ledger: Ledger) -> None:
+    for number, (state, move) in enumerate(product(State, MOVES)):
+        check_move(ledger, add_base(ledger, number), state, move)
+
+
+def check_move(ledger: Ledger, base: Base, state: State, move: Move) -> None:
     bring_to(ledger, base, state)
     before = read_entry(ledger, base)
     if state is move[0]:
         with ledger.transaction():
             MOVES[move](ledger, base)
-        assert read_state(ledger, base) is ENTRY.transitions[move]
+        assert read_state(ledger, base) is ENTRY.transitions[move], move
     elif move in TOLERANT:
         with ledger.transaction():
             MOVES[move](ledger, base)
         is_found = move[1] is Event.FOUND and state in (State.REJECTED, State.HELD)
-        assert read_state(ledger, base) is (State.CONFIRMED if is_found else state)
+        assert read_state(ledger, base) is (State.CONFIRMED if is_found else state), move
     else:
         with pytest.raises(StaleMoveError), ledger.transaction():
             MOVES[move](ledger, base)
-        assert read_entry(ledger, base) == before
+        assert read_entry(ledger, base) == before, (state, move)
 
 
-@pytest.mark.parametrize("move", MOVES, ids=lambda move: f"{move[0].name}-{move[1].name}")
-def test_a_move_leaves_the_body_until_the_entry_is_confirmed_or_gone(ledger: Ledger, move: Move) -> None:
-    base = add_base(ledger)
-    bring_to(ledger, base, move[0])
-    with ledger.transaction():
-        MOVES[move](ledger, base)
-    is_kept = ENTRY.transitions[move] not in (State.NONE, State.CONFIRMED)
-    assert read_body(ledger, base) == (INTENT.body if is_kept else None)
+def test_a_move_leaves_the_body_until_the_entry_is_confirmed_or_gone(ledger: Ledger) -> None:
+    for number, move in enumerate(MOVES):
+        base = add_base(ledger, number)
+        bring_to(ledger, base, move[0])
+        with ledger.transaction():
+            MOVES[move](ledger, base)
+        is_kept = ENTRY.transitions[move] not in (State.NONE, State.CONFIRMED)
+        assert read_body(ledger, base) == (INTENT.body if is_kept else None), move
 
 
-@pytest.mark.parametrize("move", MOVES, ids=lambda move: f"{move[0].name}-{move[1].name}")
-def test_a_move_touches_only_whom_it_names_and_only_in_his_base(ledger: Ledger, move: Move) -> None:
-    base, elsewhere = add_base(ledger), add_base(ledger, 8)
+def test_a_move_touches_only_the_entries_that_it_names_and_only_in_their_base(ledger: Ledger) -> None:
+    for number, move in enumerate(MOVES):
+        check_others(ledger, add_base(ledger, 2 * number), add_base(ledger, 2 * number + 1), move)
+
+
+def check_others(ledger: Ledger, base: Base, elsewhere: Base, move: Move) -> None:
     other = Intent(OTHER, b"o" * 8, b"{}")
     for each in (base, elsewhere):
         with ledger.transaction():
@@ -80,7 +84,7 @@ def test_a_move_touches_only_whom_it_names_and_only_in_his_base(ledger: Ledger, 
     with ledger.transaction():
         MOVES[move](ledger, base)
     after = [read_entry(ledger, elsewhere), read_entry(ledger, elsewhere, OTHER), read_entry(ledger, base, OTHER)]
-    assert after == before
+    assert after == before, move
 
 
 def test_one_entry_out_of_step_undoes_the_whole_transaction(ledger: Ledger) -> None:
@@ -235,9 +239,10 @@ def test_a_step_over_nobody_changes_nothing(ledger: Ledger) -> None:
         assert ledger.mark_died() == 0
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
+def test_the_database_itself_refuses_what_no_entry_can_be(ledger: Ledger) -> None:
+    base = add_base(ledger)
+    bring_to(ledger, base, State.SENDING)
+    for statement in (
         "UPDATE entry SET state = 4",
         "UPDATE entry SET state = 9",
         "UPDATE entry SET body = NULL",
@@ -248,14 +253,10 @@ def test_a_step_over_nobody_changes_nothing(ledger: Ledger) -> None:
         "UPDATE entry SET subscriber_id = 1",
         "UPDATE entry SET status = 422",
         "UPDATE base SET service_id = NULL",
-    ],
-)
-def test_the_database_itself_refuses_what_no_entry_can_be(ledger: Ledger, statement: str) -> None:
-    base = add_base(ledger)
-    bring_to(ledger, base, State.SENDING)
-    values = {"short": b"\0"} if ":short" in statement else {}
-    with pytest.raises(LedgerError, match=r"(?i)check constraint"), ledger.transaction() as connection:
-        connection.execute(text(statement), values)
+    ):
+        values = {"short": b"\0"} if ":short" in statement else {}
+        with pytest.raises(LedgerError, match=r"(?i)check constraint"), ledger.transaction() as connection:
+            connection.execute(text(statement), values)
     assert read_state(ledger, base) is State.SENDING
 
 

@@ -12,7 +12,7 @@ from connector.ledger import Ledger, count_doubts, open_ledger, open_private_cop
 from connector.states import State
 from tests.ledger.moves import IDENTITY, add_base, bring_to
 
-MANY = 20_000
+MANY = 5_000
 
 
 def write_meta(url: str, name: str, value: str) -> None:

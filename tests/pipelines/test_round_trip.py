@@ -47,9 +47,7 @@ PERSON = st.fixed_dictionaries(
 )
 PEOPLE = st.lists(PERSON, min_size=1, max_size=8)
 NAMES = tuple(field.name for field in SENT)
-SLOW = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+SLOW = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def address(people: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -110,7 +108,7 @@ def start_anew(connector: Connector) -> None:
     connector.environ["CONNECTOR_STATE_DIR"] = mkdtemp(dir=connector.folder)
 
 
-@settings(SLOW, max_examples=4)
+@settings(SLOW, max_examples=settings().max_examples // 10)  # each example runs three commands
 @given(PEOPLE)
 def test_a_file_comes_in_whole_and_its_export_comes_in_whole_elsewhere(
     connector: Connector, tmp_path: Path, people: list[dict[str, Any]]

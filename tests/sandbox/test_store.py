@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from hypothesis import settings, strategies as st
+from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from connector.sandbox.store import SubscriberStore, SyntheticSubscribers
@@ -90,7 +90,6 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStore = StoreMachine.TestCase
-TestStore.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
 
 
 def test_a_torn_last_line_is_dropped_and_the_next_begins_anew(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from connector.errors import ConfigurationError
 from connector.subscribers import ColumnRule, FieldMapping, apply_mapping
@@ -127,7 +127,6 @@ def test_tags(cell: str | None, split: str | None, tags: list[str] | None) -> No
     assert among == [["x"], tags, ["y"], None, ["z"]]
 
 
-@settings(deadline=None)  # a shared machine keeps none
 @given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool))))
 def test_tags_written_as_json_come_back_as_they_were(lists: list[list[str]]) -> None:
     cells: list[str | None] = [json.dumps(tags, ensure_ascii=len(tags) % 2 == 0) for tags in lists]

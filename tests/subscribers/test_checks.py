@@ -7,7 +7,7 @@ import pyarrow as pa
 import pycountry
 import pytest
 from email_validator import EmailNotValidError, validate_email
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from connector.subscribers.checks import (
     LONGEST,
@@ -39,7 +39,6 @@ def is_valid(text: str) -> bool:
     return True
 
 
-@settings(deadline=None)  # a shared machine keeps none
 @given(st.lists(_addresses, max_size=5))
 def test_an_address_is_plain_only_if_email_validator_takes_it_too(texts: list[str]) -> None:
     assert is_email(build_cells(texts)).to_pylist() == [is_valid(text) for text in texts]
@@ -57,7 +56,6 @@ def test_every_day_of_four_centuries_is_a_date_and_no_other_is() -> None:
     assert is_date(build_cells(texts)).to_pylist() == [text in real for text in texts]
 
 
-@settings(deadline=None)  # a shared machine keeps none
 @given(st.lists(st.none() | st.text(alphabet="0123456789-", max_size=11) | st.dates().map(date.isoformat), max_size=8))
 def test_dates_are_what_python_says(texts: list[str | None]) -> None:
     assert is_date(build_cells(texts)).to_pylist() == [text if text is None else is_iso(text) for text in texts]
@@ -70,7 +68,6 @@ def is_iso(text: str) -> bool:
         return False
 
 
-@settings(deadline=None)  # a shared machine keeps none
 @given(
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.none(), max_size=8), st.integers(0, 3)
 )
@@ -80,7 +77,6 @@ def test_controls_are_found_wherever_they_are(texts: list[str | None], start: in
     assert [one is None or one for one in found] == expected[start:]
 
 
-@settings(deadline=None)  # a shared machine keeps none
 @given(st.integers(-10, 2**64) | st.sampled_from([2**53 - 1, 2**53, 10**15, 10**16]))
 def test_a_zip_is_sendable_if_any_reader_of_json_gives_it_back(number: int) -> None:
     survives = number >= 0 and str(int(float(number))) == str(number) and number < 2**53
@@ -89,14 +85,12 @@ def test_a_zip_is_sendable_if_any_reader_of_json_gives_it_back(number: int) -> N
         assert json.loads(json.dumps(number)) == number
 
 
-@settings(deadline=None)  # a shared machine keeps none
 @given(st.lists(st.none() | st.sampled_from(["x" * 10_000, "x" * 10_001, "é" * 10_000, "é" * 10_001, "", "a"])))
 def test_a_texts_length_is_counted_in_characters(texts: list[str | None]) -> None:
     found = is_short(build_cells(texts)).to_pylist()
     assert [one is not False for one in found] == [text is None or len(text) <= LONGEST for text in texts]
 
 
-@settings(deadline=None)  # a shared machine keeps none
 @given(
     st.lists(st.none() | st.lists(st.sampled_from(["", "é" * 5_000, "x" * 5_001, "x"]), max_size=3)), st.integers(0, 2)
 )

@@ -6,7 +6,6 @@ from datetime import date
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from connector.errors import ConfigurationError
 from connector.fields import SENT, Kind
@@ -257,23 +256,17 @@ def test_the_mapped_frame_is_left_as_it_was() -> None:
     pd.testing.assert_frame_equal(frame, before)
 
 
-_cells = st.sampled_from(["", "a@x.com", "bad", "male", "yes", "NL", "02134", "7", "2000-01-01", "\x00", "é", None])
-
-
-@settings(max_examples=25, deadline=None)  # each example is up to five runs of pandera, some 10 ms each
-@given(
-    st.lists(st.tuples(_cells, _cells, _cells, _cells, _cells, _cells), max_size=4),
-    st.sampled_from(["omit", "reject"]),
-)
-def test_a_row_is_judged_the_same_alone_and_among_others(rows: list[tuple[str | None, ...]], policy: str) -> None:
+def test_a_row_is_judged_the_same_alone_and_among_others() -> None:
+    cells = ["", "a@x.com", "bad", "male", "yes", "NL", "02134", "7", "2000-01-01", "\x00", "é", None]
     names = ["email", "first_name", "gender", "is_active", "address_zip", "birthday"]
-    rules = ValidationRules(zip=policy)
-    columns: dict[str, Sequence[object]] = {name: [row[place] for row in rows] for place, name in enumerate(names)}
-    together = validate_rows(build_frame(**columns), rules, today=TODAY)
-    alone = [validate(rules, **dict(zip(names, ([cell] for cell in row), strict=True))) for row in rows]
-    found = [(place, fault.field, fault.code) for place, one in enumerate(alone) for fault in one.faults]
+    rows = [
+        {name: cells[(row + 5 * each) % len(cells)] for each, name in enumerate(names)} for row in range(len(cells))
+    ]
+    together = validate_rows(pd.DataFrame(rows, dtype="str"), ValidationRules(zip="omit"), today=TODAY)
+    alone = [validate(ValidationRules(zip="omit"), **{name: [cell] for name, cell in row.items()}) for row in rows]
+    found = [(index, fault.field, fault.code) for index, one in enumerate(alone) for fault in one.faults]
     assert list_faults(together.faults) == found
-    assert together.subscribers.index.tolist() == [place for place, one in enumerate(alone) if len(one.subscribers)]
+    assert together.subscribers.index.tolist() == [index for index, one in enumerate(alone) if len(one.subscribers)]
 
 
 @pytest.mark.parametrize("rules", [{"identity": "phone"}, {"required": frozenset({"id"})}, {"zip": "keep"}])

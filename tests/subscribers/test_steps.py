@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from connector.errors import ConfigurationError
 from connector.subscribers import ColumnRule, FieldMapping, JoinRule, apply_mapping
@@ -46,7 +46,6 @@ def test_a_cell_that_holds_two_values_gives_either(
         assert apply_one(["x", cell, None, "y z"], "first_name", rule)[1] == expected
 
 
-@settings(deadline=None)  # a shared machine keeps none
 @given(st.lists(st.text(alphabet="ab -é", max_size=9), max_size=5), st.sampled_from([" ", "-", "ab", "é"]))
 def test_the_two_parts_are_all_there_was(cells: list[str | None], split_at: str) -> None:
     for head, tail in (("first", "rest"), ("start", "last")):
@@ -82,7 +81,6 @@ def test_a_join_may_have_any_separator_and_name_a_column_twice() -> None:
     assert apply_mapping(build_frame(a=["x"]), FieldMapping({"phone": rule})).frame["phone"].tolist() == ["x-x"]
 
 
-@settings(deadline=None)  # a shared machine keeps none
 @given(st.lists(st.tuples(TEXT, TEXT), max_size=6), st.sampled_from([" ", "", " / "]))
 def test_a_join_is_what_python_joins(rows: list[tuple[str, str]], separator: str) -> None:
     first, second = [one for one, _ in rows], [other for _, other in rows]

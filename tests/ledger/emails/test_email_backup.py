@@ -14,7 +14,7 @@ from connector.states import EmailState
 from tests.ledger.emails.moves import RECIPIENT, RUN, add_campaign, bring_to, read_state
 from tests.ledger.moves import begin_run
 
-BACKUPS = 10
+BACKUPS = 4
 BATCH = 8
 
 

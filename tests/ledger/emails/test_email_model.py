@@ -21,8 +21,8 @@ from connector.states import EMAIL, EmailEvent, EmailState
 from tests.ledger.emails.moves import add_campaign
 from tests.ledger.places import add_schema
 
-IN_SQLITE = settings(max_examples=20, stateful_step_count=30, deadline=None)
-IN_POSTGRESQL = settings(max_examples=10, stateful_step_count=30, deadline=None)
+IN_SQLITE = settings(max_examples=settings().max_examples // 3)
+IN_POSTGRESQL = settings(max_examples=IN_SQLITE.max_examples // 3)
 
 PEOPLE = [bytes([number]) * 16 for number in (0, 1, 254, 255)]
 NAMES = ["welcome", "farewell"]

@@ -226,7 +226,7 @@ with open_emails(url) as log:
 
 
 def test_a_campaign_and_single_emails_are_written_by_processes_at_once(ledger_url: str) -> None:
-    number = 100
+    number = 25
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", _WRITER, ledger_url, kind, str(number)],

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from connector.sources.encoding import EncodingGuess, Utf8Stream, decide_encoding, find_utf_16
 from tests.sources.csv.reading import read, write
@@ -185,7 +185,6 @@ class Pipe(io.RawIOBase):
         return len(piece)
 
 
-@settings(deadline=None)  # a shared machine keeps none
 @given(
     st.sampled_from([("German", "cp1252"), ("Russian", "cp1251"), ("Czech", "utf-8"), ("Greek", "utf-16-le")]),
     st.integers(1, 50),

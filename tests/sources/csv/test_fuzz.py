@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from tests.sources.csv.reading import open_csv
 
@@ -59,7 +59,6 @@ def is_record(row: list[str], delimiter: str) -> bool:
     return bool("".join(row).strip(" \t" if delimiter not in " \t" else " \t".replace(delimiter, "")))
 
 
-@settings(deadline=None, max_examples=100)  # a shared machine keeps no deadline
 @given(st.data(), encodings, dialects, st.one_of(st.none(), st.integers(1, 40)))
 def test_whatever_the_csv_module_writes_is_read_back_cell_for_cell(
     data: st.DataObject,
@@ -82,7 +81,6 @@ def test_whatever_the_csv_module_writes_is_read_back_cell_for_cell(
     assert [row for row in read if is_record(row, delimiter)] == [row for row in rows if is_record(row, delimiter)]
 
 
-@settings(deadline=None, max_examples=100)  # a shared machine keeps no deadline
 @given(st.text(alphabet='ab",\n\r ', max_size=60), st.integers(1, 20))
 def test_whatever_the_text_every_record_has_its_number_and_blocks_change_nothing(text: str, chunk_bytes: int) -> None:
     with TemporaryDirectory() as folder:

