@@ -11,6 +11,7 @@ from typing import Any
 from connector.clock import Clock
 from connector.control import RunControl
 from connector.fields import BY_NAME
+from connector.kept_values import KeptValues
 from connector.ledger import Known, LedgerWriter
 from connector.paging import Certificate, Reason
 from connector.service import Client, Retrier
@@ -123,6 +124,35 @@ class ListStats:
         ]
 
 
+class ShownSubscribers:
+    """Subscribers that a run looked up before creating and the list showed, by their ids, as the list has them.
+
+    They wait in a temporary file, so that no row is asked for again in order to be compared (architecture 4.12).
+    """
+
+    def __init__(self) -> None:
+        self._place_of: dict[int, int] = {}
+        self._values: KeptValues | None = None
+        self._number = 0
+
+    def keep(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+        """Keep these; the latest of an id counts. Raises RunAborted when there is no room."""
+        if not wire_objects:
+            return
+        self._values = self._values or KeptValues()
+        self._values.add([[wire] for wire in wire_objects])
+        for wire in wire_objects:
+            self._place_of[wire["Id"]], self._number = self._number, self._number + 1
+
+    def read(self, subscriber_id: int) -> dict[str, Any] | None:
+        """The subscriber with this id as it was shown; None: it was not."""
+        place = self._place_of.get(subscriber_id)
+        if place is None or self._values is None:
+            return None
+        shown: dict[str, Any] = self._values.read(place)[0]
+        return shown
+
+
 @dataclass(slots=True)
 class LookupState:
     """The state of one run, shared by all its looks.
@@ -130,7 +160,8 @@ class LookupState:
     `known` are some of whom the account guard could not tell whether they are there: until a sweep has shown one of
     them, nothing that a sweep shows is recorded, and no filter is asked before a sweep. `useless` are the fields whose
     filters are ignored or cannot be asked, `tells_capitals_apart` whether the filter by email does;
-    `is_list_unreadable`: the last sweep was not complete; `swept`: the witnesses that it showed.
+    `is_list_unreadable`: the last sweep was not complete; `swept`: the witnesses that it showed. `shown`: the
+    subscribers whom rows were about to create.
     """
 
     survey: ListStats | None = None
@@ -140,6 +171,7 @@ class LookupState:
     is_list_unreadable: bool = False
     unreadable_because: str = ""
     swept: frozenset[int] = frozenset()
+    shown: ShownSubscribers = field(default_factory=ShownSubscribers)
 
 
 def _can_be_asked_for(text: str) -> bool:
@@ -224,3 +256,14 @@ def read_visibility(
 def measure_lag(missed: Collection[Sentinel], started_at: float) -> float:
     """Somebody who does not show is late by the time since their answer, at least."""
     return max((started_at - each.at for each in missed if each.at < started_at), default=0.0)
+
+
+def keep_shown(
+    access: ListAccess,
+    wire_objects: Sequence[dict[str, Any]],
+    listed: Sequence[tuple[bytes, int]],
+    wanted: Collection[bytes],
+) -> None:
+    """Keep those of a page that are `wanted`; `listed` are the page's identities, each with its id."""
+    if ids := {subscriber_id for identity, subscriber_id in listed if identity in wanted}:
+        access.lookout.shown.keep([wire for wire in wire_objects if wire["Id"] in ids])

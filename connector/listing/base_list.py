@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from connector.errors import RunAborted
-from connector.listing.access import ListAccess, ListStats, LookupKey, LookupResult, LookupState, read_visibility
+from connector.listing.access import (
+    ListAccess,
+    ListStats,
+    LookupKey,
+    LookupResult,
+    LookupState,
+    keep_shown,
+    read_visibility,
+)
 from connector.listing.base_reader import BaseReader, bears_identity
 from connector.listing.pages import ListFailed, PageSink, fetch_page
 from connector.listing.reader import read_list
@@ -65,14 +73,16 @@ class Listing:
         return self.certificate.reason
 
 
-async def list_base(access: ListAccess) -> Listing:
-    """Record everybody on the list who is of the base, so that nobody among them is created (architecture 4.7).
+async def list_base(access: ListAccess, wanted: Sequence[LookupKey] = ()) -> Listing:
+    """Record everybody on the list who is of the base, so that nobody among them is created (architecture 4.7); of
+    those `wanted` what the list says is kept for a comparison.
 
     Raises ListFailed when the service does not give its list, EmptiedError when it shows none of those who should be
     there, RunAborted when the base is not the one that was meant or the run is to stop.
     """
     access.control.activity = "listing who is there already"
-    recording = _Recording(access, _build_reader(access, [access.policy.identity]))
+    identities = frozenset(each.identity for each in wanted)
+    recording = _Recording(access, _build_reader(access, [access.policy.identity]), identities)
     await access.journal.flush()
     certificate, _ = await _sweep(access, recording, frozenset())
     if not access.lookout.known:
@@ -116,6 +126,7 @@ class _Recording:
 
     access: ListAccess
     reader: BaseReader
+    wanted: frozenset[bytes] = frozenset()
     waiting: list[tuple[bytes, int]] = field(default_factory=list)
     digests: "array[int]" = field(default_factory=lambda: array("Q"))  # 8 bytes for each of the last sweep
     last_id: int = 0
@@ -126,6 +137,7 @@ class _Recording:
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         listed = self.reader.read(wire_objects)
+        keep_shown(self.access, wire_objects, listed, self.wanted)
         self.last_id = max(self.last_id, max((wire["Id"] for wire in wire_objects), default=0))
         self.digests.frombytes(b"".join(identity[:_TOLD_APART_BY] for identity, _ in listed))
         self.waiting += listed

@@ -22,6 +22,7 @@ from connector.listing.access import (
     LookupResult,
     Sentinel,
     Visibility,
+    keep_shown,
     measure_lag,
 )
 from connector.listing.base_reader import BaseReader
@@ -334,7 +335,10 @@ class _FilterLook:
         for (wanted, _), answer in zip(asked, answers, strict=True):
             shown.setdefault(wanted.identity, []).append(answer)
         identities = {each.wanted.identity for each in self.questions}
-        for identity, subscriber_id in self.reader.read([row for answer in answers for row in answer.rows]):
+        rows = [row for answer in answers for row in answer.rows]
+        listed = self.reader.read(rows)
+        keep_shown(self.access, rows, listed, identities)
+        for identity, subscriber_id in listed:
             if identity in identities:
                 self.found.setdefault(identity, set()).add(subscriber_id)
         return shown

@@ -1,5 +1,5 @@
-"""Compares the rows that wait with the service itself (architecture 4.12): by look-ups by Id for up to 100 of a run,
-by one listing beyond that.
+"""Compares the rows that wait with the service itself (architecture 4.12): by what the run's look-ups have shown
+already; by look-ups by Id for up to 100 other rows of a run, by one listing beyond that.
 
 Equal in every mapped field: the row exists, and its entry takes the row's fingerprint. Different: changed, and the
 entry remembers which fingerprint was reported, so that the next runs need not ask again. Nothing is sent by what is
@@ -90,11 +90,10 @@ class _Comparison:
         """Compare the rows at these places; where that takes the list, all that wait."""
         if not chosen:
             return
-        by_look_up = len(chosen) <= _LOOKED_UP
         try:
-            if by_look_up:
-                await self._find_ids(chosen)
-                by_look_up = await self._look_up()
+            await self._find_ids(chosen)
+            self._take_shown()
+            by_look_up = len(self._ids) <= _LOOKED_UP and await self._look_up()
             if not by_look_up:
                 await self._find_ids(range(len(self._waiting)))
                 await self._list()
@@ -132,6 +131,15 @@ class _Comparison:
             by_owner[id(row.owner)].append(each)
         for owner, mine in by_owner.items():
             yield self._sessions[owner], mine
+
+    def _take_shown(self) -> None:
+        """Compare those whom this run's look-ups have shown already, and have the others wait."""
+        for session in self._sessions.values():
+            for part in _split(self._ids.tolist()):
+                shown = [session.access.lookout.shown.read(each) for each in part]
+                self.take([each for each in shown if each is not None])
+        is_open = self._verdicts[self._places] == 0
+        self._ids, self._places = self._ids[is_open], self._places[is_open]
 
     async def _look_up(self) -> bool:
         """Ask for each by its Id, the first one alone; False where that filter is none."""

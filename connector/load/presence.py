@@ -244,7 +244,7 @@ class PresenceCache:
         return not await self._record(wanted, sighting)
 
     async def _learn_by_listing(self, wanted: Sequence[LookupKey]) -> bool:
-        listing = await list_base(self._session.access)
+        listing = await list_base(self._session.access, wanted)
         if listing.doubled:
             self._session.tally.say(
                 f"{listing.doubled} identities are in the base more than once already; the service offers no way to "

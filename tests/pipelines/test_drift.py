@@ -205,6 +205,25 @@ def test_a_subscriber_who_was_there_before_is_compared_at_first_sight(connector:
     assert read_fields(changed) == [("ann@x.org", "first_name", "Annette", "Anna")]
 
 
+@pytest.mark.parametrize(("others", "asked"), [(0, 3), (2500, 6)])
+def test_comparing_those_who_were_there_before_takes_no_requests_of_its_own(
+    connector: Connector, others: int, asked: int
+) -> None:
+    """`asked`: what the first load asked before it compared any, measured with 10, 60, 100 and 150 subscribers; checks
+    that the list is not cut off (architecture 7, rule 7) may take 60 more."""
+    if others:
+        connector.sandbox.seed(others, base_id=7)
+    for existing in (10, 60, 100, 150):
+        people = [f"p{each}@x.org,Ann {each},," for each in range(existing)]
+        for state in ("theirs", "ours"):
+            connector.environ["CONNECTOR_STATE_DIR"] = str(connector.folder / f"{state} {existing}")
+            ended = sync(connector, *people, *([f"new{existing}@x.org,New,,"] if state == "ours" else []))
+        assert ended.rows == {"read": existing + 1, "exists": existing, "created": 1}
+        assert count_lists(ended) <= asked + 60
+        again = sync(connector, *people)
+        assert (again.rows, count_lists(again)) == ({"read": existing, "exists": existing}, 1)
+
+
 def test_a_drift_file_that_cannot_be_written_ends_the_run(connector: Connector) -> None:
     sync(connector, "ann@x.org,Ann,,")
     (connector.folder / "state" / "drift").write_text("in its place")
