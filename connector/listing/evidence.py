@@ -197,12 +197,14 @@ class _Gathering:
     # Look-ups by Id
 
     async def look_up_lacking(self, find_lacking: FindLacking) -> None:
-        """Look up entries of the ledger that the sweep lacks: one that is there contradicts it."""
+        """Look up entries of the ledger that the sweep lacks: one that is there, and is as the query asks, contradicts
+        it. By a filter two: one may have been altered meanwhile."""
         lacking = list(await find_lacking(self._ids))[:_LACKING]
         if not lacking or not await self._is_found_by_id():
             return
         found = [each for each in lacking if await self._is_there(each)]
-        says = Says.CONTRADICTS if found else Says.NOTHING
+        is_by_filter = bool(self._filters - {"base_id"})
+        says = Says.CONTRADICTS if len(found) > is_by_filter else Says.NOTHING
         self._note("ledger", says, f"{len(found)} of {len(lacking)} that the list lacks are there")
 
     async def look_beyond(self) -> None:
@@ -260,8 +262,10 @@ class _Gathering:
         return self._finds_by_id
 
     async def _is_there(self, subscriber_id: int) -> bool:
+        """Whether the service shows it by its Id, and it is as the suspected query asks."""
         page = await self._ask(ListQuery(limit=_SAMPLE, id=subscriber_id))
-        return page is not None and any(row.get("Id") == subscriber_id for row in page.subscribers)
+        shown = [] if page is None else [row for row in page.subscribers if row.get("Id") == subscriber_id]
+        return bool(shown) and are_as_asked(self._asked, shown)
 
 
 def _read_ids(page: ListPage | None) -> list[int]:

@@ -95,3 +95,19 @@ def test_an_export_does_not_certify_a_list_that_lacks_what_the_ledger_has_confir
     ended = connector.run_json(*export)
     assert (ended.code, ended.report["certificate"]["reason"]) == (1, "cut_off")
     assert ended.report["certificate"]["evidence"]["ledger"].startswith("contradicts")
+
+    for filters in (("--active",), ("--gender", "unspecified"), ("--first-name", "Ann", "--active")):
+        ended = connector.run_json(*export, *filters)
+        assert (ended.code, ended.report["certificate"]["reason"]) == (1, "cut_off"), filters
+
+
+def test_entries_of_the_ledger_that_a_filter_leaves_out_speak_against_no_list(
+    connector: Connector, people: Path
+) -> None:
+    beas = write_csv(connector.folder / "beas.csv", "email,name", *(f"bea{each}@x.org,Bea" for each in range(30)))
+    assert connector.import_file(beas, "--map", "first_name=name").rows == {"read": 30, "created": 30}
+    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
+        ledger.execute("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
+    ended = connector.run_json("export", "out.csv", "--first-name", "Ann")
+    assert (ended.code, ended.report["rows"]["written"]) == (0, EXISTING)
+    assert ended.report["certificate"]["evidence"]["ledger"] == "nothing: 0 of 20 that the list lacks are there"
