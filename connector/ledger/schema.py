@@ -27,12 +27,12 @@ from sqlalchemy import (
     update,
 )
 
-from connector.errors import LedgerError
+from connector.errors import ConfigurationError, LedgerError
 from connector.fields import IDENTITY_RULE
 from connector.states import EmailState, State
 from connector.subscribers import FINGERPRINT_BYTES, IDENTITY_BYTES
 
-SCHEMA_VERSION = 1  # until the first release; any other is refused
+SCHEMA_VERSION = 2  # counted up with every change of the columns; any other is refused
 SOURCE_BYTES = 16  # of the digest that tells an incremental source from another
 
 UNFINISHED = f"state <> {State.CONFIRMED}"
@@ -214,8 +214,8 @@ def create_or_check(connection: Connection, name: str, *, may_make: bool) -> boo
     """Make the tables, if it `may_make` them and there are none, else see that they are of this version; call it inside
     a transaction. Returns whether there is a ledger now.
 
-    It writes in any case: what cannot be written says so here, before anything is sent. Raises LedgerError: the ledger
-    is of another version or identity rule, or the database is another application's.
+    It writes in any case: what cannot be written says so here, before anything is sent. Raises ConfigurationError: the
+    ledger is of another version or identity rule; LedgerError: the database is another application's.
     """
     if not inspect(connection).has_table(meta.name):
         if may_make:
@@ -228,7 +228,7 @@ def create_or_check(connection: Connection, name: str, *, may_make: bool) -> boo
 
 
 def has_emails(connection: Connection, name: str) -> bool:
-    """Whether there are tables of emails; call it inside a transaction. Raises LedgerError as `check_version` does."""
+    """Whether there are tables of emails; call it inside a transaction. Raises as `check_version` does."""
     if not inspect(connection).has_table(email_meta.name):
         return False
     check_version(connection, name, email_meta)
@@ -238,14 +238,16 @@ def has_emails(connection: Connection, name: str) -> bool:
 def check_version(connection: Connection, name: str, meta: Table = meta, version: int = SCHEMA_VERSION) -> None:
     """See that the ledger which is there has this `version` and identity rule; call it inside a transaction.
 
-    Raises LedgerError when its table `meta` says otherwise.
+    Raises ConfigurationError when its table `meta` says otherwise.
     """
     stored: dict[str, str] = dict(connection.execute(select(meta.c.name, meta.c.value)).all())
     for key, ours in _describe_version(version).items():
         if stored.get(key) != ours:
-            raise LedgerError(
+            raise ConfigurationError(
                 f"the ledger {name} has {key} {stored.get(key) or 'none'}, and this version of the connector reads "
-                f"{key} {ours} alone. Nothing was changed: use the version of the connector that wrote the ledger"
+                f"{key} {ours} alone. Nothing was changed. Either use the version of the connector that wrote the "
+                "ledger, or name a new ledger (CONNECTOR_LEDGER): a load finds existing subscribers in the service, "
+                "but a new ledger does not know which emails were sent"
             )
 
 

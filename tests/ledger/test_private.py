@@ -15,6 +15,8 @@ from connector.ledger import (
     open_ledger,
     open_private_copy,
     read_cursor,
+    read_largest_lag,
+    record_lag,
     record_refusal,
 )
 from connector.states import State
@@ -39,6 +41,7 @@ def fill(url: str) -> None:
             ledger.mark_refused(news, State.SENDING, [(CEM, 422, "no")])
             record_refusal(connection, news, "422 no", CEM)
             move_cursor(connection, "crm", SOURCE, "7", RUN)
+            record_lag(connection, ACCOUNT, 90.0)
 
 
 def read_states(url: str, account: str = ACCOUNT) -> dict[bytes, State]:
@@ -56,6 +59,7 @@ def test_a_copy_knows_what_the_ledger_knows_of_the_account(ledger_url: str) -> N
     assert read_states(ledger_url, "another") == {STRANGER: State.CONFIRMED}
     with open_private_copy(ledger_url, ACCOUNT) as copy, copy.transaction() as connection:
         kept = read_cursor(connection, "crm", SOURCE)
+        assert read_largest_lag(connection, ACCOUNT) == 90.0
         news = list_bases(connection, ACCOUNT)[0]
         assert kept is not None
         assert kept.value == "7"

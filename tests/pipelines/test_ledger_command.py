@@ -44,6 +44,25 @@ def test_a_copy_is_made_while_a_run_goes_on_and_settles_as_one_that_died(connect
     assert set(count_stored(sandbox).values()) == {1}
 
 
+def test_a_ledger_that_another_version_wrote_is_refused_by_every_command(connector: Connector, tmp_path: Path) -> None:
+    path = write_addresses(tmp_path / "people.csv", 3)
+    connector.import_file(path)
+    with closing(sqlite3.connect(tmp_path / "state" / "ledger.db")) as ledger, ledger:
+        ledger.execute("ALTER TABLE account DROP COLUMN limit_low")
+        ledger.execute("UPDATE meta SET value = '1' WHERE name = 'schema_version'")
+    given = "--base-name", "News"
+    for command in (
+        ("import", path, *given),
+        ("plan", path, *given, "--active"),
+        ("retry",),
+        ("forget", "ann@example.com"),
+    ):
+        ended = connector.run_json(*command)
+        assert ended.is_refused, (command, ended.stderr)
+        assert "schema_version 1" in ended.stderr
+        assert "name a new ledger (CONNECTOR_LEDGER)" in ended.stderr
+
+
 def test_a_file_that_is_there_is_replaced_only_by_force(connector: Connector, tmp_path: Path) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     copy = tmp_path / "copy.db"
