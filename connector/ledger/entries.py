@@ -193,9 +193,14 @@ class Ledger:
     # Settling
 
     def mark_found(self, base: Base, left: State, found: Sequence[tuple[bytes, int]]) -> None:
-        """UNKNOWN, HELD or REJECTED (`left`) to CONFIRMED: (identity, subscriber id), seen in the service."""
+        """UNKNOWN, HELD or REJECTED (`left`) to CONFIRMED: (identity, subscriber id), seen in the service.
+
+        Of an UNKNOWN entry that is our create; any other subscriber may have come by another way, so that the
+        fingerprint goes and the next row is compared.
+        """
         how = HOW["found"] if left is State.REJECTED else HOW["settled"]
-        self._move(_CONFIRM, [(base.key, *each) for each in found], left, Event.FOUND, how=how)
+        batch = _CONFIRM if left is State.UNKNOWN else _CONFIRM_OTHER
+        self._move(batch, [(base.key, *each) for each in found], left, Event.FOUND, how=how)
 
     def mark_withheld(self, base: Base, identities: Sequence[bytes]) -> None:
         """UNKNOWN to HELD: proved absent, and left to a person."""
@@ -232,7 +237,8 @@ class Ledger:
     # What a listing shows
 
     def record_listed(self, base: Base, field: str, listed: Sequence[tuple[bytes, int]]) -> None:
-        """NONE, REJECTED and HELD to CONFIRMED for all that a listing shows: (identity, subscriber id).
+        """NONE, REJECTED and HELD to CONFIRMED for all that a listing shows: (identity, subscriber id). They have no
+        fingerprint: what was sent before is not what the service has.
 
         Entries in other states stay as they are, and of an identity that is listed twice the first id counts.
         `field` is what the identities are of.
@@ -332,7 +338,7 @@ _INSERT_LISTED = Batch(
     "INSERT INTO entry (base_key, identity, identity_field, state, how, subscriber_id) "
     "SELECT told.column1, told.column2, :field, :to, :how, told.column3 FROM {told} WHERE true "
     "ON CONFLICT (base_key, identity) DO UPDATE SET state = excluded.state, how = excluded.how, "
-    "subscriber_id = excluded.subscriber_id, body = NULL, status = NULL, message = NULL "
+    "subscriber_id = excluded.subscriber_id, fingerprint = NULL, body = NULL, status = NULL, message = NULL "
     "WHERE entry.state IN (:rejected, :held)",
     3,
 )
@@ -344,6 +350,11 @@ _SEND_AGAIN = Batch(
 _CONFIRM = Batch(
     "UPDATE entry SET state = :to, how = :how, subscriber_id = told.column3, body = NULL, status = NULL, "
     f"message = NULL FROM {{told}} {_AT}",
+    3,
+)
+_CONFIRM_OTHER = Batch(
+    "UPDATE entry SET state = :to, how = :how, subscriber_id = told.column3, fingerprint = NULL, body = NULL, "
+    f"status = NULL, message = NULL FROM {{told}} {_AT}",
     3,
 )
 _HOLD = Batch(

@@ -13,7 +13,6 @@ import pyarrow as pa
 from connector.fields import BY_NAME, normalise_identity
 from connector.ledger import Base, Entry, Intent, Unfinished
 from connector.listing import LookupKey
-from connector.outcomes import Outcome
 from connector.rows import Chunk, Omission, Planned, Row, Told
 from connector.service import TOO_MANY_REQUESTS, decode_subscriber, encode_subscriber, plan_encoding
 from connector.states import State
@@ -246,11 +245,6 @@ def decide_row(entry: Entry | None, fingerprint: bytes) -> Decision:
     if entry.state is State.REJECTED:
         return Decision.REJECTED if entry.fingerprint == fingerprint else Decision.AGAIN
     return Decision.HELD if entry.state is State.HELD else Decision.PENDING
-
-
-def decide_found(entry: Entry, fingerprint: bytes | None) -> Outcome:
-    """The outcome of a row whose identity turned out to be there, by a CONFIRMED entry (None: no row has told)."""
-    return Outcome.CHANGED if fingerprint not in (None, entry.fingerprint) else Outcome.EXISTS
 
 
 def describe_held(message: str | None) -> str:

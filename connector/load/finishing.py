@@ -10,7 +10,7 @@ from typing import Protocol
 
 from connector.errors import LedgerError
 from connector.ledger import Entry, Move, Unfinished
-from connector.load.candidates import Candidate, decide_found, describe_held, tell_candidate
+from connector.load.candidates import Candidate, describe_held, tell_candidate
 from connector.load.creates import Creator, JudgeRefusal, Settle
 from connector.load.presence import look_as_well_as_can_be, look_for
 from connector.load.refusals import Refusals
@@ -271,8 +271,8 @@ class Finisher:
                 doubt.is_of_this_run, doubt.told = each.is_of_this_run, each.told
                 self.doubts[each.told.identity] = doubt
             elif entry is not None and entry.state is State.CONFIRMED:  # a listing has shown them
-                is_changed = decide_found(entry, each.told.fingerprint) is Outcome.CHANGED
-                self._report_found(problem.row, each.told, is_changed, each.is_of_this_run)
+                since = _decide_found(entry, each.told.fingerprint)
+                self._report_found(problem.row, each.told, since, each.is_of_this_run)
             else:
                 attempts = entry.attempts if entry is not None else problem.attempts
                 self._session.tally.report(replace(problem, attempts=attempts))
@@ -287,19 +287,20 @@ class Finisher:
                 doubt = self.doubts.pop(identity)
                 if doubt.row is not None:
                     fingerprint = doubt.told.fingerprint if doubt.told is not None else None
-                    is_changed = decide_found(entry, fingerprint) is Outcome.CHANGED
-                    self._report_found(doubt.row, doubt.told, is_changed, doubt.is_of_this_run)
+                    since = _decide_found(entry, fingerprint)
+                    self._report_found(doubt.row, doubt.told, since, doubt.is_of_this_run)
             elif entry.state is State.REJECTED:
                 doubt = self.doubts.pop(identity)
                 words = entry.message or ""
                 self.report_doubt(doubt, Outcome.REJECTED, "rejected", words, entry.status, entry.attempts)
 
-    def _report_found(self, row: Row, told: Told | None, is_changed: bool, is_of_this_run: bool) -> None:
-        """Somebody is there: created, if it was this run's create and nobody was there before."""
+    def _report_found(self, row: Row, told: Told | None, since: Since | None, is_of_this_run: bool) -> None:
+        """The subscriber is there: created, if it was this run's create and was absent before; `since` is why the row
+        is to be compared (None: it is not)."""
         if is_of_this_run:
             self._report_created(row, told)
-        elif is_changed and told is not None:
-            self._session.waiting.add(self._session.journal, [(row, told, Since.CHANGED)])
+        elif since is not None and told is not None:
+            self._session.waiting.add(self._session.journal, [(row, told, since)])
         else:
             self._count(Outcome.EXISTS, row)
 
@@ -327,7 +328,8 @@ class Finisher:
         if settled.event is Event.FOUND:
             tally.settled_found += 1
             if doubt.row is not None:
-                self._report_found(doubt.row, doubt.told, doubt.newer is not None, doubt.is_of_this_run)
+                since = None if doubt.newer is None else Since.CHANGED
+                self._report_found(doubt.row, doubt.told, since, doubt.is_of_this_run)
             return
         tally.settled_absent += 1
         if settled.event is Event.SUPPRESSED and doubt.row is not None:
@@ -343,3 +345,13 @@ class Finisher:
 
 def _write(ids: tuple[int, ...]) -> str:
     return ", ".join(map(str, ids))
+
+
+def _decide_found(entry: Entry, fingerprint: bytes | None) -> Since | None:
+    """Why a row (None: there is none) is to be compared whose identity turned out to be there, by a CONFIRMED entry.
+
+    None: it exists as it was sent.
+    """
+    if fingerprint in (None, entry.fingerprint):
+        return None
+    return Since.FIRST if entry.fingerprint is None else Since.CHANGED

@@ -80,6 +80,11 @@ def confirm(how: int) -> Callable[[Line, Telling], Line]:
     return change
 
 
+def confirm_other(how: int) -> Callable[[Line, Telling], Line]:
+    """The subscriber may have come by another way: what was sent is not what it is."""
+    return lambda line, told: replace(confirm(how)(line, told), fingerprint=None)
+
+
 def refuse(line: Line, told: Telling) -> Line:
     return replace(line, state=State.REJECTED, status=422, message=told.words)
 
@@ -127,8 +132,8 @@ STEPS = (
     Step(E.NOT_SENT, S.SENDING, lambda at, b, p, t: at.mark_not_sent(b, p), go),
     Step(E.LOST, S.SENDING, lambda at, b, p, t: at.mark_lost(b, p), go_to(S.UNKNOWN)),
     Step(E.FOUND, S.UNKNOWN, lambda at, b, p, t: at.mark_found(b, S.UNKNOWN, ids(p, t)), confirm(SETTLED)),
-    Step(E.FOUND, S.HELD, lambda at, b, p, t: at.mark_found(b, S.HELD, ids(p, t)), confirm(SETTLED)),
-    Step(E.FOUND, S.REJECTED, lambda at, b, p, t: at.mark_found(b, S.REJECTED, ids(p, t)), confirm(FOUND)),
+    Step(E.FOUND, S.HELD, lambda at, b, p, t: at.mark_found(b, S.HELD, ids(p, t)), confirm_other(SETTLED)),
+    Step(E.FOUND, S.REJECTED, lambda at, b, p, t: at.mark_found(b, S.REJECTED, ids(p, t)), confirm_other(FOUND)),
     Step(E.WITHHELD, S.UNKNOWN, lambda at, b, p, t: at.mark_withheld(b, p), go_to(S.HELD)),
     Step(E.SUPPRESSED, S.UNKNOWN, lambda at, b, p, t: at.mark_suppressed(b, p), go),
     Step(E.DOUBTED, S.REJECTED, lambda at, b, p, t: at.mark_doubted(b, p), go_to(S.UNKNOWN)),
@@ -163,7 +168,7 @@ def list_people(entries: Entries, key: int, listed: Sequence[tuple[bytes, int]])
     for identity, subscriber_id in listed:
         line = after.get((key, identity), Line(State.NONE))
         if line.state in (State.NONE, State.REJECTED, State.HELD):
-            after[key, identity] = confirm(FOUND)(line, Telling(0, b"", b"", subscriber_id, ""))
+            after[key, identity] = confirm_other(FOUND)(line, Telling(0, b"", b"", subscriber_id, ""))
     return after
 
 

@@ -224,6 +224,31 @@ def test_comparing_those_who_were_there_before_takes_no_requests_of_its_own(
         assert (again.rows, count_lists(again)) == ({"read": existing, "exists": existing}, 1)
 
 
+def test_a_row_that_was_rejected_is_compared_with_a_subscriber_who_came_by_another_way(connector: Connector) -> None:
+    """What was sent and rejected is not what the service has."""
+    connector.sandbox.switch(required="FirstName", error_status=422)
+    for _ in range(2):  # the second looks the refusal up once more
+        assert sync(connector, "ann@x.org,,,").rows == {"read": 1, "rejected": 1}
+    connector.sandbox.switch(required="")
+    edit_in_the_service(connector, Email="ann@x.org", FirstName="Annette", IsActive=True)
+    for people in (["ann@x.org,,,", "new@x.org,New,,"], ["ann@x.org,,,"]):
+        shown = sync(connector, *people)
+        assert (shown.code, shown.rows["changed"]) == (0, 1)
+    assert sync(connector, "ann@x.org,Annette,,").rows == {"read": 1, "exists": 1}
+
+
+def test_a_held_row_is_compared_with_a_subscriber_who_came_by_another_way(connector: Connector) -> None:
+    holding = JOB.replace("quiet_period: 200ms", "quiet_period: 200ms, on_unknown: hold")
+    connector.sandbox.switch(drop_before=1.0)
+    sync(connector, "ann@x.org,Ann,,", job=holding)
+    connector.sandbox.switch(drop_before=0)
+    assert sync(connector, "ann@x.org,Ann,,", job=holding).rows == {"read": 1, "unknown": 1}
+    edit_in_the_service(connector, Email="ann@x.org", FirstName="Annette", IsActive=True)
+    shown = sync(connector, "ann@x.org,Ann,,", "new@x.org,New,,", job=holding)
+    assert (shown.code, shown.rows) == (0, {"read": 2, "created": 1, "changed": 1})
+    assert read_fields(shown) == [("ann@x.org", "first_name", "Annette", "Ann")]
+
+
 def test_a_drift_file_that_cannot_be_written_ends_the_run(connector: Connector) -> None:
     sync(connector, "ann@x.org,Ann,,")
     (connector.folder / "state" / "drift").write_text("in its place")
