@@ -17,12 +17,13 @@ from rich.console import Console
 from connector.atomic_file import unguard_formula
 from connector.control import Stop
 from connector.fields import normalise_email
+from connector.report import Report
 from connector.sandbox import SandboxProcess
 from connector.subscribers import ValidationRules
 from pipelines.demo_people import DRIFTING, ExpectedCrm, ExpectedFile, write_crm, write_people
 from pipelines.flows import FileOptions, Reading, plan_export_job, plan_import, plan_sync, run_export, run_load
 from pipelines.jobs import Load, SettingOptions, Settings, build_policy, load_job, override_load, read_settings
-from pipelines.report import Progress, Report, show_report
+from pipelines.report import Progress, show_report
 
 _CONFIRMED = 4  # connector.states.State.CONFIRMED, read here from the file as another program would
 _DRIFT_COLUMNS = ("identity", "field", "service", "source")

@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 
 from connector.fields import FIELDS, wire_name
+from connector.row_files import COLUMNS
 from connector.sandbox import SWITCHES
 from pipelines.cli import cli
 from pipelines.jobs import JobKey, MessageFile, list_keys
-from pipelines.report import COLUMNS, DIFFERENCE_COLUMNS
+from pipelines.report import DIFFERENCE_COLUMNS
 
 BEGINNING = "<!-- reference: written by `python -m pipelines.reference README.md` -->\n"
 

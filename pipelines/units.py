@@ -72,13 +72,3 @@ def resolve_url(url: str, folder: Path) -> str:
 def resolve_destination(text: str, folder: Path) -> str:
     """Where an export goes: a URL by `resolve_url`, anything else a path by `resolve_path`."""
     return resolve_url(text, folder) if "://" in text else str(resolve_path(text, folder))
-
-
-def count(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 row`, `2,000 rows`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def agree(number: int, singular: str, plural: str) -> str:
-    """The verb, or any other word, that goes with so many: `has` or `have`."""
-    return singular if number == 1 else plural

@@ -12,7 +12,7 @@ import click
 
 import connector
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
-from pipelines.report import describe_fault
+from connector.report import describe_fault
 
 COMMANDS = {
     "import": "loads:import_command",

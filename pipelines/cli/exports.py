@@ -14,8 +14,8 @@ from pipelines.cli.options import Duration, Share, refuse_empty
 from pipelines.cli.output import Output, finish, output_options, run_and_notify, run_flow
 
 if TYPE_CHECKING:
+    from connector.report import Report
     from pipelines.flows import ExportPlan
-    from pipelines.report import Report
 
 
 def _split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:

@@ -59,8 +59,8 @@ def init_command(
     What is unsure is in it as a comment.
     """
     from connector.clock import system_clock
+    from connector.row_files import own_columns
     from pipelines.jobs import draft_job, guess_fields, propose_cursor
-    from pipelines.report import own_columns
 
     _check_target(target)
     base = _name_base(base_id, base_name)
@@ -160,9 +160,9 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from connector.plurals import count
     from pipelines.jobs import write_rule
     from pipelines.report import show_value
-    from pipelines.units import count
 
     table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {count(rows, 'row')}")
     for guess in guesses:

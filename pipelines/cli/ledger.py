@@ -95,7 +95,7 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
     back by `connector ledger restore`: it knows nothing of what was sent since.
     """
     from connector.ledger import find_emails
-    from pipelines.report import EXIT_CODES
+    from connector.report import EXIT_CODES
 
     for path in (target, find_emails(target)):
         if os.path.lexists(path) and not force:
@@ -146,8 +146,8 @@ def restore_command(source: Path, output: Output) -> None:
     """
     from connector.clock import system_clock
     from connector.ledger import restore_ledger
+    from connector.report import EXIT_CODES
     from pipelines.jobs import SettingOptions, read_state
-    from pipelines.report import EXIT_CODES
 
     state = read_state(os.environ, SettingOptions())
     answer: dict[str, Any] = {"status": "ok", "source": str(source.absolute()), "entries": 0, "emails": 0}

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from connector.load import Held
+    from connector.report import Report
     from connector.subscribers import ValidationRules
     from pipelines.flows import Finding, LoadPlan, ValidationPlan, Verdict
     from pipelines.jobs import Job
-    from pipelines.report import Report
 
 
 @click.command("import")
@@ -149,7 +149,7 @@ def _run(job: Job, plan: LoadPlan, output: Output) -> Report:
 
 
 def _finish_all(reports: list[Report], output: Output, is_shown: bool) -> None:
-    from pipelines.report import pick_worst
+    from connector.report import pick_worst
 
     worst = pick_worst([report.exit_code for report in reports])
     together = {
@@ -174,8 +174,8 @@ def plan_command(
     can be made while a run goes on, of what that has done by then. The service may still reject a row that would be
     created.
     """
+    from connector.planned_rows import check_rows_path
     from pipelines.flows import run_load
-    from pipelines.report import check_rows_path
 
     refuse_both(is_full, since)
     check_rows_path(rows_path, output.report_path)

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from connector.control import Stop
+    from connector.report import Report
     from pipelines.jobs import Job, Settings
-    from pipelines.report import Progress, Report
+    from pipelines.report import Progress
 
     Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
 
@@ -219,8 +220,8 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
 async def _notify(job: Job, report: Report, settings: Settings) -> list[str]:
     """A signal gives it up: the run has ended, and its report is still to be shown."""
     from connector.control import stop_on_signals, until_stopped
+    from connector.report import describe_fault
     from pipelines.flows import send_notices
-    from pipelines.report import describe_fault
 
     with stop_on_signals() as stop:
         ending = await until_stopped(send_notices(job.notify, report, settings), stop)

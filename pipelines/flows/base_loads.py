@@ -19,9 +19,9 @@ from connector.outcomes import Outcome
 from connector.rows import (
     Planned,
 )
+from connector.run import Run
 from connector.states import State
 from connector.subscribers import BaseColumn, RowBases
-from pipelines.flows.run import Run
 
 _MOST_BASES = 1000  # that cells name by themselves: a column of something else names another in nearly every row
 
@@ -190,7 +190,7 @@ class BaseLoads:
 
     async def _open(self, asked: BaseRef) -> _BaseLoad:
         """The load of one more base, begun; it goes by what a survey has learned of who is there."""
-        account = self._run.frame.settings.account
+        account = self._run.frame.account
         base = await self._run.commits.ask(
             lambda ledger: find_or_add_base(ledger.connection, account, asked.service_id, asked.name)
         )
@@ -256,7 +256,7 @@ class BaseLoads:
     def _find_left(self, ledger: Ledger) -> list[BaseRef]:
         """The bases that had no row in this run yet, and in which another run of the job left something unknown."""
         opened = {each.base.key for each in self._begun}
-        account = self._run.frame.settings.account
+        account = self._run.frame.account
         bases = [base for base in list_bases(ledger.connection, account) if base.key not in opened]
         left = [base for base in bases if self._has_left(ledger, base)]
         return [

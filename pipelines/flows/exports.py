@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from connector.clock import Clock, system_clock
 from connector.control import Stop, until_stopped
 from connector.errors import ConfigurationError, ConnectorError, LockedError
+from connector.report import Report, count_requests, end_report, start_report
 from connector.service import ListQuery
 from connector.warehouse import MAX_SHRINK, Destination, parse_destination
 from pipelines.jobs import Settings, build_service
-from pipelines.report import Report, count_requests, end_report, start_report
 
 if TYPE_CHECKING:
     from connector.listing import Progress as Reading

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,25 @@ from connector.fields import BaseRef
 from connector.ledger import Base, Ledger, find_or_add_base, find_rows_read
 from connector.load import PLANNING, SENDING, Limits, LoadPolicy, RunMode, Tally, is_excess
 from connector.outcomes import Outcome
+from connector.plurals import agree, count
+from connector.report import Report
+from connector.row_files import build_different, build_invalid, build_malformed, own_columns
 from connector.rows import Source
+from connector.run import Frame, Run, carry_out
 from connector.subscribers import BaseColumn, FieldMapping, PreparedChunk, ValidationRules, list_columns, prepare_chunks
 from pipelines.flows.base_loads import BaseLoads
 from pipelines.flows.increments import Increment, Reading, read_kept
-from pipelines.flows.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
-from pipelines.flows.run import Frame, Run, carry_out, describe_leftovers, describe_reactivated, read_list
-from pipelines.flows.suppression import SuppressionPlan
-from pipelines.jobs import Guard, Settings
-from pipelines.report import Progress, Report, build_different, build_invalid, build_malformed, own_columns
-from pipelines.units import agree, count, show_share
+from pipelines.flows.remarks import (
+    SILENT_ACTIVITY,
+    Remarks,
+    describe_leftovers,
+    describe_reactivated,
+    describe_unmapped,
+)
+from pipelines.flows.suppression import SuppressionPlan, read_suppression
+from pipelines.jobs import Guard, Settings, build_service
+from pipelines.report import Progress
+from pipelines.units import show_share
 
 _NOTHING_MOVED = "Nothing was sent, and no cursor has moved"
 
@@ -189,8 +199,11 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock 
         columns=plan.source.columns,
         find_bases=find_bases,
         policy=plan.policy,
-        settings=plan.settings,
-        suppression=plan.suppression,
+        service=build_service(plan.settings, plan.policy.max_concurrency),
+        account=plan.settings.account,
+        ledger_url=plan.settings.ledger_url,
+        state_dir=plan.settings.state_dir,
+        suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
         wait_s=plan.wait_s,
         is_full=plan.is_full,
         is_planned=plan.is_planned,
@@ -206,7 +219,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock 
     try:
         if not plan.is_planned and not plan.says_activity:
             raise ConfigurationError(SILENT_ACTIVITY)
-        return await carry_out(frame, work, stop, progress, clock or system_clock())
+        return await carry_out(frame, work, stop, progress.follow, clock or system_clock())
     finally:
         if not any(load.is_left_behind for load in loads):  # a thread that still reads it would be disturbed
             plan.source.close()
@@ -270,7 +283,7 @@ class _Load:
         plan, run = self._plan, self._run
         if plan.increment is not None and self._reading is None:
             await self._begin_at_cursor(plan.increment)
-        await read_list(run)
+        await run.read_suppression()
         await loads.begin()
         await self._take_all(loads)
         await loads.settle()

@@ -11,6 +11,7 @@ from hashlib import blake2b
 
 from connector.errors import ConfigurationError
 from connector.ledger import Ledger, move_cursor, read_cursor
+from connector.plurals import agree, count
 from connector.sources import (
     CursorValue,
     IncrementalSource,
@@ -21,7 +22,6 @@ from connector.sources import (
     write_cursor,
 )
 from pipelines.jobs import Cursor, Job, JobSource, SqlSource, open_increment
-from pipelines.units import agree, count
 
 _DIGEST_BYTES = 16
 _ZONES = timedelta(days=1)  # a timestamp without a zone may be that far ahead and still be now

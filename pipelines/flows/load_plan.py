@@ -9,6 +9,7 @@ from typing import BinaryIO, TypeVar
 from connector.errors import ConfigurationError, SourceError
 from connector.fields import NAMES, BaseRef
 from connector.load import LoadPolicy
+from connector.row_files import is_rejects, own_columns, read_corrections
 from connector.rows import Source
 from connector.sources import STANDARD_INPUT, open_file, refuse_lacking
 from connector.subscribers import BaseColumn, ColumnRule, FieldMapping, ValidationRules, guess_mapping, override_mapping
@@ -32,7 +33,6 @@ from pipelines.jobs import (
     open_source,
     open_source_repeatedly,
 )
-from pipelines.report import is_rejects, own_columns, read_corrections
 
 Planned = TypeVar("Planned", LoadPlan, ValidationPlan)
 

@@ -22,6 +22,7 @@ from connector.load import (
 )
 from connector.mail import Composed, Draft, MailPolicy, MailTexts, Message, MessageError, RowAttachment, parse_send_at
 from connector.outcomes import MailOutcome, Outcome
+from connector.row_files import build_invalid, build_malformed
 from connector.rows import (
     Row,
     Source,
@@ -32,7 +33,6 @@ from connector.templates import Template, TemplateError, compile_template
 from pipelines.flows.sends import attach, read_text
 from pipelines.flows.suppression import SuppressionPlan, plan_suppression
 from pipelines.jobs import AttachedFile, EmailText, Job, Mail, Settings, open_source, read_stated
-from pipelines.report import build_invalid, build_malformed
 
 _MARKS = ("{{", "{%", "{#")
 _LONGEST = 1_000_000  # characters; mail programs cut an HTML body off long before (Gmail: after 102 kB)

@@ -19,6 +19,18 @@ from connector.load import (
 )
 from connector.mail import ATTACHMENTS, Addressee, CampaignSender, Letter, Message, MessageError, SendVerdict, write_eml
 from connector.outcomes import MailOutcome, Outcome
+from connector.plurals import agree, count
+from connector.report import (
+    Report,
+    Status,
+    UncountedError,
+    count_mail_rows,
+    count_requests,
+    describe_fault,
+    end_report,
+    start_report,
+)
+from connector.row_files import RejectsFile
 from connector.rows import (
     Row,
 )
@@ -29,19 +41,7 @@ from connector.templates import TemplateError
 from pipelines.flows.mail_plan import Checked, Checker, Kept, MailPlan, Spool, digest_files, read_cells
 from pipelines.flows.suppression import read_suppression
 from pipelines.jobs import build_service
-from pipelines.report import (
-    Progress,
-    RejectsFile,
-    Report,
-    Status,
-    UncountedError,
-    count_mail_rows,
-    count_requests,
-    describe_fault,
-    end_report,
-    start_report,
-)
-from pipelines.units import agree, count
+from pipelines.report import Progress
 
 _AT_ONCE = 256  # rows that are looked up in the ledger together
 _FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)

@@ -7,10 +7,11 @@ from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.errors import ConnectorError
 from connector.mail import Attachment, Draft, compose_draft, read_attachment
+from connector.report import Report
 from connector.service import post_webhook
 from pipelines.flows.sends import SendPlan, run_send
 from pipelines.jobs import MOST_ATTACHED, Notify, NotifyEmail, Settings, Webhook
-from pipelines.report import Progress, Report, write_page, write_plain, write_title
+from pipelines.report import Progress, write_page, write_plain, write_title
 
 _TRIES = 3
 _WAIT_S = 2.0

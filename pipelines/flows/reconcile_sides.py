@@ -14,6 +14,7 @@ from connector.fields import BaseRef
 from connector.ledger import Base, Entry, Ledger, find_or_add_base, learn_base, list_bases, list_confirmed
 from connector.listing import BaseReader
 from connector.paging import contained
+from connector.plurals import agree, count
 from connector.reconcile import BaseOf, Integers, ListedPeople, Matching
 from connector.rows import (
     Planned,
@@ -43,7 +44,6 @@ from pipelines.flows.base_loads import describe_base, refuse_too_many
 from pipelines.flows.imports import LoadPlan
 from pipelines.flows.remarks import Remarks
 from pipelines.report import DifferenceFile, Differences, explain_missing, name_state
-from pipelines.units import agree, count
 
 _AT_ONCE = 1024  # people taken out of their columns together: enough that it costs nothing, few enough to hold
 _CONFIRMED_AT_ONCE = 10_000  # lines of the ledger

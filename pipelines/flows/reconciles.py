@@ -26,6 +26,7 @@ from connector.listing import Ask, Progress as ListProgress, read_list, try_page
 from connector.pace import RateController
 from connector.paging import Certificate, TotalCount
 from connector.reconcile import ListedPeople
+from connector.report import Report, Status, count_requests, end_report, start_report
 from connector.service import Client, ListQuery, Retrier, open_client
 from connector.states import State
 from connector.subscribers import FieldMapping, Suppression, ValidationRules, prepare_chunks, split_digests
@@ -35,16 +36,7 @@ from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.reconcile_sides import ROWS, BaseSide, Shared, SourceSide, build_wanted, list_asked, match_again
 from pipelines.flows.suppression import read_suppression
 from pipelines.jobs import Job, Settings, build_service
-from pipelines.report import (
-    DifferenceFile,
-    Differences,
-    Progress,
-    Report,
-    Status,
-    count_requests,
-    end_report,
-    start_report,
-)
+from pipelines.report import DifferenceFile, Differences, Progress
 
 _LOOKED_UP = 50  # of those who have vanished (architecture 4.10)
 

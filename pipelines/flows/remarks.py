@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from connector.load import Tally
+from connector.plurals import agree, count
 from connector.subscribers import FieldMapping, PreparedChunk, find_whole_name
-from pipelines.units import agree, count
 
 SILENT_ACTIVITY = (
     "nothing says is_active, and the service creates subscribers inactive unless it is said, which cannot be changed "
@@ -71,3 +72,20 @@ def describe_numbers(mapping: FieldMapping, number_cells: Mapping[str, int]) -> 
                     "leading zeros, a plus sign and digits beyond the fifteenth are lost there; if it matters, format "
                     "the column as text and enter them anew"
                 )
+
+
+def describe_reactivated(tally: Tally, *, is_planned: bool = False) -> Iterator[str]:
+    """What a person should know of rows created as active whose identities the list shows as inactive."""
+    if number := tally.reactivated:
+        rows = f"{count(number, 'row')} {'would be' if is_planned else agree(number, 'was', 'were')} created as active"
+        yield (
+            f"{rows}, though the list shows {agree(number, 'its identity', 'their identities')} as inactive in a base "
+            "of the account; to keep such rows back, set suppress: {inactive: true} in the job"
+        )
+
+
+def describe_leftovers(tally: Tally) -> Iterator[str]:
+    """What became of those whom the run settled besides its rows."""
+    for state, number in sorted(tally.leftovers.items()):
+        creates = count(number, "unresolved create")
+        yield f"{creates} from earlier runs, with no row in this one, {agree(number, 'is', 'are')} {state} now"

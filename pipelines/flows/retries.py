@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from connector.clock import Clock, system_clock
@@ -24,14 +25,16 @@ from connector.ledger import (
     list_runs,
 )
 from connector.load import Loader, LoadPolicy, RetryPlan, retry_entries
+from connector.plurals import count
+from connector.report import EXIT_CODES, Report, Status
+from connector.run import Frame, Run, carry_out
 from connector.states import State
 from connector.subscribers import digest_identity
 from pipelines.flows.base_loads import choose_bases, describe_base, describe_bases
-from pipelines.flows.run import Frame, Run, carry_out, describe_leftovers, describe_reactivated, read_list
-from pipelines.flows.suppression import SuppressionPlan
-from pipelines.jobs import Settings
-from pipelines.report import EXIT_CODES, Progress, Report, Status
-from pipelines.units import count
+from pipelines.flows.remarks import describe_leftovers, describe_reactivated
+from pipelines.flows.suppression import SuppressionPlan, read_suppression
+from pipelines.jobs import Settings, build_service
+from pipelines.report import Progress
 
 _RUNS_NAMED = 5  # of the latest, for somebody who mistyped a run's id
 
@@ -68,12 +71,15 @@ async def run_retry(order: RetryOrder, stop: Stop, progress: Progress, clock: Cl
         columns=NAMES,
         find_bases=retry.find_bases,
         policy=order.policy,
-        settings=order.settings,
-        suppression=order.suppression,
+        service=build_service(order.settings, order.policy.max_concurrency),
+        account=order.settings.account,
+        ledger_url=order.settings.ledger_url,
+        state_dir=order.settings.state_dir,
+        suppression=partial(read_suppression, order.suppression) if order.suppression is not None else None,
         wait_s=order.wait_s,
         may_make_ledger=False,
     )
-    return await carry_out(frame, retry.carry_out, stop, progress, clock or system_clock())
+    return await carry_out(frame, retry.carry_out, stop, progress.follow, clock or system_clock())
 
 
 class _Retry:
@@ -114,7 +120,7 @@ class _Retry:
         loader = Loader(session, what.choose_mode(base))
 
         async def retry() -> None:
-            session.suppression = await read_list(run)
+            session.suppression = await run.read_suppression()
             session.journal.base = await run.commits.ask(  # another base may have turned out to be this one by now
                 lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
             )

@@ -32,9 +32,10 @@ from connector.mail import (
     write_eml,
 )
 from connector.outcomes import MailOutcome
+from connector.report import Report, Status, count_mail_rows, count_requests, end_report, start_report
 from connector.service import Accepted, Ambiguous, Client, NotSent, Refused, Retrier, open_client
 from pipelines.jobs import AttachedFile, EmailText, MessageFile, Settings, build_service, read_stated
-from pipelines.report import Progress, Report, Status, count_mail_rows, count_requests, end_report, start_report
+from pipelines.report import Progress
 
 LARGEST_EML = 50_000_000
 """Bytes; an .eml holds its files a third larger than they are."""

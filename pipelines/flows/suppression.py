@@ -8,6 +8,7 @@ from difflib import get_close_matches
 import numpy as np
 
 from connector.errors import ConfigurationError, RunAborted, SourceError
+from connector.plurals import agree, count
 from connector.rows import Chunk, Source
 from connector.sources import refuse_lacking
 from connector.subscribers import (
@@ -23,7 +24,6 @@ from connector.subscribers import (
     validate_rows,
 )
 from pipelines.jobs import Job, Suppress, open_source
-from pipelines.units import agree, count
 
 _ARTICLES = {"email": "an email address", "client_user_id": "a client_user_id"}
 _RECORDS_NAMED = 5  # of those that name nobody: enough to find what they have in common

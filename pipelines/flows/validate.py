@@ -12,6 +12,8 @@ from connector.clock import Clock
 from connector.errors import ConfigurationError, SourceError
 from connector.fields import BY_NAME, NAMES
 from connector.outcomes import Fault
+from connector.report import Report, Status, end_report, start_report
+from connector.row_files import RejectsFile, build_different, build_invalid, build_malformed, own_columns
 from connector.rows import Chunk, Source
 from connector.subscribers import (
     BaseColumn,
@@ -24,17 +26,6 @@ from connector.subscribers import (
 )
 from pipelines.flows.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
 from pipelines.flows.suppression import SuppressionPlan, read_suppression
-from pipelines.report import (
-    RejectsFile,
-    Report,
-    Status,
-    build_different,
-    build_invalid,
-    build_malformed,
-    end_report,
-    own_columns,
-    start_report,
-)
 
 _EXAMPLES = 3  # different ones of a fault: enough to see what they have in common
 _LONGEST_EXAMPLE = 200  # characters; a longer cell is known by its beginning

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pipelines.report.model import Report
+from connector.report import Report
 
 if TYPE_CHECKING:
     from rich.console import Console

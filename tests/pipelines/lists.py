@@ -9,13 +9,14 @@ from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.fields import normalise_email
 from connector.load import Loader, PresenceCache, RunMode, Session
+from connector.report import Report
+from connector.run import Frame, Run, carry_out
 from connector.sandbox import SandboxProcess
 from connector.subscribers import prepare_chunks
 from pipelines.flows import plan_sync
 from pipelines.flows.base_loads import BaseLoads
-from pipelines.flows.run import Frame, Run, carry_out
-from pipelines.jobs import SettingOptions, load_job, read_settings
-from pipelines.report import Progress, Report
+from pipelines.jobs import SettingOptions, build_service, load_job, read_settings
+from pipelines.report import Progress
 from tests.pipelines.conftest import Connector, write_csv
 
 VALUES = "{column: list, values: {news: 7, shop: 9, club: 11}}"
@@ -80,10 +81,12 @@ def load_here(
         loads = BaseLoads(run, plan.base, make=make)
         await run.see_through(loads, load(run, loads))
 
-    frame = Frame("sync", "lists", "lists", columns, lambda _ledger: [], policy, settings, None, wait_s=0.0)
+    service = build_service(settings, policy.max_concurrency)
+    place = settings.account, settings.ledger_url, settings.state_dir
+    frame = Frame("sync", "lists", "lists", columns, lambda _ledger: [], policy, service, *place, None, wait_s=0.0)
     with plan.source:
         return asyncio.run(_start(frame, work, clock or system_clock()))
 
 
 async def _start(frame: Frame, work: Callable[[Run], Coroutine[object, object, None]], clock: Clock) -> Report:
-    return await carry_out(frame, work, Stop(), Progress(), clock)
+    return await carry_out(frame, work, Stop(), Progress().follow, clock)

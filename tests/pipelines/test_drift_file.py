@@ -7,10 +7,10 @@ from pathlib import Path
 from connector.load import (
     Change,
 )
+from connector.row_files import DriftFile
 from connector.rows import (
     Row,
 )
-from pipelines.report.row_files import DriftFile
 
 ROW = Row(3, "people.csv", (), ())
 COMPARED = Change(ROW, "ann@x.org", (("first_name", "Ann", "Anna"), ("tags", None, ["a"])))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from connector.ledger import open_ledger
-from pipelines.report.row_files import ADDED_COLUMNS
+from connector.row_files import ADDED_COLUMNS
 from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
 
 REPORT_KEYS = {

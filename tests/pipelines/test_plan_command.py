@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from connector.outcomes import Outcome
-from pipelines.report.planned_rows import MOST_REPORTED, PlannedRows
+from connector.planned_rows import MOST_REPORTED, PlannedRows
 from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, count_stored, wait_for, write_addresses, write_csv
 from tests.pipelines.leftovers import lose_three

@@ -3,7 +3,7 @@
 import resource
 from pathlib import Path
 
-from pipelines.report.row_files import RowFile
+from connector.row_files import RowFile
 
 
 def test_a_file_that_is_begun_anew_holds_only_what_came_since(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a process of the simulation runs: the frame that `pipelines/flows/run.py` puts around loaders, without files.
+"""What a process of the simulation runs: the frame that `connector/run.py` puts around loaders, without files.
 
 Every exception but those that end a run in order is a finding, and passes through.
 """
@@ -33,12 +33,12 @@ from connector.load import (
 )
 from connector.outcomes import Outcome
 from connector.pace import Pace
-from connector.service import Client, RequestSender, Retrier, Token
+from connector.planned_rows import PlannedRows
+from connector.report import start_report
+from connector.run import Frame, Run
+from connector.service import Client, RequestSender, Retrier, Service, Token
 from connector.subscribers import BaseColumn, RowBases
 from pipelines.flows.base_loads import BaseLoads
-from pipelines.flows.run import Frame, Run
-from pipelines.jobs import Settings
-from pipelines.report import PlannedRows, start_report
 from tests.simulation.rows import Portion
 from tests.simulation.scenario import BASE_ID, BASE_NAME, Night
 from tests.simulation.timeline import Timeline
@@ -159,8 +159,9 @@ class Program:
     def _open_by_row(self, session: Session) -> BaseLoads:
         """Loads of all bases that the rows say, with what this one session would have shared."""
         policy, nowhere = session.policy, Path(os.devnull)
-        settings = Settings("http://localhost", Token("token"), "{token}", 30.0, _ACCOUNT, nowhere, "sqlite://")
-        frame = Frame("sync", JOB, JOB, (), lambda _ledger: [], policy, settings, None, wait_s=0.0)
+        service = Service("http://localhost", Token("token"))
+        place = _ACCOUNT, "sqlite://", nowhere
+        frame = Frame("sync", JOB, JOB, (), lambda _ledger: [], policy, service, *place, None, wait_s=0.0)
         run = Run(
             frame,
             start_report("sync", JOB, self._clock.now()),

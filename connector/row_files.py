@@ -21,6 +21,7 @@ from connector.load import (
     take_row,
 )
 from connector.outcomes import Fault, Outcome
+from connector.plurals import agree, count
 from connector.rows import (
     Chunk,
     Closing,
@@ -31,7 +32,6 @@ from connector.rows import (
     write_cell,
 )
 from connector.subscribers import PreparedChunk
-from pipelines.units import agree, count
 
 ADDED_COLUMNS = (
     "_row", "_file", "_outcome", "_field", "_code", "_message", "_http_status", "_attempts", "_run_id", "_at", "_raw",

@@ -1,7 +1,7 @@
 """A run: what its parts share, and its frame: the ledger is opened, the run recorded, carried out, ended, reported."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,16 +27,9 @@ from connector.listing import ListAccess, Sentinels
 from connector.load import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows, close_waiting, compare_waiting
 from connector.outcomes import Outcome
 from connector.pace import Pace
-from connector.service import Client, Retrier, open_client
-from connector.subscribers import InactiveIdentities, Suppression
-from pipelines.flows.suppression import SuppressionPlan, read_suppression
-from pipelines.jobs import Settings, build_service
-from pipelines.report import (
-    LoadFiles,
-    PlannedRows,
-    Progress,
+from connector.planned_rows import PlannedRows
+from connector.report import (
     Report,
-    RowListener,
     UncountedError,
     count_requests,
     count_rows,
@@ -44,12 +37,19 @@ from pipelines.report import (
     end_report,
     start_report,
 )
-from pipelines.units import agree, count
+from connector.row_files import LoadFiles, RowListener
+from connector.service import Client, Retrier, Service, open_client
+from connector.subscribers import InactiveIdentities, Suppression
 
 _FOR_A_PERSON = (Outcome.INVALID, Outcome.REJECTED, Outcome.UNKNOWN)
 """Outcomes that make a run partial."""
 
 Work = Callable[["Run"], Awaitable[None]]
+
+OnBegin = Callable[[Callable[[], str]], None]
+
+ReadSuppression = Callable[[Callable[[], bool]], tuple[Suppression, list[str]]]
+"""Reads a job's suppression list until it is stopped, and gives messages about it beside."""
 
 
 class Closing(Protocol):
@@ -73,8 +73,11 @@ class Frame:
     columns: Sequence[str]
     find_bases: Callable[[Ledger], Sequence[Base]]
     policy: LoadPolicy
-    settings: Settings
-    suppression: SuppressionPlan | None
+    service: Service
+    account: str  # names the ledger's entries
+    ledger_url: str = field(repr=False)
+    state_dir: Path
+    suppression: ReadSuppression | None
     wait_s: float
     may_make_ledger: bool = True
     is_full: bool = False  # what earlier runs have reported as changed is compared again
@@ -168,6 +171,21 @@ class Run:
             self.reason = self.reason or str(error)
         close_waiting(self.waiting, self.tally, "the run ended before it was compared")
 
+    async def read_suppression(self) -> Suppression | None:
+        """Read the job's suppression list, once in a run, in a thread; None if it has none.
+
+        Raises SourceError and RunAborted when it cannot be relied on.
+        """
+        read = self.frame.suppression
+        if read is None or self.suppression is not None:
+            return self.suppression
+        try:
+            self.suppression, messages = await asyncio.to_thread(read, self.stop.event.is_set)
+        except ConfigurationError as error:
+            raise RunAborted(str(error)) from None
+        self.report.messages += messages
+        return self.suppression
+
     async def compare(self, sessions: Sequence[Session]) -> None:
         """Compare the rows that differ from their entries with the service, now that all else is done. Raises as
         `compare_waiting` does."""
@@ -187,41 +205,8 @@ class Run:
         return f"{self.tally.read:,} {what}{': ' if counts else ''}{counts} ({activity})"
 
 
-async def read_list(run: Run) -> Suppression | None:
-    """The job's suppression list, read anew by each run, once, in a thread; None if it has none.
-
-    Raises SourceError and RunAborted when it cannot be relied on.
-    """
-    plan = run.frame.suppression
-    if plan is None or run.suppression is not None:
-        return run.suppression
-    try:
-        run.suppression, messages = await asyncio.to_thread(read_suppression, plan, run.stop.event.is_set)
-    except ConfigurationError as error:
-        raise RunAborted(str(error)) from None
-    run.report.messages += messages
-    return run.suppression
-
-
-def describe_reactivated(tally: Tally, *, is_planned: bool = False) -> Iterator[str]:
-    """What a person should know of rows created as active whose identities the list shows as inactive."""
-    if number := tally.reactivated:
-        rows = f"{count(number, 'row')} {'would be' if is_planned else agree(number, 'was', 'were')} created as active"
-        yield (
-            f"{rows}, though the list shows {agree(number, 'its identity', 'their identities')} as inactive in a base "
-            "of the account; to keep such rows back, set suppress: {inactive: true} in the job"
-        )
-
-
-def describe_leftovers(tally: Tally) -> Iterator[str]:
-    """What became of those whom the run settled besides its rows."""
-    for state, number in sorted(tally.leftovers.items()):
-        creates = count(number, "unresolved create")
-        yield f"{creates} from earlier runs, with no row in this one, {agree(number, 'is', 'are')} {state} now"
-
-
-async def carry_out(frame: Frame, work: Work, stop: Stop, progress: Progress, clock: Clock) -> Report:
-    """Do the work in the frame and tell what became of it.
+async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin, clock: Clock) -> Report:
+    """Do the work in the frame and return what became of it; `on_begin` gets what describes the run at any time.
 
     Raises ConfigurationError before anything is sent; a run that has begun always ends in a report.
     """
@@ -229,7 +214,7 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, progress: Progress, cl
     report.is_planned = frame.is_planned
     try:
         async with _open_ledger(frame, stop) as ledger:
-            await _work_in(ledger, frame, work, report, stop, progress, clock)
+            await _work_in(ledger, frame, work, report, stop, on_begin, clock)
     except LockedError as error:
         report.signal = stop.signal
         end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
@@ -247,9 +232,9 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, progress: Progress, cl
 @asynccontextmanager
 async def _open_ledger(frame: Frame, stop: Stop) -> AsyncIterator[Ledger]:
     """The ledger, waited for in a thread, so that a signal is heard meanwhile."""
-    url, is_stopped = frame.settings.ledger_url, stop.event.is_set
+    url, is_stopped = frame.ledger_url, stop.event.is_set
     if frame.is_planned:
-        opened = open_private_copy(url, frame.settings.account, is_stopped)
+        opened = open_private_copy(url, frame.account, is_stopped)
     else:
         opened = open_ledger(url, wait_s=frame.wait_s, is_stopped=is_stopped, may_make=frame.may_make_ledger)
     async with enter_in_thread(opened, stop) as ledger:
@@ -257,17 +242,16 @@ async def _open_ledger(frame: Frame, stop: Stop) -> AsyncIterator[Ledger]:
 
 
 async def _work_in(
-    ledger: Ledger, frame: Frame, work: Work, report: Report, stop: Stop, progress: Progress, clock: Clock
+    ledger: Ledger, frame: Frame, work: Work, report: Report, stop: Stop, on_begin: OnBegin, clock: Clock
 ) -> None:
     rows = _build_listener(frame, report, clock)
-    service = build_service(frame.settings, frame.policy.max_concurrency)
     with rows, open_commits(ledger) as commits:
         key, bases = _begin(ledger, frame, report)
         pace = _build_pace(ledger, frame, clock)
-        async with open_client(service, rate=pace.rate) as client:
+        async with open_client(frame.service, rate=pace.rate) as client:
             tally = rows.build_tally()
             run = Run(frame, report, stop, clock, rows, tally, ledger, client, key, bases, commits, pace)
-            progress.follow(run.describe)
+            on_begin(run.describe)
             await work(run)
             report.requests = count_requests(client.counts, is_planned=frame.is_planned)
     report.planned_rows = rows.lines
@@ -277,7 +261,7 @@ async def _work_in(
         at = clock.now().timestamp()
         finish_run(connection, key, report.status, at, rows_read)
         if pace.rate.found is not None:
-            record_found_limit(connection, frame.settings.account, pace.rate.found, at)
+            record_found_limit(connection, frame.account, pace.rate.found, at)
         messages = list(run.at_end())
     report.messages += messages
     if run.refusal is not None and not client.counts["create"].sent:
@@ -287,13 +271,13 @@ async def _work_in(
 def _build_listener(frame: Frame, report: Report, clock: Clock) -> RowListener:
     if frame.is_planned:
         return PlannedRows(frame.rows_path, frame.policy.identity, is_reported=frame.are_rows_reported)
-    return LoadFiles(frame.settings.state_dir, frame.columns, report.run_id, clock.now)
+    return LoadFiles(frame.state_dir, frame.columns, report.run_id, clock.now)
 
 
 def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
     """The pace begins at the limit that the account's last run found, if one did."""
     with ledger.transaction() as connection:
-        found, found_at = read_found_limit(connection, frame.settings.account) or (None, 0.0)
+        found, found_at = read_found_limit(connection, frame.account) or (None, 0.0)
     age_s = clock.now().timestamp() - found_at
     return Pace(frame.policy.max_rate, frame.policy.max_concurrency, found, age_s)
 
@@ -307,7 +291,7 @@ def _begin(ledger: Ledger, frame: Frame, report: Report) -> tuple[int, Sequence[
         at = report.started_at.timestamp()
         is_holding = frame.policy.on_unknown == "hold"
         names = report.run_id, report.job, report.command
-        account = frame.settings.account
+        account = frame.account
         return start_run(connection, *names, at, suppressed_by, is_holding=is_holding, account=account), bases
 
 

@@ -1,0 +1,11 @@
+"""Counts in words, so that numbers agree with their nouns."""
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def agree(number: int, singular: str, plural: str) -> str:
+    """The verb, or any other word, that goes with so many: `has` or `have`."""
+    return singular if number == 1 else plural
