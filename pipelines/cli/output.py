@@ -209,12 +209,28 @@ def _write_report(report: dict[str, Any], path: Path) -> None:
 
 
 def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> Report:
-    """Run the flow of a job, and send the notices that the job asks for."""
+    """Run the flow of a job, and send the notices that the job asks for, of a run that was refused (2), too."""
     import uvloop
 
-    report = run_flow(flow, output)
+    try:
+        report = run_flow(flow, output)
+    except ConnectorError as error:
+        for message in uvloop.run(_notify(job, _report_refused(job, error), settings)):
+            click.echo(message, err=True)
+        raise
     report.messages += uvloop.run(_notify(job, report, settings))
     return report
+
+
+def _report_refused(job: Job, error: ConnectorError) -> Report:
+    """What a notice says of a run that ended before it had a report."""
+    from connector.clock import system_clock
+    from pipelines.report import end_report, start_report
+
+    command, now = click.get_current_context(), system_clock().now()
+    report = start_report(command.info_name or "", job.name, now)
+    report.is_planned = bool(command.params.get("is_dry"))
+    return end_report(report, "aborted", now, str(error))
 
 
 async def _notify(job: Job, report: Report, settings: Settings) -> list[str]:

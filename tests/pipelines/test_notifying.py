@@ -141,6 +141,29 @@ def test_a_run_that_is_aborted_is_told_of(connector: Connector, tmp_path: Path, 
     assert "X-Connector-Signature" not in headers
 
 
+@pytest.mark.parametrize("command", ["sync", "export"])
+def test_a_run_whose_token_is_refused_at_the_first_request_is_told_of(
+    connector: Connector, tmp_path: Path, hook: Hook, command: str
+) -> None:
+    write_addresses(tmp_path / "people.csv", 3)
+    path = write_job(tmp_path, {"webhook": {"url": hook.url}, "email": EMAIL})
+    if command == "export":
+        job = {"job": "crm", "export": {"to": "out.csv"}, "notify": {"webhook": {"url": hook.url}}}
+        path.write_text(yaml.safe_dump(job), encoding="utf-8")
+
+    ended = connector.run_json(command, "job.yaml", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
+
+    assert ended.is_refused
+    ((_, body),) = hook.posts
+    report = json.loads(body)
+    assert (report["job"], report["command"], report["status"]) == ("crm", command, "aborted")
+    assert report["messages"] == [ended.report["message"]]
+    assert command == "export" or "the notification by email" in ended.stderr
+    if command == "sync":
+        connector.run_json("sync", "job.yaml", "--dry-run", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
+        assert len(hook.posts) == 1
+
+
 @pytest.mark.parametrize(
     ("notify", "words"),
     [
