@@ -225,7 +225,7 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
 def _report_refused(job: Job, error: ConnectorError) -> Report:
     """What a notice says of a run that ended before it had a report."""
     from connector.clock import system_clock
-    from pipelines.report import end_report, start_report
+    from connector.report import end_report, start_report
 
     command, now = click.get_current_context(), system_clock().now()
     report = start_report(command.info_name or "", job.name, now)

@@ -24,7 +24,9 @@ def test_no_list_that_is_cut_off_is_complete_where_evidence_can_be_had() -> None
         ends[certificate.reason if not certificate.is_complete else certificate.cut_off] += 1
         kinds.update(kind for kind, words in certificate.evidence.items() if words.startswith("contradicts"))
     assert ends[Reason.CUT_OFF] > LISTS // 3
-    assert {"is_active", "ids_beyond", "ledger"} <= set(kinds), "no list is told by that kind of evidence any more"
+    assert {"is_active", "base_id", "ids_beyond", "ledger"} <= set(kinds), (
+        "no list is told by that kind of evidence any more"
+    )
     assert ends[Reason.CUT_OFF_POSSIBLE] > 0
 
 

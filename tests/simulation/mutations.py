@@ -128,7 +128,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an incomplete certificate counts as a complete one",
-        (Edit("pages/certificate.py", "return self.verdict is Verdict.COMPLETE", "return True"),),
+        (Edit("paging/certificate.py", "return self.verdict is Verdict.COMPLETE", "return True"),),
         first=60,
     ),
     Mutation(
@@ -218,7 +218,7 @@ MUTATIONS = (
         "no list is suspected of being cut off",
         (
             Edit(
-                "pages/certificate.py",
+                "paging/certificate.py",
                 "return certificate.is_complete and max(certificate.distinct, certificate.total_last or 0) >= ",
                 "return False and len(str(certificate)) >= ",
             ),
@@ -226,20 +226,22 @@ MUTATIONS = (
     ),
     Mutation(
         "what contradicts a list's size counts for nothing",
-        (Edit("pages/certificate.py", "    if Says.CONTRADICTS in says:", "    if False:"),),
+        (Edit("paging/certificate.py", "    if Says.CONTRADICTS in says:", "    if False:"),),
         first=660,
     ),
     Mutation(
         "a size that result windows have is taken without evidence",
         (
             Edit(
-                "pages/certificate.py",
+                "paging/certificate.py",
                 "    if not any(is_window_size(each) for each in (heard.distinct, counted or 0)):",
                 "    if counted or not counted:",
             ),
         ),
     ),
 )
+
+_OF_WINDOWS = "paging/test_windows.py::test_no_list_that_is_cut_off_is_complete_where_evidence_can_be_had"
 
 SEEN_BY_TESTS = (
     SeenByTest(
@@ -297,5 +299,53 @@ SEEN_BY_TESTS = (
             "        differing = differing_fields(names, told, told)\n",
         ),
         "pipelines/test_drift.py::test_a_changed_row_is_compared_with_what_the_service_has_now[exact]",
+    ),
+    SeenByTest(
+        "counts of the list's parts are no evidence",
+        Edit(
+            "listing/evidence.py",
+            "    for name, values in _PARTITIONS.items():\n        await gathering.count_parts(name, values)\n",
+            "",
+        ),
+        _OF_WINDOWS,
+    ),
+    SeenByTest(
+        "counts of bases are no evidence",
+        Edit("listing/evidence.py", "    await gathering.count_bases()\n", ""),
+        _OF_WINDOWS,
+    ),
+    SeenByTest(
+        "entries of the ledger are no evidence",
+        Edit("listing/evidence.py", "        await gathering.look_up_lacking(find_lacking)\n", "        pass\n"),
+        _OF_WINDOWS,
+    ),
+    SeenByTest(
+        "ids beyond the last are no evidence",
+        Edit("listing/evidence.py", "    await gathering.look_beyond()\n", ""),
+        _OF_WINDOWS,
+    ),
+    SeenByTest(
+        "entries of the ledger are evidence whatever a filter asks for",
+        Edit("listing/evidence.py", "return bool(shown) and are_as_asked(self._asked, shown)", "return bool(shown)"),
+        "pipelines/test_cut_off.py::test_entries_of_the_ledger_that_a_filter_leaves_out_speak_against_no_list",
+    ),
+    SeenByTest(
+        "nothing is read on beyond the last known row",
+        Edit("load/presence.py", "self._end = await list_on(self._session.access, self._end)", "pass"),
+        "simulation/test_freshness.py::test_a_listing_that_takes_longer_than_it_may_be_relied_on_is_read_on",
+    ),
+    SeenByTest(
+        "no sample of the subscribers to be forgotten is looked up",
+        Edit("../pipelines/flows/reconciles.py", "        there += bool(shown)\n", ""),
+        "pipelines/test_cut_off.py::test_no_subscriber_beyond_a_window_is_created_again_or_forgotten",
+    ),
+    SeenByTest(
+        "a rejected or held entry that the list shows keeps the fingerprint of what was not taken",
+        Edit(
+            "ledger/entries.py",
+            "subscriber_id = excluded.subscriber_id, fingerprint = NULL, ",
+            "subscriber_id = excluded.subscriber_id, ",
+        ),
+        "pipelines/test_drift.py::test_a_held_row_is_compared_with_a_subscriber_who_came_by_another_way",
     ),
 )
