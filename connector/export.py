@@ -1,6 +1,7 @@
 """Copies the list to a destination: read, certify, and only then put it in the place of what was there."""
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +29,8 @@ from connector.warehouse import (
     select_columns,
     stamp_columns,
 )
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -95,6 +98,9 @@ async def export_subscribers(
                 accept_cut_off_possible=accept_cut_off_possible,
                 find_lacking=find_lacking,
             )
+        logger.info(
+            "certificate: %(verdict)s (%(reason)s)", {"verdict": certificate.verdict, "reason": certificate.reason}
+        )
         note = _decide_note(certificate, destination, is_allowed=allow_incomplete, has_target=has_target)
         if filters and has_target and not staging.rows:  # or the value is spelt otherwise there
             note = note or f"The filter matched no subscriber: {destination} was left as it was."
@@ -106,6 +112,7 @@ async def export_subscribers(
         if not note:
             run = ExportRun(run_id, job, certificate, staging.rows, staging.exported_at, now())
             await _block(partial(writer.publish, run), writer, is_kept=True)
+            logger.info("commit: %(rows)d rows are published", {"rows": staging.rows})
         return Exported(certificate, 0 if note else staging.rows, note)
     finally:
         with suppress(asyncio.TimeoutError):  # an empty table or file may stay behind a server that is silent

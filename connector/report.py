@@ -1,5 +1,6 @@
 """The report of a run: its keys are fixed (architecture 8), and every outcome is always there."""
 
+import logging
 import os
 import traceback
 from collections.abc import Mapping
@@ -13,6 +14,8 @@ from connector.outcomes import MailOutcome, Outcome
 if TYPE_CHECKING:
     from connector.service import RequestCounts
 
+
+logger = logging.getLogger(__name__)
 
 Status = Literal["ok", "partial", "aborted", "stopped", "locked"]
 
@@ -84,7 +87,9 @@ class Report:
 def start_report(command: str, job: str, at: datetime) -> Report:
     """The report of a run that begins; its id sorts by time and is like no other, the job's name can be written."""
     name = job.encode("utf-8", "backslashreplace").decode()  # a file's name may hold what is no character
-    return Report(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, at)
+    report = Report(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, at)
+    logger.info("run begins: %(command)s %(run_id)s", {"command": command, "run_id": report.run_id})
+    return report
 
 
 def end_report(report: Report, status: Status, at: datetime, reason: str | None = None) -> Report:
@@ -92,6 +97,8 @@ def end_report(report: Report, status: Status, at: datetime, reason: str | None 
     report.status, report.finished_at = status, at
     if reason is not None:
         report.messages.insert(0, reason)
+    rows = {name: number for name, number in report.rows.items() if number}
+    logger.info("run ends: %(status)s, rows %(rows)s", {"status": status, "rows": rows, "run_id": report.run_id})
     return report
 
 

@@ -9,6 +9,7 @@ proved to have had no effect is the next to be sent. What a create or an email i
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
@@ -18,6 +19,8 @@ from typing import Generic, Protocol, TypeVar
 from connector.control import RunControl
 from connector.limiter import Answer, RequestLimiter
 from connector.service import NotSent, Refused, Retrier
+
+logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Sent = TypeVar("Sent", contravariant=True)
@@ -105,6 +108,7 @@ class Sender(Generic[Item, AnswerT, Verdict]):
     async def _intend(self, items: Sequence[Item]) -> None:
         try:
             await self._delivery.intend(items)
+            logger.debug("batch: %(number)d requests may leave", {"number": len(items)})
         except asyncio.CancelledError:  # the commit is made, and nothing of it was sent
             self._give_up(items, Unanswered.STOPPED)
             raise

@@ -9,6 +9,7 @@ commit that failed, and what was relied on would not be so.
 """
 
 import asyncio
+import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -20,6 +21,8 @@ from typing import Any, TypeVar
 from connector.ledger.entries import Intent, Ledger, Move
 from connector.ledger.records import Base, learn_base, mark_misanswered_base
 from connector.states import Event, State
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -95,7 +98,9 @@ class Commits:
 
     def _carry_out(self, step: Step[T]) -> T:
         with self._ledger.transaction():
-            return step(self._ledger)
+            result = step(self._ledger)
+        logger.debug("commit: the ledger is durable")
+        return result
 
     def _begin_next(self, thread: Executor) -> None:
         while self._begun is None and self._waiting:
@@ -116,6 +121,7 @@ class Commits:
 
         def make_durable() -> T:
             commit()
+            logger.debug("commit: the ledger is durable")
             return result
 
         return make_durable

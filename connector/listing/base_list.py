@@ -3,6 +3,7 @@
 A listing in id order is renewed by reading on from its last known row: later ones stand behind that (architecture 4.7).
 """
 
+import logging
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from connector.listing.reader import read_list
 from connector.paging import Certificate, IdArray, Order, Reason
 from connector.service import LARGEST_PAGE, ListPage, ListQuery
 from connector.subscribers import IDENTITY_BYTES
+
+logger = logging.getLogger(__name__)
 
 _RECORDED_AT_ONCE = 20_000  # listed subscribers that share a commit
 _KNOWN_COMPARED = 20_000  # confirmed entries that are laid beside a listing: one in a thousand missing shows
@@ -228,6 +231,8 @@ async def _sweep(access: ListAccess, sink: PageSink, watched: frozenset[int]) ->
         draw=access.draw,
     )
     certificate = await access.control.until_stopped(reading)
+    values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
+    logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", values)
     seen = frozenset(watching.seen)
     lookout.swept, lookout.is_list_unreadable = seen & witnesses, not certificate.is_complete
     lookout.unreadable_because = describe_unreadable(certificate)

@@ -10,6 +10,7 @@ not by its text is what speaks against the filter. A sentinel speaks for what a 
 before the others.
 """
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +31,8 @@ from connector.listing.filters import make_up_value
 from connector.listing.requests import Shown, ask, build_query, look_up, look_up_together, take_survey
 from connector.service import ListQuery
 from connector.subscribers import SpellingClass, build_spellings, classify, has_spellings_by_case_alone
+
+logger = logging.getLogger(__name__)
 
 _AT_A_TIME = 4
 _TIMES = 2  # a thousand witnesses are narrowed down to forty by eight look-ups: near enough, and the next look is later
@@ -224,7 +227,10 @@ async def look_by_filter(access: ListAccess, wanted: Sequence[LookupKey]) -> Loo
     questions = [_build_question(each) for each in wanted]
     fields = sorted({each.field for each in wanted})
     reader = BaseReader(access.journal.base, access.asked_name, fields, access.inactive)
-    return await access.control.until_stopped(_FilterLook(access, questions, reader).carry_out())
+    result = await access.control.until_stopped(_FilterLook(access, questions, reader).carry_out())
+    values = {"asked": len(wanted), "present": len(result.found), "absent": len(result.missed)}
+    logger.info("look-up: by filter %(asked)d asked, %(present)d present, %(absent)d absent", values)
+    return result
 
 
 def can_tell(access: ListAccess, each: LookupKey) -> bool:

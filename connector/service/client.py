@@ -3,11 +3,12 @@
 One call is one attempt; whether there is another is the retrier's to decide.
 """
 
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Mapping, Sized
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, cast
 
 from connector.clock import Clock, system_clock
 from connector.pace import RateController
@@ -32,6 +33,8 @@ from connector.service.wire import (
     build_send,
     says_limit,
 )
+
+logger = logging.getLogger(__name__)
 
 LONGEST_PAUSE_S = 600.0
 """A longer one that the service asks for is better spent not running."""
@@ -91,11 +94,11 @@ class Client:
 
     async def create_subscriber(self, body: bytes) -> Created | Refused | Ambiguous | NotSent:
         """Create one subscriber (service-api.md 4.2); `body` as `encode_subscriber` made it."""
-        raw = await self._send(counts := self.counts["create"], build_create(body))
+        raw = await self._send(self.counts["create"], build_create(body))
         if isinstance(raw, RawAnswer):
             answer = parse_created(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
             if type(answer) is not Created:
-                self._count(counts, answer)
+                self._count("create", answer)
             return answer
         return raw
 
@@ -110,12 +113,16 @@ class Client:
         if (wait_s := self.rate.reserve(self._clock.monotonic())) > 0:
             await self._clock.sleep(wait_s)
         sent_at = self._clock.monotonic()
-        raw = await self._send(counts := self.counts["list"], build_list(query))
+        raw = await self._send(self.counts["list"], build_list(query))
         if isinstance(raw, RawAnswer):
             answered_at = self._clock.monotonic()
             answer = await parse(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
             if type(answer) is not ListPage:
-                self._count(counts, answer)
+                self._count("list", answer)
+            elif logger.isEnabledFor(logging.DEBUG):
+                values = {"offset": query.offset, "rows": len(cast(Sized, answer.subscribers))}
+                text = "page: %(rows)d rows at offset %(offset)d, TotalCount %(total_count)s"
+                logger.debug(text, values | {"total_count": answer.total_count})
             if isinstance(answer, Refused | Ambiguous) and says_limit(answer.status, answer.retry_after_s):
                 self.rate.note_refused(sent_at, answered_at, answer.retry_after_s)
             else:
@@ -125,11 +132,11 @@ class Client:
 
     async def send_email(self, body: bytes) -> Accepted | Refused | Ambiguous | NotSent:
         """Send one email (service-api.md 4.1); `body` as `connector.mail.message.encode_email` made it."""
-        raw = await self._send(counts := self.counts["send"], build_send(body))
+        raw = await self._send(self.counts["send"], build_send(body))
         if isinstance(raw, RawAnswer):
             answer = parse_sent(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
             if type(answer) is not Accepted:
-                self._count(counts, answer)
+                self._count("send", answer)
             return answer
         return raw
 
@@ -149,14 +156,19 @@ class Client:
             await self._clock.sleep(wait_s)
         return None
 
-    def _count(self, counts: RequestCounts, answer: object) -> None:
+    def _count(self, operation: Operation, answer: object) -> None:
+        counts = self.counts[operation]
         if not isinstance(answer, Refused | Ambiguous):
             return
+        what = "refused" if isinstance(answer, Refused) else "unclear"
+        values = {"operation": operation, "status": answer.status, "what": what}
+        logger.info("refusal: %(operation)s %(what)s, status %(status)s", values)
         if says_limit(answer.status, answer.retry_after_s):
             counts.limited += 1
         elif isinstance(answer, Ambiguous):
             counts.failed += 1
         if answer.retry_after_s:
+            logger.info("pause: the service sent Retry-After: %(seconds)g s", {"seconds": answer.retry_after_s})
             self.quiet_until = max(self.quiet_until, self._clock.monotonic() + answer.retry_after_s)
 
 

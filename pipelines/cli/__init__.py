@@ -90,11 +90,11 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         _end(128 + signal.SIGINT, "stopped by a signal before anything had begun")
     except ConnectorError as error:
-        click.echo(f"connector: {error}", err=True)
+        _say(f"connector: {error}")
         _end(next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 3), str(error))
     except Exception as error:  # noqa: BLE001 - the last resort: no fault of ours may pass for a partial run (1)
         described = describe_fault(error)
-        click.echo(f"connector: {described}", err=True)
+        _say(f"connector: {described}")
         _end(3, described)
 
 
@@ -103,6 +103,12 @@ def _occupy_closed_streams() -> None:
     while (handle := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
         pass
     os.close(handle)
+
+
+def _say(message: str) -> None:
+    from pipelines.cli.logs import say
+
+    say(message)
 
 
 def _end(exit_code: int, message: str) -> NoReturn:

@@ -13,8 +13,8 @@ import click
 
 from connector.choices import SETTINGS, TRACKING
 from connector.errors import ConfigurationError
-from pipelines.cli.options import Duration, refuse_empty
-from pipelines.cli.output import Command, Output, end, finish, output_options, run_and_notify, run_flow
+from pipelines.cli.options import Command, Duration, refuse_empty
+from pipelines.cli.output import Output, end, finish, output_options, run_and_notify, run_flow
 
 if TYPE_CHECKING:
     from connector.mail import Composed, Draft

@@ -13,13 +13,15 @@ import click
 
 from connector.choices import FILE_FORMATS, IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
-from pipelines.cli.output import Command
 from pipelines.units import parse_duration, parse_share
 
 if TYPE_CHECKING:
     from connector.subscribers import ValidationRules
     from pipelines.flows import FileOptions, Reading
     from pipelines.jobs import Job
+
+
+Command = Callable[..., Any]
 
 
 class Duration(click.ParamType[float]):

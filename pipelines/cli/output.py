@@ -19,6 +19,8 @@ import click
 
 from connector.atomic_file import TargetKind, read_target_kind, write_whole
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
+from pipelines.cli.logs import is_logging, say, start_logging
+from pipelines.cli.options import Command
 from pipelines.report import is_report, write_page
 
 if TYPE_CHECKING:
@@ -55,9 +57,6 @@ def is_json_wanted(arguments: list[str]) -> bool:
     return "--output=json" in arguments or ("--output", "json") in pairwise(arguments)
 
 
-Command = Callable[..., Any]
-
-
 @dataclass(frozen=True, slots=True)
 class Output:
     """How a command speaks: `is_json` puts one JSON object on stdout and nothing else."""
@@ -85,7 +84,7 @@ class Output:
 
 
 def output_options(command: Command) -> Command:
-    """`--output`, `--report` and `--quiet`, given to the command as `output`."""
+    """`--output`, `--report` and `--quiet`, given to the command as `output`; `-v`, `--log-format`."""
 
     @click.option(
         "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to show the report."
@@ -97,8 +96,14 @@ def output_options(command: Command) -> Command:
         help="Write the report here, too: a page if it ends in .html, else JSON.",
     )
     @click.option("--quiet", is_flag=True, help="Say nothing if all is well.")
+    @click.option("-v", "--verbose", "verbosity", count=True, help="Log to stderr what is done; -vv in more detail.")
+    @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="How to log.")
     @wraps(command)
-    def wrapped(*args: Any, form: str, report_path: Path | None, quiet: bool, **kwargs: Any) -> Any:
+    def wrapped(
+        *args: Any, form: str, report_path: Path | None, quiet: bool, verbosity: int, log_format: str, **kwargs: Any
+    ) -> Any:
+        if verbosity or log_format != "text":
+            start_logging(verbosity, log_format)
         _check_report_path(report_path)
         return command(*args, output=Output(form == "json", quiet, report_path), **kwargs)
 
@@ -113,7 +118,7 @@ def run_flow(flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], outp
     from pipelines.report import show_progress
 
     async def run() -> Report:
-        with stop_on_signals() as stop, show_progress(is_quiet=output.is_quiet) as progress:
+        with stop_on_signals() as stop, show_progress(is_quiet=output.is_quiet or is_logging()) as progress:
             return await flow(stop, progress)
 
     _spare_collecting()
@@ -160,7 +165,7 @@ def show(report: Report, output: Output) -> bool:
     if output.is_quiet and report.status == "ok":
         return True
     for message in report.messages:
-        click.echo(message, err=True)
+        say(message)
     if output.is_json:
         return True
     from pipelines.report import show_report
@@ -174,7 +179,7 @@ def _try(hand_over: Callable[[], None]) -> bool:
         hand_over()
     except (OSError, ConnectorError) as error:
         words = error.strerror if isinstance(error, OSError) else error
-        click.echo(f"connector: the report could not be written: {words}", err=True)
+        say(f"connector: the report could not be written: {words}")
         return False
     return True
 

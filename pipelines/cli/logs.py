@@ -1,0 +1,79 @@
+"""What a command logs, on stderr: events of `connector` and `pipelines` as text or as JSON lines.
+
+An event is a message such as "page: offset %(offset)d" with one mapping; JSON has its values as keys of their own. None
+holds a token, an identity or the words of an answer.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import click
+
+_NAMES = ("connector", "pipelines")
+_LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a line: `at` (UTC), `level`, `logger`, `event`, `message`, and the values of the event."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record as a line."""
+        values = dict(record.args) if isinstance(record.args, Mapping) else {}
+        head = {
+            "at": _write_time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": str(record.msg).partition(":")[0],
+            "message": record.getMessage(),
+        }
+        return json.dumps(values | head, ensure_ascii=False, default=str)
+
+
+class _TextFormatter(logging.Formatter):
+    """Time (UTC), level, module, message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record as a line."""
+        return f"{_write_time(record)} {record.levelname.lower():5} {record.name}  {record.getMessage()}"
+
+
+class _StderrHandler(logging.Handler):
+    """Writes to standard error as it is at that moment; a stream that is closed or full ends no run."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        click.echo(self.format(record), err=True)
+
+
+def start_logging(verbosity: int, form: str) -> None:
+    """Log from now on: nothing (0), runs, look-ups, refusals and pauses (1), each page, batch and commit besides (2);
+    `form` is text or json."""
+    handler = _StderrHandler()
+    handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
+    for name in _NAMES:
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(_LEVELS[min(verbosity, len(_LEVELS) - 1)])
+
+
+def is_logging() -> bool:
+    """Whether lines of the log may come."""
+    return logging.getLogger(_NAMES[0]).isEnabledFor(logging.INFO)
+
+
+def say(message: str) -> None:
+    """Show a message on stderr; as a line of the log where that is JSON, so that all lines are."""
+    handlers = logging.getLogger(_NAMES[0]).handlers
+    if handlers and isinstance(handlers[0].formatter, _JsonFormatter):
+        logging.getLogger("pipelines.cli").warning("message: %(text)s", {"text": message})
+    else:
+        click.echo(message, err=True)
+
+
+def _write_time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
