@@ -16,7 +16,7 @@ from tests.export.readers import NAMES
 from tests.export.test_modes import MERGING, person, publish
 from tests.export.warehouses import DATABASES, connect, open_destination, run_sql
 
-KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "10"))
+KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 STEP = 1 if KILLS >= 50 else 4
 """Ordinarily every fourth statement, beginning at another one in each test; with many kills, every one."""
 BEFORE: list[list[Any]] = [[1, "Ann"], [2, "Ann"], [3, "Ann"]]

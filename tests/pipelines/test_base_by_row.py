@@ -110,15 +110,15 @@ def test_whoever_is_on_the_suppression_list_is_created_in_no_base(connector: Con
     assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 2, "created": 1}
 
 
-def test_three_hundred_bases_with_a_few_rows_each(connector: Connector, tmp_path: Path) -> None:
-    rows = [f"person{number}@x.org,{base}" for number in range(3) for base in range(1, 301)]
+def test_a_hundred_bases_with_a_few_rows_each(connector: Connector, tmp_path: Path) -> None:
+    rows = [f"person{number}@x.org,{base}" for number in range(3) for base in range(1, 101)]
     job = write_lists(tmp_path, *rows, base="{column: list}")
     first = connector.run_json("sync", job)
-    assert (first.code, first.rows) == (0, {"read": 900, "created": 900})
+    assert (first.code, first.rows) == (0, {"read": 300, "created": 300})
     assert set(count_by_base(connector.sandbox).values()) == {1}
-    assert "280 other bases: 840" in str(first.report["messages"])
+    assert "80 other bases: 240" in str(first.report["messages"])
     again = connector.run_json("sync", job)
-    assert (again.rows, again.report["requests"]["create"]["sent"]) == ({"read": 900, "exists": 900}, 0)
+    assert (again.rows, again.report["requests"]["create"]["sent"]) == ({"read": 300, "exists": 300}, 0)
 
 
 def test_a_column_that_names_ever_more_bases_ends_the_run_before_anything_is_sent(

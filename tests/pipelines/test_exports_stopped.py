@@ -31,8 +31,7 @@ def wait_for_number(other: sqlite3.Connection, number: int) -> None:
     raise AssertionError("no export took the number")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["opens", "publishes"])
+@pytest.mark.parametrize(("number", "moment"), [(signal.SIGINT, "opens"), (signal.SIGTERM, "publishes")])
 def test_a_signal_ends_an_export_that_waits_for_a_lock(
     connector: Connector, tmp_path: Path, number: signal.Signals, moment: str
 ) -> None:

@@ -45,7 +45,7 @@ def write_job(folder: Path, file: str, more: str = "") -> Path:
     return write(folder, "job.yaml", JOB.format(file=file) + more)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", ["people.txt", "people.zip", "people.ods", "parquet.zip", "people.ndjson.gz"])
 def test_the_same_people_are_created_from_every_format(connector: Connector, tmp_path: Path, name: str) -> None:
     ended = connector.import_file(write(tmp_path, name, FILES[name]()), "--map", "is_active=is_active")
     assert (ended.code, ended.rows) == (1, {"read": 3, "invalid": 1, "created": 2})
@@ -55,7 +55,7 @@ def test_the_same_people_are_created_from_every_format(connector: Connector, tmp
     assert (reject["email"], reject["_row"], reject["_file"]) == ("no address", number, str(tmp_path / name))
 
 
-@pytest.mark.parametrize("name", ["people.csv", "people.csv.gz", "people.zip", "people.xlsx", "people.jsonl"])
+@pytest.mark.parametrize("name", ["people.csv", "people.xlsx"])
 def test_standard_input_is_a_file_like_any_other(connector: Connector, name: str) -> None:
     ended = connector.run_json(
         "import", "-", "--base-name", "News", "--map", "is_active=is_active", stdin=FILES[name]()
@@ -146,11 +146,8 @@ def test_the_files_of_a_pattern_are_synced_and_rejects_name_the_right_one(connec
 @pytest.mark.parametrize(
     ("limit", "rows"),
     [
-        (1, {"read": 1, "created": 1}),
         (2, {"read": 2, "invalid": 1, "created": 1}),
-        (3, {"read": 3, "invalid": 1, "created": 2}),
         (4, {"read": 4, "invalid": 2, "created": 2}),
-        (9, {"read": 5, "invalid": 3, "created": 2}),
     ],
 )
 def test_a_limit_counts_the_records_of_all_files(

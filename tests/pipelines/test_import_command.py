@@ -344,7 +344,7 @@ def test_a_stdout_that_nobody_reads_changes_nothing_but_the_exit_code(connector:
     assert len(count_stored(connector.sandbox)) == 3
 
 
-@pytest.mark.parametrize("name", ["x[red].csv", "crm [bold].csv", "b\udcff.csv"])
+@pytest.mark.parametrize("name", ["x[red] [bold].csv", "b\udcff.csv"])
 def test_a_file_may_have_any_name(connector: Connector, tmp_path: Path, name: str) -> None:
     path = write_csv(tmp_path / name, "email", "a@x.org", "nobody")
     shown = connector.run("import", path, "--base-name", "News")

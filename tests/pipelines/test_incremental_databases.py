@@ -15,7 +15,7 @@ from connector.sandbox import SandboxProcess
 from tests.databases import OPEN, Database
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for
 
-ROUNDS = int(os.environ.get("CONNECTOR_TEST_KILLS", "10")) * 3 // 5  # two of three are killed
+ROUNDS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5")) * 3 // 5  # two of three are killed
 LOSSES = {"drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_after": 0.01, "garbage_after": 0.01}
 BEHIND = 40  # people that are added before each run; as many may come during it
 _TABLE = {
@@ -121,7 +121,7 @@ def test_a_cursor_moves_only_as_a_run_ends_whatever_moment_it_is_killed_at(
     sandbox, job = connector.sandbox, write_job(tmp_path, crm, cursor="lookback: 0s")
     sandbox.switch(latency_ms=20)
     add_people(crm, [f"first-{number}" for number in range(60)])
-    for target in (1, 15, 30, 45, 59, 60):
+    for target in (1, 30, 60):
         kill_in_the_middle(connector, job, target)
     ended = connector.run_json("sync", job)
     assert ended.rows["read"] in (1, 60)  # 1: the last one was killed after it had ended

@@ -14,7 +14,7 @@ import pytest
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_addresses
 
-KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "10"))
+KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 LOSSES = {"drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_after": 0.01, "garbage_after": 0.01}
 PEOPLE = 100 * (KILLS + 1)
 

@@ -1,5 +1,6 @@
 """What a plan says is what the sync after it does, when nobody interferes: for seeded messy sources."""
 
+import os
 import random
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from tests.pipelines.conftest import Connector, count_stored, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.planned import JOB, plan, read_rows, write_job
 
+SEEDS = int(os.environ.get("CONNECTOR_TEST_SEEDS", "300")) // 150
 SUPPRESS = "suppress: {file: {path: gone.csv, column: address}}"
 
 
@@ -23,7 +25,7 @@ def write_mess(path: Path, chance: random.Random, number: int) -> None:
     write_csv(path, "email,name", *lines)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_each_row_ends_as_it_was_planned(connector: Connector, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     sandbox, job = connector.sandbox, write_job(tmp_path, SUPPRESS, text=JOB)

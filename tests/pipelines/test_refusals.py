@@ -74,7 +74,7 @@ def test_a_429_that_creates_now_and_then_is_told_with_those_who_are_there_twice(
     """The first 429 had no effect: what a client sends again after others like it may be a second one."""
     sandbox = connector.sandbox
     sandbox.switch(refuse=1, refuse_retry_after_s=1, duplicates="accept", latency_ms=5)
-    path = write_addresses(tmp_path / "people.csv", 60)
+    path = write_addresses(tmp_path / "people.csv", 25)
     with connector.start(
         "import", path, "--base-name", "News", "--max-concurrency", "1", "--output", "json"
     ) as process:

@@ -16,7 +16,7 @@ from connector.mail.campaign import MOST_AT_ONCE
 from tests.pipelines.conftest import Connector, wait_for, write_csv
 from tests.pipelines.emails.outbox import list_recipients, read_outbox
 
-KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "10"))
+KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 
 MAIL: dict[str, Any] = {
     "campaign": "welcome",
