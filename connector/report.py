@@ -4,12 +4,15 @@ import logging
 import os
 import traceback
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Literal
 
 from connector.outcomes import MailOutcome, Outcome
+from connector.run_log import record_run
 
 if TYPE_CHECKING:
     from connector.service import RequestCounts
@@ -90,6 +93,16 @@ def start_report(command: str, job: str, at: datetime) -> Report:
     report = Report(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, at)
     logger.info("run begins: %(command)s %(run_id)s", {"command": command, "run_id": report.run_id})
     return report
+
+
+def record_report(report: Report, state_dir: Path, retention_s: float) -> AbstractContextManager[None]:
+    """Keep the report in the state folder, from the run's beginning to its end, for `status`."""
+
+    def describe() -> dict[str, Any]:
+        return {**report.as_json(), "exit_code": report.exit_code}
+
+    begun = {key: report.as_json()[key] for key in ("run_id", "job", "command", "started_at")}
+    return record_run(state_dir, begun, describe, retention_s)
 
 
 def end_report(report: Report, status: Status, at: datetime, reason: str | None = None) -> Report:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,9 +35,11 @@ from connector.report import (
     count_rows,
     describe_fault,
     end_report,
+    record_report,
     start_report,
 )
 from connector.row_files import LoadFiles, RowListener
+from connector.run_log import RETENTION_S
 from connector.service import Client, Retrier, Service, open_client
 from connector.subscribers import InactiveIdentities, Suppression
 
@@ -84,6 +86,7 @@ class Frame:
     is_planned: bool = False  # a private copy of the ledger is worked with, and no rejects are written
     rows_path: Path | None = None  # where a plan tells of each row
     are_rows_reported: bool = False  # whether the report does, too
+    retention_s: float = RETENTION_S
 
 
 @dataclass(slots=True)
@@ -212,6 +215,12 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin, clo
     """
     report = start_report(frame.command, frame.job, clock.now())
     report.is_planned = frame.is_planned
+    with nullcontext() if frame.is_planned else record_report(report, frame.state_dir, frame.retention_s):
+        await _carry_out(frame, work, report, stop, on_begin, clock)
+    return report
+
+
+async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_begin: OnBegin, clock: Clock) -> None:
     try:
         async with _open_ledger(frame, stop) as ledger:
             await _work_in(ledger, frame, work, report, stop, on_begin, clock)
@@ -226,7 +235,6 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin, clo
     except LedgerError as error:
         if report.finished_at is None or report.exit_code in (0, 1):  # else it has ended by this, or by something worse
             end_report(report, "aborted", clock.now(), str(error))
-    return report
 
 
 @asynccontextmanager

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-_DURATION = re.compile(r"(?P<count>\d{1,9}(?:\.\d{1,9})?)\s*(?P<unit>ms|s|m|h)", re.ASCII)
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(?P<count>\d{1,9}(?:\.\d{1,9})?)\s*(?P<unit>ms|s|m|h|d)", re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 _SHARE = re.compile(r"(?P<percent>\d{1,3}(?:\.\d{1,9})?)\s*%", re.ASCII)
 
@@ -17,12 +17,12 @@ _FILE_DATABASE = re.compile(
 
 
 def parse_duration(text: object) -> float:
-    """The seconds of `500ms`, `30s`, `10m` or `2h`; a number is seconds already. Raises ValueError."""
+    """The seconds of `500ms`, `30s`, `10m`, `2h` or `90d`; a number is seconds already. Raises ValueError."""
     if isinstance(text, int | float) and not isinstance(text, bool):
         return float(text)
     found = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
     if found is None:
-        raise ValueError("must be a duration with its unit, such as 500ms, 30s, 10m or 2h")
+        raise ValueError("must be a duration with its unit, such as 500ms, 30s, 10m, 2h or 90d")
     return float(found["count"]) * _SECONDS[found["unit"]]
 
 

@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "connector.service", "connector.paging", "connector.databases", "connector.kept_values",
         "connector.atomic_file",
     ),
+    ("connector.run_log",),
     ("connector.warehouse",),
     ("connector.sources", "connector.ledger", "connector.limiter"),
     ("connector.listing", "connector.sender", "connector.report"),

@@ -1,6 +1,8 @@
 from .admin import (
     Backup as Backup,
+    OpenEntries as OpenEntries,
     back_up_ledger as back_up_ledger,
+    count_open_entries as count_open_entries,
     open_private_copy as open_private_copy,
 )
 from .commits import (

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, Select, Table, create_engine, event, insert, inspect, select
+from sqlalchemy import URL, Connection, Select, Table, create_engine, event, func, insert, inspect, select, text
 from sqlalchemy.pool import StaticPool
 
 from connector.databases import parse_place, show_place
@@ -33,7 +33,8 @@ from connector.ledger.entries import Ledger
 from connector.ledger.opening import wrap_connection
 from connector.ledger.postgres import read_server
 from connector.ledger.sqlite import find_emails, find_lock, hold_lock
-from connector.ledger.store import build_missing, keep_text
+from connector.ledger.store import build_missing, keep_text, translated
+from connector.states import State
 
 BUSY_S = 10.0  # a writer that opens or closes the ledger keeps others out for as long as a checkpoint takes
 BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file
@@ -248,6 +249,57 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+# A look beside a run
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEntries:
+    """So many entries of an account in this state, not CONFIRMED, that the run `run_id` sent last (None: not known)."""
+
+    account: str
+    run_id: str | None
+    job: str | None
+    state: State
+    number: int
+
+
+def count_open_entries(url: str) -> list[OpenEntries]:
+    """Count the entries that are not CONFIRMED, without a lock, also while a run goes on and after one was killed.
+
+    A ledger that is not there has none. Raises LedgerError when it cannot be read, ConfigurationError when the URL is
+    none or its driver is missing.
+    """
+    place = parse_place(url)
+    if isinstance(place, URL):
+        with read_server(place) as server:
+            return _count_open(server, show_place(place)) if inspect(server).has_table("meta") else []
+    if not place.exists():
+        return []
+    how = "mode=ro" if _has_files_beside(place) else "mode=ro&immutable=1"
+    try:
+        opened = sqlite3.connect(f"{place.resolve().as_uri()}?{how}", uri=True, timeout=BUSY_S)
+    except sqlite3.Error as error:
+        raise LedgerError(f"the ledger {place} cannot be read: {error}") from None
+    with translated(str(place)), closing(opened), closing(_connect(opened)) as connection:
+        return _count_open(connection, str(place))
+
+
+def _count_open(connection: Connection, name: str) -> list[OpenEntries]:
+    schema.check_version(connection, name)
+    rows = connection.execute(_OPEN)
+    return [OpenEntries(account, run_id, job, State(state), number) for account, run_id, job, state, number in rows]
+
+
+_OPEN = (
+    select(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, schema.entry.c.state, func.count())
+    .join_from(schema.entry, schema.base)
+    .join(schema.run, isouter=True)
+    .where(text(schema.UNFINISHED))
+    .group_by(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, schema.entry.c.state)
+    .order_by(schema.base.c.account, schema.run.c.run_id, schema.entry.c.state)
+)
+
+
 # A private copy, for a plan: a temporary database of SQLite's own, without a name; it goes with its process
 
 
@@ -272,8 +324,8 @@ def open_private_copy(url: str, account: str, is_stopped: Callable[[], bool] = l
             yield ledger
 
 
-def _connect(nameless: sqlite3.Connection) -> Connection:
-    engine = create_engine("sqlite://", creator=lambda: nameless, poolclass=StaticPool, hide_parameters=True)
+def _connect(opened: sqlite3.Connection) -> Connection:
+    engine = create_engine("sqlite://", creator=lambda: opened, poolclass=StaticPool, hide_parameters=True)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

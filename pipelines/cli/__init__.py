@@ -23,6 +23,8 @@ COMMANDS = {
     "reconcile": "exports:reconcile_command",
     "retry": "loads:retry_command",
     "forget": "ledger:forget_command",
+    "status": "runs:status_command",
+    "prune": "runs:prune_command",
     "ledger": "ledger:ledger_group",
     "send": "mails:send_command",
     "mail": "mails:mail_command",

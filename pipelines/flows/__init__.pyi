@@ -49,6 +49,10 @@ from .sends import (
     show_email as show_email,
     write_new as write_new,
 )
+from .status import (
+    RunStatus as RunStatus,
+    read_status as read_status,
+)
 from .suppression import (
     plan_suppression as plan_suppression,
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from connector.clock import Clock, system_clock
 from connector.control import Stop, until_stopped
 from connector.errors import ConfigurationError, ConnectorError, LockedError
-from connector.report import Report, count_requests, end_report, start_report
+from connector.report import Report, count_requests, end_report, record_report, start_report
 from connector.service import ListQuery
 from connector.warehouse import MAX_SHRINK, Destination, parse_destination
 from pipelines.jobs import Settings, build_service
@@ -141,11 +141,12 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Cl
     report = start_report("export", plan.job, clock.now())
     report.rows = {"read": 0, "written": 0}
     service, rate = build_service(plan.settings, LIST_CONNECTIONS), RateController(plan.max_rate)
-    async with open_client(service, rate=rate) as client:
-        # Nothing is half written: a writer swaps at its very end or not at all.
-        ending = await until_stopped(_copy(plan, report, client, progress, clock), stop)
-        report.requests = count_requests(client.counts)
-    return _end(report, ending, stop, clock)
+    with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
+        async with open_client(service, rate=rate) as client:
+            # Nothing is half written: a writer swaps at its very end or not at all.
+            ending = await until_stopped(_copy(plan, report, client, progress, clock), stop)
+            report.requests = count_requests(client.counts)
+        return _end(report, ending, stop, clock)
 
 
 async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> bool:

@@ -28,6 +28,7 @@ from connector.report import (
     count_requests,
     describe_fault,
     end_report,
+    record_report,
     start_report,
 )
 from connector.row_files import RejectsFile
@@ -86,6 +87,12 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress, clock: Clock 
     clock = clock or system_clock()
     report = start_report("mail", plan.job, clock.now())
     report.rows = count_mail_rows(0, {})
+    with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
+        await _run_campaign(plan, report, stop, progress, clock)
+    return report
+
+
+async def _run_campaign(plan: MailPlan, report: Report, stop: Stop, progress: Progress, clock: Clock) -> None:
     try:
         with ExitStack() as opened:
             opened.enter_context(plan.source)
@@ -108,7 +115,6 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress, clock: Clock 
         end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
     except LedgerError as error:
         end_report(report, "aborted", clock.now(), str(error))
-    return report
 
 
 async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:

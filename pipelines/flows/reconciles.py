@@ -26,7 +26,7 @@ from connector.listing import Ask, Progress as ListProgress, read_list, try_page
 from connector.pace import RateController
 from connector.paging import Certificate, TotalCount
 from connector.reconcile import ListedPeople
-from connector.report import Report, Status, count_requests, end_report, start_report
+from connector.report import Report, Status, count_requests, end_report, record_report, start_report
 from connector.service import Client, ListQuery, Retrier, open_client
 from connector.states import State
 from connector.subscribers import FieldMapping, Suppression, ValidationRules, prepare_chunks, split_digests
@@ -133,6 +133,11 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress, clo
     clock = clock or system_clock()
     report = start_report("reconcile", plan.load.job, clock.now())
     report.rows = dict.fromkeys(ROWS, 0)
+    with record_report(report, plan.load.settings.state_dir, plan.load.settings.retention_s):
+        return await _reconcile(plan, report, stop, progress, clock)
+
+
+async def _reconcile(plan: ReconcilePlan, report: Report, stop: Stop, progress: Progress, clock: Clock) -> Report:
     reconciling = _Reconciling(plan, report, stop, progress, clock)
     ending: BaseException | None = None
     try:

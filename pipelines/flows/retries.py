@@ -75,6 +75,7 @@ async def run_retry(order: RetryOrder, stop: Stop, progress: Progress, clock: Cl
         account=order.settings.account,
         ledger_url=order.settings.ledger_url,
         state_dir=order.settings.state_dir,
+        retention_s=order.settings.retention_s,
         suppression=partial(read_suppression, order.suppression) if order.suppression is not None else None,
         wait_s=order.wait_s,
         may_make_ledger=False,

@@ -32,7 +32,7 @@ from connector.mail import (
     write_eml,
 )
 from connector.outcomes import MailOutcome
-from connector.report import Report, Status, count_mail_rows, count_requests, end_report, start_report
+from connector.report import Report, Status, count_mail_rows, count_requests, end_report, record_report, start_report
 from connector.service import Accepted, Ambiguous, Client, NotSent, Refused, Retrier, open_client
 from pipelines.jobs import AttachedFile, EmailText, MessageFile, Settings, build_service, read_stated
 from pipelines.report import Progress
@@ -120,7 +120,10 @@ async def run_send(plan: SendPlan, stop: Stop, progress: Progress, clock: Clock 
     report.messages += plan.composed.warnings
     progress.follow(lambda: "sending")
     try:
-        with open_emails(plan.settings.ledger_url) as log:
+        with (
+            record_report(report, plan.settings.state_dir, plan.settings.retention_s),
+            open_emails(plan.settings.ledger_url) as log,
+        ):
             await _send(plan, log, report, stop, clock)
     except LedgerError as error:
         if report.finished_at is None:

@@ -53,6 +53,7 @@ from .schema import (
 from .settings import (
     SettingOptions as SettingOptions,
     Settings as Settings,
+    StateLocation as StateLocation,
     build_service as build_service,
     read_account as read_account,
     read_settings as read_settings,

@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from connector.run_log import RETENTION_S
 from pipelines.jobs.mail_models import Mail, Notify
 from pipelines.jobs.source_models import JobSource, Suppress
 from pipelines.jobs.subscriber_models import (
@@ -222,6 +223,12 @@ class Job(BaseModel):
     export: Export | None = Field(default=None, description="in place of source and subscriber: where the list goes")
     mail: Mail | None = Field(default=None, description="in place of subscriber: the email that each row is sent")
     notify: Notify | None = Field(default=None, description="who is told of the job's runs; nobody when not given")
+    retention_s: Annotated[float, BeforeValidator(parse_duration)] = Field(
+        default=RETENTION_S,
+        ge=0,
+        alias="retention",
+        description="after this time a run deletes rejects, drift files and reports of earlier runs",
+    )
 
     @property
     def is_export(self) -> bool:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import platformdirs
 
 from connector.errors import ConfigurationError
+from connector.run_log import RETENTION_S
 from connector.service import Service, Token, parse_base_url
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class SettingOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StateLocation:
     """Where this user's runs leave what they know: a folder of files, and the ledger (a SQLAlchemy URL)."""
 
     state_dir: Path
@@ -57,6 +58,7 @@ class Settings:
     state_dir: Path
     ledger_url: str = field(repr=False)
     proxy: str | None = field(default=None, repr=False)
+    retention_s: float = RETENTION_S  # after which rejects, drift files and reports are deleted
 
     @property
     def has_no_ledger(self) -> bool:
@@ -87,6 +89,7 @@ def read_settings(
         state_dir=state.state_dir,
         ledger_url=state.ledger_url,
         proxy=service.proxy if service else None,
+        retention_s=job.retention_s if job else RETENTION_S,
     )
 
 
@@ -159,7 +162,7 @@ def _check_token(text: str, where: str) -> Token:
     return Token(token)
 
 
-def read_state(environ: Mapping[str, str], options: SettingOptions, *, is_writing: bool = True) -> State:
+def read_state(environ: Mapping[str, str], options: SettingOptions, *, is_writing: bool = True) -> StateLocation:
     """Where the ledger and other files of this user are, for commands that talk to no service; makes the folder (0700)
     if the command `is_writing`.
 
@@ -170,7 +173,7 @@ def read_state(environ: Mapping[str, str], options: SettingOptions, *, is_writin
     if is_writing:
         _make_folder(folder)
     ledger_url = options.ledger_url or environ.get("CONNECTOR_LEDGER")
-    return State(folder, ledger_url or _write_url(_find_ledger(folder)))
+    return StateLocation(folder, ledger_url or _write_url(_find_ledger(folder)))
 
 
 def _find_ledger(folder: Path) -> Path:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from connector.report import Report
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_LOGGED_EVERY_S = 30.0
 
 Describe = Callable[[], str]
 
@@ -30,10 +34,15 @@ class Progress:
 
 @contextmanager
 def show_progress(*, is_quiet: bool) -> Iterator[Progress]:
-    """Progress on stderr while the context lasts; it leaves no trace."""
+    """Show progress on stderr while the context lasts: on a terminal in one line that leaves no trace, else in a line
+    every 30 s, so that the log of an unattended run says what it is doing."""
     progress = Progress()
-    if is_quiet or sys.stderr is None or not sys.stderr.isatty():
+    if is_quiet or sys.stderr is None:
         yield progress
+        return
+    if not sys.stderr.isatty():
+        with _log_progress(progress):
+            yield progress
         return
     from rich.console import Console  # a run without a terminal does not pay for it
     from rich.live import Live
@@ -48,6 +57,24 @@ def show_progress(*, is_quiet: bool) -> Iterator[Progress]:
 
     with Live(get_renderable=render, console=Console(stderr=True), refresh_per_second=8, transient=True):
         yield progress
+
+
+@contextmanager
+def _log_progress(progress: Progress) -> Iterator[None]:
+    ended = Event()
+
+    def log() -> None:
+        while not ended.wait(_LOGGED_EVERY_S):
+            with suppress(OSError, ValueError):  # standard error is closed or full: the run goes on
+                sys.stderr.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {progress.describe()}\n")
+                sys.stderr.flush()
+
+    thread = Thread(target=log, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def show_report(report: Report, console: Console, *, title: str | None = None) -> None:

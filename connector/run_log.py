@@ -1,0 +1,117 @@
+"""The log of runs in the state folder: one JSON file for each run, which is its report once the run has ended.
+
+Theory of operation. A run makes its file when it begins, with the status `running`, and holds a lock of the kernel on
+it. The report takes the file's place when the run ends. So a file that says `running` and is not locked belongs to a
+run that was killed, and a reader needs no lock of the ledger, waits for no run and disturbs none.
+"""
+
+import fcntl
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from connector.atomic_file import create_private, write_whole
+from connector.errors import ConfigurationError, ConnectorError
+
+KEPT_FOLDERS = ("rejects", "drift", "runs")
+"""Folders of the state folder whose files go when they are older than the retention."""
+
+RETENTION_S = 90 * 86_400.0
+
+_RUNS = "runs"
+_LOG = logging.getLogger(__name__)
+
+
+@contextmanager
+def record_run(
+    state_dir: Path, begun: Mapping[str, Any], report: Callable[[], Mapping[str, Any]], retention_s: float = RETENTION_S
+) -> Iterator[None]:
+    """Record the run while the context lasts: `begun` (with its `run_id`) at its beginning, `report()` at its end.
+
+    Files of earlier runs that are older than `retention_s` go at the end. A log that cannot be written is a warning of
+    this module's logger, and no failure of the run.
+    """
+    path = state_dir / _RUNS / f"{begun['run_id']}.json"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = create_private(path)
+    except OSError as error:
+        _LOG.warning("the run cannot be recorded in %s: %s", path, error.strerror)
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # a reader may try it in this very moment
+        _try_to_write(path, lambda: _write_open(file.fileno(), {**begun, "status": "running", "pid": os.getpid()}))
+        try:
+            yield
+        except BaseException as error:
+            status = "usage" if isinstance(error, ConfigurationError) else "aborted"
+            ended = {"status": status, "finished_at": datetime.now(UTC).isoformat(), "messages": [str(error)]}
+            _try_to_write(path, lambda: write_whole(path, _encode({**report(), **ended})))
+            raise
+        _try_to_write(path, lambda: write_whole(path, _encode(report())))
+    prune(state_dir, time.time() - retention_s)
+
+
+def list_runs(state_dir: Path) -> Iterator[dict[str, Any]]:
+    """Yield the reports of the runs on record, the latest first; the `status` of one that has not ended is `running`,
+    or `killed` if its process is gone. A file that is no report is left out."""
+    for path in sorted((state_dir / _RUNS).glob("*.json"), reverse=True):
+        if (run := _read_run(path)) is not None:
+            yield run
+
+
+def prune(state_dir: Path, before: float) -> Sequence[Path]:
+    """Delete the files of runs (rejects, drift, reports) last written before that time (Unix seconds); return their
+    paths. A file that cannot be deleted is a warning, and stays."""
+    deleted = []
+    for path in (path for name in KEPT_FOLDERS for path in sorted((state_dir / name).glob("*"))):
+        try:
+            if path.is_file() and path.stat().st_mtime < before:
+                path.unlink()
+                deleted.append(path)
+        except OSError as error:
+            _LOG.warning("%s is older than the retention and cannot be deleted: %s", path, error.strerror)
+    return deleted
+
+
+def _try_to_write(path: Path, write: Callable[[], None]) -> None:
+    try:
+        write()
+    except (OSError, ConnectorError) as error:
+        _LOG.warning("the run cannot be recorded in %s: %s", path, error)
+
+
+def _write_open(handle: int, run: Mapping[str, Any]) -> None:
+    os.write(handle, _encode(run))
+
+
+def _encode(run: Mapping[str, Any]) -> bytes:
+    return json.dumps(run, ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+
+def _read_run(path: Path) -> dict[str, Any] | None:
+    try:
+        with path.open("rb") as file:
+            run = json.loads(file.read() or b"{}")
+            if not isinstance(run, dict) or "run_id" not in run:
+                return None
+            if run["status"] == "running" and not _is_locked(file.fileno()):
+                return {**run, "status": "killed"}
+            return run
+    except (OSError, ValueError, KeyError):  # pruned this moment, or not of a run
+        return None
+
+
+def _is_locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False

@@ -1,0 +1,117 @@
+"""`connector status` and `prune`: what the last runs did, and the files that they left."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipelines.cli.options import Duration
+from pipelines.cli.output import Output, end, output_options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipelines.flows import RunStatus
+
+_STYLES = {"ok": "green", "partial": "yellow", "running": "cyan"}
+_ALWAYS_SHOWN = ("read", "created", "written", "sent")
+
+
+@click.command("status")
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option("--job", help="Only the runs of this job.")
+@click.option("--last", type=click.IntRange(min=1), default=10, show_default=True, help="How many runs to show.")
+@output_options
+def status_command(run_id: str | None, job: str | None, last: int, output: Output) -> None:
+    """Show what the last runs did, or all of one RUN, what is unresolved, and what to do next.
+
+    It takes no lock and needs no token: use it while a run goes on, or after one was killed.
+    """
+    from pipelines.flows import read_status
+    from pipelines.jobs import SettingOptions, read_state
+
+    status = read_status(read_state(os.environ, SettingOptions(), is_writing=False), run_id=run_id, job=job, last=last)
+    is_shown = output.is_json or output.show(lambda console: _show(status, console, is_whole=run_id is not None))
+    end(status.as_json(), 0, output, is_shown=is_shown)
+
+
+@click.command("prune")
+@click.option(
+    "--older-than", "age_s", type=Duration(), default="90d", show_default=True, help="Delete what is older than this."
+)
+@output_options
+def prune_command(age_s: float, output: Output) -> None:
+    """Delete rejects, drift files and reports of old runs, which hold personal data.
+
+    A run deletes what is older than the job's `retention` (90 days) by itself. The ledger is left as it is.
+    """
+    from connector.plurals import count
+    from connector.run_log import prune
+    from pipelines.jobs import SettingOptions, read_state
+
+    state = read_state(os.environ, SettingOptions(), is_writing=False)
+    deleted = prune(state.state_dir, time.time() - age_s)
+    message = f"{count(len(deleted), 'file')} deleted in {state.state_dir}"
+    if not output.is_quiet:
+        click.echo(message, err=True)
+    end({"status": "ok", "deleted": [str(path) for path in deleted], "messages": [message]}, 0, output)
+
+
+def _show(status: RunStatus, console: Console, *, is_whole: bool) -> None:
+    from rich.text import Text
+
+    if not status.runs:
+        console.print("no run is on record yet", highlight=False)
+    elif is_whole:
+        _show_run(status.runs[0], console)
+    else:
+        for run in status.runs:
+            began, took = _describe_times(run)
+            line = Text(f"{run['run_id']}  {began} UTC  {took:>9}  ")
+            line.append(f"{run['status']:8}", _STYLES.get(run["status"], "red"))
+            console.print(line.append(f"  {run['command']} {run['job']}"), soft_wrap=True, highlight=False)
+            if rows := _sum_up(run):
+                console.print(f"    {rows}", soft_wrap=True, highlight=False)
+    for step in status.next_steps:
+        console.print(f"→ {step}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _show_run(run: dict[str, Any], console: Console) -> None:
+    began, took = _describe_times(run)
+    lines = {
+        "run": f"{run['run_id']} ({run['command']} {run['job']})",
+        "began": f"{began} UTC, took {took}",
+        "status": run["status"],
+        "rows": _sum_up(run),
+        "requests": "; ".join(
+            f"{name}: " + ", ".join(f"{number:,} {what}" for what, number in counts.items() if number)
+            for name, counts in (run.get("requests") or {}).items()
+            if any(counts.values())
+        ),
+        "rows to look at": run.get("rejects_file"),
+        "differs from the service": run.get("drift_file"),
+        "certificate": (run.get("certificate") or {}).get("verdict"),
+    }
+    for name, value in lines.items():
+        if value:
+            console.print(f"{name}: {value}", soft_wrap=True, markup=False, highlight=False)
+    for message in run.get("messages") or ():
+        console.print(f"- {message}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _describe_times(run: dict[str, Any]) -> tuple[str, str]:
+    """Return when the run began, and how long it took."""
+    began = datetime.fromisoformat(run["started_at"])
+    if not run.get("finished_at"):
+        return f"{began:%Y-%m-%d %H:%M:%S}", "-"
+    seconds = (datetime.fromisoformat(run["finished_at"]) - began).total_seconds()
+    return f"{began:%Y-%m-%d %H:%M:%S}", f"{seconds:,.1f} s" if seconds < 60 else f"{seconds / 60:,.1f} min"
+
+
+def _sum_up(run: dict[str, Any]) -> str:
+    rows = run.get("rows") or {}
+    return ", ".join(f"{number:,} {name}" for name, number in rows.items() if number or name in _ALWAYS_SHOWN)

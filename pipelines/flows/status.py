@@ -1,0 +1,88 @@
+"""What the last runs did, what they left open, and what to do next: read without a lock, also beside a run."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from connector.errors import ConfigurationError
+from connector.ledger import OpenEntries, count_open_entries
+from connector.plurals import agree, count
+from connector.run_log import list_runs
+from connector.states import State
+from pipelines.jobs import StateLocation
+
+_NAMES = {State.SENDING: "sending", State.UNKNOWN: "unknown", State.HELD: "held", State.REJECTED: "rejected"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """The runs on record, the latest first (reports as JSON values), the entries left open, and the next steps."""
+
+    runs: Sequence[dict[str, Any]]
+    open_entries: Sequence[OpenEntries]
+    next_steps: Sequence[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        unresolved = [
+            {"account": each.account, "run_id": each.run_id, "state": _NAMES[each.state], "entries": each.number}
+            for each in self.open_entries
+        ]
+        return {"status": "ok", "runs": list(self.runs), "open_entries": unresolved, "next": list(self.next_steps)}
+
+
+def read_status(
+    place: StateLocation, *, run_id: str | None = None, job: str | None = None, last: int = 10
+) -> RunStatus:
+    """Read the last runs (of one job, if given), or one run by its id.
+
+    Raises ConfigurationError when no such run is on record, LedgerError when the ledger cannot be read.
+    """
+    runs = (run for run in list_runs(place.state_dir) if job in (None, run["job"]))
+    if run_id is None:
+        chosen = list(islice(runs, last))
+    else:
+        chosen = [run for run in runs if run["run_id"] == run_id]
+        if not chosen:
+            raise ConfigurationError(
+                f"no run {run_id} is on record in {place.state_dir}; list the runs by: connector status"
+            )
+    open_entries = count_open_entries(place.ledger_url)
+    if run_id is not None:
+        open_entries = [each for each in open_entries if each.run_id == run_id]
+    return RunStatus(chosen, open_entries, list(_advise(chosen, open_entries)))
+
+
+def _advise(runs: Sequence[dict[str, Any]], open_entries: Sequence[OpenEntries]) -> Iterator[str]:
+    """Yield what a person does next, each with its command."""
+    numbers = {state: sum(each.number for each in open_entries if each.state is state) for state in _NAMES}
+    running = [run for run in runs if run["status"] == "running"]
+    if number := numbers[State.SENDING] + numbers[State.UNKNOWN]:
+        creates = f"{count(number, 'create')} {agree(number, 'is', 'are')} unresolved"
+        if running:
+            yield f"{creates}, some by run {running[0]['run_id']}, which is still going on"
+        else:
+            yield f"{creates}: look {agree(number, 'it', 'them')} up and finish by: connector retry"
+    if number := numbers[State.HELD]:
+        yield (
+            f"{count(number, 'entry', 'entries')} {agree(number, 'is', 'are')} held for your decision: "
+            "connector retry --resend-held | --accept-held | --drop-held"
+        )
+    if number := numbers[State.REJECTED]:
+        yield (
+            f"the service rejected {count(number, 'row')}: correct the rows in the rejects file and import it, or send "
+            "them again as they are by: connector retry --rejected"
+        )
+    seen: set[str] = set()
+    for run in runs:
+        if run["job"] in seen:
+            continue
+        seen.add(run["job"])
+        if run["status"] == "killed":
+            yield f"run {run['run_id']} ({run['command']} {run['job']}) was killed: run the same command again"
+        elif run["status"] in ("aborted", "stopped", "locked"):
+            yield f"run {run['run_id']} ({run['command']} {run['job']}) was {run['status']}: run the same command again"
+        elif run.get("rejects_file") and Path(run["rejects_file"]).exists():
+            yield f"rows of run {run['run_id']} need correction: {run['rejects_file']}"

@@ -1,0 +1,96 @@
+"""`connector status` and `prune`: what the last runs did, beside a run and after a kill, and the files that go."""
+
+import json
+import os
+import stat
+import time
+from pathlib import Path
+
+from tests.pipelines.conftest import Connector, wait_for, write_addresses, write_csv
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_a_killed_import_is_named_with_what_it_left_and_the_command_that_resolves_it(
+    connector: Connector, tmp_path: Path
+) -> None:
+    sandbox = connector.sandbox
+    assert connector.run("status").stdout == "no run is on record yet\n"
+    sandbox.switch(hang_after=1)  # one create takes effect and is not answered
+    path = write_addresses(tmp_path / "people.csv", 20)
+    with connector.start("import", path, "--base-name", "News", "--max-concurrency", "1") as process:
+        wait_for(lambda: sandbox.stats()["subscribers"] >= 1)
+        beside = connector.run_json("status").report
+        process.kill()
+        process.communicate()
+    sandbox.switch(hang_after=0)
+    assert [run["status"] for run in beside["runs"]] == ["running"]
+    assert "still going on" in beside["next"][0]
+
+    before = read_files(tmp_path / "state")
+    report = connector.run_json("status").report
+    (killed,) = report["runs"]
+    assert (killed["status"], killed["command"], killed["job"]) == ("killed", "import", "people")
+    left = [(each["state"], each["run_id"]) for each in report["open_entries"]]
+    assert left == [("sending", killed["run_id"])]
+    assert any(step.endswith("connector retry") for step in report["next"])
+    assert any(killed["run_id"] in step and "was killed" in step for step in report["next"])
+    assert read_files(tmp_path / "state")["ledger.db"] == before["ledger.db"]
+
+    assert connector.run_json("retry", "--quiet-period", "200ms").code == 0
+    after = connector.run_json("status").report
+    assert [run["command"] for run in after["runs"]] == ["retry", "import"]
+    assert after["open_entries"] == []
+
+
+def test_each_run_is_on_record_with_its_report_for_its_owner_alone(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "no address")
+    imported = connector.import_file(path).report
+    exported = connector.run_json("export", tmp_path / "out.csv").report
+    connector.run_json("plan", path, "--base-name", "News", "--active")
+    runs = connector.run_json("status").report["runs"]
+    for run, report, code in zip(runs, (exported, imported), (0, 1), strict=True):
+        assert run == {**report, "exit_code": code}
+    shown = connector.run("status", imported["run_id"]).stdout
+    assert "2 read" in shown
+    assert imported["rejects_file"] in shown
+    assert connector.run_json("status", "--last", "1").report["runs"] == runs[:1]
+    assert connector.run_json("status", "--job", "people").report["runs"] == runs[1:]
+    (record,) = (tmp_path / "state" / "runs").glob(f"{imported['run_id']}*")
+    assert stat.S_IMODE(record.stat().st_mode) == 0o600
+    assert connector.run_json("status", "none-such").is_refused
+
+
+def test_old_files_go_with_prune_and_at_the_end_of_a_run(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "no address")
+    rejects = Path(connector.import_file(path).report["rejects_file"])
+    record = tmp_path / "state" / "runs" / f"{rejects.stem}.json"
+    assert connector.run_json("prune").report["deleted"] == []
+    for file in (rejects, record):
+        os.utime(file, times=(time.time() - 91 * 86_400,) * 2)
+    assert connector.run_json("prune", "--older-than", "92d").report["deleted"] == []
+    assert connector.run_json("prune").report["deleted"] == [str(rejects), str(record)]
+
+    job = {
+        "job": "kept",
+        "source": {"file": {"path": str(path)}},
+        "subscriber": {"base": {"name": "News"}, "fields": {"email": "email", "is_active": {"value": True}}},
+        "retention": "1h",
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    first = Path(connector.run_json("sync", tmp_path / "job.yaml").report["rejects_file"])
+    os.utime(first, times=(time.time() - 3_601,) * 2)
+    connector.run_json("sync", tmp_path / "job.yaml")
+    assert not first.exists()
+    assert (tmp_path / "state" / "ledger.db").exists()
+
+
+def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir(mode=0o700)
+    (tmp_path / "state" / "runs").write_text("in the way")
+    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
+    ended = connector.run("import", path, "--base-name", "News")
+    assert ended.code == 0
+    assert "cannot be recorded" in ended.stderr
