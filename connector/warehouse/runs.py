@@ -9,12 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Protocol
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.paging import Certificate, TotalCount
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 RUN_ID, EXPORTED_AT, INVALID = "_run_id", "_exported_at", "_invalid"
 
@@ -90,7 +91,7 @@ class Writer(Protocol):
     def start(self) -> None:
         """Begin to stage, forgetting what was staged before."""
 
-    def add(self, table: pa.Table) -> None:
+    def add(self, table: "pa.Table") -> None:
         """Stage rows."""
 
     def count_last(self, filters: Mapping[str, object]) -> int | None:
@@ -183,28 +184,28 @@ RUN_COLUMNS: Mapping[str, ColumnKind] = {
 RUN_KEY = ("table_name", "number")
 
 
-def read_kinds(schema: pa.Schema) -> dict[str, ColumnKind]:
+def read_kinds(schema: "pa.Schema") -> dict[str, ColumnKind]:
     """The kinds of an export's columns. Raises ValueError for a type that no export has."""
     return {field.name: _read_kind(field) for field in schema}
 
 
-def _read_kind(field: pa.Field) -> ColumnKind:
+def _read_kind(field: "pa.Field") -> ColumnKind:
+    from pyarrow import types  # here: naming a destination does not pay for Arrow
+
+    kinds = {
+        types.is_string: ColumnKind.TEXT,
+        types.is_integer: ColumnKind.WHOLE,
+        types.is_boolean: ColumnKind.FLAG,
+        types.is_date: ColumnKind.DATE,
+        types.is_timestamp: ColumnKind.TIME,
+        types.is_list: ColumnKind.TAGS,
+    }
     if field.name == RUN_ID:
         return ColumnKind.NAME
-    for is_such, kind in _KINDS:
+    for is_such, kind in kinds.items():
         if is_such(field.type):
             return kind
     raise ValueError(f"no export has a column of {field.type}")
-
-
-_KINDS = (
-    (pa.types.is_string, ColumnKind.TEXT),
-    (pa.types.is_integer, ColumnKind.WHOLE),
-    (pa.types.is_boolean, ColumnKind.FLAG),
-    (pa.types.is_date, ColumnKind.DATE),
-    (pa.types.is_timestamp, ColumnKind.TIME),
-    (pa.types.is_list, ColumnKind.TAGS),
-)
 
 
 @dataclass(frozen=True, slots=True)
