@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib import import_module
 from typing import NoReturn
 
@@ -63,6 +64,18 @@ class Commands(click.Group):
         module, _, name = COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(import_module(f"pipelines.cli.{module}"), name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for a name that is none the error names those that are like it."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = get_close_matches(args[0], COMMANDS)
+            if not close:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean: {', '.join(close)}?", ctx) from None
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

@@ -74,6 +74,8 @@ def plan_file(
 
     Raises ConfigurationError and SourceError.
     """
+    if is_job(file):
+        raise ConfigurationError(f"{file} is a job file and holds no rows; did you mean: connector sync {file}")
     from pipelines.flows import plan_import, plan_import_by_job
     from pipelines.jobs import Load, SettingOptions, build_policy, override_load, read_settings
 

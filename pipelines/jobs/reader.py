@@ -38,6 +38,8 @@ Model = TypeVar("Model", bound=BaseModel)
 
 _LARGEST = 1 << 20  # bytes; a job of every key is 2 kB
 
+_DATA_SUFFIXES = (".csv", ".tsv", ".txt", ".xlsx", ".xls", ".ods", ".parquet", ".jsonl", ".gz", ".zip", ".zst")
+
 
 @dataclass(frozen=True, slots=True)
 class JobFault:
@@ -282,6 +284,10 @@ def load_job(path: Path, environ: Mapping[str, str]) -> Job:
     Raises ConfigurationError with every fault found, each with its key and line; no value of the environment and no
     password of a URL is part of the message.
     """
+    if path.suffix.lower() in _DATA_SUFFIXES:
+        raise ConfigurationError(
+            f"{path} holds rows and is no job file (.yaml); did you mean: connector import {path} --base-id N"
+        )
     return load_model(path, Job, environ, "job file")
 
 

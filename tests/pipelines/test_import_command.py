@@ -394,3 +394,20 @@ def read_created(connector: Connector) -> list[dict[str, str]]:
 def test_a_column_of_whole_names_is_named_in_the_report(connector: Connector, tmp_path: Path) -> None:
     ended = connector.import_file(write_csv(tmp_path / "people.csv", "email,Full name", "a@x.org,Ann Lee"))
     assert any("the column Full name seems to hold whole names" in each for each in ended.report["messages"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("improt", "people.csv"), "Did you mean: import?"),
+        (("sync", "people.csv"), "did you mean: connector import"),
+        (("import", "crm.yaml", "--base-id", "1"), "did you mean: connector sync"),
+    ],
+)
+def test_a_command_or_a_kind_of_file_that_was_mistaken_is_answered_with_the_right_one(
+    connector: Connector, arguments: tuple[str, ...], hint: str
+) -> None:
+    for name in ("people.csv", "crm.yaml"):
+        (connector.folder / name).write_text("email\n")
+    ended = connector.run(*arguments)
+    assert (ended.code, hint in ended.stderr) == (2, True)
