@@ -34,7 +34,6 @@ from .opening import (
     wrap_connection as wrap_connection,
 )
 from .records import (
-    Base as Base,
     KeptCursor as KeptCursor,
     RefusalKind as RefusalKind,
     RunRecord as RunRecord,
@@ -66,6 +65,7 @@ from .sqlite import (
     find_emails as find_emails,
 )
 from .store import (
+    Base as Base,
     StaleMoveError as StaleMoveError,
     Store as Store,
 )

@@ -19,7 +19,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from connector.ledger.entries import Intent, Ledger, Move
-from connector.ledger.records import Base, learn_base, mark_misanswered_base
+from connector.ledger.records import learn_base, mark_misanswered_base
+from connector.ledger.store import Base
 from connector.states import Event, State
 
 logger = logging.getLogger(__name__)

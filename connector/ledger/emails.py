@@ -11,17 +11,13 @@ forgotten since it was restored, is refused until a person says what it is.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 from sqlalchemy import Connection, TextClause, text
 
 from connector.errors import ConfigurationError
-from connector.ledger.store import Batch, Rows, Store, keep_text, refuse_stale
+from connector.ledger.store import Batch, Hold, Rows, Store, keep_text, refuse_stale
 from connector.states import EMAIL, EmailEvent, EmailState
-
-Hold = Callable[[str, float, Callable[[], bool]], AbstractContextManager[None]]
-"""Holds the campaigns of a name, waiting for them so many seconds or until it is to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,8 +316,3 @@ _READ_SINGLES = text(
     f"{_OPEN_EMAIL} WHERE campaign_key IS NULL AND account = :account AND state IN (:sending, :unknown) "
     "ORDER BY email_key"
 )
-
-
-def digest_campaign(name: str) -> bytes:
-    """What the lock of a campaign's name is known by, of whichever account: 16 bytes."""
-    return blake2b(name.encode(errors="surrogatepass"), digest_size=16, person=b"campaign").digest()

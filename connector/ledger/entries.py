@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-from connector.ledger.records import Base
 from connector.ledger.schema import HOW, IDENTITY_FIELDS, UNFINISHED
-from connector.ledger.store import Batch, Rows, Store, keep_text
+from connector.ledger.store import Base, Batch, Rows, Store, keep_text
 from connector.states import ENTRY, Event, State
 
 

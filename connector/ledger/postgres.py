@@ -16,8 +16,7 @@ from sqlalchemy.pool import NullPool
 from connector.databases import mask_secrets, show_place
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger.emails import Hold, digest_campaign
-from connector.ledger.store import build_error, describe_holder, translated, wait_for_lock
+from connector.ledger.store import Hold, build_error, describe_holder, digest_campaign, translated, wait_for_lock
 
 _CONNECT_TIMEOUT_S = 10  # libpq's own is the kernel's, two minutes and more
 _PREPARE_THRESHOLD = None  # never: a plan made when the tables were empty would be kept when they are large

@@ -10,35 +10,11 @@ from sqlalchemy import Connection, text
 from connector.errors import ConfigurationError
 from connector.fields import LARGEST_ID, fold_base_name
 from connector.ledger.schema import HOW, UNFINISHED
-from connector.ledger.store import keep_optional, keep_text
+from connector.ledger.store import Base, keep_optional, keep_text
 from connector.pace import Found
 from connector.states import State
 
 # Bases: one that was given by name is one with its Id as soon as that is known
-
-
-@dataclass(frozen=True, slots=True)
-class Base:
-    """A base of an account: `key` is the ledger's own, `service_id` the service's, None until it is known.
-
-    `answered_id` and `answered_name` are those of another base, as which a create was answered (architecture 4.9)."""
-
-    key: int
-    account: str
-    service_id: int | None
-    name: str | None
-    answered_id: int | None = None
-    answered_name: str | None = None
-
-    @property
-    def is_misanswered(self) -> bool:
-        """Whether a create in it was answered as one in another base."""
-        return self.answered_id is not None or self.answered_name is not None
-
-    @property
-    def is_known_whole(self) -> bool:
-        """Whether Id and name are known: then no other line can turn out to be this base."""
-        return self.service_id is not None and self.name is not None
 
 
 def find_or_add_base(connection: Connection, account: str, service_id: int | None, name: str | None) -> Base:

@@ -20,8 +20,7 @@ from sqlalchemy.pool import StaticPool
 
 from connector.driver_words import say_safely
 from connector.errors import LedgerError
-from connector.ledger.emails import digest_campaign
-from connector.ledger.store import build_error, describe_holder, keep_text, translated, wait_for_lock
+from connector.ledger.store import build_error, describe_holder, digest_campaign, keep_text, translated, wait_for_lock
 
 _OLDEST = (3, 35, 0)  # RETURNING, and UPDATE … FROM two versions before
 

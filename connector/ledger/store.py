@@ -1,5 +1,5 @@
-"""What both sets of a ledger's statements (entries, emails) share: a connection, its transactions, and compare-and-set
-over many rows.
+"""What both sets of a ledger's statements (entries, emails) share: a connection, its transactions, a base, locks of
+campaigns, and compare-and-set over many rows.
 
 A `Batch` speaks of many rows at once, in as few calls as the databases allow; that is the one place where they differ.
 Measured for 64 intents and 64 answers a commit: one call for all rows costs SQLite two thirds of a call for each. Rows
@@ -11,9 +11,10 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
@@ -30,6 +31,34 @@ _SHARED = re.compile(r":(\w+)")
 _POLL_S = 0.2  # between two tries for a lock
 
 Rows = Sequence[tuple[Any, ...]]
+
+
+Hold = Callable[[str, float, Callable[[], bool]], AbstractContextManager[None]]
+"""Holds the campaigns of a name, waiting for them so many seconds or until it is to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A base of an account: `key` is the ledger's own, `service_id` the service's, None until it is known.
+
+    `answered_id` and `answered_name` are those of another base, as which a create was answered (architecture 4.9)."""
+
+    key: int
+    account: str
+    service_id: int | None
+    name: str | None
+    answered_id: int | None = None
+    answered_name: str | None = None
+
+    @property
+    def is_misanswered(self) -> bool:
+        """Whether a create in it was answered as one in another base."""
+        return self.answered_id is not None or self.answered_name is not None
+
+    @property
+    def is_known_whole(self) -> bool:
+        """Whether Id and name are known: then no other line can turn out to be this base."""
+        return self.service_id is not None and self.name is not None
 
 
 class StaleMoveError(LedgerError):
@@ -183,3 +212,8 @@ def _render(batch: Batch, mark: str, number: int) -> tuple[str, tuple[str, ...],
     before, after = batch.sql.split("{told}")
     sql = _SHARED.sub(mark, before) + told + _SHARED.sub(mark, after)
     return sql, tuple(_SHARED.findall(before)), tuple(_SHARED.findall(after))
+
+
+def digest_campaign(name: str) -> bytes:
+    """What the lock of a campaign's name is known by, of whichever account: 16 bytes."""
+    return blake2b(name.encode(errors="surrogatepass"), digest_size=16, person=b"campaign").digest()

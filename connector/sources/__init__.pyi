@@ -5,6 +5,7 @@ from .cursor import (
     is_larger as is_larger,
     look_back as look_back,
     parse_cursor as parse_cursor,
+    uses_cursor as uses_cursor,
     write_cursor as write_cursor,
 )
 from .files import (
@@ -22,7 +23,4 @@ from .sql import (
     describe_place as describe_place,
     open_incremental as open_incremental,
     open_sql as open_sql,
-)
-from .statement import (
-    uses_cursor as uses_cursor,
 )

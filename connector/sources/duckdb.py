@@ -12,9 +12,8 @@ from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Chunk, Closing, Source
 from connector.sources.cell_text import CHUNK_ROWS, build_row_chunk
-from connector.sources.cursor import CursorBound, CursorWatch
+from connector.sources.cursor import CURSOR, CursorBound, CursorWatch, check_names, mark_names
 from connector.sources.header_row import name_columns
-from connector.sources.statement import CURSOR, check_names, mark_names
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "256MB", "threads": 1, "autoinstall_known_extensions": False,

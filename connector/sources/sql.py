@@ -17,9 +17,16 @@ from connector.databases import explain, parse_url, show_url
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Chunk, Closing, Source
 from connector.sources.cell_text import CHUNK_ROWS, build_row_chunk
-from connector.sources.cursor import CursorBound, CursorKind, CursorValue, CursorWatch
+from connector.sources.cursor import (
+    CursorBound,
+    CursorKind,
+    CursorValue,
+    CursorWatch,
+    build_query,
+    build_select,
+    check_bound,
+)
 from connector.sources.header_row import name_columns
-from connector.sources.statement import build_query, build_select, check_bound
 
 
 class SqlSource(Closing):

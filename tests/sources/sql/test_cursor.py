@@ -12,6 +12,7 @@ from connector.sources.cursor import (
     CursorBound,
     CursorValue,
     CursorWatch,
+    check_bound,
     find_kind,
     is_larger,
     look_back,
@@ -19,7 +20,6 @@ from connector.sources.cursor import (
     read_value,
     write_cursor,
 )
-from connector.sources.statement import check_bound
 
 NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - as databases give it
 EAST = timezone(timedelta(hours=2))

@@ -3,7 +3,7 @@
 import pytest
 
 from connector.sources import CursorKind, open_incremental
-from connector.sources.statement import escape_others, find_names, mark_names
+from connector.sources.cursor import escape_others, find_names, mark_names
 from tests.databases import OPEN, read_all
 
 EVERYWHERE = [
