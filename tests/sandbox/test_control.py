@@ -70,16 +70,15 @@ CONTROLS = [("GET", each) for each in ("truth", "stats", "outbox", "switches", "
 CONTROLS += [("POST", each) for each in ("switches", "reset", "seed")]
 
 
-@pytest.mark.parametrize(("method", "action"), CONTROLS)
 @pytest.mark.parametrize("given", ["", "wrong", "Bearer {token}", "{token}x", "{token}, {token}"])
-def test_the_control_demands_the_very_token_and_says_so_in_json(
-    calls: Calls, method: str, action: str, given: str
-) -> None:
+def test_the_control_demands_the_very_token_and_says_so_in_json(calls: Calls, given: str) -> None:
     calls.create("a@example.com")
-    body = b'{"count": 5, "latency_ms": 5}' if method == "POST" else None
-    reply = calls.ask(method, f"/_sandbox/{action}", body, Authorization=given.replace("{token}", calls.sandbox.token))
-    assert (reply.status, list(reply.json)) == (401, ["error"])
-    assert calls.sandbox.token.encode() not in reply.body
+    authorization = given.replace("{token}", calls.sandbox.token)
+    for method, action in CONTROLS:
+        body = b'{"count": 5, "latency_ms": 5}' if method == "POST" else None
+        reply = calls.ask(method, f"/_sandbox/{action}", body, Authorization=authorization)
+        assert (reply.status, list(reply.json)) == (401, ["error"]), action
+        assert calls.sandbox.token.encode() not in reply.body
     assert (calls.sandbox.truth()["subscribers"], calls.sandbox.switch()["latency_ms"]) == (1, 0)
 
 

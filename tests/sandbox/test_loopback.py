@@ -36,21 +36,14 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize("host", OURS)
-def test_names_of_this_machine_are_let_in(host: str) -> None:
-    assert is_loopback_header(host)
-
-
-@pytest.mark.parametrize("host", FOREIGN)
-def test_any_other_name_is_not(host: str) -> None:
-    assert not is_loopback_header(host)
+def test_names_of_this_machine_are_let_in_and_no_other() -> None:
+    assert [host for host in (*OURS, *FOREIGN) if is_loopback_header(host)] == OURS
 
 
 @pytest.mark.parametrize("path", [LIST, "/_sandbox/truth", "/_sandbox/nothing", "/", "/favicon.ico"])
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "10.0.0.1"])
-def test_another_host_is_refused_at_every_address_though_it_has_the_token(calls: Calls, path: str, host: str) -> None:
+def test_another_host_is_refused_at_every_address_though_it_has_the_token(calls: Calls, path: str) -> None:
     calls.sandbox.switch(error_shape="html", redirect_to="http://127.0.0.1:9")
-    reply = calls.ask("GET", path, Host=host)
+    reply = calls.ask("GET", path, Host="evil.example:8080")
     assert (reply.status, list(reply.json), reply.headers["content-type"]) == (403, ["error"], "application/json")
     assert calls.sandbox.stats()["requests"] == {}
 
@@ -63,6 +56,5 @@ def test_no_host_or_two_are_refused_too(calls: Calls, hosts: bytes) -> None:
         assert calls.events() == []
 
 
-@pytest.mark.parametrize("host", ["localhost:5", "127.1.2.3", "[::1]:7"])
-def test_each_name_of_this_machine_is_served(calls: Calls, host: str) -> None:
-    assert calls.ask("GET", LIST, Host=host).status == 200
+def test_a_name_of_this_machine_is_served(calls: Calls) -> None:
+    assert calls.ask("GET", LIST, Host="[::1]:7").status == 200

@@ -23,29 +23,18 @@ def judge_there(text: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("text", VALID)
-def test_what_is_valid_there_is_valid_here(text: str) -> None:
-    assert judge_there(text)
-    assert judge(text)
-
-
-@pytest.mark.parametrize("text", INVALID, ids=ascii)
-def test_what_is_invalid_there_is_invalid_here(text: str) -> None:
-    assert not judge_there(text)
-    assert not judge(text)
-
-
-@pytest.mark.parametrize("text", [*VALID_HERE_ALONE, *INVALID_HERE_ALONE])
-def test_where_we_differ_it_is_said(text: str) -> None:
-    assert judge(text) is (text in VALID_HERE_ALONE)
-    assert judge_there(text) is not judge(text)
-
-
-def test_the_whole_table_is_judged_alike_in_one_column() -> None:
+def test_each_address_is_judged_as_there_alone_and_in_one_column() -> None:
     good, bad = [*VALID, *VALID_HERE_ALONE], [*INVALID, *INVALID_HERE_ALONE]
+    assert [text for text in good if not judge(text)] == []
+    assert [text for text in bad if judge(text)] == []
     verdicts = is_email(pa.array([*good, *bad], pa.large_string())).to_pylist()
     assert verdicts == [True] * len(good) + [False] * len(bad)
     assert len({*good, *bad}) == len(good) + len(bad)
+
+
+def test_where_we_differ_from_email_validator_the_table_says_so() -> None:
+    assert [text for text in (*VALID, *INVALID_HERE_ALONE) if not judge_there(text)] == []
+    assert [text for text in (*INVALID, *VALID_HERE_ALONE) if judge_there(text)] == []
 
 
 @pytest.mark.parametrize("text", [" test@iana.org", "test@iana.org ", "test@iana.org\r\n", "\r\n test@iana.org"])
