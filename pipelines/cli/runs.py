@@ -1,10 +1,11 @@
-"""`connector status` and `prune`: what the last runs did, and the files that they left."""
+"""`connector check`, `status` and `prune`: whether a job can run, what the last runs did, and the files they left."""
 
 from __future__ import annotations
 
 import os
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,34 @@ if TYPE_CHECKING:
 
 _STYLES = {"ok": "green", "partial": "yellow", "running": "cyan"}
 _ALWAYS_SHOWN = ("read", "created", "written", "sent")
+
+
+@click.command("check")
+@click.argument("job_path", metavar="[JOB]", required=False, type=click.Path(path_type=Path))
+@output_options
+def check_command(job_path: Path | None, output: Output) -> None:
+    """Check that a JOB can run: its configuration, source, service, ledger and destination; without one the settings.
+
+    It reads the first rows of the source, sends one list request, and tries the destination with no row. Nothing is
+    created, sent or published. Exit code 2: something must be mended; 3: it may go well later.
+    """
+    import uvloop
+
+    from pipelines.flows import CheckResult, check
+
+    async def run() -> list[CheckResult]:
+        results = []
+        async for result in check(job_path, os.environ):
+            results.append(result)
+            if not output.is_json and not (output.is_quiet and not result.exit_code):
+                verdict = "ok" if not result.exit_code else "failed"
+                click.echo(f"{result.what:14}{verdict:8}{result.message}")
+        return results
+
+    results = uvloop.run(run())
+    exit_code = max(result.exit_code for result in results)
+    status = {0: "ok", 2: "usage", 3: "aborted"}[exit_code]
+    end({"status": status, "checks": [result.as_json() for result in results]}, exit_code, output)
 
 
 @click.command("status")

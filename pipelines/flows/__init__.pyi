@@ -1,3 +1,7 @@
+from .check import (
+    CheckResult as CheckResult,
+    check as check,
+)
 from .exports import (
     ExportPlan as ExportPlan,
     TableOptions as TableOptions,

@@ -1,0 +1,109 @@
+"""Whether a job can run: its configuration, source, service, ledger and destination, each tried without a write."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+
+from connector.clock import system_clock
+from connector.errors import ConfigurationError, ConnectorError, SourceError
+from connector.ledger import count_open_entries
+from connector.listing import fetch_page
+from connector.plurals import count
+from connector.service import ListQuery, Retrier, open_client
+from connector.warehouse import ExportStart, open_writer
+from pipelines.flows.exports import plan_export_job
+from pipelines.flows.load_plan import Reading, plan_validation_by_job
+from pipelines.flows.mail_plan import plan_mail
+from pipelines.flows.validate import run_validation
+from pipelines.jobs import Job, SettingOptions, Settings, build_service, load_job, read_settings
+
+_ROWS = 100  # of the source: enough to show a wrong mapping
+_ATTEMPTS, _LONGEST_S = 2, 5.0  # a person waits for the answer
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What was tried, and what was found, or what is wrong and the next step; `exit_code` is 0 if it went well, 2 if
+    something must be mended, 3 if it may go well later."""
+
+    what: str
+    message: str
+    exit_code: int = 0
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as plain JSON values."""
+        return {"check": self.what, "ok": not self.exit_code, "message": self.message}
+
+
+async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncIterator[CheckResult]:
+    """Yield one result for each part of the job, or of the settings alone; after a configuration that cannot be read
+    there is no other. Nothing is created, sent or published."""
+    try:
+        job = load_job(job_path, environ) if job_path is not None else None
+        settings = read_settings(environ, job, SettingOptions())
+    except ConnectorError as error:
+        yield _describe_failure("configuration", error)
+        return
+    yield CheckResult("configuration", f"account {settings.account}, state folder {settings.state_dir}")
+    if job is not None and job.source is not None:
+        yield await _try("source", lambda: _read_source(job, settings))
+    yield await _ask_service(settings)
+    yield await _try("ledger", lambda: _read_ledger(settings))
+    if job is not None and job.is_export:
+        yield await _try("destination", lambda: _prepare_destination(job, settings))
+
+
+async def _try(what: str, work: Callable[[], str]) -> CheckResult:
+    """Do the work, which returns what it found, in a thread: drivers block, and a signal is heard meanwhile."""
+    try:
+        return CheckResult(what, await asyncio.to_thread(work))
+    except ConnectorError as error:
+        return _describe_failure(what, error)
+
+
+def _describe_failure(what: str, error: ConnectorError) -> CheckResult:
+    return CheckResult(what, str(error), 2 if isinstance(error, ConfigurationError | SourceError) else 3)
+
+
+def _read_source(job: Job, settings: Settings) -> str:
+    if job.mail is not None:
+        with plan_mail(job, settings, limit=_ROWS).source as source:
+            rows = next((len(chunk.frame) for chunk in source.chunks()), 0)
+        return f"{source.name}: {count(len(source.columns), 'column')}, {count(rows, 'row')} or more"
+    verdict = run_validation(plan_validation_by_job(None, job, Reading(limit=_ROWS)), None, system_clock())
+    report = verdict.report
+    if report.status == "aborted":
+        raise SourceError(report.messages[0])
+    counts = report.rows
+    found = f"{count(counts['read'], 'first row')} read, {counts['valid']:,} valid, {counts['invalid']:,} invalid"
+    if not counts["valid"] and counts["invalid"]:
+        raise SourceError(f"{found}; see why by: connector validate JOB")
+    return found
+
+
+async def _ask_service(settings: Settings) -> CheckResult:
+    try:
+        async with open_client(build_service(settings, 1)) as client:
+            page = await fetch_page(client, Retrier(_ATTEMPTS, _LONGEST_S), ListQuery(limit=1))
+    except ConnectorError as error:
+        return _describe_failure("service", error)
+    return CheckResult("service", f"{settings.base_url} takes the token; TotalCount is {page.total_count}")
+
+
+def _read_ledger(settings: Settings) -> str:
+    if number := sum(each.number for each in count_open_entries(settings.ledger_url)):
+        return f"{count(number, 'entry', 'entries')} unresolved, held or rejected; see: connector status"
+    return "nothing is unresolved"
+
+
+def _prepare_destination(job: Job, settings: Settings) -> str:
+    plan = plan_export_job(job, settings)
+    writer = open_writer(plan.destination)
+    try:
+        writer.prepare(ExportStart(f"check-{token_hex(3)}", job.name, {}, datetime.now(UTC)))
+    finally:
+        writer.discard()
+    return f"{plan.destination} can be written"

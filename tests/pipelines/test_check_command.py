@@ -1,0 +1,67 @@
+"""`connector check`: each part of a job is tried, and nothing is created, sent or published."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, write_csv
+
+LOADING = """
+job: crm
+source: {file: {path: people.csv}}
+subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}
+"""
+EXPORTING = "job: warehouse\nexport: {to: 'sqlite:///w.db'}\n"
+
+
+def check(connector: Connector, job: str, **environ: str) -> tuple[int, dict[str, bool], str]:
+    (connector.folder / "job.yaml").write_text(job)
+    ended = connector.run_json("check", "job.yaml", environ=environ)
+    verdicts = {each["check"]: each["ok"] for each in ended.report["checks"]}
+    failed = " ".join(each["message"] for each in ended.report["checks"] if not each["ok"])
+    return ended.code, verdicts, failed
+
+
+def test_a_job_that_can_run_passes_each_check_and_leaves_everything_as_it_was(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_csv(tmp_path / "people.csv", "email", "ann@x.org", "bob@x.org")
+    loads = dict.fromkeys(("configuration", "source", "service", "ledger"), True)
+    assert check(connector, LOADING) == (0, loads, "")
+    exports = dict.fromkeys(("configuration", "service", "ledger", "destination"), True)
+    assert check(connector, EXPORTING) == (0, exports, "")
+    stats = connector.sandbox.stats()
+    assert stats["subscribers"] == 0
+    with closing(sqlite3.connect(tmp_path / "w.db")) as database:
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        assert all(database.execute(f'SELECT count(*) FROM "{name}"').fetchone() == (0,) for name in tables)
+    assert connector.run_json("check").report["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("job", "environ", "code", "failing", "words"),
+    [
+        ("job: crm\nsorce: x\n", {}, 2, "configuration", "did you mean source"),
+        (LOADING.replace("people.csv", "gone.csv"), {}, 2, "source", "there is no such file"),
+        (LOADING.replace("{email: email,", "{email: mail,"), {}, 2, "source", "mail"),
+        (LOADING.replace("people.csv", "bad.csv"), {}, 2, "source", "connector validate"),
+        (LOADING, {"CONNECTOR_TOKEN": "wrong"}, 2, "service", "Check the token"),
+        (LOADING, {"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, 3, "service", "Check the base URL"),
+        (LOADING, {"CONNECTOR_LEDGER": "sqlite:///people.csv"}, 3, "ledger", "people.csv"),
+        (EXPORTING.replace("w.db", "taken.db"), {}, 2, "destination", "--overwrite"),
+    ],
+)  # fmt: skip
+def test_the_part_that_is_wrong_is_named_with_the_next_step(
+    connector: Connector, job: str, environ: dict[str, str], code: int, failing: str, words: str
+) -> None:
+    write_csv(connector.folder / "people.csv", "email", "ann@x.org")
+    write_csv(connector.folder / "bad.csv", "email", "no address")
+    with closing(sqlite3.connect(connector.folder / "taken.db")) as database:
+        database.execute("CREATE TABLE subscribers (name TEXT)")
+        database.execute("INSERT INTO subscribers VALUES ('kept')")
+        database.commit()
+    ended, verdicts, failed = check(connector, job, **environ)
+    assert (ended, [name for name, is_ok in verdicts.items() if not is_ok]) == (code, [failing])
+    assert words in failed
