@@ -70,17 +70,23 @@ _MAKING = compute_key("", b"connector emails")  # the whole database's, for a mo
 
 
 @contextmanager
-def open_emails(url: str) -> Iterator[EmailLog]:
-    """Open the emails of the ledger at a SQLAlchemy URL (SQLite or PostgreSQL), made where there are none.
+def open_emails(url: str, *, may_make: bool = True) -> Iterator[EmailLog]:
+    """Open the emails of the ledger at a SQLAlchemy URL (SQLite or PostgreSQL); where there are none, they are made if
+    it `may_make` them.
 
-    Its connection may be used from one thread at a time. Raises LedgerError when it cannot be used, ConfigurationError
-    when the URL is none or its driver is missing.
+    Its connection may be used from one thread at a time. Raises LedgerError when it cannot be used, or is not there and
+    may not be made, ConfigurationError when the URL is none or its driver is missing.
     """
-    with _open_emails_place(_find_emails_place(url, may_make=True)) as log:
+    place = _find_emails_place(url, may_make=may_make)
+    if not may_make and isinstance(place, Path) and not place.exists():
+        raise build_missing(str(place))
+    with _open_emails_place(place) as log:
         with log.transaction() as connection:  # a second process finds what the first has made
             if not log.store.is_file:
                 connection.execute(_ALONE, {"key": _MAKING})  # in SQLite the transaction itself keeps others out
             if not has_emails(connection, log.name):
+                if not may_make:
+                    raise build_missing(log.name)
                 create_tables(connection, log.name, emails_metadata, email_meta, SCHEMA_VERSION)
         yield log
 

@@ -149,7 +149,10 @@ def build_error(name: str, reason: str) -> LedgerError:
 
 def build_missing(name: str) -> LedgerError:
     """The error of what works on a ledger that is there, where there is none."""
-    return LedgerError(f"there is no ledger at {name}: see CONNECTOR_LEDGER and CONNECTOR_STATE_DIR")
+    return LedgerError(
+        f"there is no ledger at {name}: see CONNECTOR_LEDGER and CONNECTOR_STATE_DIR, or restore a "
+        "backup by: connector ledger restore FILE"
+    )
 
 
 def keep_text(text: str) -> str:

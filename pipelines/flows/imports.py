@@ -204,6 +204,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock 
         ledger_url=plan.settings.ledger_url,
         state_dir=plan.settings.state_dir,
         retention_s=plan.settings.retention_s,
+        may_make_ledger=plan.settings.may_make_ledger,
         suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
         wait_s=plan.wait_s,
         is_full=plan.is_full,

@@ -99,7 +99,7 @@ async def _run_campaign(plan: MailPlan, report: Report, stop: Stop, progress: Pr
             path = plan.settings.state_dir / "rejects" / f"{report.run_id}.csv"
             rejects = opened.enter_context(RejectsFile(path, plan.source.columns, report.run_id, clock.now))
             run = _Run(plan, report, stop, progress, clock, rejects)
-            log = opened.enter_context(open_emails(plan.settings.ledger_url))
+            log = opened.enter_context(open_emails(plan.settings.ledger_url, may_make=plan.settings.may_make_ledger))
             held = log.hold_campaign(
                 plan.settings.account,
                 plan.campaign,

@@ -223,6 +223,10 @@ class Job(BaseModel):
     export: Export | None = Field(default=None, description="in place of source and subscriber: where the list goes")
     mail: Mail | None = Field(default=None, description="in place of subscriber: the email that each row is sent")
     notify: Notify | None = Field(default=None, description="who is told of the job's runs; nobody when not given")
+    ledger: Literal["may_be_new", "must_exist"] = Field(
+        default="may_be_new",
+        description="must_exist: a run without its ledger ends before it sends, say on a machine that lost its disk",
+    )
     retention_s: Annotated[float, BeforeValidator(parse_duration)] = Field(
         default=RETENTION_S,
         ge=0,

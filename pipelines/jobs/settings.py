@@ -58,6 +58,7 @@ class Settings:
     state_dir: Path
     ledger_url: str = field(repr=False)
     proxy: str | None = field(default=None, repr=False)
+    may_make_ledger: bool = True
     retention_s: float = RETENTION_S  # after which rejects, drift files and reports are deleted
 
     @property
@@ -89,6 +90,7 @@ def read_settings(
         state_dir=state.state_dir,
         ledger_url=state.ledger_url,
         proxy=service.proxy if service else None,
+        may_make_ledger=job is None or job.ledger == "may_be_new",
         retention_s=job.retention_s if job else RETENTION_S,
     )
 

@@ -94,3 +94,20 @@ def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector, tmp_
     ended = connector.run("import", path, "--base-name", "News")
     assert ended.code == 0
     assert "cannot be recorded" in ended.stderr
+
+
+def test_a_job_whose_ledger_must_exist_sends_nothing_without_it(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "email", "ann@x.org")
+    job = {
+        "job": "kept",
+        "source": {"file": {"path": "people.csv"}},
+        "subscriber": {"base": {"name": "News"}, "fields": {"email": "email", "is_active": {"value": True}}},
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    (tmp_path / "strict.yaml").write_text(json.dumps(job | {"ledger": "must_exist"}))
+    refused = connector.run("sync", "strict.yaml")
+    assert refused.code == 3
+    assert "there is no ledger at" in refused.stderr
+    assert connector.sandbox.stats()["subscribers"] == 0
+    assert connector.run("sync", "job.yaml").code == 0
+    assert connector.run("sync", "strict.yaml").code == 0
