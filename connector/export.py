@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from connector.listing import FindLacking, Progress, list_filters, open_columns, read_list
+from connector.listing import FindLacking, ListProgress, list_filters, open_columns, read_list
 from connector.paging import Certificate, Reason
 from connector.service import Client, ListQuery, Retrier
 from connector.warehouse import (
@@ -65,7 +65,7 @@ async def export_subscribers(
     ignore_total_count: bool = False,
     accept_cut_off_possible: bool = False,
     find_lacking: FindLacking | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[ListProgress], None] | None = None,
 ) -> Exported:
     """Bring all subscribers that `query` lists (service-api.md 4.3) to the destination, if the certificate is complete.
 

@@ -54,7 +54,7 @@ ReadSuppression = Callable[[Callable[[], bool]], tuple[Suppression, list[str]]]
 """Reads a job's suppression list until it is stopped, and gives messages about it beside."""
 
 
-class Closing(Protocol):
+class Closable(Protocol):
     """What counts, when it is closed, all that has no outcome yet."""
 
     async def close(self) -> None:
@@ -149,7 +149,7 @@ class Run:
         """Whether neither a signal nor a reason has ended it."""
         return self.reason is None and not self.stop.event.is_set()
 
-    async def see_through(self, load: Closing, work: Coroutine[Any, Any, None]) -> None:
+    async def see_through(self, load: Closable, work: Coroutine[Any, Any, None]) -> None:
         """Await what is to be done with this load, close it however that ends, and keep the reason if it ended early.
 
         Raises only what nobody may hold up: a cancellation that no signal has asked for.

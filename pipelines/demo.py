@@ -21,7 +21,7 @@ from connector.report import Report
 from connector.sandbox import SandboxProcess
 from connector.subscribers import ValidationRules
 from pipelines.demo_people import DRIFTING, ExpectedCrm, ExpectedFile, write_crm, write_people
-from pipelines.flows import FileOptions, Reading, plan_export_job, plan_import, plan_sync, run_export, run_load
+from pipelines.flows import FileOptions, FileReading, plan_export_job, plan_import, plan_sync, run_export, run_load
 from pipelines.jobs import Load, SettingOptions, Settings, build_policy, load_job, override_load, read_settings
 from pipelines.report import Progress, show_report
 
@@ -74,7 +74,7 @@ export: {to: "duckdb:///warehouse.duckdb", table: subscribers, mode: replace}
 """
 
 Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
-Run = Callable[[Flow], Report]
+RunFlow = Callable[[Flow], Report]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Story:
     exported: Report
 
 
-def tell_story(folder: Path, people: int, seed: int, run: Run, console: Console) -> list[Check]:
+def tell_story(folder: Path, people: int, seed: int, run: RunFlow, console: Console) -> list[Check]:
     """Do all of it in `folder`, showing each step on `console`; returns what was checked at the end."""
     paths = Paths(*(folder / name for name in _NAMES))
     with SandboxProcess(data=paths.service, seed=seed, **FAULTS) as sandbox:
@@ -146,22 +146,24 @@ def _settings_for(sandbox: SandboxProcess, paths: Paths) -> Settings:
     return replace(read_settings(environ, None, SettingOptions()), account="demo")
 
 
-def _import(paths: Paths, settings: Settings, run: Run) -> Report:
+def _import(paths: Paths, settings: Settings, run: RunFlow) -> Report:
     rules = ValidationRules()
     policy = build_policy(override_load(Load(), {"quiet_period": "1s"}), rules)
     options = FileOptions(base_name=BASE_NAME, is_active=True)
-    plan = plan_import(paths.people, options, rules, policy, settings, reading=Reading(), wait_s=0)
+    plan = plan_import(paths.people, options, rules, policy, settings, reading=FileReading(), wait_s=0)
     return run(lambda stop, progress: run_load(plan, stop, progress))
 
 
-def _sync(paths: Paths, settings: Settings, expected: ExpectedFile, seed: int, run: Run) -> tuple[ExpectedCrm, Report]:
+def _sync(
+    paths: Paths, settings: Settings, expected: ExpectedFile, seed: int, run: RunFlow
+) -> tuple[ExpectedCrm, Report]:
     crm = write_crm(paths.crm, expected.people, added=_ADDED, changed=_CHANGED, seed=seed)
     paths.crm_job.write_text(_CRM_JOB, encoding="utf-8")
     plan = plan_sync(load_job(paths.crm_job, os.environ), settings, limit=None, wait_s=0)
     return crm, run(lambda stop, progress: run_load(plan, stop, progress))
 
 
-def _export(paths: Paths, settings: Settings, run: Run) -> Report:
+def _export(paths: Paths, settings: Settings, run: RunFlow) -> Report:
     paths.warehouse_job.write_text(_WAREHOUSE_JOB, encoding="utf-8")
     plan = plan_export_job(load_job(paths.warehouse_job, os.environ), settings)
     return run(lambda stop, progress: run_export(plan, stop, progress))

@@ -47,7 +47,7 @@ from .pages import (
 )
 from .reader import (
     LIST_CONNECTIONS as LIST_CONNECTIONS,
-    Progress as Progress,
+    ListProgress as ListProgress,
     list_filters as list_filters,
     read_list as read_list,
 )

@@ -41,7 +41,7 @@ _PLAIN_EMAILS = SpellingClass("email", frozenset())
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class FilterCheck:
     """What controls said: the classes that `passed`; those that `failed`, or whose field's filter tells nothing (for
     all others there was nobody to try with); the witnesses shown; whether the filter by email finds other capitals."""
 
@@ -59,7 +59,9 @@ class _Tried:
     is_told: bool = True
 
 
-async def check_filters(access: ListAccess, classes: Collection[SpellingClass], *, with_case: bool = False) -> Checked:
+async def check_filters(
+    access: ListAccess, classes: Collection[SpellingClass], *, with_case: bool = False
+) -> FilterCheck:
     """Make one positive control for each class and one negative for each field; with `with_case`, see also whether the
     filter by email finds texts in other capitals.
 
@@ -71,7 +73,7 @@ async def check_filters(access: ListAccess, classes: Collection[SpellingClass], 
     is_case_blind = with_case and "email" in useful and await _is_case_blind(access)
     passed = {each for each, result in zip(asked, tried, strict=True) if result.by is not None}
     untried = {each for each, result in zip(asked, tried, strict=True) if not result.is_told}
-    return Checked(
+    return FilterCheck(
         frozenset(passed),
         frozenset(classes).difference(passed, untried),
         tuple(result.by for result in tried if isinstance(result.by, Sentinel)),
@@ -155,7 +157,7 @@ async def _finds_any(access: ListAccess, asked: list[tuple[ListedSubscriber, str
 
 
 async def find_visibility(
-    access: ListAccess, checked: Checked, started_at: float, fields: Collection[str]
+    access: ListAccess, checked: FilterCheck, started_at: float, fields: Collection[str]
 ) -> Visibility:
     """The same by the filters of these fields, each of which must show a witness of its own: the latest of all.
 
@@ -165,7 +167,7 @@ async def find_visibility(
     return Visibility(min(each.latest_seen_at for each in found), max(each.lag_s for each in found))
 
 
-async def _find_by_filter(access: ListAccess, checked: Checked, started_at: float, field: str) -> Visibility:
+async def _find_by_filter(access: ListAccess, checked: FilterCheck, started_at: float, field: str) -> Visibility:
     """Look for the latest witness and, while it does not show, for some before it.
 
     One who does not show is a sign of lag only if the filter has passed for their class.
@@ -268,12 +270,12 @@ class _Question:
     needs_case_blind: bool
     has_hidden_spellings: bool
 
-    def is_told_by(self, checked: Checked) -> bool:
+    def is_told_by(self, checked: FilterCheck) -> bool:
         """Whether the controls allow to say that they are missed."""
         is_case_covered = checked.is_case_blind or not self.needs_case_blind
         return is_case_covered and not self.has_hidden_spellings and self.classes <= checked.passed
 
-    def is_askable(self, checked: Checked) -> bool:
+    def is_askable(self, checked: FilterCheck) -> bool:
         """Whether the filter may at least find them."""
         return not self.classes & checked.failed
 
@@ -322,11 +324,11 @@ class _FilterLook:
         missed = frozenset(self.missed.difference(found))
         return LookupResult(found, missed, visibility.latest_seen_at, visibility.lag_s, started_at)
 
-    async def _check(self) -> Checked:
+    async def _check(self) -> FilterCheck:
         with_case = any(each.needs_case_blind for each in self.questions)
         return await check_filters(self.access, _classes_of(self.questions), with_case=with_case)
 
-    def _is_worth_asking(self, checked: Checked) -> bool:
+    def _is_worth_asking(self, checked: FilterCheck) -> bool:
         """Whether somebody may be missed; of those in doubt, it helps as well to find who is there."""
         if any(each.is_told_by(checked) for each in self.questions):
             return True
@@ -350,7 +352,11 @@ class _FilterLook:
         return shown
 
     def _note_missed(
-        self, batch: Sequence[_Question], shown: Mapping[bytes, Sequence[Shown]], before: Checked, after: Checked
+        self,
+        batch: Sequence[_Question],
+        shown: Mapping[bytes, Sequence[Shown]],
+        before: FilterCheck,
+        after: FilterCheck,
     ) -> None:
         """All answers whole, nobody in them, and the controls passed on either side."""
         for each in batch:

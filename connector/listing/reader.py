@@ -47,7 +47,7 @@ _PATIENCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ListProgress:
     """How far a reading has come: the sweep (1 = first), its rows so far, and the latest TotalCount."""
 
     sweep: int
@@ -63,7 +63,7 @@ async def read_list(
     *,
     form: Form[Rows] = WIRE,  # type: ignore[assignment] # no other default is known for a form
     now: Callable[[], datetime],
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[ListProgress], None] | None = None,
     ahead: int = MOST_AHEAD,
     is_thorough: bool = True,
     ignore_total_count: bool = False,
@@ -210,7 +210,7 @@ class PageDispatcher(Generic[Rows]):
     sink: PageSink[Rows]
     form: Form[Rows]
     match: Match | None
-    on_progress: Callable[[Progress], None] | None
+    on_progress: Callable[[ListProgress], None] | None
     expected: frozenset[int]
     missing: frozenset[int] = _NONE
     sweep: int = 0
@@ -234,7 +234,7 @@ class PageDispatcher(Generic[Rows]):
             self.sink.take(listed.subscribers if kept.all() else self.form.keep(listed.subscribers, kept))
         self.rows += int(np.count_nonzero(kept))
         if self.on_progress is not None:
-            self.on_progress(Progress(sweep, self.rows, listed.total_count))
+            self.on_progress(ListProgress(sweep, self.rows, listed.total_count))
 
 
 class PagePrefetcher(Generic[Rows]):

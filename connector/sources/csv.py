@@ -66,7 +66,7 @@ class Parsed:
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class CsvDialect:
     """How a file is written: its delimiter, the number of its columns, the encoding that it was read in, the quote, the
     encoding to advise for rows that are not in it, and whether a delimiter more follows the last cell of each row."""
 
@@ -104,7 +104,7 @@ class CsvSource(Closing):
         is_tailed = has_tails(rest.decode("utf-8", "replace"), len(self.columns), chosen, quote, is_whole=is_whole)
         if is_tailed:
             self._messages.append(f"{name}: its rows end with a delimiter that the header has not; it was left out")
-        self._form = Format(chosen, len(self.columns), stream.encoding, quote, has_tails=is_tailed)
+        self._form = CsvDialect(chosen, len(self.columns), stream.encoding, quote, has_tails=is_tailed)
         self._block_bytes = chunk_bytes or _choose_block(rest)
         self._ahead = BytesIO(rest)  # what was read to know the header, to be read again as rows
         self._pending = b""
@@ -204,7 +204,7 @@ class CsvSource(Closing):
             self._failure = error if said.startswith(self.name) else SourceError(f"{self.name}: {said}")
             return b""
 
-    def _describe_form(self) -> Format:
+    def _describe_form(self) -> CsvDialect:
         """The encoding may have been found since the file was opened: by the first row that is not ASCII."""
         return replace(self._form, encoding=self._stream.encoding, advised=self._stream.advised)
 
@@ -276,7 +276,7 @@ def open_csv(
     return CsvSource(source_input.name, open_utf8(source_input, encoding), named, chunk_bytes)
 
 
-def parse_block(block: bytes, records: Records, form: Format) -> Parsed:
+def parse_block(block: bytes, records: Records, form: CsvDialect) -> Parsed:
     """Parse the records of a block (positions in bytes). Raises SourceError if pyarrow finds others than we did."""
     is_record = ~_find_blank(block, records, form)
     failed = _find_ambiguous_quotes(block, records) | _find_stray_quotes(block, records)
@@ -300,7 +300,7 @@ def parse_block(block: bytes, records: Records, form: Format) -> Parsed:
     return Parsed(table, places, tuple(failed[place] for place in sorted(failed)), is_record)
 
 
-def _find_blank(block: bytes, records: Records, form: Format) -> npt.NDArray[np.bool_]:
+def _find_blank(block: bytes, records: Records, form: CsvDialect) -> npt.NDArray[np.bool_]:
     """Lines with nothing in any cell: spreadsheets leave thousands of them."""
     lengths = records.stops - records.starts
     is_blank = find_blank(block, records, form.delimiter)
@@ -336,7 +336,7 @@ def _find_ambiguous_quotes(block: bytes, records: Records) -> dict[int, Failed]:
     return {place: _fail(block, records, place, "ambiguous_quote", message) for place in places}
 
 
-def _find_undecodable(block: bytes, records: Records, form: Format) -> dict[int, Failed]:
+def _find_undecodable(block: bytes, records: Records, form: CsvDialect) -> dict[int, Failed]:
     failed: dict[int, Failed] = {}
     at = block.find(b"\0")
     while at >= 0:
@@ -356,14 +356,14 @@ def _find_undecodable(block: bytes, records: Records, form: Format) -> dict[int,
     return failed
 
 
-def _explain_encoding(octet: int, form: Format) -> str:
+def _explain_encoding(octet: int, form: CsvDialect) -> str:
     advice = f"if the file is in another encoding, name it: {advise_encoding(form.advised)}"
     if form.encoding == "utf-8":
         return f"byte 0x{octet:02X} is not UTF-8; {advice}"
     return f"holds bytes that are not {form.encoding}; {advice}"
 
 
-def _fail_ragged(block: bytes, records: Records, place: int, width: int, form: Format) -> Failed:
+def _fail_ragged(block: bytes, records: Records, place: int, width: int, form: CsvDialect) -> Failed:
     expected = f"the header has {form.width}"
     if form.has_tails:
         expected = f"other rows have {form.cells}, the last of them empty"
@@ -422,7 +422,7 @@ def _cut_tails(table: pa.Table, ragged: dict[int, int]) -> tuple[pa.Table, dict[
     return table.filter(is_empty).select(range(table.num_columns - 1)), ragged
 
 
-def _read_table(block: bytes, form: Format) -> tuple[pa.Table, dict[int, int]]:
+def _read_table(block: bytes, form: CsvDialect) -> tuple[pa.Table, dict[int, int]]:
     """Give the rows of the right width, and the widths of the others by their place (from 0) in `block`."""
     names = [str(place) for place in range(form.cells)]
     if not block:

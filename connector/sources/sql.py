@@ -29,7 +29,7 @@ from connector.sources.cursor import (
 from connector.sources.header_row import name_columns
 
 
-class SqlSource(Closing):
+class QuerySource(Closing):
     """A query's result, opened by `open_sql`; `watch` sees the values of its cursor column."""
 
     def __init__(
@@ -121,7 +121,7 @@ def open_bound(
     statement = (
         build_select(table or "", bound, database) if query is None else build_query(query, given, bound, database)
     )
-    return SqlSource(parsed, _build_engine(parsed), statement, watch)
+    return QuerySource(parsed, _build_engine(parsed), statement, watch)
 
 
 class IncrementalSource(Closing):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from connector.load import Held
     from connector.report import Report
     from connector.subscribers import ValidationRules
-    from pipelines.flows import Finding, LoadPlan, ValidationPlan, Verdict
+    from pipelines.flows import LoadPlan, Validation, ValidationFinding, ValidationPlan
     from pipelines.jobs import Job
 
 
@@ -249,7 +249,7 @@ def _check_rejects(path: Path | None) -> None:
         raise ConfigurationError(f"--rejects {path}: name a new file, in a folder that exists")
 
 
-def _show(verdict: Verdict, output: Output) -> bool:
+def _show(verdict: Validation, output: Output) -> bool:
     """As `show`, with a table of what is wrong."""
     is_shown = show(verdict.report, output)
     if not verdict.findings or output.is_json:
@@ -257,7 +257,7 @@ def _show(verdict: Verdict, output: Output) -> bool:
     return output.show(lambda console: console.print(_build_table(verdict.list_findings()))) and is_shown
 
 
-def _build_table(findings: list[Finding]) -> Table:
+def _build_table(findings: list[ValidationFinding]) -> Table:
     from rich.table import Table
     from rich.text import Text
 

@@ -17,7 +17,7 @@ from pipelines.units import parse_duration, parse_share
 
 if TYPE_CHECKING:
     from connector.subscribers import ValidationRules
-    from pipelines.flows import FileOptions, Reading
+    from pipelines.flows import FileOptions, FileReading
     from pipelines.jobs import Job
 
 
@@ -101,7 +101,7 @@ class FileGiven:
     identity: str | None
     zip_policy: str | None
     job_path: Path | None
-    reading: Reading
+    reading: FileReading
 
     @property
     def rules(self) -> ValidationRules:
@@ -159,12 +159,12 @@ def file_options(command: Command) -> Command:
         limit: int | None,
         **kwargs: Any,
     ) -> Any:
-        from pipelines.flows import FileOptions, Reading
+        from pipelines.flows import FileOptions, FileReading
         from pipelines.jobs import check_format
 
         said = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
         options = FileOptions(base_id, base_name, _parse_mapped(mapped), is_active)
-        given = FileGiven(options, identity, zip_policy, job_path, Reading(check_format(said), limit))
+        given = FileGiven(options, identity, zip_policy, job_path, FileReading(check_format(said), limit))
         return command(*args, given=given, **kwargs)
 
     return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), cast("Command", wrapped))

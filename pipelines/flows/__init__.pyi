@@ -16,7 +16,7 @@ from .imports import (
 )
 from .load_plan import (
     FileOptions as FileOptions,
-    Reading as Reading,
+    FileReading as FileReading,
     plan_import as plan_import,
     plan_import_by_job as plan_import_by_job,
     plan_sync as plan_sync,
@@ -61,8 +61,8 @@ from .suppression import (
     plan_suppression as plan_suppression,
 )
 from .validate import (
-    Finding as Finding,
+    Validation as Validation,
+    ValidationFinding as ValidationFinding,
     ValidationPlan as ValidationPlan,
-    Verdict as Verdict,
     run_validation as run_validation,
 )

@@ -69,7 +69,7 @@ def refuse_too_many(column: BaseColumn, number: int) -> None:
         )
 
 
-class Load(Protocol):
+class BaseLoad(Protocol):
     """The load of one base, as `Loader` is one. Each raises RunAborted when the run cannot go on."""
 
     knowledge: PresenceCache
@@ -95,7 +95,7 @@ class _BaseLoad:
     """One base's load; `created` is how many rows it has created."""
 
     session: Session
-    load: Load
+    load: BaseLoad
     created: int = 0
 
     @property
@@ -116,7 +116,7 @@ class BaseLoads:
         base: BaseRef | BaseColumn,
         conduct: RunMode = SENDING,
         survey: "BaseLoads | None" = None,
-        make: Callable[[Session, RunMode, PresenceCache | None], Load] = Loader,
+        make: Callable[[Session, RunMode, PresenceCache | None], BaseLoad] = Loader,
     ) -> None:
         self._run, self._base, self._conduct, self._survey, self._make = run, base, conduct, survey, make
         self._begun: list[_BaseLoad] = []

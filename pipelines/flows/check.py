@@ -15,7 +15,7 @@ from connector.plurals import count
 from connector.service import ListQuery, Retrier, open_client
 from connector.warehouse import ExportStart, open_writer
 from pipelines.flows.exports import plan_export_job
-from pipelines.flows.load_plan import Reading, plan_validation_by_job
+from pipelines.flows.load_plan import FileReading, plan_validation_by_job
 from pipelines.flows.mail_plan import plan_mail
 from pipelines.flows.validate import run_validation
 from pipelines.jobs import Job, SettingOptions, Settings, build_service, load_job, read_settings
@@ -73,7 +73,7 @@ def _read_source(job: Job, settings: Settings) -> str:
         with plan_mail(job, settings, limit=_ROWS).source as source:
             rows = next((len(chunk.frame) for chunk in source.chunks()), 0)
         return f"{source.name}: {count(len(source.columns), 'column')}, {count(rows, 'row')} or more"
-    verdict = run_validation(plan_validation_by_job(None, job, Reading(limit=_ROWS)), None, system_clock())
+    verdict = run_validation(plan_validation_by_job(None, job, FileReading(limit=_ROWS)), None, system_clock())
     report = verdict.report
     if report.status == "aborted":
         raise SourceError(report.messages[0])

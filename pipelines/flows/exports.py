@@ -19,7 +19,7 @@ from connector.warehouse import MAX_SHRINK, Destination, parse_destination
 from pipelines.jobs import Settings, build_service
 
 if TYPE_CHECKING:
-    from connector.listing import Progress as Reading
+    from connector.listing import ListProgress
     from connector.paging import IdArray
     from connector.service import Client
     from pipelines.jobs import Job
@@ -163,7 +163,7 @@ async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Prog
             _LOG.warning("the ledger gives no evidence of whether the list is cut off: %s", error)
             return []
 
-    def follow(reading: Reading) -> None:
+    def follow(reading: ListProgress) -> None:
         total = f" of {reading.total:,}" if reading.total is not None else ""
         progress.follow(lambda: f"sweep {reading.sweep}: {reading.rows:,}{total} read")
 

@@ -26,7 +26,7 @@ from connector.rows import Source
 from connector.run import Frame, Run, carry_out
 from connector.subscribers import BaseColumn, FieldMapping, PreparedChunk, ValidationRules, list_columns, prepare_chunks
 from pipelines.flows.base_loads import BaseLoads
-from pipelines.flows.increments import Increment, Reading, read_kept
+from pipelines.flows.increments import Increment, IncrementReading, read_kept
 from pipelines.flows.remarks import (
     SILENT_ACTIVITY,
     Remarks,
@@ -233,7 +233,7 @@ class _Load:
     def __init__(self, plan: LoadPlan, run: Run) -> None:
         self._plan, self._run = plan, run
         self._remarks = Remarks()
-        self._reading: Reading | None = None
+        self._reading: IncrementReading | None = None
         self.is_left_behind = False  # a thread that still reads the source, when the run was stopped
 
     async def carry_out(self) -> None:
@@ -296,7 +296,7 @@ class _Load:
     async def _begin_at_cursor(self, increment: Increment) -> None:
         """Have the source read from where its cursor stands, and the cursor moved as the run ends."""
         run = self._run
-        reading = Reading(increment, await run.commits.ask(lambda ledger: read_kept(ledger, increment)))
+        reading = IncrementReading(increment, await run.commits.ask(lambda ledger: read_kept(ledger, increment)))
         self._reading = reading
         run.report.messages.append(reading.describe())
         if not self._plan.is_planned:

@@ -104,7 +104,7 @@ def find_beginning(increment: Increment, kept: CursorValue | None) -> CursorValu
     return increment.start if is_larger(increment.start, back) else back
 
 
-class Reading:
+class IncrementReading:
     """One run's reading of an increment whose cursor stands at `kept` (None: it has none yet)."""
 
     def __init__(self, increment: Increment, kept: CursorValue | None) -> None:

@@ -48,7 +48,7 @@ class FileOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FileReading:
     """How a file is to be read (whatever the path of `file`), and how much of it."""
 
     file: FileSource = FileSource(path=Path(STANDARD_INPUT))  # noqa: RUF009 - a frozen value
@@ -76,7 +76,7 @@ def plan_import(
     policy: LoadPolicy,
     settings: Settings,
     *,
-    reading: Reading,
+    reading: FileReading,
     wait_s: float,
 ) -> LoadPlan:
     """The load of a file by its headers. Raises ConfigurationError and SourceError."""
@@ -100,7 +100,7 @@ def plan_import(
         return _checked(plan)
 
 
-def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: Reading, wait_s: float) -> LoadPlan:
+def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: FileReading, wait_s: float) -> LoadPlan:
     """The load of a file in place of a job's source, by its mapping. Raises ConfigurationError and SourceError."""
     if job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports and has no mapping: use a job with a subscriber section")
@@ -111,7 +111,7 @@ def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: Rea
     return _plan_by_job("import", job, job.subscriber, source, settings, reading.limit, wait_s, is_empty_refused=True)
 
 
-def plan_validation(path: Path, options: FileOptions, rules: ValidationRules, reading: Reading) -> ValidationPlan:
+def plan_validation(path: Path, options: FileOptions, rules: ValidationRules, reading: FileReading) -> ValidationPlan:
     """The validation of a file by its headers. Raises ConfigurationError and SourceError."""
     source = read_corrections(open_as(path, reading.file))
     with _closed_on_error(source):
@@ -119,7 +119,7 @@ def plan_validation(path: Path, options: FileOptions, rules: ValidationRules, re
         return _checked(ValidationPlan(path.stem, source, mapping, rules, limit=reading.limit, is_empty_refused=True))
 
 
-def plan_validation_by_job(path: Path | None, job: Job, reading: Reading) -> ValidationPlan:
+def plan_validation_by_job(path: Path | None, job: Job, reading: FileReading) -> ValidationPlan:
     """The validation of a job's source, or of a file in its place. Raises ConfigurationError and SourceError."""
     if job.source is None or job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports: there is nothing to validate")
@@ -223,7 +223,7 @@ def _check_base(options: FileOptions) -> str | None:
     return name
 
 
-def _open_in_place(path: Path, job: Job, reading: Reading, spool: BinaryIO | None = None) -> Source:
+def _open_in_place(path: Path, job: Job, reading: FileReading, spool: BinaryIO | None = None) -> Source:
     """The file as its options say, else as the job's own file is written, unless it is one of our rejects files.
 
     What comes through a pipe can be opened but once (unless it was spooled): as its options or the job say.

@@ -114,7 +114,7 @@ Hear = Callable[[Problem, str | None], None]
 
 
 @dataclass(slots=True)
-class Checked:
+class MailCheck:
     """What a check found: the outcomes so far, of the rows that are not to be sent, and what a person should know."""
 
     outcomes: Counter[MailOutcome] = field(default_factory=Counter)
@@ -135,7 +135,7 @@ class Checker:
     hear: Hear
     is_stopped: Callable[[], bool]
 
-    def check(self, spool: Spool, checked: Checked) -> None:
+    def check(self, spool: Spool, checked: MailCheck) -> None:
         """Check every row, and write down in `checked` what is found, also if it breaks off. Raises SourceError, and
         RunAborted when it is to stop or the spool has no room."""
         mapping = FieldMapping({"email": ColumnRule(column=self.texts.address_column)})
@@ -148,7 +148,7 @@ class Checker:
             self._sort_out(each, checked)
             self._keep(each, checked, spool)
 
-    def _sort_out(self, prepared: PreparedChunk, checked: Checked) -> None:
+    def _sort_out(self, prepared: PreparedChunk, checked: MailCheck) -> None:
         """The rows that are no subscriber to be, are repeated, or want no email."""
         checked.read += prepared.read
         checked.messages += prepared.chunk.messages
@@ -161,7 +161,7 @@ class Checker:
         checked.outcomes[MailOutcome.DUPLICATE] += len(prepared.repeats)
         checked.outcomes[MailOutcome.SUPPRESSED] += len(prepared.suppressed)
 
-    def _keep(self, prepared: PreparedChunk, checked: Checked, spool: Spool) -> None:
+    def _keep(self, prepared: PreparedChunk, checked: MailCheck, spool: Spool) -> None:
         for row in self._take_rows(prepared):
             try:
                 composed = self.compose(row)
@@ -180,7 +180,7 @@ class Checker:
         """The email of a row. Raises MessageError and TemplateError."""
         return self.texts.compose(read_cells(row), self.now)
 
-    def _refuse(self, row: Row, field: str, code: str, message: str, checked: Checked) -> None:
+    def _refuse(self, row: Row, field: str, code: str, message: str, checked: MailCheck) -> None:
         checked.outcomes[MailOutcome.INVALID] += 1
         self.hear(Problem(row, Outcome.INVALID, field, code, message), None)
 

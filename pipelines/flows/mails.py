@@ -39,7 +39,7 @@ from connector.service import Retrier, open_client
 from connector.states import EmailState
 from connector.subscribers import Suppression, digest_identity
 from connector.templates import TemplateError
-from pipelines.flows.mail_plan import Checked, Checker, Kept, MailPlan, Spool, digest_files, read_cells
+from pipelines.flows.mail_plan import Checker, Kept, MailCheck, MailPlan, Spool, digest_files, read_cells
 from pipelines.flows.suppression import read_suppression
 from pipelines.jobs import build_service
 from pipelines.report import Progress
@@ -58,7 +58,7 @@ class _Run:
     progress: Progress
     clock: Clock
     rejects: RejectsFile
-    checked: Checked = field(default_factory=Checked)
+    checked: MailCheck = field(default_factory=MailCheck)
     reported: set[bytes] = field(default_factory=set)  # recipients with a row in the rejects file
     has_others: bool = False  # further recipients are unknown, of whom no row was read
     rows: dict[bytes, Kept] = field(default_factory=dict)  # of those whose outcome is not known yet
@@ -154,7 +154,7 @@ async def _check(run: _Run, spool: Spool) -> None:
     try:
         await asyncio.to_thread(checker.check, spool, run.checked)
     except asyncio.CancelledError:  # the thread goes on for a moment
-        run.checked = Checked(Counter(run.checked.outcomes), read=run.checked.read)
+        run.checked = MailCheck(Counter(run.checked.outcomes), read=run.checked.read)
         raise
 
 
@@ -163,7 +163,7 @@ def _build_checker(run: _Run, suppression: Suppression | None, is_stopped: Calla
     return Checker(plan.source, plan.texts, run.report.started_at, plan.limit, suppression, run.hear, is_stopped)
 
 
-def _judge_invalid(plan: MailPlan, checked: Checked) -> str | None:
+def _judge_invalid(plan: MailPlan, checked: MailCheck) -> str | None:
     """Why nothing is sent, if too many rows are invalid."""
     invalid = checked.outcomes[MailOutcome.INVALID]
     if plan.max_invalid is None or invalid <= plan.max_invalid * checked.read:
@@ -316,7 +316,9 @@ async def preview(
     return end_report(report, status, clock.now())
 
 
-def _check_rows(plan: MailPlan, spool: Spool, report: Report, stop: Stop, faults: list[str]) -> tuple[Checked, Checker]:
+def _check_rows(
+    plan: MailPlan, spool: Spool, report: Report, stop: Stop, faults: list[str]
+) -> tuple[MailCheck, Checker]:
     def hear(problem: Problem, _raw: str | None) -> None:
         if len(faults) < _FAULTS_SHOWN:
             faults.append(f"row {problem.row.number} is invalid: {problem.field or 'template'}: {_describe(problem)}")
@@ -327,7 +329,7 @@ def _check_rows(plan: MailPlan, spool: Spool, report: Report, stop: Stop, faults
         report.messages += messages
     at = report.started_at
     checker = Checker(plan.source, plan.texts, at, plan.limit, suppression, hear, stop.event.is_set)
-    checked = Checked()
+    checked = MailCheck()
     checker.check(spool, checked)
     return checked, checker
 

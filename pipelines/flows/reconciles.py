@@ -22,7 +22,7 @@ from connector.ledger import (
     open_private_copy,
     read_largest_lag,
 )
-from connector.listing import Ask, Progress as ListProgress, read_list, try_page
+from connector.listing import Ask, ListProgress, read_list, try_page
 from connector.pace import RateController
 from connector.paging import Certificate, TotalCount
 from connector.reconcile import ListedPeople

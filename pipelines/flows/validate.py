@@ -60,7 +60,7 @@ class Example:
 
 
 @dataclass(slots=True)
-class Finding:
+class ValidationFinding:
     """One kind of fault: its field ("" for a record that is no row), its code, how many rows have it, some of them."""
 
     field: str
@@ -77,14 +77,14 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Verdict:
+class Validation:
     """What a validation found; of the report's keys those that apply."""
 
     report: Report
     remarks: Remarks = dataclasses.field(default_factory=Remarks)
-    findings: dict[tuple[str, str], Finding] = dataclasses.field(default_factory=dict)
+    findings: dict[tuple[str, str], ValidationFinding] = dataclasses.field(default_factory=dict)
 
-    def list_findings(self) -> list[Finding]:
+    def list_findings(self) -> list[ValidationFinding]:
         """The kinds of faults, the most frequent first."""
         return sorted(self.findings.values(), key=lambda each: (-each.rows, _place(each.field), each.code))
 
@@ -105,12 +105,12 @@ class Verdict:
         return {**{key: of_report[key] for key in (*keys, "unmapped_columns")}, "faults": faults}
 
 
-def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> Verdict:
+def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> Validation:
     """Read the plan's source to its end and say what is wrong with its rows; with `rejects`, write them there as
     an import would. A source or a suppression list that cannot be read to its end makes the verdict `aborted`, and so
     does an empty source."""
     report = start_report("validate", plan.job, clock.now())
-    verdict, counts = Verdict(report), dict.fromkeys(("read", "valid", "invalid", "duplicate", "suppressed"), 0)
+    verdict, counts = Validation(report), dict.fromkeys(("read", "valid", "invalid", "duplicate", "suppressed"), 0)
     report.rows, report.unmapped_columns = counts, _list_unmapped(plan)
     with ExitStack() as opened:
         opened.enter_context(plan.source)
@@ -128,7 +128,7 @@ def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> 
     return verdict
 
 
-def _read_all(plan: ValidationPlan, verdict: Verdict, file: RejectsFile | None, clock: Clock) -> str | None:
+def _read_all(plan: ValidationPlan, verdict: Validation, file: RejectsFile | None, clock: Clock) -> str | None:
     """Why it could not be read to its end, or None."""
     try:
         suppression = _read_list(plan, verdict.report)
@@ -171,7 +171,7 @@ def _count(prepared: PreparedChunk, counts: dict[str, int]) -> None:
     counts["valid"] += prepared.read - invalid - len(prepared.repeats) - len(prepared.suppressed)
 
 
-def _find(prepared: PreparedChunk, plan: ValidationPlan, verdict: Verdict) -> None:
+def _find(prepared: PreparedChunk, plan: ValidationPlan, verdict: Validation) -> None:
     for malformed in prepared.chunk.malformed:
         finding = _pick(verdict, "", malformed.code, malformed.message)
         finding.rows += 1
@@ -185,8 +185,8 @@ def _find(prepared: PreparedChunk, plan: ValidationPlan, verdict: Verdict) -> No
         _show_some(finding, prepared.chunk, faults, _list_sources(plan, name))
 
 
-def _pick(verdict: Verdict, name: str, code: str, message: str) -> Finding:
-    return verdict.findings.setdefault((name, code), Finding(name, code, message))
+def _pick(verdict: Validation, name: str, code: str, message: str) -> ValidationFinding:
+    return verdict.findings.setdefault((name, code), ValidationFinding(name, code, message))
 
 
 def _list_sources(plan: ValidationPlan, name: str) -> list[str]:
@@ -197,7 +197,7 @@ def _list_sources(plan: ValidationPlan, name: str) -> list[str]:
     return [] if rule is None else list(rule.columns)
 
 
-def _show_some(finding: Finding, chunk: Chunk, faults: Sequence[Fault], columns: list[str]) -> None:
+def _show_some(finding: ValidationFinding, chunk: Chunk, faults: Sequence[Fault], columns: list[str]) -> None:
     """Examples by the cells that the field is read from, as they came; none where it is read from no column."""
     if not columns:
         return
@@ -216,7 +216,7 @@ def _reject(prepared: PreparedChunk, identity: str, file: RejectsFile) -> None:
         file.write(build_different(prepared.chunk, position, identity))
 
 
-def _remark(plan: ValidationPlan, verdict: Verdict) -> Iterator[str]:
+def _remark(plan: ValidationPlan, verdict: Validation) -> Iterator[str]:
     """What a person should know beyond the sums."""
     yield from verdict.remarks.told
     if "is_active" not in plan.mapping.rules:

@@ -71,7 +71,7 @@ class GuessedField:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class FittingShare:
     """Of the cells that hold something (`filled`), how many fit."""
 
     fitting: int
@@ -105,14 +105,14 @@ def propose_cursor(frame: pd.DataFrame) -> tuple[str, str] | None:
     return None
 
 
-def measure(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> Share:
+def measure(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> FittingShare:
     """How many of the cells that a rule makes would be valid in the field `name`."""
     alone: dict[str, ColumnRule] = {} if name == "email" else {"email": ColumnRule(value="nobody@example.com")}
     mapped = apply_mapping(frame, FieldMapping({**alone, name: rule}))
     filled = mapped.frame[name].notna().to_numpy()
     faults = validate_rows(mapped.frame, ValidationRules(), today=today, known=mapped.faults).faults
     wrong = {fault.position for fault in faults if fault.field == name and filled[fault.position]}
-    return Share(int(filled.sum()) - len(wrong), int(filled.sum()))
+    return FittingShare(int(filled.sum()) - len(wrong), int(filled.sum()))
 
 
 def _judge(frame: pd.DataFrame, name: str, rule: ColumnRule, by: str, today: date) -> GuessedField:

@@ -20,7 +20,7 @@ from connector.run_log import RETENTION_S
 from pipelines.jobs.mail_models import Mail, Notify
 from pipelines.jobs.source_models import JobSource, Suppress
 from pipelines.jobs.subscriber_models import (
-    Base,
+    BaseKeys,
     FieldName,
     MappedField,
     ZipPolicy,
@@ -93,7 +93,7 @@ class JobSubscriber(BaseModel):
 
     model_config = STRICT
 
-    base: Base = Field(description="the base to load into")
+    base: BaseKeys = Field(description="the base to load into")
     identity: Identity = Field(default="email", description="what makes two rows the same subscriber")
     fields_: dict[FieldName, MappedField] | None = Field(
         default=None, alias="fields", description="field: column, or field: rule"

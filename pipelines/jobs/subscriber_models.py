@@ -5,7 +5,7 @@ from datetime import date, datetime
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, FIELDS, SENT, BaseRef, wire_name
@@ -198,10 +198,10 @@ def _check_base(value: str) -> str:
 NamedBase = Annotated[str, AfterValidator(_check_base)]
 
 
-class Base(BaseModel):
+class BaseKeys(BaseModel):
     """The base that the job's subscribers belong to."""
 
-    model_config = STRICT
+    model_config = ConfigDict(**STRICT, title="Base")
 
     id: int | None = Field(default=None, ge=1, description="the base's number, or")
     name: Name | None = Field(default=None, description="its name, or")
@@ -225,7 +225,7 @@ class Base(BaseModel):
         return self
 
 
-def build_base(base: Base) -> BaseRef | BaseColumn:
+def build_base(base: BaseKeys) -> BaseRef | BaseColumn:
     """The base as the library asks for it. Raises ConfigurationError for what makes no sense."""
     if base.column is None:
         return BaseRef(base.id, base.name)

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from connector.clock import system_clock
 from connector.export import Exported, export_subscribers
-from connector.listing import Progress, read_list
+from connector.listing import ListProgress, read_list
 from connector.paging import Certificate
 from connector.sandbox import SandboxProcess
 from connector.service import Client, Created, ListQuery, Retrier, Service, Token, encode_subscriber, open_client
@@ -41,7 +41,7 @@ def export(
     run_id: str | None = None,
     allow_incomplete: bool = False,
     max_shrink: float = 1.0,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[ListProgress], None] | None = None,
 ) -> Exported:
     async def run() -> Exported:
         async with open_client(service_of(sandbox, token)) as client:

@@ -13,7 +13,7 @@ from connector import read_subscribers
 from connector.errors import ConfigurationError
 from connector.export import export_subscribers
 from connector.library import build_frame
-from connector.listing import ListFailed, Progress
+from connector.listing import ListFailed, ListProgress
 from connector.paging import Reason
 from connector.sandbox import SandboxProcess
 from connector.service import ListQuery, open_client
@@ -168,7 +168,7 @@ def test_a_cancelled_export_leaves_the_target_as_it_was_and_no_file(sandbox: San
     async def run() -> None:
         enough = asyncio.Event()
 
-        def follow(progress: Progress) -> None:
+        def follow(progress: ListProgress) -> None:
             if progress.rows > 20_000:
                 enough.set()
 

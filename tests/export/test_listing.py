@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.listing import ListFailed, Progress, read_list
+from connector.listing import ListFailed, ListProgress, read_list
 from connector.paging import Reason
 from connector.sandbox import SandboxProcess
 from connector.service import ListQuery, Service, Token, open_client
@@ -163,13 +163,13 @@ def test_a_filter_is_applied_here_again_whatever_the_service_does(sandbox: Sandb
 def test_progress_counts_the_rows_of_each_sweep(sandbox: SandboxProcess) -> None:
     sandbox.seed(2500, base_name="News")
     sandbox.switch(order="email")
-    seen: list[Progress] = []
+    seen: list[ListProgress] = []
 
     read(sandbox, on_progress=seen.append)
 
-    assert seen[0] == Progress(1, 1000, 2500)
-    assert next(each for each in seen if each.sweep == 2) == Progress(2, 1000, 2500)
-    assert seen[-1] == Progress(2, 2500, 2500)
+    assert seen[0] == ListProgress(1, 1000, 2500)
+    assert next(each for each in seen if each.sweep == 2) == ListProgress(2, 1000, 2500)
+    assert seen[-1] == ListProgress(2, 2500, 2500)
 
 
 def test_a_smaller_page_can_be_asked_for(sandbox: SandboxProcess) -> None:

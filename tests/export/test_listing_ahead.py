@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from connector.listing import ListFailed, Progress, read_list
+from connector.listing import ListFailed, ListProgress, read_list
 from connector.paging import Reason
 from connector.sandbox import SandboxProcess
 from connector.service import ListQuery, open_client
@@ -92,7 +92,7 @@ def test_a_page_in_the_middle_that_fails_for_good_ends_the_reading_and_leaves_no
 ) -> None:
     sandbox.seed(6000, base_name="News")
 
-    def fail(progress: Progress) -> None:
+    def fail(progress: ListProgress) -> None:
         if progress.rows > 3000:
             sandbox.switch(list_error=1)
 

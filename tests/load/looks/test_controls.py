@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from connector.listing import Sentinel, take_survey
-from connector.listing.lookup import Checked, check_filters, has_control
+from connector.listing.lookup import FilterCheck, check_filters, has_control
 from connector.load import Session
 from connector.service import ListPage, ListQuery, Refused
 from connector.subscribers import SpellingClass, classify
@@ -16,8 +16,8 @@ PLAIN, PLUS, CAPITALS = (classify("email", text) for text in ("a@x.org", "a+b@x.
 KEY = classify("client_user_id", "c1")
 
 
-def check(fake: FakeList, folder: Path, *classes: SpellingClass, case: bool = False, **options: Any) -> Checked:
-    async def look(session: Session) -> Checked:
+def check(fake: FakeList, folder: Path, *classes: SpellingClass, case: bool = False, **options: Any) -> FilterCheck:
+    async def look(session: Session) -> FilterCheck:
         await take_survey(session.access)
         return await check_filters(session.access, classes, with_case=case)
 
@@ -80,7 +80,7 @@ def test_a_filter_that_shows_somebody_made_up_is_not_used_in_this_run_any_more(t
 
     async def look(session: Session) -> None:
         await take_survey(session.access)
-        assert await check_filters(session.access, [PLAIN]) == Checked(failed=frozenset({PLAIN}))
+        assert await check_filters(session.access, [PLAIN]) == FilterCheck(failed=frozenset({PLAIN}))
         assert session.access.lookout.useless == {"email"}
         asked = len(fake.asked)
         fake.finds = fake_list.exact
@@ -94,10 +94,10 @@ def test_a_filter_that_shows_somebody_made_up_is_not_used_in_this_run_any_more(t
 
 def test_a_made_up_answer_that_is_not_whole_tells_nothing_this_time(tmp_path: Path) -> None:
     fake = FakeList(crowd(5), count=lambda number: None)
-    assert check(fake, tmp_path, PLAIN) == Checked(failed=frozenset({PLAIN}))
+    assert check(fake, tmp_path, PLAIN) == FilterCheck(failed=frozenset({PLAIN}))
     refused = Refused(400, "no address")
     fake = FakeList(crowd(5), instead=lambda query: refused if ".invalid" in (query.email or "") else None)
-    assert check(fake, tmp_path / "again", PLAIN) == Checked(failed=frozenset({PLAIN}))
+    assert check(fake, tmp_path / "again", PLAIN) == FilterCheck(failed=frozenset({PLAIN}))
 
 
 def test_the_made_up_are_others_each_time(tmp_path: Path) -> None:

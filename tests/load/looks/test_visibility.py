@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from connector.listing.access import Sentinel, Visibility, read_visibility
-from connector.listing.lookup import Checked, find_visibility
+from connector.listing.lookup import FilterCheck, find_visibility
 from connector.load import Session
 from connector.paging import Certificate, Order, Reason, Verdict
 from connector.subscribers import classify
@@ -51,8 +51,8 @@ def test_who_was_confirmed_after_a_sweep_began_is_no_sign_of_lag() -> None:
     assert visibility == Visibility(NOBODY, 0.0)
 
 
-def find(fake: FakeList, folder: Path, *witnesses: Sentinel, checked: Checked | None = None) -> Visibility:
-    checked = checked or Checked(PLAIN)
+def find(fake: FakeList, folder: Path, *witnesses: Sentinel, checked: FilterCheck | None = None) -> Visibility:
+    checked = checked or FilterCheck(PLAIN)
     return look_at_fake(
         fake, folder, lambda session: find_visibility(session.access, checked, 1000.0, ["email"]), witnesses=witnesses
     )
@@ -64,7 +64,7 @@ def test_each_field_needs_a_witness_of_its_own(tmp_path: Path) -> None:
     fake.add(1, "a@x.org")
 
     def find_by(fields: list[str], name: str) -> Visibility:
-        look = lambda session: find_visibility(session.access, Checked(PLAIN), 1000.0, fields)  # noqa: E731
+        look = lambda session: find_visibility(session.access, FilterCheck(PLAIN), 1000.0, fields)  # noqa: E731
         return look_at_fake(fake, tmp_path / name, look, witnesses=(seen,))
 
     assert find_by(["email"], "email").latest_seen_at == 900.0
@@ -93,7 +93,7 @@ def test_where_the_latest_shows_one_request_is_enough(tmp_path: Path) -> None:
 
 def test_a_witness_that_was_the_control_is_not_asked_for_again(tmp_path: Path) -> None:
     fake, witnesses = showing(run_of(1), 999.0), run_of(1)
-    assert find(fake, tmp_path, *witnesses, checked=Checked(PLAIN, shown=witnesses)) == Visibility(999.0, 0.0)
+    assert find(fake, tmp_path, *witnesses, checked=FilterCheck(PLAIN, shown=witnesses)) == Visibility(999.0, 0.0)
     assert fake.asked == []
 
 
@@ -120,7 +120,7 @@ def test_nobody_shows_as_long_as_the_first_has_not(tmp_path: Path) -> None:
 def test_only_witnesses_of_a_class_that_passed_are_a_sign_of_lag(tmp_path: Path) -> None:
     mixed = (witness(900.0, 1, "a+1@x.org"), witness(910.0, 2, "b@x.org"), witness(920.0, 3, "c+3@x.org"))
     assert find(FakeList(), tmp_path, *mixed) == Visibility(NOBODY, 90.0)
-    assert find(FakeList(), tmp_path / "none", *mixed, checked=Checked()) == Visibility(NOBODY, 0.0)
+    assert find(FakeList(), tmp_path / "none", *mixed, checked=FilterCheck()) == Visibility(NOBODY, 0.0)
 
 
 def test_a_witness_is_asked_for_in_every_spelling(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_who_was_confirmed_while_the_look_began_is_not_asked_for(tmp_path: Path)
 
 def test_nothing_is_asked_without_a_witness(tmp_path: Path) -> None:
     async def look(session: Session) -> Visibility:
-        return await find_visibility(session.access, Checked(PLAIN), 1000.0, ["email"])
+        return await find_visibility(session.access, FilterCheck(PLAIN), 1000.0, ["email"])
 
     fake = FakeList()
     assert look_at_fake(fake, tmp_path, look) == Visibility(NOBODY, 0.0)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from hypothesis import given, strategies as st
 
-from connector.sources.csv import Format, parse_block
+from connector.sources.csv import CsvDialect, parse_block
 from connector.sources.csv_records import find_records
 
 wild = st.text(alphabet='ab",\n\r ', max_size=40)
@@ -17,7 +17,7 @@ tables = st.integers(1, 4).flatmap(lambda width: st.lists(st.lists(cell, min_siz
 @given(wild, st.integers(1, 3))
 def test_whatever_the_text_pyarrow_finds_the_same_records(text: str, width: int) -> None:
     block = text.encode()
-    parsed = parse_block(block, find_records(block, ",", is_last=True), Format(",", width, "utf-8"))
+    parsed = parse_block(block, find_records(block, ",", is_last=True), CsvDialect(",", width, "utf-8"))
     assert parsed.table.num_rows + len(parsed.failed) == int(parsed.is_record.sum())
 
 
@@ -37,7 +37,7 @@ def test_what_the_csv_module_writes_is_read_as_it_was(rows: list[list[str]], end
     csv.writer(written, lineterminator=ending, quoting=quoting).writerows(rows)
     block = written.getvalue().encode()
     width = len(rows[0]) if rows else 1
-    parsed = parse_block(block, find_records(block, ",", is_last=True), Format(",", width, "utf-8"))
+    parsed = parse_block(block, find_records(block, ",", is_last=True), CsvDialect(",", width, "utf-8"))
     given_rows = [list(row.values()) for row in parsed.table.to_pylist()]
     assert parsed.failed == ()
     # A line of blanks alone is no record, so rows of blanks are left out on both sides.
@@ -48,7 +48,7 @@ def test_what_the_csv_module_writes_is_read_as_it_was(rows: list[list[str]], end
 def test_no_cell_holds_what_the_csv_module_does_not_find_in_its_record(text: str, width: int) -> None:
     block = text.encode()
     records = find_records(block, ",", is_last=True)
-    parsed = parse_block(block, records, Format(",", width, "utf-8"))
+    parsed = parse_block(block, records, CsvDialect(",", width, "utf-8"))
     for row, place in zip(parsed.table.to_pylist(), parsed.places.tolist(), strict=True):
         record = block[records.starts[place] : records.stops[place]].decode()
         found = next(csv.reader(io.StringIO(record, newline=""), strict=True, skipinitialspace=True))
@@ -58,7 +58,7 @@ def test_no_cell_holds_what_the_csv_module_does_not_find_in_its_record(text: str
 
 def test_spaces_before_a_quote_are_no_part_of_the_cell() -> None:
     block = b'"a",  "b, ""c""", " d "\n  "e",f , "g"\n'
-    parsed = parse_block(block, find_records(block, ",", is_last=True), Format(",", 3, "utf-8"))
+    parsed = parse_block(block, find_records(block, ",", is_last=True), CsvDialect(",", 3, "utf-8"))
     assert [list(row.values()) for row in parsed.table.to_pylist()] == [["a", 'b, "c"', " d "], ["e", "f ", "g"]]
     assert parsed.failed == ()
 
