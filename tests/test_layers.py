@@ -172,3 +172,13 @@ def test_the_modules_of_a_package_stand_on_few_floors_and_in_no_circle(package: 
 )
 def test_the_check_sees_an_import_that_runs_upward(importer: str, imported: str) -> None:
     assert find_fault(importer, imported) is not None
+
+
+def test_no_two_public_types_share_a_name() -> None:
+    homes: dict[str, list[str]] = {}
+    for module, path in read_modules():
+        if not is_inside(module, APART):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
