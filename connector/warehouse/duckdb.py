@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import duckdb
@@ -70,7 +70,8 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 code from the network for a file of another program's."""
 
 _FROM_ROWS = "auto_checkpoint_skip_wal_threshold"
-"""The rows from which on a commit may do without the log, in DuckDB 1.5 and later; before, it does at any number."""
+"""The rows from which on a commit may do without the log: a setting of DuckDB 1.5 and later; before, it does at any
+number."""
 
 _NO_ROOM = os.strerror(errno.ENOSPC)
 """DuckDB ends with it what it says of a full disk, whatever the type of the error; before it stands the file's path."""
@@ -236,8 +237,8 @@ class DuckdbTables:
     def _find_table(self, connection: duckdb.DuckDBPyConnection, table: str) -> tuple[str | None, list[str]]:
         """The name that DuckDB has for a table or a view, None where there is none; and its columns."""
         select = (
-            "SELECT table_name, column_name FROM information_schema.columns WHERE table_catalog = current_database() "
-            "AND lower(table_schema) = lower($1) AND lower(table_name) = lower($2)"
+            "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = current_database() "
+            "AND lower(schema_name) = lower($1) AND lower(table_name) = lower($2)"
         )
         found = _fetch(connection, select, [self._name.schema or "main", table])
         return (str(found[0][0]) if found else None), [str(column) for _, column in found]
@@ -385,5 +386,5 @@ def _go_without_log(connection: duckdb.DuckDBPyConnection) -> None:
     `?` in a path, a folder's too, for options, and seeks its log in a folder that is not there.
     """
     connection.execute("SET checkpoint_threshold = '0B'")
-    if _fetch(connection, "SELECT 1 FROM duckdb_settings() WHERE name = $1", [_FROM_ROWS]):
+    with suppress(duckdb.CatalogException):
         connection.execute(f"SET {_FROM_ROWS} = 0")

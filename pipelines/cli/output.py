@@ -121,21 +121,8 @@ def run_flow(flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], outp
         with stop_on_signals() as stop, show_progress(is_quiet=output.is_quiet or is_logging()) as progress:
             return await flow(stop, progress)
 
-    _spare_collecting()
-    try:
-        return uvloop.run(run())
-    finally:
-        if "duckdb" in sys.modules:
-            gc.unfreeze()  # else its package tells of all that is still there when the process ends
-
-
-def _spare_collecting() -> None:
-    """Have Python look for garbage in circles less often: it cost 50 µs a create, of 360, measured.
-
-    What is loaded by now is never garbage; what a run makes is nearly all freed by its counts.
-    """
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.freeze()  # what is loaded by now is never garbage
+    return uvloop.run(run())
 
 
 def finish(report: Report, output: Output) -> NoReturn:

@@ -16,16 +16,18 @@ HEAVY = ("duckdb", "pandas", "pandera", "psycopg", "pyarrow.parquet", "pydantic"
 HEAVIER = ("aiohttp", "pyarrow", "rich", "uvloop")  # those that most runs need
 DIALECTS = ("sqlalchemy.dialects.postgresql",)
 _RUN = f"""
-import json, sys
-from pipelines.cli import main
+import json, os, sys
+from pipelines.cli import run
 codes = []
 for sys.argv[1:] in json.loads(sys.argv[1]):
     try:
-        main()
+        run()
         codes.append(0)
     except SystemExit as end:
         codes.append(end.code or 0)
-print(json.dumps([codes, [each for each in {HEAVY + HEAVIER + DIALECTS} if each in sys.modules]]), file=sys.stderr)
+imported = [each for each in {HEAVY + HEAVIER + DIALECTS} if each in sys.modules]
+print(json.dumps([codes, imported]), file=sys.stderr, flush=True)
+os._exit(0)
 """
 
 
