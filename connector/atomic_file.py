@@ -55,12 +55,20 @@ def read_target_kind(path: Path) -> TargetKind:
     return TargetKind.FREE if kind is TargetKind.FILE and found.st_size == 0 else kind
 
 
+def describe_unwritable(folder: Path, error: OSError) -> ConfigurationError | RunAborted:
+    """What a failure to make a file in the folder means: a full disk passes, a missing right has to be given."""
+    said = f"Cannot write in {folder} ({error.strerror or error})"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return RunAborted(f"{said}: free some room, and run again.")
+    return ConfigurationError(f"{said}: allow it, or write elsewhere.")
+
+
 class PartialFile:
     """The file beside `target`, a link followed, that is to take its place; a context manager that discards it unless
     it has been put there.
 
-    Raises LockedError if another process is writing the same target, ConfigurationError if nothing can be written
-    beside it.
+    Raises LockedError if another process is writing the same target, and what `describe_unwritable` has if nothing can
+    be written beside it.
     """
 
     def __init__(self, target: Path, *, mode: int = OWNER_ONLY) -> None:
@@ -69,9 +77,7 @@ class PartialFile:
         try:
             self.file: BinaryIO = os.fdopen(_open_held(self._path, self.target, mode), "w+b")
         except OSError as error:
-            raise ConfigurationError(
-                f"Cannot write in {self.target.parent} ({error.strerror or error}): allow it, or write elsewhere."
-            ) from error
+            raise describe_unwritable(self.target.parent, error) from error
 
     def put_in_place(self) -> None:
         """Let the file be the target from now on; durable when this returns. Raises OSError."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from connector.atomic_file import describe_unwritable
 from connector.errors import ConfigurationError
 from connector.warehouse.interruption import Interruption
 
@@ -42,7 +43,7 @@ def make_file(path: Path, create: Callable[[Path], None]) -> bool:
     except FileExistsError:  # another export was quicker
         return False
     except OSError as error:
-        raise ConfigurationError(f"Cannot write in {path.parent} ({error.strerror}): allow it.") from None
+        raise describe_unwritable(path.parent, error) from None
     return True
 
 

@@ -13,6 +13,7 @@ from typing import BinaryIO, Protocol, cast
 
 import pyarrow as pa
 
+from connector.atomic_file import describe_unwritable
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.runs import (
@@ -124,8 +125,7 @@ class TableWriter:
         try:
             file = cast(BinaryIO, tempfile.TemporaryFile(dir=self._folder))  # noqa: SIM115 - closed with the stage
         except OSError as error:
-            folder = self._folder or tempfile.gettempdir()
-            raise ConfigurationError(f"Cannot write in {folder} ({error.strerror or error}): allow it.") from error
+            raise describe_unwritable(self._folder or Path(tempfile.gettempdir()), error) from error
         with self._translate():
             self._stage = Stage(file, self._schema)
 

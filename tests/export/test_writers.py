@@ -193,6 +193,14 @@ def test_a_disk_without_room_for_a_new_database_is_passing_trouble(small_disk: P
         write(destination, MIXED)
 
 
+@pytest.mark.parametrize("kind", ["sqlite:///", "duckdb:///", ""])
+def test_a_disk_that_takes_no_new_file_is_passing_trouble(small_disk: Path, kind: str) -> None:
+    subprocess.run(["mount", "-o", "remount,nr_inodes=1", small_disk], check=True)
+
+    with pytest.raises(RunAborted, match="free some room"):
+        write(parse_destination(f"{kind}{small_disk}/new.parquet"), MIXED)
+
+
 def test_only_its_owner_may_read_a_file_or_a_database_that_is_new(file: Destination) -> None:
     mask = os.umask(0)
     try:
