@@ -115,7 +115,7 @@ def _check_target(sources: list[Path], copy: _FileCopy, is_replacing: bool) -> N
     for source in sources:
         is_source = target.exists() and source.exists() and target.samefile(source)  # also under another name
         if is_source or _belongs_to(source, target.resolve()):
-            raise ConfigurationError(f"{target} is of the ledger itself: name another file")
+            raise ConfigurationError(f"{target} is a part of the ledger itself: name another file")
     if target.is_dir():
         raise ConfigurationError(f"{target} is a folder: name a file in it")
     if target.exists() and not target.is_file():
@@ -124,7 +124,8 @@ def _check_target(sources: list[Path], copy: _FileCopy, is_replacing: bool) -> N
         raise ConfigurationError(f"the folder {target.parent} does not exist: create it, or name another file")
     if os.path.lexists(target) and not copy.source.is_file():  # it would be taken for part of the copy
         raise ConfigurationError(
-            f"{target} is there, and {copy.source}, whose copy it would seem, is not: take it away"
+            f"{target} exists, and the file that it would be a copy of, {copy.source}, does not: move "
+            "it away, or name another file"
         )
     if os.path.lexists(target) and not is_replacing:
         raise ConfigurationError(f"{target} is there already: name another file, or say that it is to be replaced")
@@ -233,7 +234,10 @@ def _copy_pages(file: _FileCopy) -> int:
             copy.execute("PRAGMA journal_mode = DELETE")
             verdict = copy.execute("PRAGMA quick_check(1)").fetchone()[0].splitlines()[-1]
             if verdict != "ok":
-                raise LedgerError(f"the ledger {file.source} is damaged ({verdict}): the copy was thrown away")
+                raise LedgerError(
+                    f"the ledger {file.source} is damaged ({verdict}), and its copy was deleted: restore an "
+                    "earlier backup (connector ledger restore)"
+                )
             numbers = [copy.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in file.tables]  # noqa: S608 - constants only
             return int(numbers[-1])
     except sqlite3.Error as error:
@@ -348,7 +352,10 @@ def _copy_file(path: Path, copy: sqlite3.Connection) -> None:
                 return
     except (sqlite3.Error, OSError) as error:
         raise LedgerError(f"the ledger {path} cannot be read: {error}") from None
-    raise LedgerError(f"the ledger {path} changes each time that it is read: see who writes it, and try again")
+    raise LedgerError(
+        f"the ledger {path} changes each time that it is read: wait until the process that writes "
+        "it has ended, and run again"
+    )
 
 
 def _has_files_beside(path: Path) -> bool:

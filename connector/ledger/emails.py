@@ -129,9 +129,9 @@ class EmailLog:
         is_closed = found.is_closed if found else restored_at is not None
         if is_closed and not is_reopening:
             raise ConfigurationError(
-                f"the campaign {name} is closed: the ledger was restored from a backup on {restored_at}, and does not "
-                "know who was mailed after that backup was made. Take them out of the source, or know that there are "
-                "none, and run with --reopen"
+                f"the campaign {name} is closed: the ledger was restored from a backup on {restored_at}, "
+                "and does not know which emails were sent after that backup was made. Take their "
+                "recipients out of the source, or make sure that there are none, and run with --reopen"
             )
         return Campaign(*found[:3]) if found else None
 

@@ -42,8 +42,8 @@ def restore_ledger(url: str, source: Path, *, at: datetime) -> Restored:
     place = parse_place(url)
     if not isinstance(place, Path):
         raise ConfigurationError(
-            f"the ledger {show_place(place)} is in PostgreSQL: restore it with pg_restore. It does not know then "
-            "who was mailed since: see to that before you send a campaign again"
+            f"the ledger {show_place(place)} is in PostgreSQL: restore it with pg_restore. It does "
+            "not know then which emails were sent since: check that before you send a campaign again"
         )
     ledger = resolve_file(place)
     source = source.absolute()

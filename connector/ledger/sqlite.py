@@ -90,7 +90,9 @@ def resolve_file(path: Path, *, may_make: bool = True) -> Path:
     if is_folder:
         raise build_error(str(path), "it is a folder, not a file")
     if has_other_names:
-        raise build_error(str(path), "it has another name, by a hard link, and would have another lock under that")
+        raise build_error(
+            str(path), "it has a second name (a hard link), and a run that uses that one would not see its lock"
+        )
     return resolved
 
 
@@ -159,9 +161,9 @@ def _refuse_damage(connection: Connection, path: Path, was_killed: bool) -> None
         found = check_pages(connection)
     if found != "ok":
         raise LedgerError(
-            f"the ledger {path} is damaged ({found}). Nothing was sent; move it and the files beside it "
-            "(-wal, -shm) away, and put a backup in its place or none: whoever is in the service is found there before "
-            "anybody is created"
+            f"the ledger {path} is damaged ({found}). Nothing was sent; move it and the files beside "
+            "it (-wal, -shm) away, and put a backup in its place or none: a load finds existing "
+            "subscribers in the service before it creates any"
         )
 
 
@@ -281,8 +283,8 @@ def hold_campaign_file(
             found = check_pages(connection)
         if found != "ok":
             raise LedgerError(
-                f"the ledger of emails {path} is damaged ({found}). Nothing was sent. Move it away and restore a "
-                "backup (connector ledger restore), which does not know who was mailed since"
+                f"the ledger of emails {path} is damaged ({found}). Nothing was sent. Move it away and "
+                "restore a backup (connector ledger restore), which does not know the emails sent since"
             )
         yield
 

@@ -136,7 +136,7 @@ def translated(name: str) -> Iterator[None]:
     except SQLAlchemyError as error:
         raise build_error(name, say_safely(error)) from None
     except (OverflowError, UnicodeEncodeError):  # the driver's own, before the database sees the value
-        raise build_error(name, "it was to keep a number or a text that no database can") from None
+        raise build_error(name, "a number or a text does not fit into the database") from None
 
 
 def build_error(name: str, reason: str) -> LedgerError:

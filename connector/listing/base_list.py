@@ -41,10 +41,10 @@ class EmptiedError(RunAborted):
 
     def __init__(self, number: int) -> None:
         super().__init__(
-            f"{number} of the subscribers whom the ledger knows to be in the base were asked for, and none is there: "
-            "this token sees another account, or the base was emptied. Nothing was sent. Look at the token and at the "
-            "base; if people were erased on purpose, forget them (connector forget) or begin a new ledger "
-            "(CONNECTOR_LEDGER)"
+            "the ledger has confirmed subscribers in the base, and the service shows none of the "
+            f"{number} that were looked up: this token sees another account, or the base was emptied. "
+            "Nothing was sent. Look at the token and at the base; if the subscribers were erased on "
+            "purpose, forget them (connector forget) or begin a new ledger (CONNECTOR_LEDGER)"
         )
 
 
@@ -83,7 +83,7 @@ async def list_base(access: ListAccess, wanted: Sequence[LookupKey] = ()) -> Lis
     Raises ListFailed when the service does not give its list, EmptiedError when it shows none of those who should be
     there, RunAborted when the base is not the one that was meant or the run is to stop.
     """
-    access.control.activity = "listing who is there already"
+    access.control.activity = "listing existing subscribers"
     identities = frozenset(each.identity for each in wanted)
     recording = _Recording(access, _build_reader(access, [access.policy.identity]), identities)
     await access.journal.flush()
@@ -265,9 +265,10 @@ def describe_unreadable(certificate: Certificate) -> str:
         return f"the service cuts its list off after {certificate.distinct:,} subscribers ({said})"
     if certificate.reason is Reason.CUT_OFF_POSSIBLE:
         return (
-            f"the service may cut its list off: it ends after {certificate.distinct:,} subscribers, a size that result "
-            "windows have, and nothing tells (if that is how many there are, run again with --accept-cut-off-possible, "
-            "or load.accept_cut_off_possible in the job)"
+            f"the service may cut its list off: it ends after {certificate.distinct:,} subscribers, a "
+            "size that result windows have, and the service shows no evidence either way (if that is "
+            "how many there are, run again with --accept-cut-off-possible, or "
+            "load.accept_cut_off_possible in the job)"
         )
     return f"the list could not be read whole ({certificate.reason})"
 

@@ -291,20 +291,21 @@ class Loader:
         """A plan settles nobody, and cannot know how a load will settle them."""
         if self._conduct.is_sending:
             raise RunAborted(
-                "some creates of a run by another identity are unknown and could not be settled, so a row of this "
-                "one might be one of them; no row was sent since: run again later"
+                "unresolved creates of an earlier run, by another identity, could not be settled, and a "
+                "row of this run may be one of them. No row was sent since. Run again later"
             )
         self._session.tally.foretell(
-            "some creates of a run by another identity are unknown: a load settles them first, and some rows that are "
-            "planned to be created may turn out to be among them"
+            "an earlier run, by another identity, left unresolved creates: a load settles them "
+            "first, and some rows that are planned to be created may turn out to be among them"
         )
 
     def _refuse_doubts_elsewhere(self, number: int) -> None:
         """An earlier run named what may be this base the other way, and what it left cannot be told from new rows."""
         raise RunAborted(
-            f"{number} creates are unknown or held in a base that may be this one: one was given by its id, the other "
-            "by its name, and the service has not told yet that they are one. Run again by the one that came first, or "
-            "settle them by connector retry (with --resend-held or --drop-held what is held)"
+            f"a base that may be this one has unresolved or held creates ({number:,}): one run named "
+            "it by its id, another by its name, and the service has not shown yet that both are the "
+            "same. Run again with the id or the name that came first, or settle them by connector "
+            "retry (with --resend-held or --drop-held what is held)"
         )
 
     async def _has_doubts_of_another_kind(self) -> bool:

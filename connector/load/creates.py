@@ -38,7 +38,7 @@ _GIVEN_UP = {
     Unanswered.CUT_OFF: Move(Event.LOST, message=Unanswered.CUT_OFF.value),
 }
 
-WHAT_TO_DO = "Nothing more was sent; look at that subscriber, and decide by connector retry what is held"
+WHAT_TO_DO = "Nothing more was sent. Look at that subscriber, then decide on what is held by connector retry"
 
 Settle = Callable[[Candidate, Move], None]
 

@@ -58,8 +58,9 @@ def _tell_uncompared(each: WaitingRow, tally: Tally, reason: str) -> None:
     if each.since is Since.FIRST:
         tally.count_row(Outcome.EXISTS, lambda: each.row)
         tally.say(
-            "some rows count as existing and were not compared with the subscribers who were there before this "
-            f"connector: {reason}; the next run tries again"
+            "some rows count as existing, though their values were not compared with the "
+            f"subscribers, which were in the service before the ledger knew them: {reason}. The next "
+            "run tries again"
         )
     else:
         is_known = each.since is Since.REPORTED

@@ -169,8 +169,8 @@ class Finisher:
         else:
             self._session.tally.report(problem)
             self._session.tally.say(
-                f"more than {_ROWS_KEPT:,} rows were refused or held: the others are reported as they seemed at first, "
-                "and the next run tells whether the service has them all the same"
+                f"more than {_ROWS_KEPT:,} rows were refused or held: the others are reported as they "
+                "were answered, and the next run checks whether the service has them all the same"
             )
 
     def report_doubt(
@@ -186,8 +186,8 @@ class Finisher:
         """Why somebody is unknown still."""
         job = self.settler.left_to.get(identity)
         if job is None:
-            return doubt.message or "it was sent, and it could not be told whether it took effect"
-        return f"it is not there, and only the job {job}, which suppresses rows, may send it again"
+            return doubt.message or "it was sent, and the service has not shown whether it took effect"
+        return f"it is not in the service, and only the job {job}, which has a suppression list, may send it again"
 
     # Verdicts of creates
 
@@ -262,6 +262,16 @@ class Finisher:
         known = len(self.doubts)
         entries = await self._find_entries([each.told.identity for each in self._kept])
         kept, self._kept = self._kept, []
+        ours = [
+            (each.told.identity, each.told.fingerprint)
+            for each in kept
+            if each.is_of_this_run
+            and (entry := entries.get(each.told.identity)) is not None
+            and entry.state is State.CONFIRMED
+        ]
+        if ours:  # refused, and created all the same: the service has what was sent
+            base = self._session.journal.base
+            await self._session.journal.ask(lambda ledger: ledger.record_equal(base, ours))
         for each in sorted(kept, key=lambda each: (each.problem.row.file, each.problem.row.number)):
             entry, problem = entries.get(each.told.identity), each.problem
             if each.is_of_this_run and entry is not None and entry.state is not State.REJECTED:
@@ -324,7 +334,10 @@ class Finisher:
     def _on_settled(self, settled: Settled) -> None:
         doubt, tally = settled.doubt, self._session.tally
         if len(settled.ids) > 1:
-            tally.say(f"somebody who was unknown is in the base {len(settled.ids)} times: ids {_write(settled.ids)}")
+            tally.say(
+                f"a subscriber whose create was unresolved is in the base {len(settled.ids)} times: ids "
+                f"{_write(settled.ids)}"
+            )
         if settled.event is Event.FOUND:
             tally.settled_found += 1
             if doubt.row is not None:

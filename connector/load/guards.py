@@ -40,7 +40,7 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
     base, besides = journal.base, journal.run_key
     known = await journal.ask(lambda ledger: ledger.find_confirmed(base, start, _ASKED_FOR, besides=besides))
-    session.control.activity = "asking for somebody who is known"
+    session.control.activity = "looking up known subscribers"
     is_there = await _ask_for_any(session, known)
     if is_there is False and await _does_answer_by_id(session):
         await _give_time_to_show(session, known)

@@ -103,8 +103,9 @@ async def look_as_sent(session: Session, wanted: Sequence[LookupKey]) -> LookupR
     sighting = await look_for(session, [replace(each, in_any_spelling=False) for each in wanted])
     if sighting.missed:
         session.tally.say(
-            "the list could not be read whole, so people were looked up one by one, as they would be sent and as "
-            "normalised: somebody who is there in other capitals may be created once more"
+            "the list could not be read whole, so each row was looked up by filters, as it would be "
+            "sent and as normalised: a subscriber that exists in other capitals may be created once "
+            "more"
         )
     return sighting
 
@@ -247,8 +248,8 @@ class PresenceCache:
         listing = await list_base(self._session.access, wanted)
         if listing.doubled:
             self._session.tally.say(
-                f"{listing.doubled} identities are in the base more than once already; the service offers no way to "
-                "remove one, so that is left to its own pages"
+                f"identities that are in the base more than once already: {listing.doubled:,}. The "
+                "service's interface removes no subscriber: remove them in its own pages"
             )
         if not listing.is_complete or await self._contradicts_absence(wanted, listing.certificate.distinct):
             return False

@@ -121,8 +121,9 @@ class Refusals:
         for kind, number in created.items():
             if _is_of_the_rate(kind):
                 self._session.tally.note_twice(
-                    f"of {len(self._met[kind].kept)} who were refused for the rate and sent again, {number} are there "
-                    "twice: the service creates some of those whom it refuses so"
+                    f"of {len(self._met[kind].kept)} subscribers that were refused for the rate and sent "
+                    f"again, {number} are in the service twice: it creates some of those that it refuses so. "
+                    "Remove them in the service's own pages, and lower load.max_rate"
                 )
         await self._doubt(set(created))
 
@@ -232,7 +233,8 @@ class Refusals:
         await self._session.journal.ask(write)
         for kind in sorted(kinds):
             self._session.tally.say(
-                f"subscribers that the service refused ({kind}) are there: what it refuses like that is looked up"
+                f"subscribers that the service refused ({kind}) exist all the same: each refusal of this "
+                "kind is looked up before it is believed"
             )
 
 

@@ -119,7 +119,7 @@ class _Retry:
             self._doubt(entry)
         for entry in held:
             if entry.suppressed_by not in (None, session.job):
-                words = f"held: only the job {entry.suppressed_by}, which suppresses rows, may send it again"
+                words = f"held: only the job {entry.suppressed_by}, which has a suppression list, may send it again"
                 self._report(entry, Outcome.UNKNOWN, "held", words, None)
 
     async def take_up_rejected(self) -> None:
@@ -165,7 +165,7 @@ class _Retry:
             return others
         for entry in others:
             if entry.identity not in sighting.missed:
-                self._reject(entry, "it could not be told whether it is there, so it was not sent again")
+                self._reject(entry, "the service has not shown whether it exists, so it was not sent again")
         return [entry for entry in others if entry.identity in sighting.missed]
 
     def _build(self, entry: Unfinished, known_until: float) -> Candidate | None:
@@ -173,7 +173,7 @@ class _Retry:
         session = self._session
         sent = {name: value for name, value in read_body(entry).items() if value is not None}
         if entry.suppressed_by not in (None, session.job):
-            self._reject(entry, f"only the job {entry.suppressed_by}, which suppresses rows, may send it again")
+            self._reject(entry, f"only the job {entry.suppressed_by}, which has a suppression list, may send it again")
             return None
         if session.is_suppressed(entry.identity, sent):
             self._count(Outcome.SUPPRESSED, 1)

@@ -299,9 +299,10 @@ class Limits:
         if self.max_rejected is None or not is_excess(self.rejected, self.max_rejected, self.answered):
             return None
         return (
-            f"guard.max_rejected: of {self.answered:,} creates that were answered {self.rejected:,} were rejected, and "
-            f"{100 * self.max_rejected:.3g} % are allowed. Nobody else was sent; the service's words are in the "
-            "rejects file: correct the rows or the mapping, or raise the guard"
+            f"guard.max_rejected: of {self.answered:,} creates that were answered {self.rejected:,} "
+            f"were rejected, and {100 * self.max_rejected:.3g} % are allowed. No other row was sent; "
+            "the service's words are in the rejects file: correct the rows or the mapping, or raise "
+            "the guard"
         )
 
 

@@ -40,7 +40,7 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
     help="How much smaller the list may be than at the last certified export.  [default: 50%]",
 )
 @click.option("--allow-incomplete", is_flag=True, help="Write the list even if it cannot be certified as complete.")
-@click.option("--ignore-total-count", is_flag=True, help="Take a list against which TotalCount alone stands.")
+@click.option("--ignore-total-count", is_flag=True, help="Take the list for complete though its TotalCount disagrees.")
 @click.option("--accept-cut-off-possible", is_flag=True, help="Take a list that the service may cut off unseen.")
 @click.option(
     "--guard-formulas/--no-guard-formulas",

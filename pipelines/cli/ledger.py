@@ -160,8 +160,8 @@ def restore_command(source: Path, output: Output) -> None:
         answer["messages"] = [f"restored: {restored.entries or 0:,} entries, {restored.emails or 0:,} emails"]
         if restored.campaigns:
             answer["messages"].append(
-                f"{restored.campaigns:,} campaigns are closed: which emails were sent after the backup was made is not "
-                "known. `connector mail JOB --reopen` sends one on"
+                f"campaigns that are closed now: {restored.campaigns:,}. The ledger does not know which "
+                "emails were sent after the backup was made. `connector mail JOB --reopen` continues one"
             )
     if not output.is_quiet or answer["status"] != "ok":
         click.echo("\n".join(answer["messages"]), err=True)

@@ -273,10 +273,10 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
 
 @click.command("retry")
 @click.argument("run_id", metavar="[RUN]", required=False)
-@click.option("--rejected", "is_rejected", is_flag=True, help="Send again what was rejected, once looked for.")
-@click.option("--resend-held", is_flag=True, help="Send again what is held, once more proved absent.")
-@click.option("--accept-held", is_flag=True, help="Take what is held as it was answered: it is there, under that id.")
-@click.option("--drop-held", is_flag=True, help="Give up what is held: it is rejected until its row changes.")
+@click.option("--rejected", "is_rejected", is_flag=True, help="Send rejected entries again, once they were looked up.")
+@click.option("--resend-held", is_flag=True, help="Send held entries again, once they are proved absent.")
+@click.option("--accept-held", is_flag=True, help="Accept held entries as they were answered: under that id.")
+@click.option("--drop-held", is_flag=True, help="Give up held entries: they are rejected until their rows change.")
 @click.option(
     "--job",
     "job_path",

@@ -309,7 +309,11 @@ class _Load:
             return "--limit left out the rest of the source"
         if self._run.report.exit_code not in _ENDED_WELL or not increment.source.is_read_to_end:
             return "the run did not come to its end, and the next one reads it all again"
-        return f"{unsent} rows were not sent, and the next run reads them again" if unsent else None
+        return (
+            (f"{count(unsent, 'row')} {agree(unsent, 'was', 'were')} not sent, and the next run reads all again")
+            if unsent
+            else None
+        )
 
     async def _take_all(self, loads: BaseLoads) -> None:
         """Prepare one chunk, in a thread, while the one before is being loaded."""

@@ -222,7 +222,7 @@ def plan_mail(
     if job.mail is None or job.source is None:
         raise ConfigurationError(f"the job {job.name} does not mail: it has no key `mail`")
     if job.source.sql is not None and job.source.sql.cursor is not None:
-        raise ConfigurationError("a job that mails has no cursor: the campaign knows who has been sent their email")
+        raise ConfigurationError("a job that mails has no cursor: the campaign knows which recipients have their email")
     guard, load = job.guard, job.load
     if guard is not None and guard.max_creates is not None:
         raise ConfigurationError("guard.max_creates is for loads; a mail run takes --limit")

@@ -353,8 +353,8 @@ class SourceSide:
             yield f"{rows} invalid and {agree(invalid, 'was', 'were')} not compared: connector validate says why"
         if self._unnamed:
             yield (
-                f"{self._unnamed:,} of them have no identity, or no base, that can be read: whom they mean may be "
-                "among the extra"
+                f"{self._unnamed:,} of them have no identity, or no base, that can be read: their "
+                "subscribers may be counted as extra"
             )
 
     def _count(self, prepared: PreparedChunk, suppressed: int) -> None:

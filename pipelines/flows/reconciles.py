@@ -275,7 +275,7 @@ class _Reconciling:
                 "service, asked for by Id, so the list is cut off or lags behind"
             )
             return
-        self._progress.follow(lambda: "waiting, to list once more whom to forget")
+        self._progress.follow(lambda: "waiting before the second listing")
         await self._clock.sleep(self._load.policy.quiet_period_s)
         wanted = build_wanted(list_asked(self._load.base), ledger, self._load.settings.account)
         with closing(ListedPeople(self._identity, (), wanted)) as listed:
@@ -299,15 +299,16 @@ class _Reconciling:
             runs = list_runs(connection, 1)
         if runs and runs[0].status is None:
             yield (
-                f"the run {runs[0].run_id} goes on, or has died: whom it creates meanwhile may be told as missing or "
-                "extra"
+                f"the run {runs[0].run_id} goes on, or has died: subscribers that it creates meanwhile "
+                "may be counted as missing or extra"
             )
 
     def _describe_list(self, certificate: Certificate, source: SourceSide) -> Iterator[str]:
         if not self.found.is_certain:
             yield (
-                f"the list is not known to be complete ({certificate.reason}): who is missing, extra or vanished "
-                "cannot be told; who is duplicated or drifted is so, of those who were seen"
+                f"the list is not known to be complete ({certificate.reason}): its missing, extra and "
+                "vanished subscribers are not certain; duplicated and drifted ones are, as far as they "
+                "were listed"
             )
         if nameless := sum(len(side.nameless) for side in source.sides):
             are_extra = "are extra" if self.found.is_certain else "were compared with nobody"

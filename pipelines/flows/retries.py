@@ -162,8 +162,8 @@ class _Retry:
                 yield f"there is nothing to do: nothing is unknown{asked} in the account {self._order.settings.account}"
         for job, number in sorted(self._left_to.items()):
             yield (
-                f"{number} were left by the job {job}, which suppresses rows: only a run of that job may send "
-                "them again, or `connector retry --job` with its file"
+                f"entries that the job {job}, which has a suppression list, has left: {number:,}; only a "
+                "run of that job may send them again, or `connector retry --job` with its file"
             )
         if waiting:
             yield f"not taken up, since the run ended before: {describe_bases(waiting)}"
@@ -173,7 +173,7 @@ class _Retry:
                 "or `--drop-held`"
             )
         for account, number in sorted(self._elsewhere.items()):
-            yield f"{number} are unknown or held in another account of this ledger: {account}"
+            yield (f"entries that are unknown or held in another account of this ledger, {account}: {number:,}")
         for name, number in sorted(run.tally.altered.items()):
             yield f"the service altered {name} of {count(number, 'subscriber')} created"
 
@@ -240,7 +240,7 @@ def forget(ledger: Ledger, plan: ForgetPlan) -> Forgotten:
         found = _find(ledger, bases, plan)
         doubtful = [each.base for each in found if each.state in _MAY_BE_THERE]
         if not found:
-            return Forgotten("partial", f"the ledger knows nobody of that identity in the account {plan.account}")
+            return Forgotten("partial", f"the ledger has no entry of that identity in the account {plan.account}")
         if doubtful:
             return Forgotten(
                 "partial",

@@ -83,9 +83,9 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
     )
     if reading.nameless and not suppression.size:
         raise ConfigurationError(
-            f"the suppression list {name} names nobody: none of its {len(reading.nameless):,} rows has "
-            f"{_ARTICLES[plan.field]} in the column {plan.column}; correct suppress.column or suppress.field. "
-            "Nothing was sent"
+            f"the suppression list {name} suppresses no subscriber: none of its "
+            f"{len(reading.nameless):,} rows has {_ARTICLES[plan.field]} in the column {plan.column}; "
+            "correct suppress.column or suppress.field. Nothing was sent"
         )
     return suppression, [*reading.messages, *_remark(name, plan, suppression, reading.nameless)]
 
@@ -103,8 +103,8 @@ def _open_list(plan: SuppressionPlan) -> Source:
     source.close()
     if is_there_twice:
         raise ConfigurationError(
-            f"the suppression list {source.name} has more than one column {plan.column}: whom it means cannot be told. "
-            "Nothing was sent"
+            f"the suppression list {source.name} has more than one column {plan.column}: rename all "
+            "but the one that is meant. Nothing was sent"
         )
     raise ConfigurationError(
         f"the suppression list {source.name} has no column {plan.column}{_suggest(plan.column, source.columns)}. "
@@ -136,7 +136,8 @@ def _take(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
     for malformed in chunk.malformed:
         line = "" if malformed.line is None else f" (line {malformed.line})"
         raise SourceError(
-            f"{chunk.name}: record {malformed.number}{line} {malformed.message}; whom it names cannot be told"
+            f"{chunk.name}: record {malformed.number}{line} {malformed.message}; correct it, since it "
+            "may name a subscriber that is to be suppressed"
         )
     mapped = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)})).frame
     validated = validate_rows(mapped, ValidationRules(identity=plan.field), today=date.max)
@@ -147,7 +148,7 @@ def _take(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
 
 def _remark(name: str, plan: SuppressionPlan, suppression: Suppression, nameless: Sequence[int]) -> Iterator[str]:
     if not suppression.size:
-        yield f"the suppression list {name} has no rows: nobody is suppressed"
+        yield f"the suppression list {name} has no rows: no row is suppressed"
     if nameless:
         records = ", ".join(map(str, nameless[:_RECORDS_NAMED])) + (" …" if len(nameless) > _RECORDS_NAMED else "")
         yield (

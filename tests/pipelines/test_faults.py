@@ -64,7 +64,7 @@ def test_where_the_list_has_no_stable_order_people_are_looked_up_one_by_one(
     some = write_addresses(tmp_path / "some.csv", 5, first=1198)
     ended = connector.run_json("import", some, "--base-name", "News", environ=fresh)
     assert (ended.code, ended.rows) == (0, {"read": 5, "exists": 2, "created": 3}), ended.stderr
-    assert "looked up one by one" in ended.stderr
+    assert "each row was looked up by filters" in ended.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 

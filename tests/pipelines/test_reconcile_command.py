@@ -222,7 +222,7 @@ def test_of_a_list_that_is_not_known_to_be_complete_nobody_is_claimed_missing_or
     assert ended.report["differences"].items() >= UNKNOWN.items()
     assert {line["difference"] for line in read_lines(tmp_path)} <= {"duplicated", "drifted"}
     (told,) = [each for each in ended.report["messages"] if "is not known to be complete" in each]
-    assert "who is missing, extra or vanished cannot be told" in told
+    assert "its missing, extra and vanished subscribers are not certain" in told
     sandbox.switch(max_limit=1000)  # one answer, in whatever order
     assert find_differences(reconcile(connector, job)) == {"extra": 1}
 

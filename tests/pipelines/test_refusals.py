@@ -84,7 +84,7 @@ def test_a_429_that_creates_now_and_then_is_told_with_those_who_are_there_twice(
     ended = Ended(process.returncode, stdout, stderr)
     assert max(count_stored(sandbox).values()) > 1, "nothing was made twice: the test shows nothing"
     assert (ended.code, ended.report["status"]) == (1, "partial")
-    assert "are there twice" in stderr
+    assert "are in the service twice" in stderr
 
 
 def count_listed(connector: Connector) -> int:

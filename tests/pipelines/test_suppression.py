@@ -133,7 +133,7 @@ def test_an_empty_list_suppresses_nobody_and_that_is_said(connector: Connector, 
     write_csv(tmp_path / "gone.csv", "address")
     ended = connector.run_json("sync", write_job(tmp_path))
     assert (ended.code, ended.rows) == (0, {"read": 2, "created": 2})
-    assert "nobody is suppressed" in find_message(ended, "gone.csv")
+    assert "no row is suppressed" in find_message(ended, "gone.csv")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_list_that_cannot_serve_is_told_before_anything_starts(
     ("content", "words"),
     [
         ("address,since\nperson1@example.com,2020\nperson0@example.com,2020,why\n", "record 2 (line 3) has 3 cells"),
-        ("address,since\n7,2020\n8,2021\n", "names nobody"),
+        ("address,since\n7,2020\n8,2021\n", "suppresses no subscriber"),
     ],
 )
 def test_a_list_that_turns_out_to_be_no_good_ends_the_run_before_anything_is_sent(

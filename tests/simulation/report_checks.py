@@ -39,12 +39,17 @@ def created_is_what_the_night_made(truth: Truth) -> Iterator[str]:
 
 def changed_are_those_whose_row_differs_from_what_was_sent(truth: Truth) -> Iterator[str]:
     """By the ledger's fingerprint; and in a whole night all who are confirmed and were not made in it exist. A retry
-    takes up, too, those whose refusal it has come to doubt."""
+    takes up, too, those whose refusal it has come to doubt; it compares none, and the fingerprint of who was held or
+    rejected goes once they are found."""
     for played, report in _list_reports(truth):
         doubted = sum((move.earlier, move.later) == (State.REJECTED, State.UNKNOWN) for _, move in played.moves)
         more = doubted if played.night.retry is not None else 0
         confirmed = _list_confirmed(truth, played, report)
-        differ = sum(kept.fingerprint != told.fingerprint for told, kept in confirmed)
+        is_retry = played.night.retry is not None
+        differ = sum(
+            kept.fingerprint != told.fingerprint and not (is_retry and kept.fingerprint is None)
+            for told, kept in confirmed
+        )
         outcomes = report.tally.outcomes
         counted = outcomes[Outcome.CHANGED]
         there = sum(outcomes[each] for each in (Outcome.CREATED, Outcome.EXISTS, Outcome.CHANGED))

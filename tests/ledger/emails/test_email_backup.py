@@ -77,7 +77,7 @@ def test_an_older_copy_is_not_left_to_be_taken_for_part_of_this_one(source: Path
     back_up_ledger(url_of(source), tmp_path / "copy.db")
     source.with_name(missing).unlink()
     before = {file.name: file.read_bytes() for file in tmp_path.glob("copy*")}
-    with pytest.raises(ConfigurationError, match="take it away"):
+    with pytest.raises(ConfigurationError, match="move it away"):
         back_up_ledger(url_of(source), tmp_path / "copy.db", is_replacing=True)
     assert {file.name: file.read_bytes() for file in tmp_path.glob("copy*")} == before
 
