@@ -282,8 +282,10 @@ def test_a_password_in_the_file_is_never_shown(tmp_path: Path) -> None:
         ("latin.yaml", b"job: caf\xe9\n", "a job file is UTF-8 text; byte 9 is not"),
         ("large.yaml", b"#" * ((1 << 20) + 1), "too large for a job"),
         ("empty.yaml", b"", "the file is empty"),
-        ("people.csv", b"email,name\na@example.com,Ann\n", "must hold keys"),
-        ("book.xlsx", b"PK\x03\x04\x00\x00", "this is no YAML"),
+        ("people.csv", b"email,name\na@example.com,Ann\n", "did you mean: connector import"),
+        ("people", b"email,name\na@example.com,Ann\n", "must hold keys"),
+        ("book.xlsx", b"PK\x03\x04\x00\x00", "did you mean: connector import"),
+        ("book", b"PK\x03\x04\x00\x00", "this is no YAML"),
     ],
 )
 def test_a_file_that_is_no_job_is_refused_in_one_line(
