@@ -8,7 +8,9 @@ and windows of any length. Of `served` requests in `sent_s` seconds since the la
 - the limit is at least served / (sent_s + paused_s): no limiter saves up more in a pause than its rate is worth;
 - it is at least (served - burst) / sent_s: no limiter gives more besides its rate than it gave when it was fresh;
 - where two ramps were refused at much the same rate, that rate is the limit, and the next ramp begins just below;
-- where all is refused until later than was asked for, it is a window, and served / (sent_s + paused_s) is its rate.
+- where all is refused until later than was asked for, it is a window, and served / (sent_s + paused_s) is its rate;
+- of a window, a rate is allowed that was kept for two windows without a refusal;
+- what is refused without a pause, and in the same share at a low rate as at a high one, is refused by chance.
 
 How long a ramp takes follows from what a refusal costs, its pause. A rate that lies a share s too low loses s of each
 second: so a bracket of width s is crossed in about two pauses / s, a wide one at once and a narrow one slowly, and
@@ -27,16 +29,16 @@ _SECOND = 1.0  # what no run notices: the dearest of free refusals, the rarest o
 _PAUSES_APART = 30.0  # so many pauses of work after each: 1/31 and half of _ROOM are lost, where 5 % may be,
 _DEAR_PAUSES_APART = 16.0  # and 1/17, where 10 % may: a pause of _DEAR_S or longer
 _DEAR_S = 10.0
-_ROOM = 0.01  # from the least that a ramp begins below its end; half of it is lost
-_PROBE_S = 3.0  # e-folding time beyond the bracket: twofold after 3 ln(2 / _ROOM) = 16 s, of the 60 s there are
+_ROOM = 0.015  # from the least that a ramp begins below its end, of which half is lost; lost time is made up for by it
+_PROBE_S = 2.0  # e-folding time beyond the bracket: twofold after 2 ln(2 / _ROOM) = 10 s, of the 60 s there are
+_TRIPS = 6.0  # in that time at least: the rate is a sixth too high at most when a refusal arrives
 _WINDOWS = 3.0  # in a ramp at least: within one it would only be filled, and the mean of one lags by a half
 _LONGEST_WINDOW_S = 61.0  # what is refused for longer than a minute is an outage
-_TOLERATED = 0.02  # of the requests may be refused where that costs no pause
-_MOST_CHANCE = 0.1  # a larger share is no chance: where a cut leaves a smaller one as it was, twice that is tolerated
-_IN_A_ROW = 3  # refusals tell a full limiter from chance: 0.02 ** 3
+_TOLERATED = 0.01  # of the requests may be refused where that costs no pause
+_IN_A_ROW = 3  # refusals tell a full limiter from chance
+_CHANCE = _TOLERATED**_IN_A_ROW
 _FALLEN = 4.0  # a limit may have halved, and a bucket gives hardly half of that after a pause
 _SLACK_S = 0.005  # a sender that wakes up late makes up for so much at once: a loop's turn
-_SHORTER = 0.015  # and for the rest by gaps that are shorter by what a limit is known to
 _HALVED_IN_S = 86_400.0  # a guess is worth half a day later: limits change with contracts and load, not by the hour
 _HAIR_S = 1e-9  # sums of floats may miss a moment by rounding
 
@@ -61,16 +63,20 @@ class _Ramp:
     def __init__(self, low: float, high: float, length_s: float, trip_s: float) -> None:
         self.low, self.high, self.length_s, self.at_s = low, high, length_s, 0.0
         self.growth = log(high / low) / length_s
-        self.probe_s = max(_PROBE_S, 2 * trip_s)
+        self.probe_s = max(_PROBE_S, _TRIPS * trip_s)
 
     def move(self, seconds: float) -> float:
         """Go on so far, and return the rate there (requests/s): by a fifth at most between two requests."""
         if self.at_s < self.length_s:
             seconds = min(seconds, 0.2 / self.growth)
         self.at_s += max(seconds, 0.0)
-        if self.at_s < self.length_s:
-            return self.low * exp(self.growth * self.at_s)
-        beyond = min((self.at_s - self.length_s) / self.probe_s, 30.0)
+        return self.compute_rate(self.at_s)
+
+    def compute_rate(self, at_s: float) -> float:
+        """Return the rate (requests/s) so long after the ramp has begun."""
+        if at_s < self.length_s:
+            return self.low * exp(self.growth * at_s)
+        beyond = min((at_s - self.length_s) / self.probe_s, 30.0)
         return self.high * (1 + _ROOM / 2 * (exp(beyond) - 1))
 
     @property
@@ -178,7 +184,8 @@ class RateController:
             return
         self._refused += 1
         self._in_a_row += 1
-        is_chance = self._in_a_row < _IN_A_ROW and self._refused < _IN_A_ROW + self._tolerated * self._served
+        in_a_row = log(_CHANCE) / log(self._tolerated) - _HAIR_S
+        is_chance = self._in_a_row < in_a_row and self._refused < in_a_row + self._tolerated * self._served
         if retry_after_s or not is_chance:
             self._end_ramp(sent_at, now, retry_after_s or 0.0)
 
@@ -195,8 +202,8 @@ class RateController:
         gap_s = 1 / self.rate
         due_at = max(self._due_at, self._paused_until)
         self._lost_s = min(self._lost_s + max(0.0, at - _SLACK_S - due_at), _SECOND)
-        if self._ramp is not None and self.rate < (1 - _SHORTER) * self._ceiling:
-            made_up_s = min(self._lost_s, _SHORTER * gap_s)
+        if self._ramp is not None and self.rate < (1 - _ROOM) * self._ceiling:
+            made_up_s = min(self._lost_s, _ROOM * gap_s)
             self._lost_s -= made_up_s
             gap_s -= made_up_s
         self._due_at = max(due_at, at - _SLACK_S) + gap_s
@@ -224,10 +231,10 @@ class RateController:
             low = refused / 50 if pause_s else self._doubled / _FALLEN
         elif ramp.is_early:
             self._early += 1
-            share = self._refused / (self._served + self._refused)
-            if not pause_s and self._early >= _IN_A_ROW and share <= _MOST_CHANCE:
-                self._tolerated = max(self._tolerated, 2 * share)
-            low = max(proved, self._proved if self._early == 1 else refused / _FALLEN**self._early)
+            if not pause_s and self._early >= _IN_A_ROW and self._refused < self._served:
+                # a share that stays, however low the rate, does not come of the rate; its root leaves it much room
+                self._tolerated = max(self._tolerated, (self._refused / (self._served + self._refused)) ** 0.5)
+            low = max(proved, self._proved if self._early == 1 else refused / _FALLEN ** (self._early - 1))
         else:
             self._early, self._proved = 0, low
             self._tolerated = max(self._tolerated / 2, _TOLERATED)
@@ -238,6 +245,9 @@ class RateController:
                 if ramp.length_s > 0.9 * self._longest_s:
                     low = max(low, (1 - _ROOM) * ramp.high)
                     high = min(refused, (1 + _ROOM + (refused / ramp.high - 1) / 10) * ramp.high)
+        if pause_s and ramp is not None and 0 < 2 * self._window_s < ramp.at_s:
+            # a rate that filled no window in two is allowed
+            low = max(low, (1 - _ROOM) * ramp.compute_rate(ramp.at_s - 2 * self._window_s))
         self._last_refused = refused
         self._row = _Row(self._served, sent_s, sent_at, self._trip_s)
         self._cut_at = max(now, self._paused_until)
@@ -252,8 +262,8 @@ class RateController:
         self._paused_s = sent_at - row.began_at
         in_s = row.sent_s + self._paused_s
         is_block = _SECOND < row.last_at - row.began_at <= _LONGEST_WINDOW_S
-        if is_block and row.sent_s < self._paused_s and row.served / in_s > self._proved / _FALLEN:
-            # a burst has filled a window, and this is its length, less what the last pause was too long
+        if is_block and row.sent_s < 2 * self._paused_s and row.served / in_s > self._proved / _FALLEN:
+            # what was sent has filled a window, and this is its length, less what the last pause was too long
             self._window_s, self._early = max(self._window_s, self._paused_s), 0
             self._begin_ramp(row.served / in_s, 1.1 * row.served / max(in_s - self._cost_s, in_s / 2), at=sent_at)
 

@@ -184,41 +184,59 @@ def measure(cell: Cell, played: Played) -> Shown:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The least goodput, the most that is refused of what is sent under a halved limit, and when a doubled one is used;
-    `is_whole`: as the design has it, and not as far as arithmetic allows or the controller gets."""
+    """The least goodput, the most that is refused of what is sent under a halved limit, and when a doubled one is used
+    at the latest. `bound` says why it is less than the design has, where arithmetic forbids that (docs/pace.md)."""
 
     goodput: float
     exceeded: float
     used_s: float
-    is_whole: bool
+    bound: str = ""
+
+    def list_misses(self, cell: Cell, shown: Shown) -> list[str]:
+        """What the cell does not keep of it."""
+        misses = []
+        if cell.scene == ALONE and shown.goodput < self.goodput - _ROUNDING:
+            misses.append(f"goodput {shown.goodput:.1%} of {self.goodput:.0%}")
+        if shown.exceeded > self.exceeded + _ROUNDING:
+            misses.append(f"refused after a halving {shown.exceeded:.1%}, {self.exceeded:.0%} promised")
+        if shown.used_s > self.used_s:
+            misses.append(f"doubled limit used after {shown.used_s:.0f} s, {self.used_s:.0f} s promised")
+        if shown.inside:
+            misses.append(f"{shown.inside} sent inside a pause")
+        return misses
+
+
+_ROUNDING = 0.0005
+
+
+def read_design(cell: Cell) -> Promise:
+    """What the design promises in every cell (architecture 11)."""
+    return Promise(0.90 if cell.cost_s >= 10 else 0.95, 0.05, max(60.0, 20 * (cell.pause_s or 0.0)))
 
 
 def read_promise(cell: Cell) -> Promise:
-    """What is promised in a cell."""
-    is_dear = cell.cost_s >= 10
-    goodput, exceeded, used_s, pauses = (0.90 if is_dear else 0.95), 0.05, 60.0, (20 if is_dear else 40)
-    is_window, pause_s = cell.kind != "bucket", cell.pause_s or 0.0
-    is_whole = True
-    if is_window and cell.span_s >= 10 and pause_s >= 5:  # between two pauses there are few windows to learn from
-        goodput, is_whole = (0.80 if is_dear else 0.92), False
-    if cell.kind == "sliding window" and (cell.span_s == 60 or (cell.span_s == 1 and cell.rate == 5)) and pause_s <= 1:
-        goodput, is_whole = 0.75, False
-    if pause_s == 5 or (is_window and cell.span_s == 60):  # the cost of a probe, or the length of what would show
-        used_s, is_whole = 240.0, False
-    if cell.rate == 5 or cell.span_s == 60:  # of a few requests, two refusals are a large share
-        exceeded = 0.25
-    return Promise(goodput, exceeded, max(used_s * 1.7, pauses * pause_s), is_whole)
+    """What is promised in a cell: the design's promise, as far as arithmetic allows."""
+    design, pause_s, is_window = read_design(cell), cell.pause_s or 0.0, cell.kind != "bucket"
+    goodput, used_s, bounds = design.goodput, design.used_s, []
+    if 3 <= pause_s < 10 and (is_window or cell.span_s < pause_s):
+        used_s, bounds = 40 * pause_s, ["a pause in 20 costs all of the 5 %"]
+    if is_window and cell.span_s == 60:
+        used_s, bounds = max(used_s, 120.0), [*bounds, "a window shows at its end what it allows"]
+        if pause_s >= 10:
+            goodput, bounds = 0.84, [*bounds, "a refusal in three windows while the limit is searched: 30 s of 210 s"]
+    return Promise(goodput, design.exceeded, used_s, "; ".join(bounds))
 
 
 _STRETCH_S = 10
 
 
 def _find_exceeded(played: Played, cell: Cell) -> float:
-    """What share was refused once the halved limit was to be kept: half a minute and two pauses after it first showed,
-    which it does when all is used that the limiter had saved."""
+    """What share was refused once the halved limit was to be kept: half a minute, or two windows where they are longer,
+    and two pauses after it first showed, which it does when all is used that the limiter had saved."""
     end = END_S[CHANGED]
     first = next((second for second in range(BEGIN_S, end) if played.refused[second]), end)
-    since = min(int(first + 30 + 2 * cell.cost_s), end)
+    windows_s = 2 * cell.span_s if cell.kind != "bucket" else 0.0
+    since = min(int(first + max(30, windows_s) + 2 * cell.cost_s), end)
     refused = sum(played.refused[since:end])
     return refused / max(refused + sum(played.served[since:end]), 1)
 
