@@ -96,7 +96,7 @@ class RowFile:
         try:
             self._path.unlink(missing_ok=True)
         except OSError as error:
-            self.failure = self.failure or f"the {self._what} {self._path} cannot be written anew: {error.strerror}"
+            self.failure = self.failure or f"the {self._what} {self._path} cannot be replaced: {error.strerror}"
 
     def close(self) -> None:
         """All lines are written."""

@@ -59,7 +59,7 @@ def write_people(path: Path, count: int, seed: int) -> ExpectedFile:
     Raises ValueError for a count below `SMALLEST`.
     """
     if count < SMALLEST:
-        raise ValueError(f"at least {SMALLEST} people, so that every kind of dirt is among them")
+        raise ValueError(f"at least {SMALLEST} subscribers are needed, so that every kind of dirt is among them")
     random = Random(seed)  # noqa: S311 - made-up people need no secrets, but the same ones each time
     faults = {kind: max(1, round(count * share)) for kind, (share, _) in DIRT.items()}
     duplicates = max(1, round(count * 0.03))
@@ -219,7 +219,7 @@ def write_crm(path: Path, people: Sequence[Person], *, added: int, changed: int,
     Raises ValueError when more are to be changed than there are, FileExistsError when there is a file already.
     """
     if changed > len(people):
-        raise ValueError(f"{changed} of {len(people)} people cannot be changed")
+        raise ValueError(f"{changed} of {len(people)} subscribers cannot be changed")
     if path.exists():
         raise FileExistsError(f"{path} is there already")
     random = Random(seed)  # noqa: S311 - made-up people need no secrets, but the same ones each time

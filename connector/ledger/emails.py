@@ -258,30 +258,30 @@ def _keep(account: str, name: str) -> dict[str, str]:
 
 # The statements, put together from constants; every UPDATE and DELETE of an email names the state that it leaves
 
-_EMAIL = "email.campaign_key = told.column1 AND email.recipient = told.column2"
-_AT = f"FROM {{told}} WHERE {_EMAIL} AND state = :left"
+_EMAIL = "email.campaign_key = item.column1 AND email.recipient = item.column2"
+_AT = f"FROM {{item}} WHERE {_EMAIL} AND state = :left"
 
 _FIND = Batch(
     "SELECT recipient, state, request_id, message_id, sent_at, status, words, run_id "
-    f"FROM {{told}} JOIN email ON {_EMAIL}",
+    f"FROM {{item}} JOIN email ON {_EMAIL}",
     2,
 )
 _INSERT_INTENT = Batch(
     "INSERT INTO email (campaign_key, recipient, address, state, run_id, intended_at) "
-    "SELECT told.column1, told.column2, told.column3, :to, :run, :at FROM {told} WHERE true "
+    "SELECT item.column1, item.column2, item.column3, :to, :run, :at FROM {item} WHERE true "
     "ON CONFLICT DO NOTHING",  # WHERE true: without it SQLite reads ON as a condition of a join
     3,
 )
 _ACCEPT = Batch(
-    "UPDATE email SET state = :to, request_id = told.column3, message_id = told.column4, sent_at = told.column5, "
+    "UPDATE email SET state = :to, request_id = item.column3, message_id = item.column4, sent_at = item.column5, "
     f"address = NULL {_AT}",
     5,
 )
-_REFUSE = Batch(f"UPDATE email SET state = :to, status = told.column3, words = told.column4 {_AT}", 4)
+_REFUSE = Batch(f"UPDATE email SET state = :to, status = item.column3, words = item.column4 {_AT}", 4)
 _SET_STATE = Batch(f"UPDATE email SET state = :to {_AT}", 2)
 _DELETE = Batch(
     "DELETE FROM email "
-    "WHERE state = :left AND (campaign_key, recipient) IN (SELECT told.column1, told.column2 FROM {told})",
+    "WHERE state = :left AND (campaign_key, recipient) IN (SELECT item.column1, item.column2 FROM {item})",
     2,
 )
 _SET_ALL = text("UPDATE email SET state = :to WHERE campaign_key = :campaign AND state = :left")

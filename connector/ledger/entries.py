@@ -313,70 +313,70 @@ def count_doubts(connection: Connection) -> dict[str, int]:
 
 # The base is told in every row. As a shared value it would lead PostgreSQL, before the table is first analysed, to read
 # the whole base for each batch: 54 ms in place of 3 among 300,000 entries, measured.
-_ENTRY = "entry.base_key = told.column1 AND entry.identity = told.column2"
+_ENTRY = "entry.base_key = item.column1 AND entry.identity = item.column2"
 _AT = f"WHERE {_ENTRY} AND state = :left"
 
 _FIND = Batch(
     "SELECT identity, state, subscriber_id, fingerprint, status, message, attempts, reported, reported_at, altered "
-    f"FROM {{told}} JOIN entry ON {_ENTRY}",
+    f"FROM {{item}} JOIN entry ON {_ENTRY}",
     2,
 )
 _FIND_DIFFERENT = Batch(
-    "SELECT told.column2, entry.identity IS NOT NULL "
-    f"FROM {{told}} LEFT JOIN entry ON {_ENTRY} "
-    "WHERE entry.identity IS NULL OR state <> :confirmed OR fingerprint IS NULL OR fingerprint <> told.column3",
+    "SELECT item.column2, entry.identity IS NOT NULL "
+    f"FROM {{item}} LEFT JOIN entry ON {_ENTRY} "
+    "WHERE entry.identity IS NULL OR state <> :confirmed OR fingerprint IS NULL OR fingerprint <> item.column3",
     3,
 )
 _INSERT_INTENT = Batch(
     "INSERT INTO entry (base_key, identity, identity_field, state, fingerprint, body, attempts, run_key) "
-    "SELECT told.column1, told.column2, told.column3, :to, told.column4, told.column5, 1, :run FROM {told} WHERE true "
+    "SELECT item.column1, item.column2, item.column3, :to, item.column4, item.column5, 1, :run FROM {item} WHERE true "
     "ON CONFLICT DO NOTHING",  # WHERE true: without it SQLite reads ON as a condition of a join
     5,
 )
 _INSERT_LISTED = Batch(
     "INSERT INTO entry (base_key, identity, identity_field, state, how, subscriber_id) "
-    "SELECT told.column1, told.column2, :field, :to, :how, told.column3 FROM {told} WHERE true "
+    "SELECT item.column1, item.column2, :field, :to, :how, item.column3 FROM {item} WHERE true "
     "ON CONFLICT (base_key, identity) DO UPDATE SET state = excluded.state, how = excluded.how, "
     "subscriber_id = excluded.subscriber_id, fingerprint = NULL, body = NULL, status = NULL, message = NULL "
     "WHERE entry.state IN (:rejected, :held)",
     3,
 )
 _SEND_AGAIN = Batch(
-    "UPDATE entry SET state = :to, fingerprint = told.column3, body = told.column4, status = NULL, message = NULL, "
-    f"attempts = attempts + 1, run_key = :run FROM {{told}} {_AT}",
+    "UPDATE entry SET state = :to, fingerprint = item.column3, body = item.column4, status = NULL, message = NULL, "
+    f"attempts = attempts + 1, run_key = :run FROM {{item}} {_AT}",
     4,
 )
 _CONFIRM = Batch(
-    "UPDATE entry SET state = :to, how = :how, subscriber_id = told.column3, body = NULL, status = NULL, "
-    f"message = NULL FROM {{told}} {_AT}",
+    "UPDATE entry SET state = :to, how = :how, subscriber_id = item.column3, body = NULL, status = NULL, "
+    f"message = NULL FROM {{item}} {_AT}",
     3,
 )
 _CONFIRM_OTHER = Batch(
-    "UPDATE entry SET state = :to, how = :how, subscriber_id = told.column3, fingerprint = NULL, body = NULL, "
-    f"status = NULL, message = NULL FROM {{told}} {_AT}",
+    "UPDATE entry SET state = :to, how = :how, subscriber_id = item.column3, fingerprint = NULL, body = NULL, "
+    f"status = NULL, message = NULL FROM {{item}} {_AT}",
     3,
 )
 _HOLD = Batch(
-    f"UPDATE entry SET state = :to, subscriber_id = told.column3, message = told.column4 FROM {{told}} {_AT}", 4
+    f"UPDATE entry SET state = :to, subscriber_id = item.column3, message = item.column4 FROM {{item}} {_AT}", 4
 )
 _REJECT = Batch(
-    "UPDATE entry SET state = :to, subscriber_id = NULL, status = told.column3, message = told.column4 "
-    f"FROM {{told}} {_AT}",
+    "UPDATE entry SET state = :to, subscriber_id = NULL, status = item.column3, message = item.column4 "
+    f"FROM {{item}} {_AT}",
     4,
 )
 _DOUBT = Batch(
     "UPDATE entry SET state = :to, subscriber_id = NULL, status = NULL, message = NULL "
-    f"FROM {{told}} {_AT} AND body IS NOT NULL",
+    f"FROM {{item}} {_AT} AND body IS NOT NULL",
     2,
 )
-_SET_STATE = Batch(f"UPDATE entry SET state = :to FROM {{told}} {_AT}", 2)
+_SET_STATE = Batch(f"UPDATE entry SET state = :to FROM {{item}} {_AT}", 2)
 _SET_FINGERPRINT = Batch(
-    f"UPDATE entry SET fingerprint = told.column3, reported = NULL, reported_at = NULL FROM {{told}} {_AT}", 3
+    f"UPDATE entry SET fingerprint = item.column3, reported = NULL, reported_at = NULL FROM {{item}} {_AT}", 3
 )
-_SET_REPORTED = Batch(f"UPDATE entry SET reported = told.column3, reported_at = :at FROM {{told}} {_AT}", 3)
-_SET_ALTERED = Batch(f"UPDATE entry SET altered = told.column3 FROM {{told}} {_AT}", 3)
+_SET_REPORTED = Batch(f"UPDATE entry SET reported = item.column3, reported_at = :at FROM {{item}} {_AT}", 3)
+_SET_ALTERED = Batch(f"UPDATE entry SET altered = item.column3 FROM {{item}} {_AT}", 3)
 _DELETE = Batch(
-    "DELETE FROM entry WHERE state = :left AND (base_key, identity) IN (SELECT told.column1, told.column2 FROM {told})",
+    "DELETE FROM entry WHERE state = :left AND (base_key, identity) IN (SELECT item.column1, item.column2 FROM {item})",
     2,
 )
 

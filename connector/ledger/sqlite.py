@@ -85,7 +85,7 @@ def resolve_file(path: Path, *, may_make: bool = True) -> Path:
         is_folder = resolved.is_dir()
         has_other_names = resolved.is_file() and resolved.stat().st_nlink > 1
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle; ValueError: a NUL
-        reason = getattr(error, "strerror", None) or "its path leads in a circle, or is none"
+        reason = getattr(error, "strerror", None) or "its links lead in a circle, or it is not a path"
         raise build_error(keep_text(str(path)), reason) from None
     if is_folder:
         raise build_error(str(path), "it is a folder, not a file")

@@ -67,7 +67,7 @@ class StaleMoveError(LedgerError):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """SQL over rows of `width` values each, in both dialects: `{told}` stands for the rows, whose columns are column1,
+    """SQL over rows of `width` values each, in both dialects: `{item}` stands for the rows, whose columns are column1,
     column2…; `:name` is a value that all of them share."""
 
     sql: str
@@ -211,9 +211,9 @@ def _floor_to_power(number: int) -> int:
 def _render(batch: Batch, mark: str, number: int) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """The SQL for so many rows, and the names of the shared values before and after theirs."""
     row = f"({', '.join([mark] * batch.width)})"
-    told = f"(VALUES {', '.join([row] * number)}) AS told"
-    before, after = batch.sql.split("{told}")
-    sql = _SHARED.sub(mark, before) + told + _SHARED.sub(mark, after)
+    items = f"(VALUES {', '.join([row] * number)}) AS item"
+    before, after = batch.sql.split("{item}")
+    sql = _SHARED.sub(mark, before) + items + _SHARED.sub(mark, after)
     return sql, tuple(_SHARED.findall(before)), tuple(_SHARED.findall(after))
 
 

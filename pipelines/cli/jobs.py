@@ -150,8 +150,8 @@ def _choose_identity(guesses: Sequence[GuessedField]) -> str:
         if identity in sure:
             return identity
     raise ConfigurationError(
-        "no column looks like email addresses or client_user_ids, by which subscribers are told apart: there is no job "
-        "to be drafted"
+        "no column looks like email addresses or client_user_ids, and a job needs one of them to identify subscribers: "
+        "no job was drafted"
     )
 
 

@@ -25,6 +25,7 @@ from connector.ledger import (
 from connector.listing import Ask, ListProgress, read_list, try_page
 from connector.pace import RateController
 from connector.paging import Certificate, TotalCount
+from connector.plurals import agree, count
 from connector.reconcile import ListedPeople
 from connector.report import Report, Status, count_requests, end_report, record_report, start_report
 from connector.service import Client, ListQuery, Retrier, open_client
@@ -311,8 +312,9 @@ class _Reconciling:
                 "were listed"
             )
         if nameless := sum(len(side.nameless) for side in source.sides):
-            are_extra = "are extra" if self.found.is_certain else "were compared with nobody"
-            yield f"{nameless:,} whom the service lists have no {self._identity} and {are_extra}"
+            have = agree(nameless, "has", "have")
+            are_extra = agree(nameless, "is", "are") + (" extra" if self.found.is_certain else " not compared")
+            yield f"{count(nameless, 'listed subscriber')} {have} no {self._identity} and {are_extra}"
 
 
 def _is_proof(certificate: Certificate) -> bool:

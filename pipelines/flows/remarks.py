@@ -10,7 +10,7 @@ from connector.plurals import agree, count
 from connector.subscribers import FieldMapping, PreparedChunk, find_whole_name
 
 SILENT_ACTIVITY = (
-    "nothing says is_active, and the service creates subscribers inactive unless it is said, which cannot be changed "
+    "nothing says is_active, so the service would create inactive subscribers, which cannot be changed "
     "later; map a column to is_active, or use --active or --inactive (in a job: is_active: {value: true})"
 )
 
@@ -70,7 +70,7 @@ def describe_numbers(mapping: FieldMapping, number_cells: Mapping[str, int]) -> 
                     f"{count(number, 'cell')} of the column {column} ({name}) "
                     f"{agree(number, 'is a number', 'are numbers')} in the workbook, not text: "
                     "leading zeros, a plus sign and digits beyond the fifteenth are lost there; if it matters, format "
-                    "the column as text and enter them anew"
+                    "the column as text and enter them again"
                 )
 
 

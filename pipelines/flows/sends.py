@@ -129,7 +129,7 @@ async def run_send(plan: SendPlan, stop: Stop, progress: Progress, clock: Clock 
         if report.finished_at is None:
             end_report(report, "aborted", clock.now(), str(error))
         else:
-            report.messages.insert(0, f"{error}. What became of the email is told below, and is not on record")
+            report.messages.insert(0, f"{error}. What became of the email is shown below, and is not on record")
             report.status = "aborted"
     return report
 

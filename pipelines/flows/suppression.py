@@ -154,5 +154,5 @@ def _remark(name: str, plan: SuppressionPlan, suppression: Suppression, nameless
         yield (
             f"{count(len(nameless), 'row')} of the suppression list {name} {agree(len(nameless), 'has', 'have')} "
             f"not {_ARTICLES[plan.field]} in the column "
-            f"{plan.column} and suppress nobody (records {records})"
+            f"{plan.column} and {agree(len(nameless), 'suppresses', 'suppress')} no row (records {records})"
         )

@@ -12,7 +12,7 @@ from pipelines.key_types import STRICT, ColumnName, FilePath, Name
 from pipelines.units import parse_size
 
 MOST_ATTACHED = 20_000_000
-"""Bytes of one attached file, unless somebody says otherwise: the service's own limit is not shown (service-api.md
+"""Bytes of one attached file, unless a setting says otherwise: the service's own limit is unknown (service-api.md
 8)."""
 
 
@@ -85,7 +85,7 @@ class Tracking(BaseModel):
     track_links: bool | None = Field(default=False, description="clicks on links of the HTML part")
     track_plain_text_links: bool | None = Field(default=False, description="clicks on links of the plain-text part")
     track_open: bool | None = Field(default=False, description="that it was opened")
-    track_unsubscribe: bool | None = Field(default=False, description="that somebody unsubscribes")
+    track_unsubscribe: bool | None = Field(default=False, description="that a recipient unsubscribes")
 
 
 class SendSettings(BaseModel):
@@ -111,7 +111,7 @@ class MessageFile(BaseModel):
     from_: Person | None = Field(default=None, alias="from", description="the sender")
     to: People = Field(default=(), description="recipients: an address, or a list of them")
     cc: People = Field(default=(), description="recipients of a copy")
-    bcc: People = Field(default=(), description="recipients of a copy whom nobody sees")
+    bcc: People = Field(default=(), description="recipients of a copy that the others do not see")
     reply_to: People = Field(default=(), description="where answers go")
     subject: str | None = Field(default=None, description="the subject line")
     html: Text | None = Field(default=None, description="the HTML body: a file, or {content: text}")
@@ -185,8 +185,8 @@ class NotifyEmail(BaseModel):
     model_config = STRICT
 
     from_: Person = Field(alias="from", description="the sender")
-    to: People = Field(min_length=1, description="who is told")
-    attach_rejects: bool = Field(default=False, description="attach the rejects file: it holds people's data")
+    to: People = Field(min_length=1, description="where the report goes: an address, or a list of them")
+    attach_rejects: bool = Field(default=False, description="attach the rejects file: it holds personal data")
 
 
 class Webhook(BaseModel):
@@ -201,7 +201,7 @@ class Webhook(BaseModel):
 
 
 class Notify(BaseModel):
-    """Who is told of a run; a notification that fails never changes the run's outcome."""
+    """Where the report of a run goes. A notification that fails never changes the run's outcome."""
 
     model_config = STRICT
 

@@ -215,14 +215,14 @@ class Job(BaseModel):
     service: JobService = Field(default_factory=JobService, description="which service")
     source: JobSource | None = Field(default=None, description="where rows come from")
     subscriber: JobSubscriber | None = Field(default=None, description="how a row becomes a subscriber")
-    suppress: Suppress | None = Field(default=None, description="people who are never created; read anew by each run")
+    suppress: Suppress | None = Field(default=None, description="subscribers that are never created; read by each run")
     load: Load = Field(default_factory=Load, description="how rows are sent")
     guard: Guard | None = Field(
         default=None, description="what ends a run before anything is sent; none: all may be sent"
     )
     export: Export | None = Field(default=None, description="in place of source and subscriber: where the list goes")
     mail: Mail | None = Field(default=None, description="in place of subscriber: the email that each row is sent")
-    notify: Notify | None = Field(default=None, description="who is told of the job's runs; nobody when not given")
+    notify: Notify | None = Field(default=None, description="where the report of a run goes; nowhere when not given")
     ledger: Literal["may_be_new", "must_exist"] = Field(
         default="may_be_new",
         description="must_exist: a run without its ledger ends before it sends, say on a machine that lost its disk",

@@ -173,8 +173,8 @@ class Suppress(BaseModel):
 
     model_config = STRICT
 
-    file: ListFile | None = Field(default=None, description="people of a file, or")
-    sql: ListSql | None = Field(default=None, description="people of a database")
+    file: ListFile | None = Field(default=None, description="identities from a file, or")
+    sql: ListSql | None = Field(default=None, description="identities from a database")
     field: Identity | None = Field(default=None, description="what they are; the job's identity when not given")
     inactive: bool = Field(
         default=False, description="create no row as active that the list shows as inactive in any base"

@@ -168,8 +168,8 @@ def find_rule_faults(rules: Mapping[str, FieldRule], identity: str) -> list[str]
     own = rules.get(identity)
     if own is not None and (own.default or own.value is not None):
         faults.append(
-            f"{identity}: subscribers are told apart by it, so that one {'default' if own.default else 'value'} for "
-            "many would make them one; leave it out"
+            f"{identity}: it identifies a subscriber, and one {'default' if own.default else 'value'} for many rows "
+            "would make them one subscriber; leave it out"
         )
     return faults
 
@@ -181,7 +181,7 @@ def find_mapping_faults(
     that would go where another column goes already. Each fault says what to do; an empty list is a clean bill."""
     faults = []
     if identity not in mapped:
-        faults.append(f"no column is mapped to {identity}, by which subscribers are told apart; map one to it")
+        faults.append(f"no column is mapped to {identity}, which identifies a subscriber; map one to it")
     missing = [name for name in required if name not in mapped and name != identity]
     if missing:
         faults.append(f"no column is mapped to {', '.join(missing)}, which required names; map one or require less")

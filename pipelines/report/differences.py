@@ -38,8 +38,8 @@ _EXAMPLES = 5  # of each kind: enough to look at one and see
 DIFFERENCE_COLUMNS = {
     "difference": "missing, extra, duplicated, drifted or vanished.",
     "base": "The base, by name and id as far as they are known.",
-    "identity": "Email or client_user_id, as the source has it, or else the service; empty for whom only the ledger "
-    "knows, which keeps digests, and for whom the service lists without one.",
+    "identity": "Email or client_user_id, as the source has it, or else the service. Empty for an entry that only the "
+    "ledger knows, since it keeps digests, and for a subscriber that is listed without one.",
     "ids": "Subscriber ids in the service; of a vanished one the id that it had.",
     "field": "The field that drifted.",
     "source": "What the source says, as it would be sent.",

@@ -46,8 +46,8 @@ TEXT_FAULTS = [  # (the rule of first_name, words of the one fault)
 ]  # fmt: skip
 
 PLACE_FAULTS = [  # (the fields, words of the one fault)
-    ("email: {column: e, default: a@x.com}", "email: subscribers are told apart by it, so that one default for many"),
-    ("email: {value: a@x.com}", "email: subscribers are told apart by it, so that one value for many"),
+    ("email: {column: e, default: a@x.com}", "email: it identifies a subscriber, and one default for many rows"),
+    ("email: {value: a@x.com}", "email: it identifies a subscriber, and one value for many rows"),
     ("email: {column: e, trim: false}", "email: trim: false is for texts, and would only spoil this field"),
     ("email: e\n    tags: {column: t, trim: false}", "tags: trim: false is for texts"),
     ("email: e\n    phone: {column: t, e164: Germany}", "phone.e164.region: must be two letters, such as DE"),

@@ -143,7 +143,7 @@ ONE_FAULT: list[tuple[str, str, str]] = [
     ("first_name: fname", "first_name: {column: f, format: '%Y-%m-%d'}", "first_name: format is for birthday"),
     ('"%d/%m/%Y"', '"%d/%m"', "line 14: subscriber.fields.birthday: format must give year, month and day"),
     ('"%d/%m/%Y"', '"dd/mm/yyyy"', "subscriber.fields.birthday: format must give year, month and day"),
-    ("    email: email_address\n", "", "no column is mapped to email, by which subscribers are told apart"),
+    ("    email: email_address\n", "", "no column is mapped to email, which identifies a subscriber"),
     ("identity: email", "identity: client_user_id", "no column is mapped to client_user_id"),
     ("identity: email", "identity: phone", "subscriber.identity: must be email or client_user_id, not 'phone'"),
     ("[email, first_name]", "[email, last_name]", "no column is mapped to last_name, which required names"),

@@ -139,7 +139,7 @@ def test_the_identity_may_be_a_number_of_ones_own(connector: Connector, tmp_path
     ended = reconcile(connector, job)
     assert find_differences(ended) == {"extra": 2, "drifted": 1}
     assert list_lines(tmp_path) == [("drifted", "b2", "email"), ("extra", "A1", ""), ("extra", "", "")]
-    assert any("1 whom the service lists have no client_user_id" in each for each in ended.report["messages"])
+    assert any("1 listed subscriber has no client_user_id" in each for each in ended.report["messages"])
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ def test_whoever_is_listed_without_the_identity_is_extra(connector: Connector, t
     assert (ended.code, ended.report["status"]) == (1, "partial")
     assert find_differences(ended) == {"extra": 2}
     assert ended.report["examples"]["extra"] == ghosts
-    assert "2 whom the service lists have no email and are extra" in ended.report["messages"]
+    assert "2 listed subscribers have no email and are extra" in ended.report["messages"]
     assert [(line["difference"], line["identity"], line["ids"], line["message"]) for line in read_lines(tmp_path)] == [
         ("extra", "", str(ghost), "is listed without the identity (email)") for ghost in ghosts
     ]
@@ -403,7 +403,7 @@ def test_of_a_list_that_is_not_complete_nobody_without_the_identity_is_extra(
     write_people(tmp_path, {"ann@x.org": "Ann"})
     ended = reconcile(connector, write_job(tmp_path))
     assert (ended.code, ended.report["differences"]) == (1, NOTHING | UNKNOWN)
-    assert "1 whom the service lists have no email and were compared with nobody" in ended.report["messages"]
+    assert "1 listed subscriber has no email and is not compared" in ended.report["messages"]
 
 
 def test_a_signal_ends_it_and_nothing_is_told(connector: Connector, tmp_path: Path) -> None:

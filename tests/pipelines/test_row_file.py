@@ -24,7 +24,7 @@ def test_one_that_cannot_be_thrown_away_is_a_failure_that_is_told(tmp_path: Path
     path.mkdir()
     file.begin_anew()
     assert file.failure is not None
-    assert f"the rejects file {path} cannot be written anew" in file.failure
+    assert f"the rejects file {path} cannot be replaced" in file.failure
 
 
 def test_a_file_that_is_cut_off_by_a_full_disk_is_a_failure_that_is_reported(tmp_path: Path) -> None:

@@ -118,13 +118,13 @@ def test_an_import_by_a_job_uses_its_list(connector: Connector, tmp_path: Path) 
     assert ended.rows == {"read": 3, "suppressed": 1, "created": 2}
 
 
-def test_rows_of_the_list_that_name_nobody_are_counted(connector: Connector, tmp_path: Path) -> None:
+def test_rows_of_the_list_without_an_identity_are_counted(connector: Connector, tmp_path: Path) -> None:
     write_addresses(tmp_path / "people.csv", 1)
     write_csv(tmp_path / "gone.csv", "address,since", "person0@example.com,2020", "nobody,2020", ",2021")
     ended = connector.run_json("sync", write_job(tmp_path))
     assert (ended.code, ended.rows) == (0, {"read": 1, "suppressed": 1})
-    assert "2 rows of the suppression list" in find_message(ended, "suppress nobody")
-    assert "(records 2, 3)" in find_message(ended, "suppress nobody")
+    assert "2 rows of the suppression list" in find_message(ended, "suppress no row")
+    assert "(records 2, 3)" in find_message(ended, "suppress no row")
     assert "nobody@" not in ended.stdout + ended.stderr
 
 
