@@ -38,7 +38,7 @@ from connector.states import State
 
 BUSY_S = 10.0  # a writer that opens or closes the ledger keeps others out for as long as a checkpoint takes
 BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file
-_TRIES = 5  # of a file that changes while it is read: whoever opens it leaves a journal beside it, and is met there
+_TRIES = 5  # reads of a file that changes meanwhile; a process that opens it leaves a journal beside it, which is seen
 _ROWS_AT_ONCE = 10_000
 _COPIED = (schema.run, schema.base, schema.entry, schema.refusal, schema.account, schema.source_cursor)
 _CACHE = "PRAGMA cache_size = -16000"  # 16 MB, as of a ledger's own; what is beyond it goes to the disk
@@ -309,10 +309,10 @@ _OPEN = (
 
 @contextmanager
 def open_private_copy(url: str, account: str, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Ledger]:
-    """A ledger that holds what the one at `url` knows of `account` at this moment; an empty one if there is none.
+    """Yield a private ledger with what the ledger at `url` now knows of `account`; empty if `url` has no ledger.
 
     It may be written like any other: all that is written is lost when the context ends. The file or server at `url` is
-    only read. Raises LedgerError when that cannot be read, ConfigurationError when the URL is none or its driver is
+    only read. Raises LedgerError when that cannot be read, ConfigurationError when the URL is invalid or its driver is
     missing, RunAborted when `is_stopped` meanwhile.
     """
     place = parse_place(url)
@@ -359,7 +359,7 @@ def _copy_file(path: Path, copy: sqlite3.Connection) -> None:
 
 
 def _has_files_beside(path: Path) -> bool:
-    """Whether somebody has it open, or had when he was killed."""
+    """Return whether a process has the file open, or had it open when it was killed."""
     resolved = path.resolve()
     return any(resolved.with_name(resolved.name + suffix).exists() for suffix in ("-wal", "-shm"))
 

@@ -4,8 +4,8 @@ A thread waits for what takes long, so that the event loop need not. Of a file t
 that lets go of the interpreter's lock, while statements are many short ones that would fight for it (35 µs a create,
 measured). Of a server, where every statement is waited for, it is the whole transaction.
 
-Whoever asks waits until it is known whether the transaction was made, even when cancelled: else nobody would hear of a
-commit that failed, and what was relied on would not be so.
+A caller waits until it is known whether the transaction was made, even when the caller is cancelled. Otherwise a commit
+that failed would go unnoticed, and the caller would rely on what is not in the ledger.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class _Begun:
 class Commits:
     """Carries out steps on the ledger; `thread` is an executor of one thread, None where the caller's own is to wait.
 
-    While it has work under way nobody else may use the ledger.
+    While it has work under way, no other code may use the ledger.
     """
 
     def __init__(self, ledger: Ledger, thread: Executor | None = None) -> None:
@@ -91,7 +91,7 @@ class Commits:
         """Carry out all that was asked for, on the caller's own thread."""
         while self._begun is not None or self._waiting:
             if self._begun is not None:
-                self._begun.result.exception()  # waited for here, where an interruption is nobody's answer
+                self._begun.result.exception()  # wait here, where an interruption answers no caller
                 self._answer_begun(self._begun)
             else:
                 asked = self._waiting.popleft()
@@ -108,7 +108,7 @@ class Commits:
             asked = self._waiting.popleft()
             try:
                 commit = self._prepare(asked.step) if self._ledger.is_file else partial(self._carry_out, asked.step)
-            except BaseException as error:  # noqa: BLE001 - it is the asker's, whoever's turn this is
+            except BaseException as error:  # noqa: BLE001 - the error belongs to the caller that asked
                 asked.answer.set_exception(error)
             else:
                 self._hand_over(asked, thread, commit)
@@ -132,7 +132,7 @@ class Commits:
         self._begun = begun = _Begun(asked, thread.submit(work))
 
         def go_on() -> None:
-            if self._begun is begun:  # else somebody could not wait for this turn of the loop
+            if self._begun is begun:  # otherwise another caller has answered it already
                 self._answer_begun(begun)
                 self._begin_next(thread)
 
@@ -184,7 +184,7 @@ class LedgerWriter:
             await self.ask(lambda _ledger: None)
 
     async def learn_base(self, service_id: int, name: str) -> None:
-        """The service has told Id and name of the base: entries under the name alone move to it."""
+        """Record the base's id and name, as the service answered them; entries under the name alone move to it."""
         base = self.base
         await self.ask(lambda ledger: learn_base(ledger.connection, base, service_id, name), self._move)
 
@@ -230,7 +230,7 @@ class LedgerWriter:
 def open_commits(ledger: Ledger) -> Iterator[Commits]:
     """Commits with a thread of their own, until the context ends; what was asked for by then is made."""
     with ThreadPoolExecutor(1, thread_name_prefix="connector commits") as thread:
-        thread.submit(lambda: None).result()  # a thread that cannot be had is told of here, and not in a transaction
+        thread.submit(lambda: None).result()  # a thread that cannot start fails here, not in a transaction
         commits = Commits(ledger, thread)
         try:
             yield commits

@@ -1,5 +1,4 @@
-"""What was sent to whom, so that no recipient is mailed twice: campaigns, and emails sent by themselves (architecture
-4).
+"""Which email was sent to which recipient, so that none is sent twice: campaigns, and single emails (architecture 4).
 
 Theory of operation. Emails are apart from the ledger of subscribers, which a load locks: an email may be sent while a
 load goes on. A run holds its campaign; each move is a compare-and-set on the state that it leaves, inside a transaction
@@ -95,8 +94,9 @@ class EmailLog:
         wait_s: float = 0.0,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[Campaign]:
-        """The campaign, made if there is none, and no other run's for as long as the context lasts; enter it in no
-        transaction. The lock goes with the process that holds it, however that ends.
+        """Yield the campaign, made if it is missing, and lock it against other runs until the context ends.
+
+        Enter it outside a transaction. The lock goes with the process that holds it, however that ends.
 
         Raises LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`),
         LedgerError when there can be no lock, or the ledger is damaged, and ConfigurationError as `find_campaign` does.

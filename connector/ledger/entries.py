@@ -49,8 +49,8 @@ class Intent:
 class Move:
     """What became of an entry that was intended: the event, and what goes with it.
 
-    `answered_base` are Id and name of the base that was answered, where it is another one than was meant; `is_stale`:
-    not sent, and to be looked for anew.
+    `answered_base` are id and name of the base in the answer, if that is not the base of the request. `is_stale`: the
+    entry was not sent, and is to be looked up again.
     """
 
     event: Event
@@ -68,7 +68,7 @@ class Unfinished:
 
     `run_id` is the run that sent it last, `suppressed_by` the job whose suppression list that run had (None: none),
     `is_holding` whether that run left what is proved absent to a person, `status` and `message` those of a refusal,
-    `answered_id` the subscriber with whom a create that is HELD was answered.
+    `answered_id` the subscriber id in the answer to a create that is HELD.
     """
 
     identity: bytes
@@ -121,15 +121,17 @@ class Ledger:
         rows = self.store.select(_FIND, {}, _each(base, identities))
         return {identity: Entry(_STATES[state], *rest) for identity, state, *rest in rows}
 
-    def find_different(self, base: Base, told: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
-        """Of these (identity, fingerprint) all but those that are CONFIRMED with that fingerprint: by identity, whether
-        there is an entry. Of the others nothing is handed over: mostly that is nobody."""
-        rows = [(base.key, *each) for each in told]
+    def find_different(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
+        """Return, by identity, whether it has an entry, for each (identity, fingerprint) that is not CONFIRMED so.
+
+        Unchanged rows are left out, so the result is mostly empty.
+        """
+        rows = [(base.key, *each) for each in digests]
         found = self.store.select(_FIND_DIFFERENT, {"confirmed": State.CONFIRMED}, rows)
         return {identity: bool(has_entry) for identity, has_entry in found}
 
     def find_unfinished(self, base: Base, state: State) -> list[Unfinished]:
-        """All entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, whoever left them."""
+        """Return all entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, of any run."""
         rows = self.connection.execute(_FIND_UNFINISHED, {"base": base.key, "state": state})
         return [Unfinished(identity, _FIELDS[field], *rest) for identity, field, *rest in rows]
 
@@ -216,7 +218,7 @@ class Ledger:
     # What a person decides
 
     def mark_reopened(self, base: Base, identities: Sequence[bytes]) -> None:
-        """HELD to UNKNOWN: to be looked for anew, and sent again if it is absent."""
+        """Move HELD to UNKNOWN: the entry is looked up again, and sent again if it is absent."""
         self._move(_DOUBT, _each(base, identities), State.HELD, Event.REOPENED)
 
     def mark_accepted(self, base: Base, accepted: Sequence[tuple[bytes, int]]) -> None:
@@ -254,15 +256,17 @@ class Ledger:
 
     # What a row says now
 
-    def record_equal(self, base: Base, told: Sequence[tuple[bytes, bytes]]) -> None:
-        """CONFIRMED entries whose row was compared with the service and is equal get its fingerprint: (identity,
-        fingerprint)."""
-        self.store.change(_SET_FINGERPRINT, {"left": State.CONFIRMED}, [(base.key, *each) for each in told])
+    def record_equal(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> None:
+        """Record the fingerprints of rows that equal what the service has, in their CONFIRMED entries.
 
-    def record_reported(self, base: Base, told: Sequence[tuple[bytes, bytes]], at: float) -> None:
-        """CONFIRMED entries whose row differs from the service, as was reported at `at` (Unix seconds): (identity, the
-        row's fingerprint)."""
-        rows = [(base.key, *each) for each in told]
+        `digests` are (identity, fingerprint).
+        """
+        self.store.change(_SET_FINGERPRINT, {"left": State.CONFIRMED}, [(base.key, *each) for each in digests])
+
+    def record_reported(self, base: Base, digests: Sequence[tuple[bytes, bytes]], at: float) -> None:
+        """Record that these rows differ from the service, as was reported at `at` (Unix seconds), in their CONFIRMED
+        entries. `digests` are (identity, the row's fingerprint)."""
+        rows = [(base.key, *each) for each in digests]
         self.store.change(_SET_REPORTED, {"left": State.CONFIRMED, "at": float(at)}, rows)
 
     def record_altered(self, base: Base, altered: Sequence[tuple[bytes, Sequence[str]]]) -> None:
@@ -298,8 +302,10 @@ def list_confirmed(
 
 
 def find_last_confirming(connection: Connection, since: float, now: float) -> float | None:
-    """When the latest run ended that has confirmed somebody who is known still, if that was after `since`; `now` if it
-    has not ended. Unix seconds."""
+    """Return when the latest run ended that confirmed an entry which is still CONFIRMED, if that was after `since`.
+
+    `now` if that run has not ended. Unix seconds.
+    """
     values = {"since": since, "now": now, "state": State.CONFIRMED}
     found: float | None = connection.execute(_LAST_CONFIRMING, values).scalar_one()
     return found
@@ -311,7 +317,7 @@ def count_doubts(connection: Connection) -> dict[str, int]:
     return dict(connection.execute(_DOUBTS, values).all())
 
 
-# The base is told in every row. As a shared value it would lead PostgreSQL, before the table is first analysed, to read
+# The base is in every row. As a shared value it would lead PostgreSQL, before the table is first analysed, to read
 # the whole base for each batch: 54 ms in place of 3 among 300,000 entries, measured.
 _ENTRY = "entry.base_key = item.column1 AND entry.identity = item.column2"
 _AT = f"WHERE {_ENTRY} AND state = :left"

@@ -30,9 +30,9 @@ def open_ledger(
 ) -> Iterator[Ledger]:
     """Open the ledger at a SQLAlchemy URL (SQLite or PostgreSQL), alone, for as long as the context lasts.
 
-    Where there is none, one is made if it `may_make` one. Its connection may be used from one thread at a time. Raises
+    A ledger that is missing is made if `may_make`. Its connection may be used from one thread at a time. Raises
     LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`), LedgerError when it
-    cannot be used, or is not there and may not be made, ConfigurationError when the URL is none or its driver is
+    cannot be used, or is not there and may not be made, ConfigurationError when the URL is invalid or its driver is
     missing.
     """
     place = parse_place(url)
@@ -75,7 +75,7 @@ def open_emails(url: str, *, may_make: bool = True) -> Iterator[EmailLog]:
     it `may_make` them.
 
     Its connection may be used from one thread at a time. Raises LedgerError when it cannot be used, or is not there and
-    may not be made, ConfigurationError when the URL is none or its driver is missing.
+    may not be made, ConfigurationError when the URL is invalid or its driver is missing.
     """
     place = _find_emails_place(url, may_make=may_make)
     if not may_make and isinstance(place, Path) and not place.exists():

@@ -1,6 +1,6 @@
 """A ledger in PostgreSQL: one session, one writer by an advisory lock, and commits that are on the server's disk.
 
-A session that is lost is not made anew, since the lock went with it. It must be a session of its own: a pooler that
+A session that is lost is not opened again, since the lock went with it. It must be a session of its own: a pooler that
 shares sessions between transactions would share the lock too. A body that has served its time goes with the next
 vacuum.
 """
@@ -34,7 +34,7 @@ _ABOUT = text(
 _STAY = text("SELECT set_config('search_path', quote_ident(:schema), false)")
 _SETTINGS = (
     "SET SESSION synchronous_commit = on",  # an intent is on the disk before its request leaves
-    "SET SESSION lock_timeout = '30s'",  # somebody else's lock on a table ends a run, and does not hang it
+    "SET SESSION lock_timeout = '30s'",  # another client's lock on a table ends a run, and does not hang it
 )
 _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 """libpq's: a server that cannot be reached any more is given up within about a minute."""
@@ -122,7 +122,7 @@ def take_lock(
     """Take the advisory lock `key` for as long as the session lasts; call it in no transaction.
 
     Raises LockedError, which says `name` and its holder, when another session has it for longer than `wait_s` seconds
-    (or until `is_stopped`). The session that has it is given it once more: whoever may ask twice has to see to that.
+    (or until `is_stopped`). A session that has the lock gets it once more: a caller that may ask twice checks that.
     """
 
     def try_lock() -> bool:
@@ -180,7 +180,7 @@ def hold_campaigns(connection: Connection, schema: str, ledger: str) -> Hold:
             yield
         finally:
             held.remove(key)
-            if not connection.invalidated:  # it would be made anew, and has no lock to give back
+            if not connection.invalidated:  # it would be opened again, and has no lock to give back
                 with suppress(SQLAlchemyError), connection.begin():  # lost in this very moment, the lock is, too
                     connection.execute(_RELEASE, {"key": key})
 

@@ -49,7 +49,7 @@ def count_doubts_elsewhere(connection: Connection, base: Base) -> int:
 
 
 def learn_base(connection: Connection, base: Base, service_id: int, name: str) -> Base:
-    """Now that the service has told both: one line for Id and name, with the entries of every line that was it."""
+    """Join the lines of a base into one, once the service has answered both its id and its name; entries move to it."""
     whole = find_or_add_base(connection, base.account, service_id, name)
     kept = keep_text(name)
     connection.execute(_RENAME, {"key": whole.key, "name": kept, "folded": _fold(kept)})
@@ -117,7 +117,7 @@ def start_run(
 ) -> int:
     """Record that a run begins (`at`: Unix seconds); returns its key.
 
-    `suppressed_by` is the job, if that has a suppression list: it must be read anew before anything that this run
+    `suppressed_by` is the job, if that has a suppression list: it must be read again before anything that this run
     leaves is sent again. `is_holding`: what it leaves is not sent again unless a person says so (on_unknown: hold).
     `account` is the one that it is for.
     """
@@ -134,8 +134,10 @@ def finish_run(connection: Connection, run_key: int, status: str, at: float, row
 
 
 def find_rows_read(connection: Connection, account: str, job: str, command: str) -> int | None:
-    """How many rows the last run of this job and command for this account read that read all of its source; None: there
-    is none."""
+    """Return how many rows the last run of this job and command for this account read that read its whole source.
+
+    None if there is no such run.
+    """
     values = {"account": keep_text(account), "job": keep_text(job), "command": command}
     read: int | None = connection.execute(_LAST_READ, values).scalar_one_or_none()
     return read
@@ -194,9 +196,9 @@ def move_cursor(connection: Connection, job: str, source: bytes, value: str, run
 class RefusalKind:
     """One kind: `identity` (a digest, of `base_key`) was the first that the last run met it with.
 
-    `has_created`: somebody so refused was found in the service; `is_checked`: a later run has looked for `identity`,
+    `has_created`: a subscriber so refused was found in the service; `is_checked`: a later run has looked `identity` up,
     late enough. `is_found`: a listing has shown `identity` since, so its entry is CONFIRMED. `ended_at` is when the run
-    that sent it last had ended, at the latest (Unix seconds; None: not told).
+    that sent it last had ended, at the latest (Unix seconds; None: not known).
     """
 
     kind: str
@@ -230,7 +232,7 @@ def mark_refusal_checked(connection: Connection, account: str, kind: str) -> Non
 
 
 def mark_refusal_created(connection: Connection, account: str, kind: str) -> None:
-    """Somebody so refused was created: what is refused like that is unknown from now on."""
+    """Record that a create of this kind took effect: what is refused like that is unknown from now on."""
     connection.execute(_MARK_CREATED, {"account": keep_text(account), "kind": keep_text(kind), "yes": True})
 
 

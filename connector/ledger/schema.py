@@ -84,7 +84,7 @@ entry = Table(
     Column("state", SmallInteger, nullable=False),
     Column("how", SmallInteger),  # HOW below
     Column("subscriber_id", BigInteger),  # of what is held: the one that was answered
-    Column("fingerprint", LargeBinary(FINGERPRINT_BYTES)),  # of what was sent; null until a row has told it
+    Column("fingerprint", LargeBinary(FINGERPRINT_BYTES)),  # of what was sent; null until a row has it
     Column("body", LargeBinary),
     Column("status", SmallInteger),  # HTTP status of a refusal
     Column("message", Text),  # its words, or what was answered of what is held
@@ -127,7 +127,7 @@ refusal = Table(
     Column("account", Text, primary_key=True),
     Column("kind", Text, primary_key=True),
     Column("base_key", Integer, ForeignKey(base.c.base_key), nullable=False),
-    Column("identity", LargeBinary(IDENTITY_BYTES), nullable=False),  # whom the last run met it with first
+    Column("identity", LargeBinary(IDENTITY_BYTES), nullable=False),  # the first that the last run met it with
     Column("has_created", Boolean, nullable=False),  # ever: then it is never again taken for a refusal
     Column("is_checked", Boolean, nullable=False),  # by a run after the one that met it
 )
@@ -149,7 +149,7 @@ source_cursor = Table(
     "source_cursor",
     metadata,
     Column("job", Text, primary_key=True),
-    Column("source", LargeBinary(SOURCE_BYTES), primary_key=True),  # a digest of whence, whither and by which column
+    Column("source", LargeBinary(SOURCE_BYTES), primary_key=True),  # a digest of source, base and cursor column
     Column("value", Text, nullable=False),  # the largest that was read
     Column("run_key", Integer, ForeignKey(run.c.run_key), nullable=False),  # by this run
     CheckConstraint(f"length(source) = {SOURCE_BYTES}", name="source_is_whole"),

@@ -24,7 +24,7 @@ from connector.ledger.store import build_error, describe_holder, digest_campaign
 
 _OLDEST = (3, 35, 0)  # RETURNING, and UPDATE … FROM two versions before
 
-_BUSY_S = 2.0  # nobody else may write: whoever does is waited for no longer, since signals wait as well
+_BUSY_S = 2.0  # no other process should write; the wait is short because signals wait as well
 
 _PRAGMAS = (
     "page_size = 2048",  # of a new file; 2 µs a create less than 4096, among 500,000 entries too, measured
@@ -143,7 +143,7 @@ def build_engine(path: Path, pragmas: Sequence[str], busy_s: float) -> Engine:
     def undo_what_was_not_committed(context: ExceptionContext) -> None:
         """A commit that others did not let through leaves its transaction open, and them locked out."""
         if context.statement is None and context.connection is not None:
-            with suppress(sqlite3.Error):  # the error that is told is the first one
+            with suppress(sqlite3.Error):  # the first error is the one that is reported
                 context.connection.connection.rollback()
 
     return engine
@@ -197,7 +197,7 @@ def hold_lock(
 ) -> Iterator[None]:
     """Hold the lock at `path`, waiting for it up to `wait_s` seconds, or until `is_stopped`.
 
-    Raises LockedError, naming what is held (`name`; the path when there is none) and its holder, and LedgerError when
+    Raises LockedError, naming what is held (`name`; else the path) and its holder, and LedgerError when
     there can be no lock.
     """
     lock = FileLock(
@@ -254,8 +254,10 @@ _EMAILS_PRAGMAS = (
 
 @contextmanager
 def open_emails_file(path: Path) -> Iterator[Connection]:
-    """A connection to the file, made when there is none, beside others' that may be open; `path` is without symbolic
-    links. Raises LedgerError when it cannot be used."""
+    """Yield a connection to the file, which is made if it is missing. Other connections may be open.
+
+    `path` is without symbolic links. Raises LedgerError when the file cannot be used.
+    """
     refuse_old_sqlite()
     make_file(path)
     engine = build_engine(path, _EMAILS_PRAGMAS, _EMAILS_BUSY_S)

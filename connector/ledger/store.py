@@ -148,7 +148,7 @@ def build_error(name: str, reason: str) -> LedgerError:
 
 
 def build_missing(name: str) -> LedgerError:
-    """The error of what works on a ledger that is there, where there is none."""
+    """Return the error for a ledger that does not exist."""
     return LedgerError(
         f"there is no ledger at {name}: see CONNECTOR_LEDGER and CONNECTOR_STATE_DIR, or restore a "
         "backup by: connector ledger restore FILE"
@@ -184,7 +184,7 @@ def wait_for_lock(
 
 
 def describe_holder() -> str:
-    """This process, as those who wait for it are told of it."""
+    """Return a description of this process, for processes that wait for its lock."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 

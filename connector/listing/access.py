@@ -1,5 +1,5 @@
-"""What look-ups share, know and say, without asking anything: who is looked for, what an answer shows of them, who is
-known to be on the list, and how late the list shows those whom this run has confirmed (architecture 4.5 c)."""
+"""Values that look-ups share: keys and results, subscribers known to be on the list, and how late the list shows
+subscribers that this run has confirmed (architecture 4.5 c). Nothing here sends a request."""
 
 import dataclasses
 import os
@@ -28,7 +28,7 @@ _OF_ONE_MOMENT = frozenset({Reason.ONE_ANSWER, Reason.TWO_SWEEPS})
 
 @dataclass(frozen=True, slots=True)
 class LookupKey:
-    """Somebody to be looked for: the digest of the identity, its field (email, client_user_id), its text as sent.
+    """A subscriber to look up: the digest of the identity, its field (email, client_user_id), its text as sent.
 
     A create of ours that took effect shows by the spellings that were sent or would be normal. `in_any_spelling`: they
     are missed only if they are not there in other capitals either, as people may be who came by another way.
@@ -42,9 +42,9 @@ class LookupKey:
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """What one look says. Whoever is neither `found` nor `missed` could not be told by it.
+    """The result of one look. For an identity that is neither `found` nor `missed` it is inconclusive.
 
-    `found` maps identities to the subscriber ids that bear it in the base, smallest first; `missed` are those who were
+    `found` maps identities to the subscriber ids that bear it in the base, smallest first; `missed` are those that were
     not there, by an answer that is known to be whole. Of the subscribers confirmed by this run, the latest that the
     look showed was confirmed at `latest_seen_at` (-inf: none was seen), and the look proves that the service shows
     people `lag_s` late at least (0: no sign of that). `started_at` and `latest_seen_at` are monotonic.
@@ -59,7 +59,7 @@ class LookupResult:
 
 @dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
 class Sentinel:
-    """Somebody confirmed by this run at `at` (monotonic), with the identity's field and its text as it was sent."""
+    """A subscriber that this run confirmed at `at` (monotonic), with the identity's field and its text as sent."""
 
     at: float
     subscriber_id: int
@@ -69,8 +69,8 @@ class Sentinel:
 
 @dataclass(slots=True)
 class Sentinels:
-    """What a run knows of how late the list shows people, whichever of its bases they are in: the latest whom it has
-    confirmed, and the largest lag on record for the account (architecture 4.5 c)."""
+    """What a run knows of the list's lag, over all its bases: the subscribers that it confirmed last, and the largest
+    lag on record for the account (architecture 4.5 c)."""
 
     witnesses: deque[Sentinel] = field(default_factory=lambda: deque(maxlen=_WITNESSES))
     largest_lag_s: float = 0.0
@@ -78,7 +78,7 @@ class Sentinels:
 
 @dataclass(frozen=True, slots=True)
 class ListedSubscriber:
-    """Somebody on the list, with the text of one field as the service has it."""
+    """A subscriber on the list, with the text of one field as the service has it."""
 
     subscriber_id: int
     text: str = field(repr=False)
@@ -157,11 +157,11 @@ class ShownSubscribers:
 class LookupState:
     """The state of one run, shared by all its looks.
 
-    `known` are some of whom the account guard could not tell whether they are there: until a sweep has shown one of
+    `known` are subscribers for which the account guard had no conclusive answer: until a sweep has shown one of
     them, nothing that a sweep shows is recorded, and no filter is asked before a sweep. `useless` are the fields whose
     filters are ignored or cannot be asked, `tells_capitals_apart` whether the filter by email does;
     `is_list_unreadable`: the last sweep was not complete; `swept`: the witnesses that it showed. `shown`: the
-    subscribers whom rows were about to create.
+    subscribers that rows were about to create.
     """
 
     survey: ListStats | None = None
@@ -242,9 +242,9 @@ def read_visibility(
 ) -> Visibility:
     """What a sweep says that showed these `seen`, the one before it having shown `seen_before`.
 
-    Pages are read one after another: a sweep in id order may show a witness on a late page, and not somebody older
-    whose page was read just before the service began to show both (the ranks tell of that, unless somebody vanished
-    there). Not so one whom the sweep before had shown already.
+    Pages are read one after another. A sweep in id order may show a sentinel on a late page and miss an older
+    subscriber, if the service began to show both just after the older one's page was read. The ranks reveal that,
+    unless another subscriber vanished there. A sentinel that the sweep before had shown already has no such weakness.
     """
     is_sure = certificate.reason in _OF_ONE_MOMENT or not certificate.is_complete
     counted = seen if is_sure else seen & seen_before
@@ -254,7 +254,7 @@ def read_visibility(
 
 
 def measure_lag(missed: Collection[Sentinel], started_at: float) -> float:
-    """Somebody who does not show is late by the time since their answer, at least."""
+    """Return the lag that these missed sentinels prove: at least the time since their creates were answered."""
     return max((started_at - each.at for each in missed if each.at < started_at), default=0.0)
 
 

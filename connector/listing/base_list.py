@@ -37,7 +37,7 @@ _TOLD_APART_BY = 8  # bytes of an identity's digest: two of ten million are take
 
 
 class EmptiedError(RunAborted):
-    """Everybody who was asked for is gone."""
+    """All subscribers that were asked for are gone."""
 
     def __init__(self, number: int) -> None:
         super().__init__(
@@ -67,7 +67,7 @@ class Listing:
 
     @property
     def is_complete(self) -> bool:
-        """Whether whoever it did not show was not on the list."""
+        """Return whether a subscriber that it did not show was not on the list."""
         return self.certificate.is_complete
 
     @property
@@ -77,11 +77,12 @@ class Listing:
 
 
 async def list_base(access: ListAccess, wanted: Sequence[LookupKey] = ()) -> Listing:
-    """Record everybody on the list who is of the base, so that nobody among them is created (architecture 4.7); of
-    those `wanted` what the list says is kept for a comparison.
+    """Record all listed subscribers of the base, so that none of them is created (architecture 4.7).
 
-    Raises ListFailed when the service does not give its list, EmptiedError when it shows none of those who should be
-    there, RunAborted when the base is not the one that was meant or the run is to stop.
+    What the list says of those `wanted` is kept for a comparison.
+
+    Raises ListFailed when the service does not give its list, EmptiedError when it shows none of the subscribers that
+    should be there, RunAborted when the base is not the one that was meant or the run is to stop.
     """
     access.control.activity = "listing existing subscribers"
     identities = frozenset(each.identity for each in wanted)
@@ -107,7 +108,7 @@ async def list_on(access: ListAccess, end: ListEnd) -> ListEnd | None:
 
 
 async def sweep_for(access: ListAccess, wanted: Sequence[LookupKey]) -> LookupResult:
-    """Look for these identities on the whole list; nobody is missed unless the sweep was complete.
+    """Look for these identities on the whole list; none counts as missed unless the sweep was complete.
 
     Raises as `list_base` does.
     """
@@ -135,7 +136,7 @@ class _Recording:
     last_id: int = 0
 
     def start_sweep(self, number: int) -> None:
-        """Every sweep may show somebody new; twice in one sweep is another id."""
+        """Forget the last sweep: a subscriber may show once in each, and twice in one sweep means two ids."""
         self.digests, self.last_id = array("Q"), 0
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
@@ -183,7 +184,7 @@ class _Searching:
 class _Watching:
     """Hands all on to another sink; notes which of the watched ids the last sweep shows, and makes a survey of it.
 
-    Once somebody is shown who is known, it is the right account, and `lookout.known` is empty.
+    Once a known subscriber shows, the account is the right one, and `lookout.known` is empty.
     """
 
     sink: PageSink
@@ -213,7 +214,7 @@ class _Watching:
 async def _sweep(access: ListAccess, sink: PageSink, watched: frozenset[int]) -> tuple[Certificate, frozenset[int]]:
     """Read the list, and remember for other looks what it tells; returns which of the watched ids it showed.
 
-    Raises EmptiedError when it is complete and shows none of those who should be there (architecture 4.10).
+    Raises EmptiedError when it is complete and shows none of those that should be there (architecture 4.10).
     """
     lookout = access.lookout
     witnesses = frozenset(each.subscriber_id for each in access.witnesses)
@@ -257,7 +258,7 @@ async def _find_lacking(access: ListAccess, ids: IdArray) -> Sequence[int]:
 
 
 def describe_unreadable(certificate: Certificate) -> str:
-    """Why nothing can be told from this listing; "" if it can."""
+    """Return why this listing proves nothing; "" if it does."""
     if certificate.is_complete:
         return ""
     if certificate.reason is Reason.CUT_OFF:

@@ -1,4 +1,4 @@
-"""Those of one base among listed subscribers, whoever else the service lists: compared by base and by identity."""
+"""Finds the subscribers of one base among all that the service lists, by base and by identity."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,8 +1,8 @@
-"""Which filter the service is asked by, after a trial of each with people of the list and with somebody made up.
+"""Chooses the filter to ask the service by, after a trial of each with listed subscribers and a made-up one.
 
 A filtered reading is compared here row by row, so a filter that lists too many does no harm; one that does not find who
 is there leaves people out unseen, and only such a trial tells (rule 6). How filters combine is not shown
-(service-api.md 4.3): one at most is asked by, and only one that found somebody who is spelt in the manner of the value
+(service-api.md 4.3): one at most is asked by, and only one that found a subscriber that is spelt like the value
 asked for.
 """
 
@@ -28,7 +28,7 @@ ReadValues = Callable[[str], Sequence[Any]]
 Match = Callable[[ReadValues], Mask]
 
 _WITNESSES = 2  # the second should the first have vanished meanwhile
-_SAMPLE = 200  # people of the list's head, among whom a witness for every filter is looked for
+_SAMPLE = 200  # subscribers of the list's head: the trial of each filter takes one of them
 _FEW_VALUES = ("is_active", "gender")  # fields of which each value is a class of its own
 _NARROWEST_FIRST = ("id", "client_user_id", "email", "last_name", "first_name", "base_id", "gender", "is_active")
 
@@ -36,18 +36,18 @@ _NARROWEST_FIRST = ("id", "client_user_id", "email", "last_name", "first_name", 
 class Control(StrEnum):
     """What became of the trial of one filter."""
 
-    EXACT = "exact"  # finds whom it should, and lists nobody else in the trial
-    PARTIAL = "partial"  # finds whom it should, and others beside them
-    IGNORED = "ignored"  # lists whom it was not asked for
-    BY_CASE = "by_case"  # an address is found as it is spelt alone: others who bear it would be left out
-    BROKEN = "broken"  # does not find somebody who is on the list, by their own value
-    UNTOLD = "untold"  # there was nobody of that class to try it with, or no answer
+    EXACT = "exact"  # finds what it should, and lists nothing else in the trial
+    PARTIAL = "partial"  # finds what it should, and others beside it
+    IGNORED = "ignored"  # lists subscribers that it was not asked for
+    BY_CASE = "by_case"  # finds an address only as it is spelt: it would leave out other spellings
+    BROKEN = "broken"  # does not find a listed subscriber by its own value
+    UNTOLD = "untold"  # no listed subscriber of that class to try it with, or no answer
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How each filter behaved, the one to ask the service by (None: by none), and the Ids of people of the list's head
-    who match all of them: whoever of those stays must be in the reading."""
+    """How each filter behaved, the one to ask the service by (None: by none), and the ids of subscribers of the list's
+    head that match all of them: those that stay must be in the reading."""
 
     controls: dict[str, Control]
     sent: str | None
@@ -120,7 +120,7 @@ def _decide(name: str, value: object, person: dict[str, Any], shown: ListPage) -
         return Control.BROKEN
     if are_as_asked({name: value}, shown.subscribers):  # where more match than an answer holds, that they match must do
         return Control.EXACT
-    # A filter of two or three values that lists another than asked for is none.
+    # A filter of two or three values that lists another value than asked for does not filter.
     return Control.PARTIAL if is_found and name not in _FEW_VALUES else Control.IGNORED
 
 

@@ -42,8 +42,9 @@ _PLAIN_EMAILS = SpellingClass("email", frozenset())
 
 @dataclass(frozen=True, slots=True)
 class FilterCheck:
-    """What controls said: the classes that `passed`; those that `failed`, or whose field's filter tells nothing (for
-    all others there was nobody to try with); the witnesses shown; whether the filter by email finds other capitals."""
+    """The results of controls: the classes that `passed`; those that `failed`, or whose filter is inconclusive; the
+    sentinels shown; whether the filter by email finds other capitals. A class in neither set was not tried, since no
+    known subscriber is of it."""
 
     passed: frozenset[SpellingClass] = frozenset()
     failed: frozenset[SpellingClass] = frozenset()
@@ -53,7 +54,7 @@ class FilterCheck:
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """How the controls of one class ended: by whom it passed, if it did; whether they told anything at all."""
+    """How the controls of one class ended: which one passed, if any; whether they were conclusive at all."""
 
     by: Sentinel | ListedSubscriber | None = None
     is_told: bool = True
@@ -82,7 +83,7 @@ async def check_filters(
 
 
 def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
-    """Whether there is anybody to try the filter with for this class; the list must have been surveyed."""
+    """Return whether the filter can be tried with a known subscriber of this class; needs a surveyed list."""
     lookout = access.lookout
     if spelling_class.field in lookout.useless:
         return False
@@ -92,7 +93,7 @@ def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
 
 
 async def _find_useful(access: ListAccess, fields: Collection[str]) -> list[str]:
-    """The fields whose filters list nobody when asked for somebody made up."""
+    """Return the fields whose filters list no subscriber when asked for a made-up one."""
     asked = [each for each in fields if each not in access.lookout.useless]
     shown = await look_up_together(access, [partial(ask, access, _build_nobody(access, each)) for each in asked])
     access.lookout.useless.update(each for each, answer in zip(asked, shown, strict=True) if answer.rows)
@@ -104,7 +105,7 @@ def _build_nobody(access: ListAccess, name: str) -> ListQuery:
 
 
 async def _try_class(access: ListAccess, spelling_class: SpellingClass) -> _Tried:
-    """By witnesses first, then by those who were seen on the list; the first verdict counts."""
+    """Try the class by sentinels first, then by listed subscribers; the first conclusive trial counts."""
     for witness in islice(_find_witnesses(access, spelling_class), _WITNESSES_TRIED):
         verdict = await _try_witness(access, witness)
         if verdict is not None:
@@ -118,7 +119,7 @@ async def _try_class(access: ListAccess, spelling_class: SpellingClass) -> _Trie
 
 
 async def _try_witness(access: ListAccess, witness: Sentinel) -> bool | None:
-    """Whether the filter finds somebody by the text as it was sent; None when they do not show by their id either."""
+    """Return whether the filter finds a sentinel by its text as sent; None if it does not show by its id either."""
     look_up_text = partial(look_up, access, witness.field, witness.value)
     if (await look_up_text()).proves(witness.subscriber_id):
         return True
@@ -209,7 +210,7 @@ def _spread(start: int, stop: int) -> list[int]:
 
 
 async def _is_shown(access: ListAccess, witness: Sentinel) -> bool:
-    """By any spelling of what was sent, as whoever is looked for."""
+    """Return whether the sentinel shows by any spelling of what was sent."""
     for text in build_spellings(witness.field, witness.value):
         if (await look_up(access, witness.field, text)).holds(witness.subscriber_id):
             return True
@@ -220,7 +221,7 @@ _BATCH = 300  # identities between two rounds of controls: a filter that stops w
 
 
 async def look_by_filter(access: ListAccess, wanted: Sequence[LookupKey]) -> LookupResult:
-    """Look for these identities by filters alone; one that tells capitals apart misses nobody `in_any_spelling`.
+    """Look for these identities by filters alone; a case-sensitive filter proves none of them absent `in_any_spelling`.
 
     Raises ListFailed when the service does not answer, RunAborted when the base is not the one that was meant or the
     run is to stop.
@@ -236,7 +237,7 @@ async def look_by_filter(access: ListAccess, wanted: Sequence[LookupKey]) -> Loo
 
 
 def can_tell(access: ListAccess, each: LookupKey) -> bool:
-    """Whether a filter may tell that this identity is missed: there is somebody to make each control with.
+    """Return whether a filter may prove this identity absent: a known subscriber exists for each control.
 
     The list must have been surveyed.
     """
@@ -258,7 +259,7 @@ def count_requests(wanted: Sequence[LookupKey]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Somebody wanted, with the texts to ask for and their classes.
+    """A wanted identity, with the texts to ask for and their classes.
 
     `needs_case_blind`: spellings in other capitals count, which only a filter that is blind to them finds;
     `has_hidden_spellings`: there may be some that no filter is known to find.
@@ -312,7 +313,7 @@ class _FilterLook:
         visibility, checked = Visibility(), await self._check()
         if self._is_worth_asking(checked):
             fields = sorted({each.wanted.field for each in self.questions})
-            visibility = await find_visibility(access, checked, started_at, fields)  # before anybody else is looked up
+            visibility = await find_visibility(access, checked, started_at, fields)  # before any other look-up
         for start in range(0, len(self.questions), _BATCH):
             if not self._is_worth_asking(checked):
                 break
@@ -329,13 +330,13 @@ class _FilterLook:
         return await check_filters(self.access, _classes_of(self.questions), with_case=with_case)
 
     def _is_worth_asking(self, checked: FilterCheck) -> bool:
-        """Whether somebody may be missed; of those in doubt, it helps as well to find who is there."""
+        """Return whether an answer could help: to prove an identity absent, or to find an unresolved one."""
         if any(each.is_told_by(checked) for each in self.questions):
             return True
         return any(each.is_askable(checked) and not each.wanted.in_any_spelling for each in self.questions)
 
     async def _ask(self, batch: Sequence[_Question]) -> dict[bytes, list[Shown]]:
-        """The answers to every spelling of these; whom they show is kept."""
+        """Return the answers to every spelling of these, and keep the subscribers that they show."""
         asked = [(each.wanted, text) for each in batch for text in each.texts]
         looks = [partial(look_up, self.access, wanted.field, text) for wanted, text in asked]
         answers = await look_up_together(self.access, looks)
@@ -358,7 +359,7 @@ class _FilterLook:
         before: FilterCheck,
         after: FilterCheck,
     ) -> None:
-        """All answers whole, nobody in them, and the controls passed on either side."""
+        """Record as missed: all answers are whole and empty, and the controls passed before and after."""
         for each in batch:
             answers = shown.get(each.wanted.identity, ())
             is_whole = bool(answers) and all(answer.is_whole for answer in answers)

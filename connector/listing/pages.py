@@ -84,7 +84,7 @@ RowsTaken = TypeVar("RowsTaken", contravariant=True, default=WireRows)
 
 
 class PageSink(Protocol[RowsTaken]):
-    """Takes the rows of a reading. Only the rows of the last sweep count: another sweep begins anew."""
+    """Takes the rows of a reading. Only the rows of the last sweep count: another sweep starts over."""
 
     def start_sweep(self, number: int) -> None:
         """Forget what was taken: sweep `number` (1 = first) begins."""

@@ -77,7 +77,7 @@ async def read_list(
     a page; `query.offset` must be 0 (ValueError). `now` gives aware times. Rows that do not match the query's filters
     are left out, whatever the service thinks that they mean, and counted in the certificate's `filters`. A page is
     handed to the sink while the next is on its way, and on a quiet list up to `ahead` more. What `is_thorough` asks for
-    more than pages: the query's own filters are tried first, with somebody who is on the list and with somebody made up
+    more than pages: the query's own filters are tried first, with a listed subscriber and with one made up
     by `draw` (random bytes), and the service is asked by one of those that worked, else for the whole list; where the
     order is unstable the list is read in parts, by filters that work. With `ignore_total_count` a list whose TotalCount
     alone disagrees is complete. A long list that is complete otherwise is checked for a result window that cuts it off
@@ -196,7 +196,7 @@ def list_filters(query: ListQuery) -> dict[str, object]:
 
 
 def _read_ids(form: Form[Rows], listed: ListPage[Rows]) -> IdArray:
-    """The subscribers' ids; without them no page can be told from another."""
+    """Return the subscribers' ids; without them two pages cannot be distinguished."""
     ids = form.read_ids(listed.subscribers)
     if ids is None:
         raise ListFailed("The service listed a subscriber without a whole number as its Id: the list cannot be read.")
@@ -279,7 +279,7 @@ class PagePrefetcher(Generic[Rows]):
         return listed
 
     async def drop_all(self) -> None:
-        """End every request that nobody waits for any more; their own failures are no news."""
+        """End every request whose answer is no longer needed; their own failures do not count."""
         await self._drop_from(0)
 
     async def _drop_from(self, kept: int) -> None:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 LookUp = Callable[[], Awaitable[T]]
 
 _AT_ONCE = 16  # look-ups under way together: a hundred take as long as seven, and no service is stormed
-_SHOWN_AT_MOST = 20  # rows of an answer by one identity; more, and its filter is none
+_SHOWN_AT_MOST = 20  # rows of an answer by one identity; with more, the filter does not filter
 _VAIN_ROUNDS = 3  # of look-ups one at a time, all refused
 _REST_S = 0.2  # what was refused at once would be refused again at once
 _TOO_MANY_REQUESTS = 429
@@ -30,7 +30,7 @@ _NOT_OF_THE_FILTER = frozenset({401, 403, 404, 405, 408, 409, _TOO_MANY_REQUESTS
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The rows of an answer, as the service wrote them; `is_whole`: nobody who matches the filter was left out."""
+    """The rows of an answer, as the service wrote them; `is_whole`: it has every subscriber that matches the filter."""
 
     rows: Sequence[dict[str, Any]] = field(repr=False)
     is_whole: bool
@@ -47,7 +47,7 @@ class Shown:
 async def ask(access: ListAccess, query: ListQuery) -> Shown:
     """The first page of what this query lists (service-api.md 4.3).
 
-    A filter whose value the service refuses (400, 422) shows nobody, and not as a whole. Raises ListFailed.
+    A filter whose value the service refuses (400, 422) shows no row, and its answer is not whole. Raises ListFailed.
     """
     try:
         listed = await fetch_page(access.client, access.retrier, query)

@@ -1,4 +1,4 @@
-"""Brings valid rows into the service: each created at most once, and each one's end told (architecture 4)."""
+"""Brings valid rows into the service: creates each at most once, and reports each one's outcome (architecture 4)."""
 
 import lazy_loader
 

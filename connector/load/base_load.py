@@ -40,7 +40,7 @@ _REPORTED_FOR_S = 7 * 86_400.0
 class Loader:
     """One load of one base: `begin`; `take` each chunk, then `settle`; `close` however it ends.
 
-    `conduct` says whether anybody is sent; `knowledge` is what the same session's survey has learned of who is there.
+    `conduct` says whether rows are sent; `knowledge` is what the same session's survey learned of who is there.
     """
 
     def __init__(self, session: Session, conduct: RunMode = SENDING, knowledge: PresenceCache | None = None) -> None:
@@ -101,7 +101,7 @@ class Loader:
             if stream.rest and not session.limits.allow(1):
                 session.control.end(session.limits.describe_creates())
             places = {place: places[place] for place in [*self._find_stale(planned, places), *stream.rest]}
-            if session.journal.base.key != base.key:  # an answer has told which base this is: ask about that one
+            if session.journal.base.key != base.key:  # an answer has shown which base this is: ask about that one
                 places = await sort_again()
 
     async def settle_at_once(self) -> bool:
@@ -117,8 +117,11 @@ class Loader:
         await self.finisher.close()
 
     async def _sort(self, planned: Planned, places: list[int]) -> tuple[dict[int, State], dict[int, Entry]]:
-        """Give an outcome to all that have one by the ledger; return the places of those to be created, each with the
-        state of its entry, and of those that are held or rejected, whom a look may yet show."""
+        """Give an outcome to all rows that have one by the ledger.
+
+        Return the places of rows to be created, each with the state of its entry, and the entries of rows that are held
+        or rejected, which a look may still show.
+        """
         identities = split_digests(planned.identities[places])
         fingerprints = split_digests(planned.fingerprints[places])
         told = list(zip(identities, fingerprints, strict=True))
@@ -213,7 +216,7 @@ class Loader:
         self._set_aside(planned, doubted)
 
     def _find_stale(self, planned: Planned, places: dict[int, State]) -> list[int]:
-        """The places of those who were taken and not sent, since it had grown old that they were not there."""
+        """Return the places of rows that were taken and not sent, since their existence check expired before."""
         stale = self.finisher.take_stale()
         if not stale:
             return []
@@ -221,7 +224,7 @@ class Loader:
         return [place for place, identity in zip(places, identities, strict=True) if identity in stale]
 
     def _keep(self, planned: Planned, kept: dict[int, Entry]) -> None:
-        """Of those who are held or rejected, the end is told once the run can show nobody any more."""
+        """Keep rows that are held or rejected: their outcome is reported once the run makes no more looks."""
         for entry, (row, told) in zip(kept.values(), self._tell(planned, list(kept)), strict=True):
             self.finisher.open -= 1
             self.finisher.keep(_build_problem(row, entry), told)
@@ -268,17 +271,17 @@ class Loader:
         return take
 
     async def _clear_doubts(self) -> None:
-        """See to it that no new row might be somebody who is in doubt.
+        """Settle unresolved entries that a new row might be, or raise RunAborted.
 
-        Somebody may be unknown under another identity (email, client_user_id), or under this base when it was known by
-        its id alone, or by its name alone.
+        An entry may be unresolved under another identity (email, client_user_id), or under this base when it was known
+        by its id alone, or by its name alone.
         """
         session = self._session
         if self._is_clear:
             return
         if await self._has_doubts_of_another_kind():
             await self.finisher.settle()
-            self.knowledge.forget()  # whoever was just sent again was not there when it was gained
+            self.knowledge.forget()  # a subscriber that was just sent again was absent when it was gained
             if await self._has_doubts_of_another_kind():
                 self._refuse_doubts()
         base = session.journal.base
@@ -288,7 +291,7 @@ class Loader:
         self._is_clear = True
 
     def _refuse_doubts(self) -> None:
-        """A plan settles nobody, and cannot know how a load will settle them."""
+        """Refuse a plan: it settles no entry, and cannot know how a load will settle them."""
         if self._conduct.is_sending:
             raise RunAborted(
                 "unresolved creates of an earlier run, by another identity, could not be settled, and a "
@@ -300,7 +303,7 @@ class Loader:
         )
 
     def _refuse_doubts_elsewhere(self, number: int) -> None:
-        """An earlier run named what may be this base the other way, and what it left cannot be told from new rows."""
+        """Refuse to load: an earlier run named what may be this base the other way, and its entries may be new rows."""
         raise RunAborted(
             f"a base that may be this one has unresolved or held creates ({number:,}): one run named "
             "it by its id, another by its name, and the service has not shown yet that both are the "

@@ -166,7 +166,7 @@ class CandidateList:
         return self._candidates[self._next :]
 
     async def take(self, number: int) -> list[Candidate]:
-        """The next ones, at most `number`; empty at the end, or once they are to be looked for anew."""
+        """Return the next ones, at most `number`; empty at the end, or once their existence check has expired."""
         taken = self._candidates[self._next : self._next + number]
         if taken and self._monotonic() > taken[0].known_until:
             return []
@@ -180,13 +180,13 @@ def read_body(entry: Unfinished) -> dict[str, object]:
 
 
 def want_candidate(candidate: Candidate) -> LookupKey:
-    """Whoever a create is for."""
+    """Return the key to look up the subscriber that a create is for."""
     field = candidate.intent.field
     return LookupKey(candidate.intent.identity, field, str(candidate.sent[field]))
 
 
 def want_unfinished(entry: Unfinished, *, in_any_spelling: bool = False) -> LookupKey:
-    """Whoever an entry is of, as its body names them."""
+    """Return the key to look up an entry's subscriber, by the body that the entry keeps."""
     return LookupKey(entry.identity, entry.field, str(read_body(entry)[entry.field]), in_any_spelling)
 
 

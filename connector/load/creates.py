@@ -56,7 +56,7 @@ class Creator:
         self._session, self._judge_refusal, self._on_verdict = session, judge_refusal, on_verdict
         self._own = Canaries()
         self._limited: dict[bytes, Move] = {}  # refused with 429 last, and to be sent again, by identity
-        self._answered_base: tuple[int, str] | None = None  # as the first create that was accepted has told it
+        self._answered_base: tuple[int, str] | None = None  # as the first accepted create was answered
         policy, control = session.policy, session.control
         pace = session.pace or Pace(policy.max_rate, policy.max_concurrency)
         self._limiter = RequestLimiter(control, session.access.client, pace, "create")

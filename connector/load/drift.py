@@ -134,7 +134,7 @@ class _Comparison:
             yield self._sessions[owner], mine
 
     def _take_shown(self) -> None:
-        """Compare those whom this run's look-ups have shown already, and have the others wait."""
+        """Compare rows that this run's look-ups have shown already; the others wait."""
         for session in self._sessions.values():
             for part in _split(self._ids.tolist()):
                 shown = [session.access.lookout.shown.read(each) for each in part]
@@ -143,7 +143,7 @@ class _Comparison:
         self._ids, self._places = self._ids[is_open], self._places[is_open]
 
     async def _look_up(self) -> bool:
-        """Ask for each by its Id, the first one alone; False where that filter is none."""
+        """Ask for each by its id, the first one alone; return False if the service ignores that filter."""
         session, ids = self._session, self._ids.tolist()
         if not ids:
             return True

@@ -1,4 +1,4 @@
-"""What becomes of everybody who is sent: verdicts turned into outcomes, and what stays unknown settled.
+"""Turns the verdicts on creates into outcomes of rows, and settles what stays unknown.
 
 The rows of a source and the entries that earlier runs left end here alike.
 """
@@ -23,24 +23,24 @@ from connector.states import Event, State
 
 _AT_ONCE = 1024  # then signals are heard
 _WOULD_BE_CREATED = Move(Event.ANSWERED)
-_ROWS_KEPT = 10_000  # about 10 MB; what goes beyond is told at once
+_ROWS_KEPT = 10_000  # about 10 MB; what goes beyond is reported at once
 
 
 class Creates(Protocol):
-    """Whatever is given those who are to be created, and tells a verdict on each."""
+    """Takes the rows to be created, and gives a verdict on each."""
 
     async def create(self, take: Take[Candidate]) -> None:
-        """All that `take(n)` gives, n at a time at most, until it gives nothing or the run is to stop."""
+        """Create all that `take(n)` gives, n at a time at most, until it gives nothing or the run is to stop."""
 
 
 class Planner:
-    """In place of a `Creator`: nobody is sent, and nothing recorded; each is told to be created."""
+    """Stands in for a `Creator` in a plan: sends and records nothing, and reports each row as to be created."""
 
     def __init__(self, session: Session, _judge_refusal: JudgeRefusal, on_verdict: Settle) -> None:
         self._session, self._on_verdict = session, on_verdict
 
     async def create(self, take: Take[Candidate]) -> None:
-        """Tell of all that `take(n)` gives, until it gives nothing or the run is to stop."""
+        """Report all that `take(n)` gives as to be created, until it gives nothing or the run is to stop."""
         while not self._session.control.is_stopping and (batch := await take(_AT_ONCE)):
             for candidate in batch:
                 self._on_verdict(candidate, _WOULD_BE_CREATED)
@@ -49,8 +49,8 @@ class Planner:
 
 @dataclass(frozen=True, slots=True)
 class RunMode:
-    """`is_sending`: rows are acted upon, so that what they say now is recorded, and nobody may stay in doubt who could
-    be one of them."""
+    """How a run treats rows. `is_sending`: it sends them and records what they say now, so that no unresolved entry may
+    stay that could be one of them."""
 
     build_creator: Callable[[Session, JudgeRefusal, Settle], Creates]
     settle: Callable[[Settler], Awaitable[None]]
@@ -85,15 +85,15 @@ class Finisher:
 
     @property
     def doubts(self) -> dict[bytes, Unresolved]:
-        """Those who are unknown, by identity."""
+        """The entries that are unknown, by identity."""
         return self.settler.doubts
 
     async def begin(self) -> None:
-        """Look once more for those whom earlier runs saw refused. Raises RunAborted, ListFailed among them."""
+        """Look once more for rows that earlier runs saw refused. Raises RunAborted, ListFailed among them."""
         await self._refusals.begin()
 
     def is_unproved(self, entry: Entry | Unfinished) -> bool:
-        """Whether a REJECTED entry may be of somebody who is there, and does not show yet."""
+        """Return whether the subscriber of a REJECTED entry may exist without showing yet."""
         return self._refusals.is_unproved(entry)
 
     async def create(self, take: Take[Candidate]) -> None:
@@ -101,12 +101,12 @@ class Finisher:
         await self._creator.create(take)
 
     def take_stale(self) -> set[bytes]:
-        """The identities that were not sent since the last call, as it had grown old that nobody was there."""
+        """Return the identities that were not sent since the last call, because their existence check expired."""
         stale, self._stale = self._stale, set()
         return stale
 
     async def settle_at_once(self) -> bool:
-        """Settle what is unknown in the base as far as one look does; whether anybody is left. Raises as `settle`."""
+        """Settle what one look can settle in the base; return whether unknown entries are left. Raises as `settle`."""
         if not self._session.control.is_stopping:
             await self.settler.settle(is_patient=False)
         self._session.control.check()
@@ -183,7 +183,7 @@ class Finisher:
             self.report(doubt.row, outcome, code, message, status, attempts)
 
     def _explain(self, identity: bytes, doubt: Unresolved) -> str:
-        """Why somebody is unknown still."""
+        """Return why an entry is still unknown."""
         job = self.settler.left_to.get(identity)
         if job is None:
             return doubt.message or "it was sent, and the service has not shown whether it took effect"
@@ -197,7 +197,7 @@ class Finisher:
         if candidate.left is State.UNKNOWN:
             self._on_second_verdict(candidate, verdict)
         elif verdict.event is Event.ANSWERED and candidate.take_row is not None:
-            omission = candidate.omission if self._conduct.is_sending else None  # nobody lacks their zip yet
+            omission = candidate.omission if self._conduct.is_sending else None  # a plan has left no zip out
             self._note_reactivated(candidate.intent.identity)
             self._session.tally.report_created(candidate.take_row, omission)
             self.open -= 1
@@ -250,7 +250,7 @@ class Finisher:
         elif verdict.event is Event.REFUSED:
             self._session.tally.leftovers["rejected"] += 1
 
-    # Rows whose end is told when the run's last look has been made
+    # Rows whose outcome is reported after the run's last look
 
     def _keep_refused(self, candidate: Candidate, row: Row, verdict: Move) -> None:
         problem = Problem(row, Outcome.REJECTED, "", "rejected", verdict.message, verdict.status, 1)
@@ -361,7 +361,7 @@ def _write(ids: tuple[int, ...]) -> str:
 
 
 def _decide_found(entry: Entry, fingerprint: bytes | None) -> Since | None:
-    """Why a row (None: there is none) is to be compared whose identity turned out to be there, by a CONFIRMED entry.
+    """Return why a row is to be compared whose identity turned out to exist, by a CONFIRMED entry (None: not at all).
 
     None: it exists as it was sent.
     """

@@ -1,4 +1,4 @@
-"""Same account, same base (architecture 4.10): some whom the ledger has long known must still be there.
+"""Same account, same base (architecture 4.10): some subscribers that the ledger has long known must still exist.
 
 What cannot be told is not gone. Only when all who are asked for are gone is the account another one, or the base empty.
 """
@@ -22,9 +22,9 @@ def refuse_misanswered(base: Base) -> None:
         return
     ways = [f"its id {base.answered_id}"] if base.answered_id is not None else []
     ways += [f"its name {base.answered_name}"] if base.answered_name is not None else []
-    told = base.name if base.service_id is None else f"id {base.service_id}"
+    asked = base.name if base.service_id is None else f"id {base.service_id}"
     raise ConfigurationError(
-        f"the service answered a create in the base {told} as one in another base "
+        f"the service answered a create in the base {asked} as one in another base "
         f"({describe_other(base.answered_id, base.answered_name)}), so nothing is sent to it. If that other base is "
         f"meant, give it by {' or '.join(ways) or 'its id'}; if the service has been mended, run connector retry "
         "--resend-held"
@@ -34,8 +34,9 @@ def refuse_misanswered(base: Base) -> None:
 async def guard_account(session: Session) -> tuple[Known, ...]:
     """Ask by Id for one who is known and, if that one is gone, for three more.
 
-    Returns those of whom it could not be told, and who should show by now, for the run's own sweep of the list to show;
-    nobody when all is well. Raises EmptiedError when all are gone, and ListFailed when the service does not answer.
+    Returns the known subscribers whose look-up was inconclusive and that should show by now: the run's own sweep of the
+    list must show one. Empty when all is well. Raises EmptiedError when all are gone, and ListFailed when the service
+    does not answer.
     """
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
     base, besides = journal.base, journal.run_key
@@ -51,7 +52,7 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
 
 
 async def _ask_for_any(session: Session, known: Sequence[Known]) -> bool | None:
-    """Whether one of them is there (True also of nobody); None when the service's filter by Id tells nothing."""
+    """Return whether one of them is there (True if `known` is empty); None when the filter by Id is inconclusive."""
     for each in known:
         is_there = await _is_there(session, each.subscriber_id, each.identity)
         if is_there is not False:
@@ -60,8 +61,10 @@ async def _ask_for_any(session: Session, known: Sequence[Known]) -> bool | None:
 
 
 async def _is_there(session: Session, subscriber_id: int, identity: bytes | None) -> bool | None:
-    """By the filter Id (service-api.md 4.3): there with this identity (None: any), not there, or None: it cannot be
-    told."""
+    """Return, by the filter Id (service-api.md 4.3), whether the id is listed with this identity (None: with any).
+
+    None if the answer is inconclusive.
+    """
     rows = (await _fetch(session, ListQuery(id=subscriber_id))).subscribers
     mine = [row for row in rows if row.get("Id") == subscriber_id]
     if not mine:
@@ -70,7 +73,7 @@ async def _is_there(session: Session, subscriber_id: int, identity: bytes | None
 
 
 async def _does_answer_by_id(session: Session) -> bool:
-    """Whether the filter Id finds somebody who is on the list; or whether nobody is, which makes it no question."""
+    """Return whether the filter Id finds a subscriber that is on the list; True also if the list is empty."""
     page = await _fetch(session, ListQuery(limit=1))
     if not page.subscribers:
         return page.total_count == 0
@@ -79,7 +82,7 @@ async def _does_answer_by_id(session: Session) -> bool:
 
 
 async def _give_time_to_show(session: Session, known: Sequence[Known]) -> None:
-    """A subscriber whom a run has just confirmed may not show yet."""
+    """Wait until subscribers that a run has just confirmed must show."""
     missing_s = max((_count_missing_s(session, each) for each in known), default=0.0)
     await session.control.rest(min(missing_s, session.access.shown_after_s))
 

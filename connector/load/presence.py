@@ -1,7 +1,7 @@
 """Which subscribers are in the base already, and how long that may be relied on (architecture 4.7).
 
-They are looked up by whichever way is cheaper, the list's filters or one sweep of it, and by the other those of whom
-that cannot tell. What makes an answer certain is each way's own business.
+They are looked up by the cheaper way, the list's filters or one sweep of it; where that is inconclusive, the other way
+follows. Each way decides itself what makes an answer certain.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ from connector.states import State
 _OF_THE_TOKEN = frozenset({401, 403})
 _NOBODY = float("-inf")
 _ABSENT_ASKED = 20  # of those that a listing says are absent, and as many more once one of them is there
-_ABSENT_SAMPLED = 400  # of a chunk, among whom they are sought
+_ABSENT_SAMPLED = 400  # of a chunk, among which they are chosen
 _SHOWING_STEPS_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 
 
@@ -45,7 +45,7 @@ class Estimate:
     """What looks would take in requests: `listing` (None: not known) by a sweep, `filtering` by filters, or fewer than
     that where it is more than `listing` anyway.
 
-    `untellable` are those whom no filter can tell; `is_list_unreadable`: the last sweep was not complete.
+    `untellable` are identities for which no filter is conclusive; `is_list_unreadable`: the last sweep was incomplete.
     """
 
     listing: int | None
@@ -55,7 +55,7 @@ class Estimate:
 
     @property
     def is_filter_cheaper(self) -> bool:
-        """Whether to begin with filters: they may tell everybody, for less than a sweep or where that tells nothing."""
+        """Whether to begin with filters: they may answer for all, and cost less than a sweep or a sweep is useless."""
         if self.untellable:
             return False
         return self.is_list_unreadable or (self.listing is not None and self.filtering < self.listing)
@@ -111,7 +111,7 @@ async def look_as_sent(session: Session, wanted: Sequence[LookupKey]) -> LookupR
 
 
 async def look_as_well_as_can_be(session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
-    """Look for them as they are wanted and, where the list turns out to be unreadable, as sent whom that cannot tell.
+    """Look for them as they are wanted; if the list turns out to be unreadable, look for the rest as they were sent.
 
     Raises as `look_for` does.
     """
@@ -145,7 +145,7 @@ def _untold(wanted: Sequence[LookupKey], sighting: LookupResult) -> list[LookupK
 
 
 def _join(first: LookupResult, second: LookupResult) -> LookupResult:
-    """Both together; a witness must show to each look that missed anybody."""
+    """Join both results; a sentinel must show to each look that missed an identity."""
     seen = [each.latest_seen_at for each in (first, second) if each.missed]
     return LookupResult(
         {**first.found, **second.found},
@@ -157,30 +157,30 @@ def _join(first: LookupResult, second: LookupResult) -> LookupResult:
 
 
 class PresenceCache:
-    """What a run has learned of who is there. No subscriber is created whom it does not cover."""
+    """What a run has learned of which subscribers exist. No subscriber is created that it does not cover."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.until = float("-inf") if session.policy.is_looking else float("inf")  # monotonic
-        self._of: Planned | None = None  # the one chunk that it is of; None: of everybody, by a listing
+        self._of: Planned | None = None  # the one chunk that it covers; None: all, by a listing
         self._spent = 0  # requests by filter: once a listing would have cost as much, the base is listed
         self._end: ListEnd | None = None  # of the last listing, where reading on renews it
         self._listing_took_s: float | None = None  # where that is longer than what it says may be relied on
         self._counted: int | None = None  # TotalCount of a list that may be cut off: the canary must raise it
 
     def covers(self, planned: Planned) -> bool:
-        """Whether it is known of everybody in this chunk whether they are there."""
+        """Return whether it is known for every row of this chunk whether its subscriber exists."""
         return self._session.clock.monotonic() < self.until and (self._of is None or self._of is planned)
 
     def forget(self) -> None:
-        """Somebody may have come since."""
+        """Forget what is known: subscribers may have been created since."""
         if self._session.policy.is_looking:
             self.until = float("-inf")
 
     async def learn(self, planned: Planned, wanted: Sequence[LookupKey]) -> None:
         """Learn which of a chunk's `wanted` are there, and record them: the cheaper way first, by filters or a listing.
 
-        Raises RunAborted (ListFailed among them) when that cannot be told of one, or not soon enough.
+        Raises RunAborted (ListFailed among them) when one of them stays inconclusive, or the answer comes too late.
         """
         if self.covers(planned):
             return
@@ -291,7 +291,7 @@ class PresenceCache:
         return absent[:: max(1, len(absent) // (2 * _ABSENT_ASKED))]
 
     async def _record_shown(self, reader: BaseReader, some: Sequence[LookupKey]) -> int:
-        """Record those of these whom their filters show; how many. A service that refuses to be asked shows nobody."""
+        """Record those that the filters show; return how many. A service that refuses the question shows none."""
         session, identities = self._session, {each.identity for each in some}
         rows = list[dict[str, object]]()
         with suppress(ListFailed):
@@ -308,7 +308,7 @@ class PresenceCache:
         return self._counted is not None
 
     async def check_growth(self) -> None:
-        """Once the canary shows by its own Id, TotalCount must have grown; where it does not show, nothing is told.
+        """Check that TotalCount has grown once the canary shows by its own Id; until it shows, nothing is known.
 
         Raises RunAborted where the list is cut off, ListFailed.
         """
@@ -327,7 +327,7 @@ class PresenceCache:
                 ).rows
             ]
             if any(each != canary for each in shown):
-                return  # the filter is none
+                return  # the service ignores the filter
             if shown:
                 break
         page = await session.control.until_stopped(
@@ -357,7 +357,7 @@ class PresenceCache:
             )
 
     async def _record(self, wanted: Sequence[LookupKey], sighting: LookupResult) -> int:
-        """Record those found; returns of how many it could not be told."""
+        """Record those found; return for how many the look-up was inconclusive."""
         base, identity = self._session.journal.base, self._session.policy.identity
         found = [(each, ids[0]) for each, ids in sighting.found.items()]
         await self._session.journal.ask(lambda ledger: ledger.record_listed(base, identity, found))

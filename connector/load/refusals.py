@@ -1,8 +1,8 @@
 """Whether a refusal had no effect (architecture 4.8): the first of each kind is looked up, at once and at the end of
 the run, then with some of the others.
 
-A kind that turns out to have created somebody is never believed again, in this run or a later one: what is refused like
-that is unknown, and settled like any other.
+A kind that turns out to have created a subscriber is never believed again, in this run or a later one: a row that is
+refused like that is unknown, and settled like any other.
 """
 
 import asyncio
@@ -62,10 +62,10 @@ class Refusals:
         self._met: dict[str, Sample[LookupKey]] = {}  # by the kind of refusal
         self._checks: dict[str, asyncio.Task[bool]] = {}
         self._creating: set[str] = set()  # kinds that have created, ever
-        self._unproved: set[str] = set()  # kinds of earlier runs so recent that whoever they created may not show yet
+        self._unproved: set[str] = set()  # kinds of earlier runs so recent that what they created may not show yet
 
     async def begin(self) -> None:
-        """Learn what earlier runs knew, and look once more for those whom they were refused first.
+        """Learn what earlier runs knew, and look up once more the first row that each kind refused.
 
         Raises ListFailed and RunAborted as a look does.
         """
@@ -88,7 +88,7 @@ class Refusals:
         """
         kind = refusal_kind(verdict.status or 0, verdict.message)
         if not self._session.policy.is_looking and kind not in self._creating:
-            return Event.REFUSED  # whoever is found may have been there before: it would say nothing of the refusal
+            return Event.REFUSED  # a found subscriber may have existed before: that proves nothing about the refusal
         is_checked = kind in self._creating or await self._check_at_once(kind, candidate)
         if kind in self._creating or (verdict.status == TOO_MANY_REQUESTS and not is_checked):
             return Event.LOST
@@ -128,13 +128,13 @@ class Refusals:
         await self._doubt(set(created))
 
     async def close(self) -> None:
-        """End what is still being looked up; nobody waits for it any more."""
+        """End look-ups that are still under way; their results are no longer needed."""
         for check in self._checks.values():
             check.cancel()
         await asyncio.gather(*self._checks.values(), return_exceptions=True)
 
     def _has_created(self, kind: str, entry: Entry | None, ids: Sequence[int]) -> bool:
-        """Whether somebody is there whom no answer has told of, though nobody was there before."""
+        """Return whether a subscriber exists that no answer reported and that was absent before the create."""
         if entry is None or entry.state is State.REJECTED:
             return bool(ids)
         if entry.state is not State.CONFIRMED:
@@ -173,7 +173,7 @@ class Refusals:
             sighting = await self._look_for(self._session, [wanted])
         except ListFailed as failure:
             self._end_if_refused(failure)
-            return False  # it cannot be told now, but at the end of the run
+            return False  # inconclusive now; the end of the run looks again
         except RunAborted:
             return False
         if wanted.identity in sighting.found:
@@ -181,7 +181,7 @@ class Refusals:
         return True
 
     async def _check_earlier(self, kinds: list[RefusalKind]) -> None:
-        """The next run's check: of those who are still REJECTED, since only their address is still known.
+        """Check the kinds of earlier runs by entries that are still REJECTED: only these keep the address.
 
         It is the last one if it was long enough ago (architecture 4.5) for a subscriber that was created to show.
         """
@@ -210,7 +210,7 @@ class Refusals:
         await session.journal.ask(write)
 
     async def _doubt(self, kinds: set[str]) -> None:
-        """Whoever was refused in one of these ways may be there: their entries become UNKNOWN."""
+        """Move entries that were refused in one of these ways to UNKNOWN: their subscribers may exist."""
         if not kinds:
             return
         await self._note_creating(kinds)

@@ -1,12 +1,11 @@
 """Settles unknowns, all of a base together: presence at once, absence only by the rule of architecture 4.5.
 
-Theory of operation. Somebody whom a look shows is there. Somebody is absent when two looks in a row told that they were
-not there, the first begun a quiet period after the attempt ended (or was found), the second a quiet period later, and
-the second showed a subscriber who was confirmed after that attempt: so a create that had taken effect would have shown,
-too. Where nobody was confirmed since, twice the largest lag on record for the account must have passed instead. Whoever
-may have come by another way since they were known not to be there is looked for in any spelling (architecture 4.7). The
-absent are sent again, held, or given up when they are suppressed by now; what that leaves unknown is
-settled in the next round.
+Theory of operation. A subscriber that a look shows is present. It is absent when two looks in a row miss it: the first
+begins a quiet period after the attempt ended (or was found), the second a quiet period later. The second must show a
+sentinel, a subscriber that was confirmed after that attempt: a create that had taken effect would have shown, too. If
+there is no sentinel, twice the largest lag on record for the account must have passed instead. A subscriber that may
+have come by another way since it was known to be absent is looked up in any spelling (architecture 4.7). Absent ones
+are sent again, held, or given up if they are suppressed by now. What that leaves unknown is settled in the next round.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,7 +22,7 @@ from connector.states import Event, State
 
 _ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
 _LOOKS = 20  # looks in which nothing could be proved absent, before the rest is left unknown
-_BLIND_LOOKS = 5  # looks in a row that could tell of nobody: a list that cannot be read, and filters that tell nothing
+_BLIND_LOOKS = 5  # inconclusive looks in a row: the list cannot be read, and the filters do not work
 
 
 @dataclass(slots=True)
@@ -37,7 +36,7 @@ class Unresolved:
     is_of_this_run: bool = False  # sent by this run, and known absent before
     known_until: float = float("-inf")  # until when it may be relied on (monotonic) that they were absent
     is_refused: bool = False  # an earlier run's refusal that is not final: absent, it is sent again under any policy
-    missed_at: float | None = None  # when the first look that told it was not there began
+    missed_at: float | None = None  # when the first look that missed it began
     uncounted: int = 0  # attempts that the ledger counts, and that were never made or are an earlier run's
     newer: Candidate | None = None  # what the source says now, where that is not what was sent
     told: Told | None = None  # what the row says
@@ -73,7 +72,7 @@ class Settler:
         self.doubts: dict[bytes, Unresolved] = {}
         self.left_to: dict[bytes, str] = {}  # absent, and not this run's to send again: the job whose list it lacks
         self.is_resending_held = False
-        self.only: set[bytes] | None = None  # those who are settled, and nobody else (`connector retry RUN`)
+        self.only: set[bytes] | None = None  # settle these alone (`connector retry RUN`)
 
     async def begin(self) -> None:
         """Learn how late the account's list has shown creates, in runs before this one. Raises LedgerError."""
@@ -82,8 +81,8 @@ class Settler:
         seeing.largest_lag_s = max(seeing.largest_lag_s, lag_s)
 
     async def settle(self, *, is_patient: bool = True) -> None:
-        """Settle all that can be; what is left in the ledger as UNKNOWN afterwards could not be told, or would have had
-        to be waited for by somebody patient.
+        """Settle what can be settled. What stays UNKNOWN in the ledger was inconclusive, or needs a longer wait than a
+        run that is not `is_patient` makes.
 
         Raises ListFailed when the service does not give its list, RunAborted when the run ends itself.
         """
@@ -102,13 +101,13 @@ class Settler:
             fruitless = 0 if absent or len(remaining) < len(unknown) else fruitless + 1
 
     async def look_once(self) -> None:
-        """Settle those whom one look shows, and send nobody again; the others stay unknown. Raises as `settle` does."""
+        """Settle entries that one look shows, and send none again; the others stay unknown. Raises as `settle` does."""
         if unknown := await self._read_unknown():
             await self._look(unknown)
 
     def renew(self, candidate: Candidate, verdict: Move) -> None:
-        """Another attempt was lost: all that has to do with time begins anew. One that came too late to be made counts
-        for nothing: another look is due."""
+        """Restart all times of an entry, since another attempt was lost. An attempt that was too late to be sent does
+        not count: another look is due."""
         doubt = self.doubts[candidate.intent.identity]
         doubt.newer = None  # the ledger has it by now
         doubt.attempts = None if doubt.attempts is None else doubt.attempts + 1
@@ -175,7 +174,7 @@ class Settler:
         return remaining
 
     def _want(self, entry: Unfinished) -> LookupKey:
-        """In any spelling whoever may have come by another way since it was known that they were not there."""
+        """Return the look-up key: in any spelling if the subscriber may have come by another way meanwhile."""
         policy, doubt = self._session.policy, self.doubts[entry.identity]
         is_fresh = doubt.is_of_this_run and self._session.clock.monotonic() <= doubt.known_until
         return want_unfinished(entry, in_any_spelling=policy.is_looking and not is_fresh)
@@ -221,7 +220,7 @@ class Settler:
         await self._create(CandidateList(again, self._session.clock.monotonic).take)
 
     def _decide_fate(self, entry: Unfinished) -> Event | None:
-        """What becomes of somebody who is absent; None when another job's suppression list would have to be asked."""
+        """Return what becomes of an absent entry; None if only another job's suppression list could decide."""
         session, doubt = self._session, self.doubts[entry.identity]
         if entry.suppressed_by not in (None, session.job):
             return None
@@ -266,7 +265,7 @@ def read_intent(entry: Unfinished) -> Intent:
 
 
 def build_again(told: Intent, sent: dict[str, object], base: Base, left: State) -> Candidate:
-    """A create of somebody whose entry is kept; from the first answer on only Base.Id is sent (architecture 4.9)."""
+    """Return a create from a kept entry; after the first answer only Base.Id is sent (architecture 4.9)."""
     if base.service_id is not None:
         sent = {name: value for name, value in sent.items() if name != "base_name"} | {"base_id": base.service_id}
     return Candidate(replace(told, body=encode_subscriber(sent)), sent, left=left)

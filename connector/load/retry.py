@@ -53,7 +53,7 @@ async def retry_entries(session: Session, finisher: Finisher, plan: RetryPlan) -
     Raises RunAborted (ListFailed among them) when the run cannot go on.
     """
     retry = _Retry(session, finisher, plan)
-    if plan.run_id is not None and not plan.is_rejected:  # else: no new create while anybody is in doubt
+    if plan.run_id is not None and not plan.is_rejected:  # else: no new create while an entry is unresolved
         finisher.settler.only = set()
     finisher.settler.is_resending_held = plan.held == "resend"
     await retry.take_up_unknown()
@@ -106,7 +106,7 @@ class _Retry:
                 self._report(entry, Outcome.UNKNOWN, "held", words, None)
 
     async def _reopen(self, held: list[Unfinished]) -> None:
-        """Those whom this run may send again; the others stay held, or nobody could drop them either."""
+        """Reopen entries that this run may send again; the others stay held, so that they can still be dropped."""
         session, journal = self._session, self._session.journal
         ours = [entry for entry in held if entry.suppressed_by in (None, session.job)]
 
@@ -150,7 +150,7 @@ class _Retry:
         return concerned
 
     async def _find_out(self, entries: list[Unfinished], left: State, *, is_told: bool = False) -> list[Unfinished]:
-        """Confirm those whom a look shows; the others, or with `is_told` those of them known not to be there."""
+        """Confirm entries that a look shows; return the others, or with `is_told` those of them that are absent."""
         if not entries:
             return []
         wanted = [want_unfinished(entry, in_any_spelling=left is State.REJECTED) for entry in entries]
@@ -169,7 +169,7 @@ class _Retry:
         return [entry for entry in others if entry.identity in sighting.missed]
 
     def _build(self, entry: Unfinished, known_until: float) -> Candidate | None:
-        """A create of somebody who was rejected; None, and its outcome told, if the lists forbid it."""
+        """Return a create of a rejected entry; None, with its outcome reported, if the lists forbid it."""
         session = self._session
         sent = {name: value for name, value in read_body(entry).items() if value is not None}
         if entry.suppressed_by not in (None, session.job):

@@ -42,7 +42,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row of a subscriber who is there, and of whom the source says something else.
+    """A row that differs from its subscriber in the service, or may differ.
 
     `identity` is its text as the source has it. `fields` are those that differ: name, the service's value, the
     source's. `reason` is why it could not be compared ("": it was); `is_known`: an earlier run has reported the same.
@@ -83,7 +83,7 @@ class WaitingRows:
         self._since = bytearray()
         self._digests = bytearray()  # identity and fingerprint
         self._values: KeptValues | None = None
-        self.ended = 0  # of the first so many the outcome has been told
+        self.ended = 0  # the outcome of the first so many has been reported
 
     def __len__(self) -> int:
         return len(self._owner_of)
@@ -127,7 +127,7 @@ class WaitingRows:
 
 
 def _ignore(_: object) -> None:
-    """Nobody wants to hear of it."""
+    """Do nothing: no listener is set."""
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ class Tally:
     altered: Counter[str] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
     foretold: list[str] = field(default_factory=list)  # messages of a plan about what a load will do
-    has_doubled: bool = False  # whether somebody whom this run sent is known to be there twice
+    has_doubled: bool = False  # whether a subscriber that this run sent is known to exist twice
 
     def count(self, outcome: Outcome, number: int = 1) -> None:
         """So many rows ended so."""
@@ -164,7 +164,7 @@ class Tally:
             self.on_rows(outcome, chunk.name, chunk.numbers[positions].tolist())
 
     def count_row(self, outcome: Outcome, take_row: Callable[[], Row]) -> None:
-        """One row ended so; it is taken out of its columns only if anybody wants to hear of it."""
+        """Count a row that ended so; it is taken out of its columns only if a listener is set."""
         self.outcomes[outcome] += 1
         if self.on_rows is not None:
             row = take_row()
@@ -195,7 +195,7 @@ class Tally:
             self.on_omission(omission)
 
     def note_twice(self, message: str) -> None:
-        """Somebody is there twice through this run: a person must know."""
+        """Note that this run created a subscriber twice: a person must know."""
         self.has_doubled = True
         self.say(message)
 
@@ -233,9 +233,9 @@ class LoadPolicy:
         )
 
     def known_until(self, began_at: float, ended_at: float) -> float:
-        """Until when a subscriber may be created whom a look from `began_at` to `ended_at` (monotonic) did not show.
+        """Return until when a subscriber may be created that a look from `began_at` to `ended_at` (monotonic) missed.
 
-        Raises RunAborted when that has passed by `ended_at`: then no look is ever of use.
+        Raises RunAborted when that has passed by `ended_at`: then every look would come too late.
         """
         if not self.is_looking:
             return inf
@@ -289,7 +289,7 @@ class Limits:
             raise RunAborted(reason)
 
     def describe_creates(self) -> str:
-        """Why nobody more is created."""
+        """Return why no more rows are created."""
         return (
             f"guard.max_creates: {self.begun:,} were sent, as many as it allows, and there are more: the source has "
             "changed since it was surveyed. The others were not sent; look at the source, or raise the guard"
@@ -311,8 +311,8 @@ class Canaries:
     """What the first creates have come to (architecture 4.9): of a run until one create of it is answered, whichever
     base that is in; then of each base by itself.
 
-    `unknown`: those who are (different ones: one alone is sent again as often as anybody); `refused`: how many in which
-    way; `lost`: how many answers in a row, of a canary or not, have told nothing.
+    `unknown`: the entries that stayed unknown, each counted once; `refused`: how many by kind; `lost`: how many
+    requests in a row, of canaries or not, got no usable response.
     """
 
     unknown: set[tuple[int, bytes]] = field(default_factory=set)  # key of the base, identity
@@ -329,7 +329,7 @@ class Session:
     policy: LoadPolicy
     tally: Tally
     job: str = ""  # the job's name: what an earlier run of it left may be sent again by this one
-    suppression: Suppression | None = None  # the job's list, read anew by this run: none of it is sent again
+    suppression: Suppression | None = None  # the job's list, as this run read it: none of it is sent again
     pace: Pace | None = None  # what is known of it from the run's other bases; None: this is the first, or the only one
     canaries: Canaries = field(default_factory=Canaries)  # of the run
     limits: Limits = field(default_factory=Limits)  # of the run

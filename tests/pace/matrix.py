@@ -210,7 +210,7 @@ _ROUNDING = 0.0005
 
 
 def read_design(cell: Cell) -> Promise:
-    """What the design promises in every cell (architecture 11)."""
+    """What the design promises in every cell (architecture 6)."""
     return Promise(0.90 if cell.cost_s >= 10 else 0.95, 0.05, max(60.0, 20 * (cell.pause_s or 0.0)))
 
 
