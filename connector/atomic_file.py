@@ -23,7 +23,7 @@ from connector.errors import ConfigurationError, LockedError, RunAborted
 OWNER_ONLY, GROUP_READABLE = 0o600, 0o640
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-"""What a file system says that has no locks; there two writers of one target are not told apart."""
+"""Errors of a file system without locks; there, two writers of one target are not kept apart."""
 
 
 class TargetKind(Enum):

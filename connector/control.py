@@ -168,7 +168,7 @@ async def until_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | BaseExc
 
 
 def stay_alive() -> None:
-    """Have the current task go on after a cancellation: what is known is still to be recorded and told."""
+    """Have the current task go on after a cancellation: what is known is still to be recorded and reported."""
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()

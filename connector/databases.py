@@ -1,4 +1,4 @@
-"""A database's URL: read, shown without what is secret, and made an engine; a missing driver is told with its extra.
+"""A database's URL: read, shown without secrets, and made an engine. The error for a missing driver names its extra.
 
 `postgresql://` means psycopg 3, `mysql://` and `mariadb://` PyMySQL; any other URL is as SQLAlchemy takes it.
 """
@@ -73,7 +73,7 @@ class _Aside(logging.Filter):
     """psycopg logs, with the row that it was at, what it meets while it ends what has failed already."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it may be said: what failed is raised, and told without values."""
+        """Return whether to log the record: failures are raised, and reported without values."""
         return not str(record.msg).startswith("error ignored")
 
 

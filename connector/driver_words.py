@@ -20,8 +20,8 @@ _NUMBER = re.compile(r"(?<!\w)\+?\d[\d.:/-]{3,}(?!\w)")
 _STATES_OF_NAMES = frozenset(  # classes of SQLSTATE, as in the standard and PostgreSQL's manual, appendix A
     ["08", "0A", "25", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"]
 )
-_STATES_OF_CONSTRAINTS = "23"  # PostgreSQL tells the row in a line of its own; others in the same
-_STATES_OF_RULES = ("P0", "45")  # RAISE and SIGNAL: the words of whoever wrote the trigger
+_STATES_OF_CONSTRAINTS = "23"  # PostgreSQL has the row in a line of its own; others in the same
+_STATES_OF_RULES = ("P0", "45")  # RAISE and SIGNAL: the words of the trigger's author
 _RAISE_OF_POSTGRESQL = "exec_stmt_raise"  # where in its source; the SQLSTATE may be any
 _STATE = re.compile(r"[0-9A-Z]{5}")
 _MYSQL_OF_NAMES = frozenset({  # connections (2…), limits, locks, rights, names, and columns without their values
@@ -82,9 +82,11 @@ class _Said:
 
 def _read(error: BaseException) -> _Said:
     given = error.args
-    if given and isinstance(given[0], dict) and "M" in given[0]:  # pg8000 gives all that the server told, by letters
-        told = given[0]
-        return _Said(str(told["M"]), told.get("C"), None, _is_raised(told.get("C"), told.get("R")))
+    if (
+        given and isinstance(given[0], dict) and "M" in given[0]
+    ):  # pg8000 gives all fields of the server's error, by letters
+        fields = given[0]
+        return _Said(str(fields["M"]), fields.get("C"), None, _is_raised(fields.get("C"), fields.get("R")))
     if len(given) > 1 and type(given[0]) is int and not isinstance(error, OSError):  # the drivers of MySQL
         is_signal = given[0] == _SIGNAL_OF_MYSQL or _is_raised(getattr(error, "sqlstate", None), None)
         return _Said(str(given[1]), None, given[0], is_signal)

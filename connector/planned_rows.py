@@ -26,7 +26,7 @@ COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "identity
 says: both JSON objects, by field."""
 
 MOST_REPORTED = 100_000  # lines that a report may hold; more are for a file
-_LONGEST_CELL = 2**31 - 1  # characters of our own lines; Python's csv module reads 131,072 unless it is told otherwise
+_LONGEST_CELL = 2**31 - 1  # characters of our own lines; Python's csv module reads 131,072 by default
 
 _NAME, _FIELDS, _SERVICE, _SOURCE = (COLUMNS.index(name) for name in ("identity", "fields", "service", "source"))
 
@@ -54,13 +54,13 @@ class PlannedRows:
         self.failure: str | None = None
 
     def build_tally(self) -> Tally:
-        """The sums of the plan; where nobody wants to hear of each row, nothing else."""
+        """Return the sums of the plan; the rows, too, if they are to be reported."""
         if self._text is None:
             return Tally(self.write)
         return Tally(self.write, self.write_change, on_rows=self.tell)
 
     def begin_chunk(self, prepared: PreparedChunk) -> None:
-        """The rows of this chunk are told next; those of the one before are written, in their order."""
+        """Begin with the rows of this chunk; those of the one before are written, in their order."""
         if self._text is None:
             return
         self._write_lines()
@@ -80,14 +80,14 @@ class PlannedRows:
         message = "as an earlier run reported" if change.is_known else change.reason
         was = {name: value for name, value, _ in change.fields}
         now = {name: value for name, _, value in change.fields}
-        told: list[object] = [Outcome.CHANGED, "", "not_compared" if change.reason else "", message]
-        self._add((change.row.file, change.row.number), told, "; ".join(was), _write_values(was), _write_values(now))
+        cells: list[object] = [Outcome.CHANGED, "", "not_compared" if change.reason else "", message]
+        self._add((change.row.file, change.row.number), cells, "; ".join(was), _write_values(was), _write_values(now))
 
     def write(self, problem: Problem, _raw: str | None = None) -> None:
         """A row that a person must see."""
         if self._text is not None:
-            told: list[object] = [problem.outcome, problem.field, problem.code, problem.message]
-            self._add((problem.row.file, problem.row.number), told)
+            cells: list[object] = [problem.outcome, problem.field, problem.code, problem.message]
+            self._add((problem.row.file, problem.row.number), cells)
 
     def remark(self) -> Iterator[str]:
         """What a person should know of the lines."""
@@ -96,17 +96,17 @@ class PlannedRows:
 
     @property
     def count(self) -> int:
-        """How many rows were told of by now."""
+        """Return how many rows were reported by now."""
         return self._written + len(self._lines)
 
     def begin_anew(self) -> None:
         """Nothing: a plan reads its rows once."""
 
-    def _add(self, place: _Place, told: list[object], fields: str = "", service: str = "", source: str = "") -> None:
+    def _add(self, place: _Place, cells: list[object], fields: str = "", service: str = "", source: str = "") -> None:
         file, number = place
-        before = self._lines.get(place)  # a duplicate that differs is told twice
+        before = self._lines.get(place)  # a duplicate that differs is reported twice
         name = str(before[_NAME]) if before is not None else self._take_name(place)
-        self._lines[place] = [number, file, *told, name, fields, service, source]
+        self._lines[place] = [number, file, *cells, name, fields, service, source]
 
     def _take_name(self, place: _Place) -> str:
         name = self._names.pop(place, "")
@@ -171,9 +171,9 @@ def _write_values(values: Mapping[str, object]) -> str:
 
 def _build_object(line: Sequence[str]) -> dict[str, object]:
     """A line as the report has it: what is a number, a list or an object, as that."""
-    told: dict[str, object] = dict(zip(COLUMNS, line, strict=True))
+    cells: dict[str, object] = dict(zip(COLUMNS, line, strict=True))
     values = {name: orjson.loads(line[at] or b"{}") for name, at in (("service", _SERVICE), ("source", _SOURCE))}
-    return {**told, "_row": int(line[0]), "fields": line[_FIELDS].split("; ") if line[_FIELDS] else [], **values}
+    return {**cells, "_row": int(line[0]), "fields": line[_FIELDS].split("; ") if line[_FIELDS] else [], **values}
 
 
 def check_rows_path(path: Path | None, report: Path | None) -> None:

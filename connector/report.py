@@ -144,7 +144,7 @@ def count_mail_rows(read: int, outcomes: Mapping[MailOutcome, int]) -> dict[str,
 
 
 def count_requests(counts: "Mapping[Any, RequestCounts]", *, is_planned: bool = False) -> dict[str, dict[str, int]]:
-    """The report's `requests`, by operation; of a plan, which creates nobody, only what was sent."""
+    """The report's `requests`, by operation; of a plan, which creates nothing, only what was sent."""
     return {
         str(operation): {"sent": each.sent, "retried": each.retried, "limited": each.limited, "failed": each.failed}
         for operation, each in counts.items()

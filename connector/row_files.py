@@ -323,10 +323,10 @@ class RowListener(Protocol):
         """The rows one by one for the report, if it is to hold them, once the context has ended."""
 
     def build_tally(self) -> Tally:
-        """The sums of the run, and this listener told of rows."""
+        """Return the sums of the run, which report rows to this listener."""
 
     def begin_chunk(self, prepared: PreparedChunk) -> None:
-        """The outcomes of these rows are told next."""
+        """Begin with these rows: their outcomes are reported next."""
 
     def write(self, problem: Problem, raw: str | None = None) -> None:
         """A row that a person must see; `raw` is a record that is no row."""
@@ -370,7 +370,7 @@ class LoadFiles:
         return self._drift.path
 
     def build_tally(self) -> Tally:
-        """The sums of the run; those whom a person must see, and those who have changed, are written as they come."""
+        """Return the sums of the run; rows that need a person, and changed ones, are written as they come."""
         return Tally(self._rejects.write, self._drift.write_change, self._drift.write_omission)
 
     def begin_chunk(self, prepared: PreparedChunk) -> None:
@@ -381,7 +381,7 @@ class LoadFiles:
         self._rejects.write(problem, raw)
 
     def remark(self) -> Iterator[str]:
-        """What a person should know of those who have changed."""
+        """Yield messages on rows that have changed."""
         return self._drift.remark()
 
     def begin_anew(self) -> None:

@@ -134,7 +134,7 @@ class Source(Closing, Protocol):
 
 
 def write_cell(value: object) -> str | None:
-    """The value of one field as text; None where there is none."""
+    """Return the value of one field as text; None for an empty one."""
     if isinstance(value, list):
         return orjson.dumps(value).decode()  # a tag may hold whatever else could separate it from the next
     if isinstance(value, bool):

@@ -152,7 +152,7 @@ class Run:
     async def see_through(self, load: Closable, work: Coroutine[Any, Any, None]) -> None:
         """Await what is to be done with this load, close it however that ends, and keep the reason if it ended early.
 
-        Raises only what nobody may hold up: a cancellation that no signal has asked for.
+        Raises only what must go on: a cancellation that no signal has asked for.
         """
         self.stop.is_recording = False
         try:

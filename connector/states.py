@@ -6,12 +6,11 @@ Before a create request leaves, its entry is SENDING, durably; so a crash can ne
 an answer that is understood leads to CONFIRMED (it is in the service, by id) or REJECTED (the service said no);
 a request known not to have left leads back to NONE; everything else, a crash included, to UNKNOWN. Out of
 UNKNOWN lead only proofs: FOUND by a look-up, or ABSENT by the rule of architecture 4.5, whereupon it is sent again,
-HELD for a person, REJECTED if the service answered each of several attempts with an error, or given up because nobody
-wants it any more. An answer that speaks of another base or identity than was sent leads to HELD, too: no look-up can
-tell what became of such a create. A refusal whose kind turns out to have created people is DOUBTED, and one who is held
-can be REOPENED: both are UNKNOWN then, and are looked for like any other; a person may also have what is held ACCEPTED
-as it was answered, or DROPPED. CONFIRMED is
-final, unless a person says that somebody is to be FORGOTTEN.
+HELD for a person, REJECTED if the service answered each of several attempts with an error, or given up because it is no
+longer wanted. An answer that speaks of another base or identity than was sent leads to HELD, too: no look-up can show
+what became of such a create. A refusal whose kind turns out to have created subscribers is DOUBTED, and a held entry
+can be REOPENED: both are UNKNOWN then, and are looked up like any other. A person may also have a held entry ACCEPTED
+as it was answered, or DROPPED. CONFIRMED is final, unless a person asks for the entry to be FORGOTTEN.
 
 Theory of operation of an email. NONE means that the ledger of emails holds no entry. Before the request leaves, its
 entry is SENDING, durably; so a crash can never hide an email. From there the service's answer leads to SENT (it took

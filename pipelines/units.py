@@ -27,7 +27,7 @@ def parse_duration(text: object) -> float:
 
 
 def parse_share(text: object) -> float:
-    """`5%` as 0.05. Raises ValueError for what is none, or more than the whole; a number without its sign is none."""
+    """Return `5%` as 0.05. Raises ValueError for more than the whole, a number without its sign, or other text."""
     found = _SHARE.fullmatch(text.strip()) if isinstance(text, str) else None
     share = float(found["percent"]) / 100 if found is not None else -1.0
     if not 0 <= share <= 1:

@@ -98,7 +98,7 @@ async def list_base(access: ListAccess, wanted: Sequence[LookupKey] = ()) -> Lis
 
 async def list_on(access: ListAccess, end: ListEnd) -> ListEnd | None:
     """Record who has come since a listing in ascending id order ended there; returns the new end, or None where that
-    cannot be told. Raises as `list_base` does."""
+    is unknown. Raises as `list_base` does."""
     access.control.activity = "reading on for new subscribers"
     recording = _Recording(access, _build_reader(access, [access.policy.identity]))
     await access.journal.flush()

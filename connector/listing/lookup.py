@@ -179,8 +179,8 @@ async def _find_by_filter(access: ListAccess, checked: FilterCheck, started_at: 
     newest = witnesses[-1]
     if newest in checked.shown or await _is_shown(access, newest):
         return Visibility(newest.at)
-    told = [each for each in witnesses if classify(each.field, each.value) in checked.passed]
-    shown, hidden = await _narrow_down(access, told, newest)
+    findable = [each for each in witnesses if classify(each.field, each.value) in checked.passed]
+    shown, hidden = await _narrow_down(access, findable, newest)
     latest = max((each.at for each in shown), default=float("-inf"))
     return Visibility(latest, measure_lag(hidden, started_at))
 

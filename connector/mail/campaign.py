@@ -86,7 +86,7 @@ class _Noted:
 @dataclass(frozen=True, slots=True)
 class MailPolicy:
     """`retries_limited`: whether an email that was refused for its rate (429) is sent again; `allows_rejected`: whether
-    recipients whom the service refused in an earlier run are sent theirs, too.
+    recipients that the service refused in an earlier run are sent theirs, too.
 
     `max_rate` (requests/s) and `max_concurrency` (requests under way) are ceilings.
     """
@@ -130,7 +130,7 @@ class CampaignSender:
         self._refused_in_row = Counter[str]()
 
     def look_up(self, addressees: Sequence[A]) -> list[A]:
-        """Report those who are on record, and return those who may be sent their email. Raises LedgerError."""
+        """Report recipients that are on record; return those that may be sent their email. Raises LedgerError."""
         entries = self._commit(lambda log: log.find(self._campaign, [each.recipient for each in addressees]))
         fresh = []
         for each in addressees:

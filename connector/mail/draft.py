@@ -56,7 +56,7 @@ _FORMS = "write it as 2026-12-24T09:00+01:00, 2026-12-24T08:00Z or 2026-12-24T09
 
 
 def parse_send_at(text: str) -> datetime:
-    """The time, aware. Raises MessageError: it is none, has no zone, or falls into the hour that clocks leave out."""
+    """Return the time, aware. Raises MessageError for no time, no zone, or the hour that clocks leave out."""
     moment, _, zone = text.strip().partition(" ")
     if zone and zone[0].isdigit():  # "2026-12-24 09:00 Europe/Berlin": a blank in place of the T
         time, _, zone = zone.strip().partition(" ")

@@ -28,7 +28,7 @@ _DEEPEST_LIST = 8  # further ones are not indented further
 
 
 def html_to_text(html: str) -> str:
-    """Return the text of any HTML: links as `text [address]`, pictures by their alt; "" if there is none.
+    """Return the text of any HTML: links as `text [address]`, pictures by their alt; "" for HTML without text.
 
     No line ends in blanks, and no two lines in a row are empty.
     """

@@ -28,7 +28,7 @@ class Reason(StrEnum):
     TOTAL_COUNT = "total_count"  # TotalCount, or the place of a page, disagrees for good with the rows received
     CHANGING = "changing"  # an order not by id, in which no two successive sweeps agreed
     UNSTABLE_ORDER = "unstable_order"  # rows change places from one request to the next
-    FILTER = "filter"  # read by a filter, the list left out somebody whom it shows without it (rule 6)
+    FILTER = "filter"  # read by a filter, the list left out a subscriber that it shows without it (rule 6)
     PAGING = "paging"  # the service repeats pages instead of moving on
     CUT_OFF = "cut_off"  # the service has subscribers that the list, its TotalCount included, leaves out (rule 7)
     CUT_OFF_POSSIBLE = "cut_off_possible"  # a size that result windows have, and no evidence either way (rule 7)
@@ -81,9 +81,9 @@ class Certificate:
     `appeared` and `vanished` count the changes that were noticed during the window, at least. `filters` is empty, or
     has `asked` (what is wanted), `dropped` (rows that came and do not match, left out) and, where filters were tried,
     `controls` (each as it behaved: exact, partial, ignored, by_case, broken or untold), `sent` (the one that the
-    service was asked by; None: the whole list was read) and `missed` (people whom the list shows without it). Times are
-    aware; knowledge taken from the list is as old as `started_at`. `cut_off` and `evidence` (kind to what it says) are
-    those of rule 7.
+    service was asked by; None: the whole list was read) and `missed` (subscribers that the list shows without it).
+    Times are aware; knowledge taken from the list is as old as `started_at`. `cut_off` and `evidence` (kind to what it
+    says) are those of rule 7.
     """
 
     verdict: Verdict
@@ -151,7 +151,7 @@ def decide_counts(rounds: Sequence[Counts], is_quiet: bool, totals: Collection[i
 
     A window that cuts the whole off cuts each part for itself, so that two parts with subscribers in them exceed it. A
     list that changes is believed by rounds that all agree, and contradicted by rounds that all exceed every TotalCount
-    (`totals` are others than theirs) by more than these differ. `is_quiet`: nobody came or went during the sweep.
+    (`totals` are others than theirs) by more than these differ. `is_quiet`: no row came or went during the sweep.
     """
     if sum(1 for each in rounds[-1].parts if each) < 2:
         return Says.NOTHING  # the one part is cut off where the whole is

@@ -96,7 +96,7 @@ class Measures:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A page to ask for: `sweep` counts from 1, and a page of a new number begins the list anew.
+    """A page to ask for: `sweep` counts from 1, and a page of a new number begins at the list's head.
 
     `filters` are to be asked for beside those of the reading; the rows of a `is_probe` page are not for the output.
     `ends_at` is set just past rows that agree with that TotalCount: a refusal there says no more than an empty page.
@@ -157,7 +157,7 @@ class OverlapKind(Enum):
 
     MATCHED = "matched"  # they share rows, in the same order, and few came or went among them
     BEHIND = "behind"  # it lies wholly in what was read before: much was inserted since
-    GAP = "gap"  # they share nothing: somebody may stand between them
+    GAP = "gap"  # they share nothing: rows may stand between them
     MOVED = "moved"  # they share rows, in another order or far apart: the order is not stable
 
 
@@ -247,7 +247,7 @@ class Totals:
 
 @dataclass(slots=True)
 class ListChanges:
-    """Who came and went during one sweep, at least, told from ranks: nobody is counted whose change left no trace.
+    """How many subscribers came and went during one sweep, by ranks: a lower bound, as a change may leave no trace.
 
     A change before the overlap shifts the ranks of the rows that two pages share; what else TotalCount changed by
     happened after it. So the rows of a stable order come to `first TotalCount - vanished + appeared`, precisely.

@@ -117,7 +117,7 @@ class Partitions:
         return PartitionsEnd.CHANGING if self.rounds else PartitionsEnd.NOT_SPLIT
 
     def _count_all(self) -> Generator[PartRequest, PageAnswer, bool]:
-        """Ask for the TotalCount of the whole; False: there is none."""
+        """Ask for the TotalCount of the whole; return False if the service gives none."""
         total = (yield PartRequest(self.rounds, 0, 1, ())).total
         self.total = total or 0
         return total is not None
@@ -165,7 +165,7 @@ class Partitions:
         return again is not None and min(whole.total, again) <= total <= max(whole.total, again)
 
     def _read_round(self, parts: Sequence[_Part]) -> Generator[PartRequest, PageAnswer, bool]:
-        """Read every part; False as soon as one does not come whole in one answer, or somebody comes twice."""
+        """Read every part; return False once a part is not whole in one answer, or a subscriber comes twice."""
         self.rounds += 1
         self.seen = IdSet()
         for part in parts:
@@ -231,7 +231,7 @@ class Pager:
 
     @property
     def wants_bases(self) -> bool:
-        """Whether `take` is to be told which bases its rows are of: the list may have to be split by them."""
+        """Whether `take` needs to know the bases of its rows: the list may have to be split by them."""
         sweeps = (self._before, self._sweep)
         return "base_id" in self._measures.splits_by and any(
             each is not None and each.overlaps_broken for each in sweeps
@@ -249,8 +249,7 @@ class Pager:
 
     @property
     def is_calm(self) -> bool:
-        """Whether an answer still counts that was asked for before the last one came; if not, it is to be asked for
-        anew."""
+        """Whether an answer still counts that was asked for before the last one came; if not, ask for it again."""
         return self._sweep.is_calm
 
     def decide_ahead(self, most: int) -> list[PageRequest]:
@@ -396,7 +395,7 @@ class Pager:
         return kept
 
     def _read_once_more(self, reason: Reason) -> None:
-        """The last round may have been broken off: a sweep of the whole is the better output, if anybody wants it."""
+        """Sweep the whole once more: the last round may have been broken off, and a sweep is the better output."""
         self._gave_up, self._partitions, self._before = reason, None, None
         self._sweep = Sweep(self._limit)
         self._sweeps += 1
@@ -413,7 +412,7 @@ class Pager:
         self._gone = gone
 
     def _changes(self) -> tuple[int, int]:
-        """(appeared, vanished), at least: told by the last sweep's ranks, or by comparing the sweeps."""
+        """Return lower bounds (appeared, vanished), from the last sweep's ranks or by comparing the sweeps."""
         if self._partitions is not None:
             return self._partitions.appeared, self._partitions.vanished
         sweep, ids = self._sweep, self._sweep.seen.to_array()

@@ -94,7 +94,7 @@ class Sweep:
 
     @property
     def is_in_id_order(self) -> bool:
-        """Rule 1: ids strictly monotone on every page, each overlap matched, nobody out of order at the head."""
+        """Rule 1: ids strictly monotone on every page, each overlap matched, no row out of order at the head."""
         is_joined = self.has_overlap and not self.overlaps_broken and not self.has_repeats
         is_monotone = bool(self.direction) and self.is_convincing and self._is_head_known
         return self.ending is SweepEnd.AT_END and is_joined and is_monotone
@@ -238,7 +238,7 @@ class Sweep:
         if was_there.any():
             # Fewer at the head than came in behind: some row moved to where it was not looked for, so ids are no order.
             is_accounted_for = len(self._inserted) >= self._came_before
-            # In id order whoever was read and lies between two of this page is on it, unless they have vanished.
+            # In id order a row that was read and lies between two of this page is on it, unless it has vanished.
             between = self.seen.count_between(int(page.ids.min()), int(page.ids.max()))
             is_in_place = 2 * int(np.count_nonzero(was_there)) > between
             self._is_head_known = bool(self.direction) and not self.overlaps_broken and is_accounted_for and is_in_place
@@ -255,7 +255,7 @@ class Sweep:
             self.direction = direction if self.direction in (None, direction) else 0
 
     def _is_last(self, page: TakenPage) -> bool:
-        """Whether to expect nothing past this page, by two signs of three: it is short, brought nobody new, and reaches
+        """Whether to expect nothing past this page, by two signs of three: it is short, brought no new row, and reaches
         TotalCount. Only the answer there decides; a wrong guess costs a page."""
         is_total_reached = page.total is None or page.total <= page.end
         return page.is_short + self._is_idle + is_total_reached >= 2
@@ -293,7 +293,7 @@ class Sweep:
                 self._finish()
         elif answer.asked > 0:
             self._step_back(last, answer.asked)
-        else:  # everybody vanished
+        else:  # all of them vanished
             self.overlaps_broken += 1
             self._finish()
 

@@ -1,7 +1,7 @@
-"""Those whom the service lists, page by page: of each a digest, an id and a base in memory, what is compared in a file.
+"""Listed subscribers, page by page: of each a digest, an id and a base in memory, and in a file what is compared.
 
-34 bytes each in memory, whoever else is listed 8, or 16 without an identity. What a page is made of, only this module
-knows.
+34 bytes each in memory; a subscriber of another base takes 8, one without an identity 16. Only this module knows what a
+page is made of.
 """
 
 from array import array
@@ -24,8 +24,8 @@ BaseOf = tuple[object, object]
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
-    """Columns over all who are kept, in the order in which they came; `by_base` are their places, base by base, the
-    base `number` from `begins[number]` on; `all_ids` are those of everybody on the list, ascending."""
+    """Columns over all subscribers that are kept, in the order in which they came; `by_base` are their places, base by
+    base, the base `number` from `begins[number]` on; `all_ids` are the ids of the whole list, ascending."""
 
     digests: Digests
     ids: Integers
@@ -82,7 +82,7 @@ class ListedPeople:
 
     @property
     def bases(self) -> list[BaseOf]:
-        """Every wanted base of which somebody was listed."""
+        """Every wanted base that has a listed subscriber."""
         return list(self._numbers)
 
     def match(self, bases: Sequence[BaseOf]) -> Matching:
@@ -95,12 +95,12 @@ class ListedPeople:
         return Matching(gathered.digests[places], gathered.ids[places], places)
 
     def collect_nameless(self, bases: Sequence[BaseOf]) -> Integers:
-        """The ids of those of these bases who have no identity, ascending. To be called once all were taken."""
+        """Return the ids of subscribers of these bases without an identity, ascending. Call it once all were taken."""
         of_each = [np.array(self._nameless[each], dtype=np.int64) for each in bases if each in self._nameless]
         return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *of_each]))
 
     def collect_ids(self) -> Integers:
-        """The ids of everybody on the list, whatever their base, ascending. To be called once all were taken."""
+        """Return the ids of the whole list, of every base, ascending. Call it once all were taken."""
         return self._gather().all_ids
 
     def read(self, place: int) -> tuple[str, list[Any]]:

@@ -1,6 +1,6 @@
-"""Who of a source is among those whom the service lists, and who is not: over digests and ids, in sorted arrays. Pure.
+"""Which subscribers of a source the service lists, and which it does not: over digests and ids, in sorted arrays. Pure.
 
-24 bytes for each who is listed; of the source nothing is kept but whom it has met.
+24 bytes for each listed subscriber; of the source only a mark on the subscribers that it has met is kept.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Matching:
         return len(self._identities)
 
     def find(self, identities: Digests) -> Integers:
-        """For each of these (S16) the person's number, -1 where nobody of that identity is listed."""
+        """Return for each of these (S16) the subscriber's number, -1 where that identity is not listed."""
         if not len(self._identities):
             return np.full(len(identities), -1, dtype=np.int64)
         at = np.minimum(np.searchsorted(self._identities, identities), len(self._identities) - 1)
@@ -75,7 +75,7 @@ class Matching:
         return Person(tuple(self._ids[rows].tolist()), tuple(self._places[rows].tolist()))
 
     def find_extra(self) -> Integers:
-        """The people whom the source has not shown, by their smallest ids."""
+        """Return the subscribers that the source has not shown, by their smallest ids."""
         return self._sort(np.flatnonzero(~self._is_met))
 
     def find_duplicated(self) -> Integers:

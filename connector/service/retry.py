@@ -71,7 +71,7 @@ class Retrier:
         return await self._again(answer, attempt, is_unsent, counts, rest)
 
     async def read(self, attempt: Callable[[], Awaitable[_Answer]], counts: RetryCounter) -> _Answer:
-        """Read one page; again while there is none, except after a refusal or a redirect.
+        """Read one page; try again until it comes, except after a refusal or a redirect.
 
         After a 429, or any answer that names a Retry-After, no earlier than that.
         """
@@ -129,7 +129,7 @@ class Retrier:
         return self._random.uniform(0.0, widest) + (getattr(_read_answer(state), "retry_after_s", None) or 0.0)
 
     def _is_spent(self, state: RetryCallState) -> bool:
-        """Whether too many requests were sent again lately; one that was refused for its rate is none of them."""
+        """Return whether too many requests were sent again lately; a refusal for the rate does not count."""
         answer = _read_answer(state)
         if says_limit(getattr(answer, "status", None), getattr(answer, "retry_after_s", None)):
             return False

@@ -386,7 +386,7 @@ _IDENTITIES = frozenset({"email", "client_user_id"})
 def differing_fields(names: Sequence[str], sent: Sequence[object], listed: Sequence[object]) -> list[int]:
     """Return the indexes in `names` (fields) at which `sent` differs from `listed`, both in that order.
 
-    `sent` are values as they would be sent, None where there is none; `listed` as the service wrote them. A zip that is
+    `sent` are values as they would be sent, None for an empty one; `listed` as the service wrote them. A zip that is
     sent as a text cannot be sent: a service that has none does not differ from it. Of an email and a
     client_user_id the normal forms are compared, as of an identity.
     """

@@ -213,7 +213,7 @@ def _find_keys(name: str, file: BinaryIO, encoding: str) -> list[str]:
     if not keys:
         raise SourceError(f"{name}: holds no JSON object with a key; JSON Lines has one on each line")
     nested = {key[:end] for key in keys for end, sign in enumerate(key) if sign == "."}
-    return [key for key in keys if key in filled or key not in nested]  # an object that is null is none
+    return [key for key in keys if key in filled or key not in nested]  # an object that is null is no key
 
 
 @dataclass(frozen=True, slots=True)

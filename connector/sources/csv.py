@@ -57,7 +57,7 @@ class Failed:
 @dataclass(frozen=True, slots=True)
 class Parsed:
     """A block's rows as large_string columns; `places` says which record each row is, `is_record` which of the
-    block's records are records at all: a blank line, or one of just the header's delimiters, is none."""
+    block's records count: a blank line, or one of just the header's delimiters, does not."""
 
     table: pa.Table
     places: npt.NDArray[np.int64]
@@ -395,8 +395,8 @@ def count_lines(text: bytes) -> int:
 
 
 def _keep(block: bytes, records: Records, is_parsed: npt.NDArray[np.bool_]) -> bytes:
-    """The block without what pyarrow is not to see, records and spaces before quotes; the same block, uncopied, if
-    there is none."""
+    """Return the block without the records, and the spaces before quotes, that pyarrow must not see; the same block,
+    uncopied, if it has nothing of that."""
     if is_parsed.all() and not len(records.indents):
         return block
     dropped = np.flatnonzero(~is_parsed).tolist()

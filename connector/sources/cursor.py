@@ -98,7 +98,7 @@ def write_cursor(value: CursorValue) -> str:
 
 
 def read_value(value: object, kind: CursorKind) -> CursorValue | None:
-    """A database's value as this kind, rounded down where it is finer; None for NULL and for what is none."""
+    """Return a database's value as this kind, rounded down where it is finer; None for NULL and for another kind."""
     if value is None:
         return None
     try:
@@ -269,7 +269,7 @@ def _write_plainly(value: CursorValue) -> int | str:
 
 _WITH_BACKSLASHES = ("mysql", "mariadb")
 
-# A text or comment that is never closed is none, and what follows is looked at.
+# A text or comment that is never closed does not count as one: what follows is looked at.
 _TEXTS = r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
 _TEXTS_OF_MYSQL = r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`|--\s[^\n]*|#[^\n]*|/\*.*?\*/"
 _COLON_NAME = r"(?<![:\w\\]):(?P<name>\w+)(?!\w)(?:(?P<cast>::)|(?!:))"

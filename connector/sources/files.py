@@ -1,4 +1,4 @@
-"""Files of any format, told apart by content first and by name second; one of them, or those of a pattern."""
+"""Files of any format, recognised by content first and by name second; one of them, or those of a pattern."""
 
 import codecs
 import glob
@@ -79,7 +79,7 @@ def open_file(
 
 
 def open_files(path: str | PathLike[str], opener: Opener) -> Source:
-    """Open the file of this path or, if there is none and it is a pattern (`*`, `?`, `[…]`, `**`), those that match.
+    """Open the file of this path or, if it is missing and a pattern (`*`, `?`, `[…]`, `**`), the files that match.
 
     Files come in the order of their names; hidden ones match only a pattern that begins with a dot. Raises SourceError
     if no file matches, and as `opener` does for any of them.

@@ -1,4 +1,4 @@
-"""The bytes of a path, a pipe or standard input, with one packing (gzip, zip, Zstandard) undone, told by content.
+"""The bytes of a path, a pipe or standard input, with one packing (gzip, zip, Zstandard), known by content, undone.
 
 An `Input` is read forward once, which keeps nothing, or taken as a file to seek in: the file itself or, of a pipe and
 of a packed file, a temporary copy without a name, which goes with its process.
@@ -21,7 +21,7 @@ from connector.rows import Closing
 
 STANDARD_INPUT = "-"
 
-_HEAD_BYTES = 1 << 16  # formats are told by these
+_HEAD_BYTES = 1 << 16  # formats are recognised by these
 _COPIED_BYTES = 1 << 20  # at a time, into a temporary copy
 
 _GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", (b"PK\x03\x04", b"PK\x05\x06")  # the last: an empty archive

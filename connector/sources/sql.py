@@ -215,10 +215,10 @@ def _build_engine(url: sa.URL) -> sa.Engine:
 def _release(connection: sa.Connection, result: sa.CursorResult[Any] | None) -> None:
     """Close the connection without reading what is left of the result.
 
-    PyMySQL would read all of it, since MySQL cannot be told to stop sending: it is told by a cut connection.
+    PyMySQL would read all of it, since MySQL cannot be asked to stop sending: a cut connection stops it.
     """
     cursor = getattr(result, "cursor", None)
-    unread: Any = getattr(cursor, "_result", None)  # PyMySQL's own; of another driver there is none
+    unread: Any = getattr(cursor, "_result", None)  # PyMySQL's own; other drivers have no such attribute
     if getattr(unread, "unbuffered_active", False):
         unread.unbuffered_active = False
         connection.invalidate()
@@ -228,7 +228,7 @@ def _release(connection: sa.Connection, result: sa.CursorResult[Any] | None) -> 
 
 
 def _refuse_missing_file(url: sa.URL) -> None:
-    """SQLite would create an empty database where there is none."""
+    """Raise SourceError if the file is missing: SQLite would create an empty database."""
     database = url.database or ":memory:"
     if url.get_backend_name() == "sqlite" and database != ":memory:" and not database.startswith("file:"):
         if Path(database).is_dir():

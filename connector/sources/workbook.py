@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Row = tuple[int, list[object]]
 """The number of a sheet's row, from 1, and its cells."""
 
-_HEAD_ROWS = 200  # by which titles above the header are told, as of a CSV
+_HEAD_ROWS = 200  # titles above the header are recognised by these, as in a CSV
 _MOST_CELLS = 12_000_000  # a cell takes about 100 bytes (measured): 1.2 GB, and a million rows of twelve columns
 _MOST_BYTES = 1 << 31  # unpacked; a full sheet of a million rows and ten columns is 600 MB of XML
 _READ_BYTES = 1 << 20

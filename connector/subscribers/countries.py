@@ -63,7 +63,7 @@ _OTHER_NAMES: dict[str, tuple[str, ...]] = {
 
 
 def read_countries(cells: pa.Array) -> pa.Array:
-    """The two-letter code (ISO 3166-1, upper case) of each code or name, null for what is none."""
+    """Return the two-letter code (ISO 3166-1, upper case) of each code or name, null for any other text."""
     coded = cells.dictionary_encode()  # a column holds a few countries, however many rows
     codes = [None if text is None else _read_country(text) for text in coded.dictionary.to_pylist()]
     return pa.array(codes, pa.large_string()).take(coded.indices)

@@ -86,7 +86,7 @@ def _read_cells(cells: pa.Array, rule: ColumnRule) -> pa.Array:
 
 
 def _read_source(frame: pd.DataFrame, rule: ColumnRule) -> tuple[pa.Array, dict[int, str]]:
-    """A rule's cells as they come, and why there is none, by position (0-based), where a template failed."""
+    """Return a rule's cells as they come and, by position (0-based), why a template failed."""
     if rule.template is not None:
         return _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
     if rule.join is not None:

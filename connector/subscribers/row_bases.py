@@ -130,7 +130,7 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
 
 
 def _find_base(word: str, rule: BaseColumn) -> BaseRef | tuple[str, str, str]:
-    """The base, or why there is none: field, code and message of a fault."""
+    """Return the base, or field, code and message of the fault if the cell names none."""
     if not word:
         return _explain(rule.field, "required", f"is missing: the column {rule.column} {_describe_allowed(rule)}")
     if rule.values is not None:

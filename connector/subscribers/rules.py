@@ -229,7 +229,7 @@ class ValidationRules:
     that is no number: `omit` it, `reject` its row, or keep its text in one of custom_field1 to custom_field3.
     Without `e164` a phone number is any text.
 
-    Raises ConfigurationError for a word that is none of these.
+    Raises ConfigurationError for any other word.
     """
 
     identity: str = "email"

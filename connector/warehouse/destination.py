@@ -1,4 +1,4 @@
-"""Where an export goes and how, told from a file's suffix or a URL; it refuses to open anything."""
+"""Where an export goes and how, by a file's suffix or a URL; nothing is opened here."""
 
 import re
 from collections.abc import Sequence

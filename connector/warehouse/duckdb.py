@@ -239,7 +239,7 @@ class DuckdbTables:
         return TargetState(stored_as, columns, has_rows, [FinishedRun(*line) for line in lines])  # type: ignore[arg-type] # as declared
 
     def _find_table(self, connection: duckdb.DuckDBPyConnection, table: str) -> tuple[str | None, list[str]]:
-        """The name that DuckDB has for a table or a view, None where there is none; and its columns."""
+        """Return DuckDB's name of a table or a view, None if it is missing, and its columns."""
         select = (
             "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = current_database() "
             "AND lower(schema_name) = lower($1) AND lower(table_name) = lower($2)"

@@ -208,7 +208,7 @@ class FileWriter:
 
     Raises ConfigurationError when rows are first staged for a file that no export made, unless `is_adopting`: such a
     file is left as it is. The file is its owner's only (0600), or its group's too (0640), also where the one that it
-    replaces was everybody's.
+    replaces was readable by all.
     """
 
     def __init__(

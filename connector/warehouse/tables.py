@@ -131,8 +131,8 @@ def commit(connection: sa.Connection, interruption: Interruption) -> None:
 
 @contextmanager
 def open_driver(connection: sa.Connection) -> Iterator[Any]:
-    """The driver's own connection, for what SQLAlchemy has no words for. SQLAlchemy is told that it was lost: its
-    rollback would fail otherwise, and only that failure would be seen."""
+    """Yield the driver's own connection, for what SQLAlchemy cannot say. If the connection was lost, SQLAlchemy learns
+    it here: its rollback would fail otherwise, and hide the first failure."""
     try:
         yield connection.connection.driver_connection
     except connection.dialect.loaded_dbapi.Error as error:

@@ -68,7 +68,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for a name that is none the error names those that are like it."""
+        """Find the command; the error for an unknown name suggests similar ones."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from connector.rows import Source
     from pipelines.jobs import GuessedField
 
-_ROWS = 1000  # enough to tell how a column is written; reading them takes no time that anybody would notice
+_ROWS = 1000  # enough to see how a column is written; reading them takes no noticeable time
 
 _SHOWN = 40  # characters of a sample
 

@@ -117,7 +117,7 @@ def _back_up(target: Path, force: bool) -> dict[str, Any]:
         copied = back_up_ledger(read_state(os.environ, SettingOptions()).ledger_url, target, is_replacing=force)
     except LedgerError as error:
         return {"status": "aborted", "target": None, "entries": 0, "emails": 0, "messages": [str(error)]}
-    told = [
+    messages = [
         f"{path}: {number:,} {what}"
         for path, number, what in (
             (where, copied.entries, "entries"),
@@ -130,7 +130,7 @@ def _back_up(target: Path, force: bool) -> dict[str, Any]:
         "target": where,
         "entries": copied.entries or 0,
         "emails": copied.emails or 0,
-        "messages": told,
+        "messages": messages,
     }
 
 

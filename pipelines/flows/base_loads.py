@@ -25,8 +25,8 @@ from connector.subscribers import BaseColumn, RowBases
 
 _MOST_BASES = 1000  # that cells name by themselves: a column of something else names another in nearly every row
 
-_BASES_TOLD = 20  # in one message
-_LOOKS_TOGETHER = 2  # with a quiet period after each: then whoever is absent can be proved so by one look more
+_BASES_NAMED = 20  # in one message
+_LOOKS_TOGETHER = 2  # with a quiet period after each: one look more can then prove absence
 
 
 def choose_bases(ledger: Ledger, account: str, base_id: int | None, base_name: str | None) -> list[Base]:
@@ -106,7 +106,7 @@ class _BaseLoad:
 class BaseLoads:
     """`begin`; `take` each chunk, then `settle`; `close` however it ends.
 
-    `conduct` says whether anybody is sent, `survey` are the run's loads that planned it all before (None: nothing did),
+    `conduct` says whether rows are sent, `survey` are the run's loads that planned it all before (None: no survey),
     and `make` makes each base's load.
     """
 
@@ -176,10 +176,10 @@ class BaseLoads:
         created = [each for each in self._begun if each.created]
         if isinstance(self._base, BaseRef) or not created:
             return None
-        told = ", ".join(f"{describe_base(each.base)}: {each.created}" for each in created[:_BASES_TOLD])
-        rest = created[_BASES_TOLD:]
+        named = ", ".join(f"{describe_base(each.base)}: {each.created}" for each in created[:_BASES_NAMED])
+        rest = created[_BASES_NAMED:]
         more = f", {len(rest)} other bases: {sum(each.created for each in rest)}" if rest else ""
-        return f"created in {told}{more}"
+        return f"created in {named}{more}"
 
     def _split(self, planned: Planned, bases: RowBases | None) -> Iterator[tuple[BaseRef, Planned]]:
         if isinstance(self._base, BaseRef):

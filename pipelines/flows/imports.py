@@ -88,7 +88,7 @@ def _judge(guard: Guard, tally: Tally, last_read: int | None, may_be_empty: bool
 
 
 def withdraw(tally: Tally) -> None:
-    """Whoever was only planned to be created was not sent, since the run ended with its survey."""
+    """Count planned creates as not sent, since the run ended with its survey."""
     planned = tally.outcomes.pop(Outcome.CREATED, 0)
     tally.outcomes[Outcome.UNSENT] += planned
 
@@ -132,7 +132,7 @@ def _take_next(chunks: Iterator[PreparedChunk]) -> PreparedChunk | None:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """Everything that a load needs to know: whence, how mapped and checked, where to, and by which rules."""
+    """Everything that a load needs to know: its source, mapping and checks, its base, and its rules."""
 
     command: str
     job: str
@@ -362,7 +362,7 @@ class _Load:
     def _remark(self, loads: BaseLoads) -> Iterator[str]:
         """What a person should know beyond the sums."""
         tally = self._run.tally
-        yield from self._remarks.told
+        yield from self._remarks.messages
         created, would_be = tally.outcomes[Outcome.CREATED], "would be " if self._plan.is_planned else ""
         if created and (by_base := loads.describe_created()) is not None:
             yield f"{would_be}{by_base}"

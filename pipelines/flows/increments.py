@@ -69,7 +69,7 @@ def _parse_since(since: str, cursor: Cursor) -> CursorValue:
 
 
 def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str) -> bytes:
-    """Of all that decides what has been read, and for whom: another base has seen none of it."""
+    """Return a digest of all that a cursor belongs to: account, bases, database, query and column."""
     parts = (
         account,
         _list_base_keys(job),
@@ -97,7 +97,7 @@ def read_kept(ledger: Ledger, increment: Increment) -> CursorValue | None:
 
 
 def find_beginning(increment: Increment, kept: CursorValue | None) -> CursorValue:
-    """Where a run begins that nobody asked for anything else: so much before the cursor, and never before the start."""
+    """Return where a run begins by default: the look-back before the cursor, and never before the start."""
     if kept is None:
         return increment.start
     back = look_back(kept, increment.lookback_s)
@@ -173,7 +173,7 @@ class IncrementReading:
 
 
 def _show(value: CursorValue) -> str:
-    """A text may be somebody's name or address, and is not for a report."""
+    """Return the value for a report; a text is not shown, since it may be a name or an address."""
     return "a text that is not shown" if isinstance(value, str) else write_cursor(value)
 
 

@@ -39,7 +39,7 @@ Planned = TypeVar("Planned", LoadPlan, ValidationPlan)
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """What `connector import` was told of its file and of the base."""
+    """The options of `connector import` for its file and its base."""
 
     base_id: int | None = None
     base_name: str | None = None

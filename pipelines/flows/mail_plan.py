@@ -1,4 +1,4 @@
-"""What a mail run needs to know, put together from a job; all that is wrong with it is said here."""
+"""What a mail run needs to know, built from a job; every fault of the job is reported here."""
 
 import tempfile
 from collections import Counter

@@ -60,7 +60,7 @@ class _Run:
     rejects: RejectsFile
     checked: MailCheck = field(default_factory=MailCheck)
     reported: set[bytes] = field(default_factory=set)  # recipients with a row in the rejects file
-    has_others: bool = False  # further recipients are unknown, of whom no row was read
+    has_others: bool = False  # further recipients are unknown, and no row of theirs was read
     rows: dict[bytes, Kept] = field(default_factory=dict)  # of those whose outcome is not known yet
 
     @property

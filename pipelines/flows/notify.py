@@ -1,4 +1,4 @@
-"""Tells whom a job names how its run ended. Whatever fails here is said, and changes nothing of the run."""
+"""Sends the report of a run where the job says. A failure here gives a message, and changes nothing of the run."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ _WAIT_S = 2.0
 async def send_notices(
     notify: Notify | None, report: Report, settings: Settings, clock: Clock | None = None
 ) -> list[str]:
-    """Tell of the run, if it is to be told of; returns what a person should know of notifications that failed."""
+    """Send the notifications that the run calls for; return messages on those that failed."""
     if notify is None or report.is_planned or (notify.when == "problem" and report.status == "ok"):
         return []
     clock, problems = clock or system_clock(), list[str]()

@@ -45,7 +45,7 @@ from pipelines.flows.imports import LoadPlan
 from pipelines.flows.remarks import Remarks
 from pipelines.report import DifferenceFile, Differences, explain_missing, name_state
 
-_AT_ONCE = 1024  # people taken out of their columns together: enough that it costs nothing, few enough to hold
+_AT_ONCE = 1024  # rows taken out of their columns together: enough that it costs nothing, few enough to hold
 _CONFIRMED_AT_ONCE = 10_000  # lines of the ledger
 
 ROWS = ("read", "valid", "invalid", "duplicate", "suppressed")
@@ -105,8 +105,8 @@ def _find_name(mine: Sequence[BaseOf], listed: Sequence[BaseOf]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the bases of one reconciliation share: `names` are the fields that are compared, `listed_ids` those of
-    everybody on the list, ascending."""
+    """What the bases of one reconciliation share: `names` are the fields that are compared, `listed_ids` the ids of the
+    whole list, ascending."""
 
     ledger: Ledger
     listed: ListedPeople
@@ -120,23 +120,23 @@ class Shared:
 class BaseSide:
     """`meet` and `compare` what the source has of the base, then `finish`.
 
-    `nameless` are the ids of those who are listed without an identity: nobody of the source can be one of them.
+    `nameless` are the ids of subscribers that are listed without an identity: no row of the source can be one of them.
     Afterwards `known` is how many the ledger has confirmed in it, `there` how many of them are listed in it, and
-    `vanished` and `vanished_ids` are the identities (S16) and ids of those whom the service no longer lists anywhere.
+    `vanished` and `vanished_ids` are the identities (S16) and ids of those that the service no longer lists anywhere.
     """
 
     def __init__(self, base: Base, matching: Matching, nameless: Integers, shared: Shared) -> None:
         self.base, self.matching, self.nameless = base, matching, nameless
         self._shared, self._name = shared, describe_base(base)
-        self._missing = SeenIdentities()  # a base that rows name in two ways may have somebody missing twice
-        self._told: list[Digests] = []  # of the vanished, those that were told with their row
+        self._missing = SeenIdentities()  # in a base that rows name in two ways, a row may be missing twice
+        self._reported: list[Digests] = []  # of the vanished, those that were reported with their row
         self.known = self.there = 0
         self.vanished: Digests = join_digests((), IDENTITY_BYTES)
         self.vanished_ids: Integers = np.empty(0, dtype=np.int64)
 
     @property
     def renamed(self) -> int:
-        """How many whom the ledger has confirmed are listed under another identity or in another base."""
+        """How many confirmed subscribers are listed under another identity or in another base."""
         return self.known - self.there - len(self.vanished)
 
     def meet(self, identities: Digests) -> None:
@@ -155,7 +155,7 @@ class BaseSide:
                 self._tell_missing(part, some)
 
     def finish(self) -> None:
-        """Tell of those whom the source does not have, once all of it was read. Raises LedgerError and RunAborted."""
+        """Report subscribers that the source lacks, once all of it was read. Raises LedgerError and RunAborted."""
         for numbers in _split(self.matching.find_duplicated()):
             self._tell_listed("duplicated", numbers)
         if self._shared.found.is_certain:
@@ -175,16 +175,16 @@ class BaseSide:
         chosen |= self._choose_known(part, doubled)
         rows = part.subscribers.iloc[places]
         names = rows[self._shared.identity].tolist()
-        for name, told, (subscriber_id, place) in zip(
+        for name, values, (subscriber_id, place) in zip(
             names, _take_values(part, rows, self._shared.names), chosen.values(), strict=True
         ):
             _, listed = self._shared.listed.read(place)
-            if differing := differing_fields(self._shared.names, told, listed):
-                self._tell_drifted(str(name), subscriber_id, differing, told, listed)
+            if differing := differing_fields(self._shared.names, values, listed):
+                self._tell_drifted(str(name), subscriber_id, differing, values, listed)
 
     def _choose_known(self, part: Planned, doubled: Sequence[tuple[int, int]]) -> dict[int, tuple[int, int]]:
-        """Of people who are listed several times the one whom the ledger knows: by place in `part`, id and place in the
-        listing. The others are told as duplicates, and compared with nothing."""
+        """Return, for subscribers that are listed several times, the one that the ledger knows: by place in `part`, its
+        id and place in the listing. The others are reported as duplicates, and not compared."""
         digests = {int(place): split_digests(part.identities[[place]])[0] for place, _ in doubled}
         entries = self._find_entries(list(digests.values()))
         chosen = {}
@@ -195,14 +195,19 @@ class BaseSide:
         return chosen
 
     def _tell_drifted(
-        self, name: str, subscriber_id: int, differing: Sequence[int], told: Sequence[object], listed: Sequence[object]
+        self,
+        name: str,
+        subscriber_id: int,
+        differing: Sequence[int],
+        values: Sequence[object],
+        listed: Sequence[object],
     ) -> None:
         shared = self._shared
         shared.found.count("drifted", subscriber_id)
         for at in differing:
             field = shared.names[at]
             shared.found.fields[field] += 1
-            source, service = write_cell(told[at]) or "", write_cell(listed[at]) or ""
+            source, service = write_cell(values[at]) or "", write_cell(listed[at]) or ""
             shared.file.write("drifted", self._name, name, [subscriber_id], field=field, source=source, service=service)
 
     # Who is on one side
@@ -222,7 +227,7 @@ class BaseSide:
             if known_id is not None and not is_id_listed:
                 vanished.append(digest)
                 self._tell_vanished(str(name), known_id)
-        self._told.append(join_digests(vanished, IDENTITY_BYTES))
+        self._reported.append(join_digests(vanished, IDENTITY_BYTES))
 
     def _tell_listed(self, kind: str, numbers: Integers) -> None:
         """People of the service, with all their ids."""
@@ -244,8 +249,8 @@ class BaseSide:
             shared.file.write("extra", self._name, "", [subscriber_id], message=message)
 
     def _find_vanished(self) -> None:
-        told, vanished, vanished_ids = (
-            np.concatenate([self.vanished, *self._told]),
+        reported, vanished, vanished_ids = (
+            np.concatenate([self.vanished, *self._reported]),
             [self.vanished],
             [self.vanished_ids],
         )
@@ -256,7 +261,7 @@ class BaseSide:
             self.there += int(np.count_nonzero(is_there))
             vanished.append(digests[is_gone])
             vanished_ids.append(ids[is_gone])
-            for subscriber_id in ids[is_gone & ~np.isin(digests, told)].tolist():
+            for subscriber_id in ids[is_gone & ~np.isin(digests, reported)].tolist():
                 self._tell_vanished("", subscriber_id)
         self.vanished, self.vanished_ids = np.concatenate(vanished), np.concatenate(vanished_ids)
 
@@ -343,7 +348,7 @@ class SourceSide:
 
     def remark(self) -> Iterator[str]:
         """What a person should know of the rows."""
-        yield from self._remarks.told
+        yield from self._remarks.messages
         yield from self._remarks.describe_cells(self._plan.mapping)
         if self._plan.unmapped_columns:
             yield f"columns not used: {', '.join(self._plan.unmapped_columns)}"
@@ -366,7 +371,7 @@ class SourceSide:
         self.rows["suppressed"] += suppressed
 
     def _meet_invalid(self, prepared: PreparedChunk) -> None:
-        """Whoever has an invalid row is in the source all the same, if it can be told who that is."""
+        """Count subscribers with an invalid row as in the source, if the row has a usable identity."""
         positions = sorted({fault.position for fault in prepared.faults})
         self._unnamed += len(prepared.chunk.malformed)
         if not positions:
@@ -405,7 +410,7 @@ class SourceSide:
 
 
 def match_again(side: BaseSide, listed: ListedPeople, ledger: Ledger, identity: str) -> Integers:
-    """The places in `side.vanished` of those whom another listing does not show either."""
+    """Return the places in `side.vanished` of subscribers that another listing does not show either."""
     asked = BaseRef(side.base.service_id, side.base.name if side.base.service_id is None else None)
     _, mine = find_base(ledger, side.base.account, asked, identity, listed.bases)
     is_absent = listed.match(mine).find(side.vanished) < 0

@@ -39,13 +39,13 @@ from pipelines.flows.suppression import read_suppression
 from pipelines.jobs import Job, Settings, build_service
 from pipelines.report import DifferenceFile, Differences, Progress
 
-_LOOKED_UP = 50  # of those who have vanished (architecture 4.10)
+_LOOKED_UP = 50  # of the vanished (architecture 4.10)
 
 _CONNECTIONS = 4  # a list is read page after page
 
 
 def describe_known(sides: Sequence[BaseSide]) -> Iterator[str]:
-    """What a person should know of those whom the ledger has confirmed."""
+    """Yield messages on subscribers that the ledger has confirmed."""
     for side in sides:
         if _is_emptied(side):
             yield (
@@ -90,9 +90,9 @@ async def find_there(ask: Ask, sides: Sequence[BaseSide]) -> tuple[int, int]:
 
 
 def forget(sides: Sequence[BaseSide], listed: ListedPeople, ledger: Ledger, identity: str) -> int:
-    """Forget those of the vanished whom this other, complete listing does not show either; how many.
+    """Forget the vanished that this other, complete listing does not show either; return how many.
 
-    All of them or nobody. Raises LedgerError, and RunAborted as `find_base` does.
+    All of them or none. Raises LedgerError, and RunAborted as `find_base` does.
     """
     gone = [(side.base, side.vanished[match_again(side, listed, ledger, identity)]) for side in sides]
     with ledger.transaction():
@@ -109,8 +109,8 @@ def _is_emptied(side: BaseSide) -> bool:
 class ReconcilePlan:
     """The load whose source is compared, and where the differences go one by one (None: nowhere).
 
-    `is_forgetting`: whoever has vanished leaves the ledger, which is locked for that; `is_sure`: even if that is
-    everybody whom it knows.
+    `is_forgetting`: the vanished leave the ledger, which is locked for that; `is_sure`: even if they are all that it
+    knows.
     """
 
     load: LoadPlan
@@ -215,8 +215,7 @@ class _Reconciling:
         return suppression
 
     async def _give_time_to_show(self, ledger: Ledger) -> None:
-        """A subscriber whom a run has confirmed less than a quiet period ago, or less than the largest lag on record,
-        may not show on the list yet."""
+        """Wait until subscribers show that a run has just confirmed: a quiet period, or the largest lag on record."""
         account, now = self._load.settings.account, self._clock.now().timestamp()
         with ledger.transaction() as connection:
             shown_after_s = max(self._load.policy.quiet_period_s, read_largest_lag(connection, account))
@@ -260,7 +259,7 @@ class _Reconciling:
             raise RunAborted(f"{load.source.name} has a header and no rows: there is nothing to compare")
 
     async def _forget(self, source: SourceSide, certificate: Certificate, ledger: Ledger, client: Client) -> None:
-        """Have whoever has vanished leave the ledger, if another listing, a quiet period later, does not show them."""
+        """Forget the vanished, if another listing, a quiet period later, does not show them either."""
         self.found.forgotten = 0
         self._report.reconciled = self.found.as_json()
         if not _is_proof(certificate):

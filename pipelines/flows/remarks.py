@@ -20,16 +20,16 @@ _TEXT_FIELDS = ("phone", "client_user_id", "address_zip")
 
 @dataclass(slots=True)
 class Remarks:
-    """Gathered chunk by chunk; `told` are the source's own messages, `number_cells` a workbook's numbers by column."""
+    """Gathered chunk by chunk; `messages` are the source's own, `number_cells` a workbook's numbers by column."""
 
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     omitted_zips: int = 0
     yearless: int = 0
     number_cells: Counter[str] = field(default_factory=Counter)
 
     def take(self, prepared: PreparedChunk) -> None:
         """Add what there is to say of a chunk."""
-        self.told += prepared.chunk.messages
+        self.messages += prepared.chunk.messages
         self.omitted_zips += prepared.omitted_zips
         self.yearless += prepared.yearless
         self.number_cells.update(prepared.chunk.number_cells)
@@ -85,7 +85,7 @@ def describe_reactivated(tally: Tally, *, is_planned: bool = False) -> Iterator[
 
 
 def describe_leftovers(tally: Tally) -> Iterator[str]:
-    """What became of those whom the run settled besides its rows."""
+    """Yield messages on entries that the run settled besides its rows."""
     for state, number in sorted(tally.leftovers.items()):
         creates = count(number, "unresolved create")
         yield f"{creates} from earlier runs, with no row in this one, {agree(number, 'is', 'are')} {state} now"

@@ -36,7 +36,7 @@ from pipelines.flows.suppression import SuppressionPlan, read_suppression
 from pipelines.jobs import Settings, build_service
 from pipelines.report import Progress
 
-_RUNS_NAMED = 5  # of the latest, for somebody who mistyped a run's id
+_RUNS_NAMED = 5  # the latest, for a mistyped id of a run
 
 _MAY_BE_THERE = (State.UNKNOWN, State.SENDING)
 
@@ -93,7 +93,7 @@ class _Retry:
         self._besides = 0  # doubts of this one
 
     def find_bases(self, ledger: Ledger) -> list[Base]:
-        """The bases that hold something to be taken up; what else the ledger holds is noted, to be told."""
+        """Return the bases with entries to take up; note what else the ledger holds, to report it."""
         order, settings = self._order, self._order.settings
         if order.what.run_id is not None and find_run(ledger.connection, order.what.run_id) is None:
             raise ConfigurationError(_describe_unknown_run(list_runs(ledger.connection, _RUNS_NAMED)))
@@ -188,7 +188,7 @@ def _describe_unknown_run(latest: list[RunRecord]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ForgetPlan:
-    """Whom to forget, as which of `fields` (email, client_user_id), and where: one base or every one of the account."""
+    """The identity to forget, as which of `fields` (email, client_user_id), and where: in one base or in all."""
 
     account: str
     identity: str = field(repr=False)

@@ -1,4 +1,4 @@
-"""A job's suppression list: checked when the job is planned, read anew by its run, which never goes on without it."""
+"""A job's suppression list: checked when the job is planned, read again by its run, which never goes on without it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from connector.subscribers import (
 from pipelines.jobs import Job, Suppress, open_source
 
 _ARTICLES = {"email": "an email address", "client_user_id": "a client_user_id"}
-_RECORDS_NAMED = 5  # of those that name nobody: enough to find what they have in common
+_RECORDS_NAMED = 5  # of those without an identity: enough to find what they have in common
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class SuppressionPlan:
 
 @dataclass(slots=True)
 class _Reading:
-    """What was read of a list so far; `nameless` are record numbers (from 1) of rows that name nobody."""
+    """What was read of a list so far; `nameless` are record numbers (from 1) of rows without an identity."""
 
     digests: list[Digests] = field(default_factory=list)
     nameless: list[int] = field(default_factory=list)
@@ -64,8 +64,8 @@ def plan_suppression(job: Job) -> SuppressionPlan | None:
 def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> tuple[Suppression, list[str]]:
     """Read the whole list, and what a person should know of it.
 
-    A list with a header and no rows suppresses nobody, and a message says so. Raises SourceError when it cannot be read
-    to its end or a record of it cannot be read at all, ConfigurationError when its column is not there or names nobody
+    A list with a header and no rows suppresses no row, and a message says so. Raises SourceError when it cannot be read
+    to its end or a record of it cannot be read at all, ConfigurationError when its column is missing or has no identity
     in any row, RunAborted when `is_stopped` before it was read.
     """
     reading = _Reading()
@@ -113,7 +113,7 @@ def _open_list(plan: SuppressionPlan) -> Source:
 
 
 def _refuse_lacking(source: Source, column: str) -> None:
-    """A file of a pattern that lacks the column would suppress nobody, silently."""
+    """Raise ConfigurationError if a file of the pattern lacks the column: it would silently suppress no row."""
     try:
         refuse_lacking(source, [column])
     except ConfigurationError as error:

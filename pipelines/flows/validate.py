@@ -70,7 +70,7 @@ class ValidationFinding:
     examples: list[Example] = dataclasses.field(default_factory=list)
 
     def show(self, row: int, value: str) -> None:
-        """Take a row as an example, if its value is none yet."""
+        """Take a row as an example, if its value is new."""
         shown = value if len(value) <= _LONGEST_EXAMPLE else f"{value[:_LONGEST_EXAMPLE]}…"
         if len(self.examples) < _EXAMPLES and all(shown != example.value for example in self.examples):
             self.examples.append(Example(row, shown))
@@ -146,7 +146,7 @@ def _read_all(plan: ValidationPlan, verdict: Validation, file: RejectsFile | Non
             _find(prepared, plan, verdict)
             if file is not None:
                 _reject(prepared, plan.rules.identity, file)
-    except (SourceError, ConfigurationError) as error:  # a list whose column names nobody is the latter
+    except (SourceError, ConfigurationError) as error:  # a list without any identity is the latter
         return str(error)
     if verdict.report.rows["read"] == 0 and plan.is_empty_refused:
         return f"{plan.source.name} has a header and no rows: there is nothing to validate"
@@ -218,7 +218,7 @@ def _reject(prepared: PreparedChunk, identity: str, file: RejectsFile) -> None:
 
 def _remark(plan: ValidationPlan, verdict: Validation) -> Iterator[str]:
     """What a person should know beyond the sums."""
-    yield from verdict.remarks.told
+    yield from verdict.remarks.messages
     if "is_active" not in plan.mapping.rules:
         yield f"an import of this is refused: {SILENT_ACTIVITY}"
     yield from verdict.remarks.describe_cells(plan.mapping)

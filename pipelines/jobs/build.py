@@ -72,7 +72,7 @@ def open_as(path: str | Path, file: FileSource, spool: BinaryIO | None = None) -
 
 
 def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:
-    """The query or table, to be read from the cursor's start on unless it is told otherwise. Raises the same."""
+    """Return the query or table, to be read from the cursor's start on by default. Raises the same."""
     source = open_incremental(sql.url, query=sql.query, table=sql.table, column=cursor.column, kind=cursor.kind)
     source.begin_at(cursor.first)
     return source

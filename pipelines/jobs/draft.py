@@ -96,7 +96,7 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
 
 
 def propose_cursor(frame: pd.DataFrame) -> tuple[str, str] | None:
-    """The column that says when a row last changed, and a start before all of its values; None if there is none."""
+    """Return the column that says when a row last changed, and a start before all of its values; None without one."""
     by_header = {normalise_header(str(column)): str(column) for column in frame.columns}
     for column in (by_header[header] for header in _CURSOR_HEADERS if header in by_header):
         cells = frame[column].dropna().str.strip()
@@ -119,11 +119,11 @@ def _judge(frame: pd.DataFrame, name: str, rule: ColumnRule, by: str, today: dat
     """A guess with its rule made to fit the cells, as sure as they let it be."""
     rule, doubt = _refine(frame, name, rule, today)
     share = measure(frame, name, rule, today)
-    told = f"{share.fitting} of {share.filled} cells fit" if share.filled else "no cell holds anything"
+    reason = f"{share.fitting} of {share.filled} cells fit" if share.filled else "no cell holds anything"
     sureness = "sure" if share.part >= _SURE else "likely" if share.part >= _UNSURE else "unsure"
     if doubt:
-        sureness, told = "unsure", f"{told}; {doubt}"
-    return GuessedField(name, rule, sureness, f"by {by}; {told}", _pick_samples(frame, rule))
+        sureness, reason = "unsure", f"{reason}; {doubt}"
+    return GuessedField(name, rule, sureness, f"by {by}; {reason}", _pick_samples(frame, rule))
 
 
 def _refine(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> tuple[ColumnRule, str]:

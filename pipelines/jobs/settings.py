@@ -98,7 +98,7 @@ def read_settings(
 def read_account(environ: Mapping[str, str], job: "Job | None", options: SettingOptions) -> str:
     """The account that the ledger's entries are of: by option or job, else the base URL, for commands without a token.
 
-    Raises ConfigurationError when neither is given, or the base URL is none.
+    Raises ConfigurationError when neither is given, or the base URL is invalid.
     """
     named = options.account or (job.service.account if job else None)
     return named or _read_base_url(environ, job, options)

@@ -31,7 +31,7 @@ KINDS = ("missing", "extra", "duplicated", "drifted", "vanished")
 times; there with other values; confirmed in the ledger, and there no longer."""
 
 OF_THE_LIST = ("missing", "extra", "vanished")
-"""Kinds that nobody can be said to be of unless the list is known to be complete."""
+"""Kinds that are certain only if the list is known to be complete."""
 
 _EXAMPLES = 5  # of each kind: enough to look at one and see
 
@@ -55,7 +55,7 @@ def name_state(entry: Entry | None) -> str:
 
 
 def explain_missing(entry: Entry | None, *, is_id_listed: bool) -> str:
-    """Why somebody may be missing; `is_id_listed`: the id that the ledger knows of them is still on the list."""
+    """Return why a subscriber may be missing; `is_id_listed`: the id that the ledger knows is still on the list."""
     if entry is None:
         return "never sent"
     if entry.state is State.REJECTED:
@@ -71,7 +71,7 @@ def explain_missing(entry: Entry | None, *, is_id_listed: bool) -> str:
 class Differences:
     """The sums of one run, over all of its bases. `is_certain`: the list is known to be complete.
 
-    Whoever is missing and confirmed in the ledger is vanished, too: both count them. `missing_by_ledger` are the
+    A missing subscriber that the ledger has confirmed is vanished, too: both count it. `missing_by_ledger` are the
     missing by what the ledger says of them; `fields` the drifted by field; `examples` are subscriber ids, and of the
     missing record numbers of the source. `forgotten` is how many left the ledger (None: that was not asked for).
     """
@@ -139,8 +139,8 @@ class DifferenceFile:
         """Add a line. Raises RunAborted when it cannot be kept."""
         if self._text is None:
             return
-        told = "; ".join(map(str, ids))
-        cells = [difference, base, identity, told, field, source, service, ledger, message]
+        joined = "; ".join(map(str, ids))
+        cells = [difference, base, identity, joined, field, source, service, ledger, message]
         try:
             csv.writer(self._text).writerow(map(guard_formula, cells))
         except OSError as error:
