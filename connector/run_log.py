@@ -9,6 +9,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ KEPT_FOLDERS = ("rejects", "drift", "runs")
 RETENTION_S = 90 * 86_400.0
 
 _RUNS = "runs"
+_OURS = re.compile(r"\.?(\d{8}T\d{6}-[0-9a-f]{6})\.(json|csv)(\.partial)?")
+"""Names of files that runs make, with the run's id; all other files in the folders are a person's."""
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -41,12 +45,12 @@ def record_run(
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = create_private(path)
+        fcntl.flock(file, fcntl.LOCK_EX)  # a reader may try it in this very moment
     except OSError as error:
         _LOG.warning("the run cannot be recorded in %s: %s", path, error.strerror)
         yield
         return
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # a reader may try it in this very moment
         _try_to_write(path, lambda: _write_open(file.fileno(), {**begun, "status": "running", "pid": os.getpid()}))
         try:
             yield
@@ -62,18 +66,21 @@ def record_run(
 def list_runs(state_dir: Path) -> Iterator[dict[str, Any]]:
     """Yield the reports of the runs on record, the latest first; the `status` of one that has not ended is `running`,
     or `killed` if its process is gone. A file that is no report is left out."""
-    for path in sorted((state_dir / _RUNS).glob("*.json"), reverse=True):
-        if (run := _read_run(path)) is not None:
+    for path in sorted((state_dir / _RUNS).glob("[0-9]*.json"), reverse=True):
+        if _OURS.fullmatch(path.name) and path.is_file() and (run := _read_run(path)) is not None:
             yield run
 
 
 def prune(state_dir: Path, before: float) -> Sequence[Path]:
     """Delete the files of runs (rejects, drift, reports) last written before that time (Unix seconds); return their
-    paths. A file that cannot be deleted is a warning, and stays."""
+    paths. Those of a run that goes on stay, and so do files that no run made. A file that cannot be deleted is a
+    warning, and stays."""
     deleted = []
+    going_on = {run["run_id"] for run in list_runs(state_dir) if run["status"] == "running"}
     for path in (path for name in KEPT_FOLDERS for path in sorted((state_dir / name).glob("*"))):
+        named = _OURS.fullmatch(path.name)
         try:
-            if path.is_file() and path.stat().st_mtime < before:
+            if named and named[1] not in going_on and path.is_file() and path.stat().st_mtime < before:
                 path.unlink()
                 deleted.append(path)
         except OSError as error:
@@ -100,12 +107,14 @@ def _read_run(path: Path) -> dict[str, Any] | None:
     try:
         with path.open("rb") as file:
             run = json.loads(file.read() or b"{}")
-            if not isinstance(run, dict) or "run_id" not in run:
+            if not isinstance(run, dict) or not run.keys() >= {"run_id", "job", "command", "status", "started_at"}:
                 return None
             if run["status"] == "running" and not _is_locked(file.fileno()):
+                if not os.path.samestat(os.fstat(file.fileno()), path.stat()):  # its report has just taken its place
+                    return _read_run(path)
                 return {**run, "status": "killed"}
             return run
-    except (OSError, ValueError, KeyError):  # pruned this moment, or not of a run
+    except (OSError, ValueError, RecursionError):  # pruned this moment, or not of a run
         return None
 
 

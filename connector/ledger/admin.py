@@ -267,18 +267,26 @@ class OpenEntries:
     number: int
 
 
-def count_open_entries(url: str) -> list[OpenEntries]:
+def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries]:
     """Count the entries that are not CONFIRMED, without a lock, also while a run goes on and after one was killed.
 
-    A ledger that is not there has none. Raises LedgerError when it cannot be read, ConfigurationError when the URL is
-    none or its driver is missing.
+    A ledger that is not there has none. Raises LedgerError when it cannot be read, or is not there and
+    not `may_be_new`, ConfigurationError when the URL is none or its driver is missing.
     """
     place = parse_place(url)
+    open_entries = _read_open_entries(place)
+    if open_entries is None and not may_be_new:
+        raise build_missing(show_place(place))
+    return open_entries or []
+
+
+def _read_open_entries(place: Path | URL) -> list[OpenEntries] | None:
+    """None: there is no ledger."""
     if isinstance(place, URL):
         with read_server(place) as server:
-            return _count_open(server, show_place(place)) if inspect(server).has_table("meta") else []
+            return _count_open(server, show_place(place))
     if not place.exists():
-        return []
+        return None
     how = "mode=ro" if _has_files_beside(place) else "mode=ro&immutable=1"
     try:
         opened = sqlite3.connect(f"{place.resolve().as_uri()}?{how}", uri=True, timeout=BUSY_S)
@@ -288,7 +296,9 @@ def count_open_entries(url: str) -> list[OpenEntries]:
         return _count_open(connection, str(place))
 
 
-def _count_open(connection: Connection, name: str) -> list[OpenEntries]:
+def _count_open(connection: Connection, name: str) -> list[OpenEntries] | None:
+    if not inspect(connection).has_table("meta"):  # a run makes it at this moment, or was killed doing so
+        return None
     schema.check_version(connection, name)
     rows = connection.execute(_OPEN)
     return [OpenEntries(account, run_id, job, State(state), number) for account, run_id, job, state, number in rows]

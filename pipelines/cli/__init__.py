@@ -105,7 +105,8 @@ def run() -> None:
     try:
         cli.main(prog_name="connector", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        with suppress(OSError):  # standard error is full, or its reader has gone
+            error.show()
         _end(error.exit_code, error.format_message())
     except (click.Abort, KeyboardInterrupt):
         _end(128 + signal.SIGINT, "stopped by a signal before anything had begun")

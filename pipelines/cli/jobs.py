@@ -12,6 +12,7 @@ import click
 
 from connector.choices import FILE_FORMATS, IDENTITIES
 from connector.errors import ConfigurationError
+from pipelines.cli.logs import say
 from pipelines.cli.output import write_json, write_stdout
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _read_beginning(source: Source) -> pd.DataFrame:
     """Up to a thousand rows; those that cannot be read as rows are left out. What there is to say of them is said."""
     for chunk in source.chunks():
         for message in chunk.messages:
-            click.echo(message, err=True)
+            say(message)
         if len(chunk.frame):
             return chunk.frame.head(_ROWS)
     raise ConfigurationError(f"{source.name} has no rows: there is nothing to guess from")
@@ -182,7 +183,7 @@ def _hand_over(text: str, target: Path | None) -> None:
     with target.open("x", encoding="utf-8") as file:
         file.write(text)
     load_job(target, os.environ)
-    click.echo(f"connector: wrote {target}; try it: connector validate {target}", err=True)
+    say(f"connector: wrote {target}; try it: connector validate {target}")
 
 
 @click.command("schema")

@@ -11,6 +11,7 @@ import click
 
 from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError, LedgerError, LockedError
+from pipelines.cli.logs import say
 from pipelines.cli.options import Duration
 from pipelines.cli.output import Output, end, output_options
 
@@ -51,7 +52,7 @@ def forget_command(
     plan = ForgetPlan(read_account(os.environ, job, options), _read_identity(identity), fields, base_id, base_name)
     forgotten = _forget(read_state(os.environ, options).ledger_url, plan, wait_s)
     if not output.is_quiet or forgotten.status != "ok":
-        click.echo(forgotten.message, err=True)
+        say(forgotten.message)
     end(forgotten.as_json(), forgotten.exit_code, output)
 
 
@@ -103,7 +104,7 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
         output.refuse_to_overwrite(path, "the copy itself")
     answer = _back_up(target, force)
     if not output.is_quiet or answer["status"] != "ok":
-        click.echo("\n".join(answer["messages"]), err=True)
+        say("\n".join(answer["messages"]))
     end(answer, EXIT_CODES[answer["status"]], output)
 
 
@@ -164,5 +165,5 @@ def restore_command(source: Path, output: Output) -> None:
                 "emails were sent after the backup was made. `connector mail JOB --reopen` continues one"
             )
     if not output.is_quiet or answer["status"] != "ok":
-        click.echo("\n".join(answer["messages"]), err=True)
+        say("\n".join(answer["messages"]))
     end(answer, EXIT_CODES[answer["status"]], output)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import click
@@ -46,7 +47,7 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
-        click.echo(self.format(record), err=True)
+        _write_line(self.format(record))
 
 
 def start_logging(verbosity: int, form: str) -> None:
@@ -72,7 +73,12 @@ def say(message: str) -> None:
     if handlers and isinstance(handlers[0].formatter, _JsonFormatter):
         logging.getLogger("pipelines.cli").warning("message: %(text)s", {"text": message})
     else:
-        click.echo(message, err=True)
+        _write_line(message)
+
+
+def _write_line(line: str) -> None:
+    with suppress(OSError):  # full, or its reader has gone
+        click.echo(line, err=True)
 
 
 def _write_time(record: logging.LogRecord) -> str:

@@ -13,6 +13,7 @@ import click
 
 from connector.choices import SETTINGS, TRACKING
 from connector.errors import ConfigurationError
+from pipelines.cli.logs import say
 from pipelines.cli.options import Command, Duration, refuse_empty
 from pipelines.cli.output import Output, end, finish, output_options, run_and_notify, run_flow
 
@@ -162,7 +163,7 @@ def _show(composed: Composed, path: Path, output: Output) -> NoReturn:
 
     described = describe_message(composed.message) | {"warnings": list(composed.warnings), "eml": str(path)}
     for warning in composed.warnings:
-        click.echo(warning, err=True)
+        say(warning)
     if not output.is_json and not output.is_quiet:
         output.show(lambda console: show_email(described, console))
     end({"command": "send", "planned": True, "email": described}, 0, output)

@@ -208,7 +208,7 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
         report = run_flow(flow, output)
     except ConnectorError as error:
         for message in uvloop.run(_notify(job, _report_refused(job, error), settings)):
-            click.echo(message, err=True)
+            say(message)
         raise
     report.messages += uvloop.run(_notify(job, report, settings))
     return report

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pipelines.cli.logs import say
 from pipelines.cli.options import Duration
-from pipelines.cli.output import Output, end, output_options
+from pipelines.cli.output import Output, end, output_options, write_stdout
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +42,7 @@ def check_command(job_path: Path | None, output: Output) -> None:
             results.append(result)
             if not output.is_json and not (output.is_quiet and not result.exit_code):
                 verdict = "ok" if not result.exit_code else "failed"
-                click.echo(f"{result.what:14}{verdict:8}{result.message}")
+                write_stdout(f"{result.what:14}{verdict:8}{result.message}\n")
         return results
 
     results = uvloop.run(run())
@@ -86,7 +87,7 @@ def prune_command(age_s: float, output: Output) -> None:
     deleted = prune(state.state_dir, time.time() - age_s)
     message = f"{count(len(deleted), 'file')} deleted in {state.state_dir}"
     if not output.is_quiet:
-        click.echo(message, err=True)
+        say(message)
     end({"status": "ok", "deleted": [str(path) for path in deleted], "messages": [message]}, 0, output)
 
 

@@ -51,7 +51,7 @@ async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncItera
     if job is not None and job.source is not None:
         yield await _try("source", lambda: _read_source(job, settings))
     yield await _ask_service(settings)
-    yield await _try("ledger", lambda: _read_ledger(settings))
+    yield await _try("ledger", lambda: _read_ledger(job, settings))
     if job is not None and job.is_export:
         yield await _try("destination", lambda: _prepare_destination(job, settings))
 
@@ -93,8 +93,9 @@ async def _ask_service(settings: Settings) -> CheckResult:
     return CheckResult("service", f"{settings.base_url} takes the token; TotalCount is {page.total_count}")
 
 
-def _read_ledger(settings: Settings) -> str:
-    if number := sum(each.number for each in count_open_entries(settings.ledger_url)):
+def _read_ledger(job: Job | None, settings: Settings) -> str:
+    may_be_new = settings.may_make_ledger or job is None or job.subscriber is None
+    if number := sum(each.number for each in count_open_entries(settings.ledger_url, may_be_new=may_be_new)):
         return f"{count(number, 'entry', 'entries')} unresolved, held or rejected; see: connector status"
     return "nothing is unresolved"
 

@@ -58,7 +58,8 @@ def read_status(
 def _advise(runs: Sequence[dict[str, Any]], open_entries: Sequence[OpenEntries]) -> Iterator[str]:
     """Yield what a person does next, each with its command."""
     numbers = {state: sum(each.number for each in open_entries if each.state is state) for state in _NAMES}
-    running = [run for run in runs if run["status"] == "running"]
+    sending = {each.run_id for each in open_entries if each.state is State.SENDING}
+    running = [run for run in runs if run["status"] == "running" and run["run_id"] in sending]
     if number := numbers[State.SENDING] + numbers[State.UNKNOWN]:
         creates = f"{count(number, 'create')} {agree(number, 'is', 'are')} unresolved"
         if running:
@@ -80,9 +81,11 @@ def _advise(runs: Sequence[dict[str, Any]], open_entries: Sequence[OpenEntries])
         if run["job"] in seen:
             continue
         seen.add(run["job"])
-        if run["status"] == "killed":
-            yield f"run {run['run_id']} ({run['command']} {run['job']}) was killed: run the same command again"
-        elif run["status"] in ("aborted", "stopped", "locked"):
-            yield f"run {run['run_id']} ({run['command']} {run['job']}) was {run['status']}: run the same command again"
+        if run["status"] in ("killed", "aborted", "stopped", "locked"):
+            what = f"run {run['run_id']} ({run['command']} {run['job']})".replace(" )", ")")
+            if run["command"] == "send":  # which knows of no earlier one
+                yield f"{what} was {run['status']}: look whether the email arrived before you send it again"
+            else:
+                yield f"{what} was {run['status']}: run the same command again"
         elif run.get("rejects_file") and Path(run["rejects_file"]).exists():
             yield f"rows of run {run['run_id']} need correction: {run['rejects_file']}"

@@ -49,6 +49,7 @@ def test_a_job_that_can_run_passes_each_check_and_leaves_everything_as_it_was(
         (LOADING.replace("people.csv", "bad.csv"), {}, 2, "source", "connector validate"),
         (LOADING, {"CONNECTOR_TOKEN": "wrong"}, 2, "service", "Check the token"),
         (LOADING, {"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, 3, "service", "Check the base URL"),
+        (LOADING + "ledger: must_exist\n", {}, 3, "ledger", "there is no ledger at"),
         (LOADING, {"CONNECTOR_LEDGER": "sqlite:///people.csv"}, 3, "ledger", "people.csv"),
         (EXPORTING.replace("w.db", "taken.db"), {}, 2, "destination", "--overwrite"),
     ],

@@ -1,12 +1,29 @@
 """`connector status` and `prune`: what the last runs did, beside a run and after a kill, and the files that go."""
 
+import fcntl
 import json
 import os
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from connector.run_log import list_runs, record_run
 from tests.pipelines.conftest import Connector, wait_for, write_addresses, write_csv
+
+RUN_ID = "20261123T080000-0a1b2c"
+
+
+def record(state_dir: Path, run_id: str = RUN_ID, **values: object) -> Path:
+    """The file of a run: of one that was killed, unless the values say otherwise."""
+    run = {"run_id": run_id, "job": "people", "command": "import", "started_at": "2026-11-23T08:00:00+00:00"}
+    path = state_dir / "runs" / f"{run_id}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**run, "status": "running", **values}))
+    return path
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
@@ -85,6 +102,89 @@ def test_old_files_go_with_prune_and_at_the_end_of_a_run(connector: Connector, t
     connector.run_json("sync", tmp_path / "job.yaml")
     assert not first.exists()
     assert (tmp_path / "state" / "ledger.db").exists()
+
+
+def test_files_that_no_run_made_are_neither_read_nor_deleted(connector: Connector, tmp_path: Path) -> None:
+    runs, rejects = tmp_path / "state" / "runs", tmp_path / "state" / "rejects"
+    record(tmp_path / "state")
+    rejects.mkdir()
+    foreign = [runs / "20261123.json", runs / "notes.json", rejects / "corrected.csv"]
+    for path in foreign:
+        path.write_text('{"run_id": "1", "status": "ok"}')
+        os.utime(path, times=(1, 1))
+    os.mkfifo(runs / "9.json")
+    (runs / "20261123T080001-0a1b2c.json").write_text("[" * 100_000)
+    (runs / "20261123T080002-0a1b2c.json").write_text('{"run_id": "1", "status": "ok"}')
+    assert [run["run_id"] for run in connector.run_json("status").report["runs"]] == [RUN_ID]
+    assert connector.run_json("prune").report["deleted"] == []
+    assert all(path.exists() for path in foreign)
+
+
+def test_files_of_a_run_that_goes_on_are_kept_whatever_their_age(connector: Connector, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    begun = {"run_id": RUN_ID, "job": "people", "command": "import", "started_at": "2026-11-23T08:00:00+00:00"}
+    with record_run(state, begun, lambda: {**begun, "status": "ok"}):
+        (state / "rejects").mkdir()
+        kept = [state / "runs" / f"{RUN_ID}.json", state / "rejects" / f"{RUN_ID}.csv"]
+        kept[1].write_text("email\n")
+        for path in kept:
+            os.utime(path, times=(1, 1))
+        assert connector.run_json("prune").report["deleted"] == []
+    assert [path.exists() for path in kept] == [True, False]
+
+
+def test_a_run_that_ends_while_its_record_is_read_is_not_called_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, lock = record(tmp_path), fcntl.flock
+
+    def end_and_lock(handle: int, how: int) -> None:
+        path.unlink()
+        record(tmp_path, status="ok")
+        lock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", end_and_lock)
+    assert [run["status"] for run in list_runs(tmp_path)] == ["ok"]
+
+
+def test_a_send_that_was_killed_is_never_advised_to_be_repeated_unseen(connector: Connector, tmp_path: Path) -> None:
+    record(tmp_path / "state", job="", command="send")
+    (step,) = connector.run_json("status").report["next"]
+    assert step == f"run {RUN_ID} (send) was killed: look whether the email arrived before you send it again"
+
+
+def test_a_ledger_that_is_being_made_leaves_nothing_open(connector: Connector, tmp_path: Path) -> None:
+    record(tmp_path / "state")
+    (tmp_path / "state" / "ledger.db").touch()
+    assert connector.run_json("status").report["open_entries"] == []
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["-vv"], 0), (["-vv", "--log-format", "json"], 0), (["--no"], 2)])
+def test_a_full_standard_error_changes_no_exit_code(
+    connector: Connector, tmp_path: Path, arguments: list[str], code: int
+) -> None:
+    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
+    command = [sys.executable, "-m", "pipelines", "import", str(path), "--base-name", "News", "--active", *arguments]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            command, env=os.environ | connector.environ, stdout=subprocess.DEVNULL, stderr=full, check=False, timeout=60
+        )
+    assert ended.returncode == code
+
+
+def test_a_check_that_cannot_be_shown_says_so(connector: Connector, tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "pipelines", "check"],
+            env=os.environ | connector.environ,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert ended.returncode == 3
+    assert "standard output cannot be written to" in ended.stderr
 
 
 def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector, tmp_path: Path) -> None:
