@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ _RUNS = "runs"
 _OURS = re.compile(r"\.?(\d{8}T\d{6}-[0-9a-f]{6})\.(json|csv)(\.partial)?")
 """Names of files that runs make, with the run's id; all other files in the folders are a person's."""
 
+_SECONDS = len("20261123T080000")  # of a run's id, which says no more of its time
 _LOG = logging.getLogger(__name__)
 
 
@@ -66,9 +68,11 @@ def record_run(
 def list_runs(state_dir: Path) -> Iterator[dict[str, Any]]:
     """Yield the reports of the runs on record, the latest first; the `status` of one that has not ended is `running`,
     or `killed` if its process is gone. A file that is no report is left out."""
-    for path in sorted((state_dir / _RUNS).glob("[0-9]*.json"), reverse=True):
-        if _OURS.fullmatch(path.name) and path.is_file() and (run := _read_run(path)) is not None:
-            yield run
+    paths = sorted((state_dir / _RUNS).glob("[0-9]*.json"), reverse=True)
+    ours = (path for path in paths if _OURS.fullmatch(path.name) and path.is_file())
+    for _, of_a_second in groupby(ours, lambda path: path.name[:_SECONDS]):
+        runs = (run for path in of_a_second if (run := _read_run(path)) is not None)
+        yield from sorted(runs, key=lambda run: str(run["started_at"]), reverse=True)
 
 
 def prune(state_dir: Path, before: float) -> Sequence[Path]:

@@ -147,6 +147,13 @@ def test_a_run_that_ends_while_its_record_is_read_is_not_called_killed(
     assert [run["status"] for run in list_runs(tmp_path)] == ["ok"]
 
 
+def test_of_two_runs_of_one_second_the_later_one_is_first(tmp_path: Path) -> None:
+    begun = "2026-11-23T08:00:00+00:00", "2026-11-23T08:00:00.700000+00:00", "2026-11-23T08:00:00.300000+00:00"
+    for digit, at in enumerate(begun):
+        record(tmp_path, f"20261123T080000-00000{digit}", started_at=at)
+    assert [run["run_id"][-1] for run in list_runs(tmp_path)] == ["1", "2", "0"]
+
+
 def test_a_send_that_was_killed_is_never_advised_to_be_repeated_unseen(connector: Connector, tmp_path: Path) -> None:
     record(tmp_path / "state", job="", command="send")
     (step,) = connector.run_json("status").report["next"]
