@@ -332,7 +332,7 @@ class RowListener(Protocol):
         """A row that a person must see; `raw` is a record that is no row."""
 
     def remark(self) -> Iterator[str]:
-        """What a person should know of all that was told."""
+        """Yield messages on the rows that were reported."""
 
     def begin_anew(self) -> None:
         """All rows were surveyed, and are read again: what was heard of them is forgotten."""

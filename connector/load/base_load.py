@@ -124,10 +124,10 @@ class Loader:
         """
         identities = split_digests(planned.identities[places])
         fingerprints = split_digests(planned.fingerprints[places])
-        told = list(zip(identities, fingerprints, strict=True))
+        digests = list(zip(identities, fingerprints, strict=True))
         base = self._session.journal.base
-        different = await self._session.journal.ask(lambda ledger: ledger.find_different(base, told))
-        rows = zip(places, told, strict=True) if different else ()  # an unchanged row ends here
+        different = await self._session.journal.ask(lambda ledger: ledger.find_different(base, digests))
+        rows = zip(places, digests, strict=True) if different else ()  # an unchanged row ends here
         rest = [(place, *row) for place, row in rows if row[0] in different]
         self._count_there(planned, _leave_out(places, [place for place, _, _ in rest]))
         others = [identity for _, identity, _ in rest if different[identity]]

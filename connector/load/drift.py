@@ -194,13 +194,13 @@ class _Comparison:
             return
         altered = self._altered.get(place, frozenset())
         names = [name for name in list_compared(waiting.told.values, session.policy.identity) if name not in altered]
-        told = [waiting.told.values[name] for name in names]
+        values = [waiting.told.values[name] for name in names]
         listed = [read_field(wire, name) for name in names]
-        differing = differing_fields(names, told, listed)
+        differing = differing_fields(names, values, listed)
         self._verdicts[place] = _DIFFERENT if differing else _EQUAL
         if differing:
             self._kept_at[place], self._number_kept = self._number_kept, self._number_kept + 1
-            self._differences.add([[[names[each], listed[each], told[each]] for each in differing]])
+            self._differences.add([[[names[each], listed[each], values[each]] for each in differing]])
 
     async def end(self) -> None:
         """Tell each row's outcome, a few thousand at a time, once the ledger has it."""

@@ -1,6 +1,7 @@
 """Same account, same base (architecture 4.10): some subscribers that the ledger has long known must still exist.
 
-What cannot be told is not gone. Only when all who are asked for are gone is the account another one, or the base empty.
+An inconclusive answer does not count as gone. Only if all that are asked for are gone, the account is another one, or
+the base is empty.
 """
 
 from collections.abc import Sequence

@@ -193,17 +193,17 @@ class Refusals:
         sighting = await self._look_for(session, asked) if asked else None
         found = {kind.kind for kind in kinds if sighting and kind.identity in sighting.found}
         found |= {kind.kind for kind in kinds if kind.is_found and not _is_of_the_rate(kind.kind)}
-        told = found | {
+        decided = found | {
             kind.kind
             for kind in kinds
             if kind.identity not in known
             or (sighting and kind.identity in sighting.missed and (kind.ended_at or late_enough + 1) <= late_enough)
         }
 
-        self._unproved = {kind.kind for kind in kinds} - told
+        self._unproved = {kind.kind for kind in kinds} - decided
 
         def write(ledger: Ledger) -> None:
-            for kind in told:
+            for kind in decided:
                 mark_refusal_checked(ledger.connection, base.account, kind)
 
         await self._doubt(found)  # before the kinds are checked: a run that dies in between checks them once more

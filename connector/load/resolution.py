@@ -254,9 +254,9 @@ class Settler:
     def _build_again(self, entry: Unfinished, base: Base) -> Candidate:
         """The create once more, addressed to the base as it is known now."""
         newer, sent = self.doubts[entry.identity].newer, self._newest(entry)
-        told = newer.intent if newer is not None else read_intent(entry)
+        intent = newer.intent if newer is not None else read_intent(entry)
         known_until = self._session.policy.known_until(self._last.started_at, self._looked_at)
-        return replace(build_again(told, sent, base, State.UNKNOWN), known_until=known_until)
+        return replace(build_again(intent, sent, base, State.UNKNOWN), known_until=known_until)
 
 
 def read_intent(entry: Unfinished) -> Intent:
@@ -264,8 +264,8 @@ def read_intent(entry: Unfinished) -> Intent:
     return Intent(entry.identity, entry.fingerprint, entry.body, entry.field)
 
 
-def build_again(told: Intent, sent: dict[str, object], base: Base, left: State) -> Candidate:
+def build_again(intent: Intent, sent: dict[str, object], base: Base, left: State) -> Candidate:
     """Return a create from a kept entry; after the first answer only Base.Id is sent (architecture 4.9)."""
     if base.service_id is not None:
         sent = {name: value for name, value in sent.items() if name != "base_name"} | {"base_id": base.service_id}
-    return Candidate(replace(told, body=encode_subscriber(sent)), sent, left=left)
+    return Candidate(replace(intent, body=encode_subscriber(sent)), sent, left=left)
