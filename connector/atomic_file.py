@@ -56,7 +56,7 @@ def read_target_kind(path: Path) -> TargetKind:
 
 
 def describe_unwritable(folder: Path, error: OSError) -> ConfigurationError | RunAborted:
-    """What a failure to make a file in the folder means: a full disk passes, a missing right has to be given."""
+    """Return what a failure to make a file in the folder means: a full disk passes, a missing right has to be given."""
     said = f"Cannot write in {folder} ({error.strerror or error})"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return RunAborted(f"{said}: free some room, and run again.")
@@ -186,10 +186,10 @@ GUARDED = f"^'({FORMULA[1:]})"
 
 
 def guard_formula(text: str) -> str:
-    """The text for a cell of a CSV that people open: behind an apostrophe, if a spreadsheet would run it."""
+    """Return the text for a cell of a CSV that people open: behind an apostrophe, if a spreadsheet would run it."""
     return f"'{text}" if re.match(FORMULA, text) else text
 
 
 def unguard_formula(text: str) -> str:
-    """The text that `guard_formula` was given."""
+    """Return the text that `guard_formula` was given."""
     return text[1:] if re.match(GUARDED, text) else text

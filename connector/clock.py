@@ -17,5 +17,5 @@ class Clock:
 
 
 def system_clock() -> Clock:
-    """The machine's own clock."""
+    """Return the machine's own clock."""
     return Clock(time.monotonic, lambda: datetime.now(UTC), asyncio.sleep)

@@ -103,8 +103,8 @@ class Stop:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """A Stop that SIGINT and SIGTERM set; a second signal cancels the task that entered this context and, if that does
-    not help within five seconds, ends the process."""
+    """Yield a Stop that SIGINT and SIGTERM set; a second signal cancels the task that entered this context and, if that
+    does not help within five seconds, ends the process."""
     stop, task, loop = Stop(), asyncio.current_task(), asyncio.get_running_loop()
 
     received: list[int] = []
@@ -149,7 +149,7 @@ async def enter_in_thread(opened: AbstractContextManager[T], stop: Stop) -> Asyn
 
 
 async def until_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | BaseException:
-    """How the work ended: what it gave, its error, or its cancellation when a signal came first.
+    """Return how the work ended: what it gave, its error, or its cancellation when a signal came first.
 
     A second signal, whenever it comes, changes nothing of that. Raises only a cancellation that no signal asked for.
     """

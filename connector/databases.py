@@ -65,7 +65,7 @@ def _refuse_stray_at(text: str, what: str) -> None:
 
 
 def show_url(url: sa.URL) -> str:
-    """The URL for people: no password, and no options, which may hold one too."""
+    """Return the URL for people: no password, and no options, which may hold one too."""
     return url.set(query={}, drivername=url.drivername.partition("+")[0]).render_as_string(hide_password=True)
 
 
@@ -97,18 +97,18 @@ def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
 
 
 def list_errors(engine: sa.Engine) -> tuple[type[Exception], ...]:
-    """What its connections raise: SQLAlchemy's errors, and the driver's own where that is spoken to directly."""
+    """Return what its connections raise: SQLAlchemy's errors, and the driver's own where that is spoken to directly."""
     return sa.exc.SQLAlchemyError, engine.dialect.loaded_dbapi.Error
 
 
 def explain(error: BaseException, url: sa.URL) -> str:
-    """The first line of what a driver says, without values of rows, and with the password and whatever else may be
-    secret masked should it be there."""
+    """Return the first line of what a driver says, without values of rows, and with the password and whatever else may
+    be secret masked should it be there."""
     return mask_secrets(say_safely(error).strip().splitlines()[0], url)
 
 
 def mask_secrets(said: str, url: sa.URL) -> str:
-    """What a driver says, with the URL's password and long or secret options masked should they be in it."""
+    """Return what a driver says, with the URL's password and long or secret options masked should they be in it."""
     options = [(key, value) for key, values in url.normalized_query.items() for value in values]
     secrets = {value for key, value in options if _SECRET_KEY.search(key) or len(value) >= _LEAST_MASKED}
     secrets.add(str(url.password or ""))
@@ -131,7 +131,7 @@ _OPTIONS = frozenset({  # libpq's, which say how the server is reached; a driver
 
 
 def parse_place(text: str) -> Path | URL:
-    """The path of a SQLite file, or the URL of a PostgreSQL database, its driver filled in (psycopg 3).
+    """Return the path of a SQLite file, or the URL of a PostgreSQL database, its driver filled in (psycopg 3).
 
     Raises ConfigurationError, without showing what may be secret, for anything else.
     """
@@ -149,7 +149,7 @@ def parse_place(text: str) -> Path | URL:
 
 
 def show_place(place: Path | URL) -> str:
-    """The place for people: no password, and no options, which may hold one too."""
+    """Return the place for people: no password, and no options, which may hold one too."""
     if isinstance(place, Path):
         return str(place)
     return show_url(place)

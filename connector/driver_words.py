@@ -45,7 +45,8 @@ _WITHHELD = (
 
 
 def say_safely(error: BaseException) -> str:
-    """The first line of what the driver said, whole or masked, with its code where the driver gives one apart."""
+    """Return the first line of what the driver said, whole or masked, with its code where the driver gives one
+    apart."""
     error = getattr(error, "orig", None) or error
     said = _read(error)
     line = (said.text.strip() or type(error).__name__).splitlines()[0]
@@ -57,8 +58,8 @@ def say_safely(error: BaseException) -> str:
 
 
 def mask_values(line: str, *, is_known: bool = True) -> str:
-    """The line with quoted text as `'…'`, an address as `@` and longer numbers as `#`; `is_known`: whose line it is
-    puts values into quotes, and not into parentheses."""
+    """Return the line with quoted text as `'…'`, an address as `@` and longer numbers as `#`; `is_known`: whose line it
+    is puts values into quotes, and not into parentheses."""
     if not is_known:
         line = _IN_PARENTHESES.sub("(…)", line)
     return _NUMBER.sub("#", _ADDRESS.sub("@", _VALUE.sub("'…'", line, count=1)))

@@ -182,7 +182,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 
 def _decide_shrunk(rows: int, before: int | None, max_shrink: float, destination: Destination) -> str:
-    """Why a result that shrank may not be written; "" if it may."""
+    """Return why a result that shrank may not be written; "" if it may."""
     if not before or before - rows <= max_shrink * before * (1 + _HAIR):
         return ""
     return (
@@ -193,7 +193,7 @@ def _decide_shrunk(rows: int, before: int | None, max_shrink: float, destination
 
 
 def _decide_note(certificate: Certificate, destination: Destination, *, is_allowed: bool, has_target: bool) -> str:
-    """Why nothing may be written; "" if it may."""
+    """Return why nothing may be written; "" if it may."""
     if certificate.is_complete:
         return ""
     if not is_allowed and certificate.reason is Reason.CUT_OFF_POSSIBLE:

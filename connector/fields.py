@@ -77,7 +77,7 @@ LARGEST_ID = 2**63 - 1
 
 
 def wire_name(field: Field) -> str:
-    """The field as service-api.md writes it, as messages show it: `Address.Zip`."""
+    """Return the field as service-api.md writes it, as messages show it: `Address.Zip`."""
     return ".".join(field.path)
 
 
@@ -111,12 +111,12 @@ def normalise_client_user_id(client_user_id: str) -> str:
 
 
 def fold_base_name(name: str) -> str:
-    """What the spellings of a base's name have in common: trimmed and case-folded (architecture 2)."""
+    """Return what the spellings of a base's name have in common: trimmed and case-folded (architecture 2)."""
     return name.strip().casefold()
 
 
 def normalise_identity(field: str, value: str) -> str:
-    """The normal form of `value` under the rule of the identity's `field` (email or client_user_id)."""
+    """Return the normal form of `value` under the rule of the identity's `field` (email or client_user_id)."""
     return normalise_email(value) if field == "email" else normalise_client_user_id(value)
 
 

@@ -42,7 +42,7 @@ class KeptValues:
             self._begins.append(end)
 
     def read(self, place: int) -> list[Any]:
-        """What was kept at this place. Raises RunAborted when that is on the disk no more."""
+        """Return what was kept at this place. Raises RunAborted when that is on the disk no more."""
         if not self._is_flushed:
             try:
                 self._file.flush()

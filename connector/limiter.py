@@ -100,12 +100,12 @@ class RequestLimiter:
         self._breaker.note_untold(sent_at)
 
     def is_pausing(self, now: float) -> bool:
-        """Whether the service has asked for a pause that is not over."""
+        """Return whether the service has asked for a pause that is not over."""
         return self._client.quiet_until > now
 
     async def rest_before_retry(self, until: float, seconds: float) -> bool:
-        """Whether an attempt may be made again after so long, at the pace and not after `until` (monotonic); none is
-        while only probes, or nothing, may leave."""
+        """Return whether an attempt may be made again after so long, at the pace and not after `until` (monotonic);
+        none is while only probes, or nothing, may leave."""
         control = self._control
         is_going_on = await control.rest(seconds)
         while is_going_on and not self._breaker.is_open:
@@ -168,7 +168,7 @@ class RequestLimiter:
 
 
 def _is_failure(answer: Ambiguous | NotSent) -> bool:
-    """Whether the service did not work, rather than did not do what was asked."""
+    """Return whether the service did not work, rather than did not do what was asked."""
     if isinstance(answer, NotSent) or answer.status is None:
         return True
     return answer.status >= 500 or answer.status == _REQUEST_TIMEOUT

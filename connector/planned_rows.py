@@ -90,7 +90,7 @@ class PlannedRows:
             self._add((problem.row.file, problem.row.number), cells)
 
     def remark(self) -> Iterator[str]:
-        """What a person should know of the lines."""
+        """Yield what a person should know of the lines."""
         if self._is_reported and self._path is None and self.count > MOST_REPORTED:
             yield f"the report holds no more than {MOST_REPORTED:,} rows: write them to a file by --rows FILE.csv"
 

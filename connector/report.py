@@ -58,7 +58,7 @@ class Report:
     email: dict[str, Any] | None = None  # of a single send: what the service answered
 
     def as_json(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
+        """Return the report as plain JSON values."""
         return {
             "run_id": self.run_id,
             "job": self.job,
@@ -88,7 +88,8 @@ class Report:
 
 
 def start_report(command: str, job: str, at: datetime) -> Report:
-    """The report of a run that begins; its id sorts by time and is like no other, the job's name can be written."""
+    """Return the report of a run that begins; its id sorts by time and is like no other, the job's name can be
+    written."""
     name = job.encode("utf-8", "backslashreplace").decode()  # a file's name may hold what is no character
     report = Report(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, at)
     logger.info("run begins: %(command)s %(run_id)s", {"command": command, "run_id": report.run_id})
@@ -126,7 +127,7 @@ class UncountedError(Exception):
 
 
 def count_rows(read: int, outcomes: Mapping[Outcome, int]) -> dict[str, int]:
-    """The report's `rows`. Raises UncountedError when they do not sum up."""
+    """Return the report's `rows`. Raises UncountedError when they do not sum up."""
     rows = {"read": read} | {str(outcome): outcomes.get(outcome, 0) for outcome in Outcome}
     counted = sum(rows.values()) - read
     if counted != read:
@@ -135,7 +136,7 @@ def count_rows(read: int, outcomes: Mapping[Outcome, int]) -> dict[str, int]:
 
 
 def count_mail_rows(read: int, outcomes: Mapping[MailOutcome, int]) -> dict[str, int]:
-    """The `rows` of a mail run or a single send. Raises UncountedError when they do not sum up."""
+    """Return the `rows` of a mail run or a single send. Raises UncountedError when they do not sum up."""
     rows = {"read": read} | {str(outcome): outcomes.get(outcome, 0) for outcome in _MAIL_ORDER}
     counted = sum(rows.values()) - read
     if counted != read:
@@ -144,7 +145,7 @@ def count_mail_rows(read: int, outcomes: Mapping[MailOutcome, int]) -> dict[str,
 
 
 def count_requests(counts: "Mapping[Any, RequestCounts]", *, is_planned: bool = False) -> dict[str, dict[str, int]]:
-    """The report's `requests`, by operation; of a plan, which creates nothing, only what was sent."""
+    """Return the report's `requests`, by operation; of a plan, which creates nothing, only what was sent."""
     return {
         str(operation): {"sent": each.sent, "retried": each.retried, "limited": each.limited, "failed": each.failed}
         for operation, each in counts.items()

@@ -175,7 +175,7 @@ class CorrectedRejects(Closing):
 
 
 def read_corrections(source: Source) -> Source:
-    """The source itself, or its corrections if it is a rejects file."""
+    """Return the source itself, or its corrections if it is a rejects file."""
     return CorrectedRejects(source) if is_rejects(source.columns) else source
 
 
@@ -202,23 +202,23 @@ def _take_corrections(chunk: Chunk) -> Chunk:
 
 
 def is_rejects(columns: Sequence[str]) -> bool:
-    """Whether these are the columns of a rejects file."""
+    """Return whether these are the columns of a rejects file."""
     return set(ADDED_COLUMNS) <= set(columns)
 
 
 def own_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """The source's own columns: of a rejects file those of the source that it came from."""
+    """Return the source's own columns: of a rejects file those of the source that it came from."""
     return tuple(name for name in columns if not (is_rejects(columns) and name in ADDED_COLUMNS))
 
 
 def build_malformed(row: MalformedRow, file: str) -> Problem:
-    """A record that could not be read as a row."""
+    """Return a record that could not be read as a row."""
     where = f"line {row.line}: " if row.line is not None else ""
     return Problem(Row(row.number, file, (), ()), Outcome.INVALID, "", row.code, where + row.message)
 
 
 def build_invalid(chunk: Chunk, faults: Sequence[Fault]) -> list[Problem]:
-    """The invalid rows of a chunk, each with all that is wrong with it in one line."""
+    """Return the invalid rows of a chunk, each with all that is wrong with it in one line."""
     by_position: dict[int, list[Fault]] = defaultdict(list)
     for fault in faults:
         by_position[fault.position].append(fault)
@@ -235,7 +235,7 @@ def build_invalid(chunk: Chunk, faults: Sequence[Fault]) -> list[Problem]:
 
 
 def build_different(chunk: Chunk, position: int, identity: str) -> Problem:
-    """A repeated row that says something else than the first one of its identity."""
+    """Return a repeated row that says something else than the first one of its identity."""
     message = f"an earlier row has the same {identity} and other values; that one was used"
     return Problem(take_row(chunk, position), Outcome.DUPLICATE, identity, "differs", message)
 
@@ -279,7 +279,7 @@ class DriftFile:
         self._write(omission.row, omission.identity, "address_zip", None, omission.zip, Outcome.CREATED, "zip_omitted")
 
     def remark(self) -> Iterator[str]:
-        """What a person should know of the rows that have changed."""
+        """Yield what a person should know of the rows that have changed."""
         if self._known:
             yield (
                 f"{self._known} changed rows say what an earlier run reported in its drift file; they are compared "

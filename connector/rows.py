@@ -66,7 +66,7 @@ class Planned:
     omitted_zips: "pd.Series | None" = None
 
     def select(self, places: "npt.NDArray[np.int64]") -> "Planned":
-        """Some of the rows, by their places in `subscribers` (0-based)."""
+        """Return some of the rows, by their places in `subscribers` (0-based)."""
         rows = self.subscribers.iloc[places]
         return Planned(self.chunk, rows, self.identities[places], self.fingerprints[places], self.omitted_zips)
 

@@ -119,8 +119,8 @@ class Run:
     rows_read: int | None = None  # of the whole source, once all of it was read
 
     def open_session(self, base: Base, asked_name: str | None) -> Session:
-        """What the load of one base shares, within itself and with those of the run's other bases; `asked_name` is the
-        base's name, where that alone was given."""
+        """Return what the load of one base shares, within itself and with those of the run's other bases; `asked_name`
+        is the base's name, where that alone was given."""
         access = ListAccess(
             RunControl(self.clock, self.stop.event),
             self.client,
@@ -201,7 +201,7 @@ class Run:
         self.rows.begin_anew()
 
     def describe(self) -> str:
-        """What a person should see of it now."""
+        """Return what a person should see of it now."""
         activity = self.session.control.activity if self.session else "starting"
         counts = ", ".join(f"{number:,} {outcome}" for outcome, number in self.tally.outcomes.items() if number)
         what = "planned" if self.frame.is_planned else "read"

@@ -218,7 +218,7 @@ class Sender(Generic[Item, AnswerT, Verdict]):
         return answer
 
     def _has_fresh(self, queue: "SendQueue[Item]") -> bool:
-        """Whether the first of those at hand may be sent; stale ones before it are given up."""
+        """Return whether the first of those at hand may be sent; stale ones before it are given up."""
         while (item := queue.first) is not None:
             if self._control.clock.monotonic() <= self._delivery.find_deadline(item):
                 return True

@@ -14,14 +14,14 @@ Identity = Literal["email", "client_user_id"]
 
 
 def check_name(value: str) -> str:
-    """A name as people write one, trimmed; raises ValueError."""
+    """Return a name as people write one, trimmed; raises ValueError."""
     if not value.strip() or not value.isprintable():
         raise ValueError("must be a name in printable characters")
     return value.strip()
 
 
 def find_folder(info: ValidationInfo) -> Path:
-    """The folder that relative paths start from: the job file's, by the context of `Job.model_validate`."""
+    """Return the folder that relative paths start from: the job file's, by the context of `Job.model_validate`."""
     return Path(info.context["folder"]) if info.context else Path.cwd()
 
 
@@ -35,7 +35,7 @@ FilePath = Annotated[Path, BeforeValidator(_resolve_path)]
 
 
 def find_model(annotation: Any) -> type[BaseModel] | None:
-    """The model within `Model | None`, `Annotated[Model, …]` or `dict[str, Model]`."""
+    """Return the model within `Model | None`, `Annotated[Model, …]` or `dict[str, Model]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for part in get_args(annotation) if (found := find_model(part))), None)

@@ -21,7 +21,7 @@ BEGINNING = "<!-- reference: written by `python -m pipelines.reference README.md
 
 
 def build_reference() -> str:
-    """All of it, as Markdown."""
+    """Return all of it, as Markdown."""
     parts = [BEGINNING, "## Reference\n", "### Commands\n"]
     parts += _describe_commands(click.Context(cli, info_name="connector"), cli)
     parts += ["### Keys of a job file\n", _build_keys(list_keys())]
@@ -44,7 +44,7 @@ def _build_keys(keys: Sequence[JobKey]) -> str:
 
 
 def replace_reference(readme: str) -> str:
-    """The README's text with the reference as it should be."""
+    """Return the README's text with the reference as it should be."""
     return readme.partition(BEGINNING)[0] + build_reference()
 
 

@@ -17,7 +17,7 @@ _FILE_DATABASE = re.compile(
 
 
 def parse_duration(text: object) -> float:
-    """The seconds of `500ms`, `30s`, `10m`, `2h` or `90d`; a number is seconds already. Raises ValueError."""
+    """Return the seconds of `500ms`, `30s`, `10m`, `2h` or `90d`; a number is seconds already. Raises ValueError."""
     if isinstance(text, int | float) and not isinstance(text, bool):
         return float(text)
     found = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
@@ -60,7 +60,8 @@ def resolve_path(text: str, folder: Path) -> Path:
 
 
 def resolve_url(url: str, folder: Path) -> str:
-    """A SQLite or DuckDB URL with a relative path (`sqlite:///w.db`), made relative to `folder`; any other as it is."""
+    """Return a SQLite or DuckDB URL with a relative path (`sqlite:///w.db`), made relative to `folder`; any other as it
+    is."""
     found = _FILE_DATABASE.fullmatch(url)
     if found is None or found["path"].startswith((":memory:", "file:")):
         return url
@@ -70,5 +71,5 @@ def resolve_url(url: str, folder: Path) -> str:
 
 
 def resolve_destination(text: str, folder: Path) -> str:
-    """Where an export goes: a URL by `resolve_url`, anything else a path by `resolve_path`."""
+    """Return where an export goes: a URL by `resolve_url`, anything else a path by `resolve_path`."""
     return resolve_url(text, folder) if "://" in text else str(resolve_path(text, folder))

@@ -135,7 +135,7 @@ def _check_target(sources: list[Path], copy: _FileCopy, is_replacing: bool) -> N
 
 
 def _belongs_to(source: Path, target: Path) -> bool:
-    """Whether it is the source, or a journal or a lock of it, there or not."""
+    """Return whether it is the source, or a journal or a lock of it, there or not."""
     is_lock = target.parent == source.parent and target.name.startswith(f"{source.name}.") and target.suffix == ".lock"
     return is_lock or target in {source.with_name(source.name + suffix) for suffix in ("", *BESIDE)}
 

@@ -112,7 +112,7 @@ class EmailLog:
     def find_campaign(
         self, account: str, name: str, *, is_new_account: bool = False, is_reopening: bool = False
     ) -> Campaign | None:
-        """The account's campaign of that name, if it may be sent; None: nothing was ever sent in it.
+        """Return the account's campaign of that name, if it may be sent; None: nothing was ever sent in it.
 
         Raises ConfigurationError: the ledger knows the campaign under another account alone, and this is not said to be
         a new one; or the ledger was restored, and the campaign is not said to be reopened (architecture 4.15).
@@ -136,28 +136,29 @@ class EmailLog:
         return Campaign(*found[:3]) if found else None
 
     def list_campaigns(self, account: str) -> list[Campaign]:
-        """All of the account's campaigns, the oldest first."""
+        """Return all of the account's campaigns, the oldest first."""
         return [Campaign(*row) for row in self.connection.execute(_LIST_CAMPAIGNS, {"account": keep_text(account)})]
 
     # Reading
 
     def find(self, campaign: Campaign, recipients: Sequence[bytes]) -> dict[bytes, EmailEntry]:
-        """The emails to these recipients (digests of `connector.subscribers`); those that have none are left out."""
+        """Return the emails to these recipients (digests of `connector.subscribers`); those that have none are left
+        out."""
         rows = self.store.select(_FIND, {}, _each(campaign, recipients))
         return {row[0]: EmailEntry(EmailState(row[1]), *row[2:]) for row in rows}
 
     def count_by_state(self, campaign: Campaign) -> dict[EmailState, int]:
-        """How many of the campaign's emails are in each state; all but NONE are listed, also those of none."""
+        """Return how many of the campaign's emails are in each state; all but NONE are listed, also those of none."""
         counts = dict.fromkeys((state for state in EmailState if state is not EmailState.NONE), 0)
         found = self.connection.execute(_COUNT, {"campaign": campaign.key})
         return counts | {EmailState(state): number for state, number in found}
 
     def read_unsettled(self, campaign: Campaign) -> list[OpenEmail]:
-        """All emails that may or may not have been sent (UNKNOWN), for a person, in the order of sending."""
+        """Return all emails that may or may not have been sent (UNKNOWN), for a person, in the order of sending."""
         return _read_open(self.connection.execute(_READ, {"campaign": campaign.key, "state": EmailState.UNKNOWN}))
 
     def read_refused(self, campaign: Campaign) -> list[OpenEmail]:
-        """All emails that the service refused (REFUSED), for a person, in the order of sending."""
+        """Return all emails that the service refused (REFUSED), for a person, in the order of sending."""
         return _read_open(self.connection.execute(_READ, {"campaign": campaign.key, "state": EmailState.REFUSED}))
 
     # The moves of a campaign's emails
@@ -232,7 +233,8 @@ class EmailLog:
         self._move_single(_SET_SINGLE, key, EmailEvent.LOST)
 
     def read_unsettled_singles(self, account: str) -> list[OpenEmail]:
-        """All of the account's that may or may not have been sent, UNKNOWN and SENDING, in the order of sending."""
+        """Return all of the account's that may or may not have been sent, UNKNOWN and SENDING, in the order of
+        sending."""
         values = {"account": keep_text(account), "sending": EmailState.SENDING, "unknown": EmailState.UNKNOWN}
         return _read_open(self.connection.execute(_READ_SINGLES, values))
 

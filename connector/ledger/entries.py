@@ -117,7 +117,7 @@ class Ledger:
     # Reading
 
     def find_entries(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, Entry]:
-        """The entries of these identities (digests); those that have none are left out."""
+        """Return the entries of these identities (digests); those that have none are left out."""
         rows = self.store.select(_FIND, {}, _each(base, identities))
         return {identity: Entry(_STATES[state], *rest) for identity, state, *rest in rows}
 
@@ -312,7 +312,8 @@ def find_last_confirming(connection: Connection, since: float, now: float) -> fl
 
 
 def count_doubts(connection: Connection) -> dict[str, int]:
-    """How many entries of each account are in doubt (being sent, UNKNOWN, HELD); accounts without any are left out."""
+    """Return how many entries of each account are in doubt (being sent, UNKNOWN, HELD); accounts without any are left
+    out."""
     values = {"sending": State.SENDING, "unknown": State.UNKNOWN, "held": State.HELD}
     return dict(connection.execute(_DOUBTS, values).all())
 

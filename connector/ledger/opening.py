@@ -49,7 +49,7 @@ def _open_place(place: Path | URL, wait_s: float, is_stopped: Callable[[], bool]
 
 
 def wrap_connection(connection: Connection, name: str, *, may_make: bool = True) -> Ledger:
-    """A ledger over a connection of the caller's own, say to `sqlite://` in memory: it takes no lock.
+    """Return a ledger over a connection of the caller's own, say to `sqlite://` in memory: it takes no lock.
 
     The connection must be in no transaction, and alone. Tables are made where there are none, if it `may_make` them.
     Raises LedgerError, and leaves all as it was, when it cannot be used.

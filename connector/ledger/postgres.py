@@ -50,7 +50,7 @@ _HOLDER = text(
 
 @contextmanager
 def open_server(url: URL, wait_s: float, is_stopped: Callable[[], bool]) -> Iterator[Connection]:
-    """The one connection to the ledger at `url`, alone, for as long as the context lasts.
+    """Yield the one connection to the ledger at `url`, alone, for as long as the context lasts.
 
     Raises LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`), LedgerError
     when it cannot be used, ConfigurationError when there is no driver.
@@ -64,8 +64,8 @@ def open_server(url: URL, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
 
 @contextmanager
 def open_session(url: URL, tables: Sequence[str] = _LEDGER) -> Iterator[tuple[Connection, str]]:
-    """A connection that takes no lock, and the one schema that it reaches: where the first of these tables is, or where
-    they will be made. Raises as `open_server` does, but never for want of the lock."""
+    """Yield a connection that takes no lock, and the one schema that it reaches: where the first of these tables is, or
+    where they will be made. Raises as `open_server` does, but never for want of the lock."""
     name = show_place(url)
     with closing(_connect(_build_engine(url), url, name)) as connection:
         with translated(name):
@@ -81,8 +81,8 @@ def open_session(url: URL, tables: Sequence[str] = _LEDGER) -> Iterator[tuple[Co
 
 @contextmanager
 def read_server(url: URL) -> Iterator[Connection]:
-    """A connection to the ledger at `url` that only reads, in one transaction and as it is at one moment; it takes no
-    lock. Raises as `open_server` does, but never for want of the lock."""
+    """Yield a connection to the ledger at `url` that only reads, in one transaction and as it is at one moment; it
+    takes no lock. Raises as `open_server` does, but never for want of the lock."""
     name = show_place(url)
     with closing(_connect(_build_engine(url), url, name)) as connection:
         connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -145,7 +145,7 @@ def _check_place(name: str, schema: str | None, encoding: str) -> None:
 
 
 def compute_key(schema: str, purpose: bytes = b"connector ledger", what: bytes = b"") -> int:
-    """The lock's number: PostgreSQL keeps them by database, and here by schema. Locks of others are no ledger's.
+    """Return the lock's number: PostgreSQL keeps them by database, and here by schema. Locks of others are no ledger's.
 
     `purpose` (at most 16 bytes) tells the kinds of lock apart, `what` (at most 64) those of one kind.
     """

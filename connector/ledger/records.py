@@ -18,7 +18,7 @@ from connector.states import State
 
 
 def find_or_add_base(connection: Connection, account: str, service_id: int | None, name: str | None) -> Base:
-    """The base with this Id, else the one with this name (with an Id if it has one), else a new line.
+    """Return the base with this Id, else the one with this name (with an Id if it has one), else a new line.
 
     Raises ConfigurationError when several bases are known by the name, or the Id is one that no base can have.
     """
@@ -35,7 +35,7 @@ def find_or_add_base(connection: Connection, account: str, service_id: int | Non
 
 
 def list_bases(connection: Connection, account: str) -> list[Base]:
-    """Every base of the account that the ledger knows, in the order in which it came to know them."""
+    """Return every base of the account that the ledger knows, in the order in which it came to know them."""
     return [Base(*row) for row in connection.execute(_ALL, {"account": keep_text(account)})]
 
 
@@ -69,8 +69,8 @@ def mark_misanswered_base(connection: Connection, base: Base, answered_id: int |
 
 
 def read_largest_lag(connection: Connection, account: str) -> float:
-    """How late the account's list has shown a create, in seconds, as far as any run has seen it (architecture 4.5
-    (c))."""
+    """Return how late the account's list has shown a create, in seconds, as far as any run has seen it (architecture
+    4.5 (c))."""
     lag_s: float | None = connection.execute(_READ_LAG, {"account": keep_text(account)}).scalar_one_or_none()
     return lag_s or 0.0
 
@@ -81,7 +81,8 @@ def record_lag(connection: Connection, account: str, lag_s: float) -> None:
 
 
 def read_found_limit(connection: Connection, account: str) -> tuple[Found, float] | None:
-    """What a run found last of the account's limit of requests, and when (Unix seconds); None while none has shown."""
+    """Return what a run found last of the account's limit of requests, and when (Unix seconds); None while none has
+    shown."""
     row = connection.execute(_READ_LIMIT, {"account": keep_text(account)}).first()
     return None if row is None else (Found(*row[:5]), row[5])
 
@@ -155,13 +156,13 @@ class RunRecord:
 
 
 def find_run(connection: Connection, run_id: str) -> RunRecord | None:
-    """The run with this id, or None."""
+    """Return the run with this id, or None."""
     row = connection.execute(_FIND_RUN, {"run_id": keep_text(run_id)}).one_or_none()
     return None if row is None else RunRecord(*row)
 
 
 def list_runs(connection: Connection, number: int) -> list[RunRecord]:
-    """The latest runs, at most `number`, the last one first."""
+    """Return the latest runs, at most `number`, the last one first."""
     return [RunRecord(*row) for row in connection.execute(_LATEST_RUNS, {"number": number})]
 
 
@@ -178,7 +179,7 @@ class KeptCursor:
 
 
 def read_cursor(connection: Connection, job: str, source: bytes) -> KeptCursor | None:
-    """Where the cursor of this job and source (a digest) stands; None if it was never moved."""
+    """Return where the cursor of this job and source (a digest) stands; None if it was never moved."""
     row = connection.execute(_READ_CURSOR, {"job": keep_text(job), "source": source}).first()
     return None if row is None else KeptCursor(*row)
 
@@ -211,7 +212,7 @@ class RefusalKind:
 
 
 def read_refusal_kinds(connection: Connection, account: str) -> list[RefusalKind]:
-    """All kinds that the account is known by, in the order of their code points."""
+    """Return all kinds that the account is known by, in the order of their code points."""
     rows = connection.execute(_READ_KINDS, {"account": keep_text(account), "found": HOW["found"]})
     kinds = [
         RefusalKind(kind, key, identity, bool(has_created), bool(is_checked), bool(is_found), ended_at)

@@ -228,7 +228,7 @@ def create_or_check(connection: Connection, name: str, *, may_make: bool) -> boo
 
 
 def has_emails(connection: Connection, name: str) -> bool:
-    """Whether there are tables of emails; call it inside a transaction. Raises as `check_version` does."""
+    """Return whether there are tables of emails; call it inside a transaction. Raises as `check_version` does."""
     if not inspect(connection).has_table(email_meta.name):
         return False
     check_version(connection, name, email_meta)

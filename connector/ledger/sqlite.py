@@ -41,7 +41,8 @@ _PRAGMAS = (
 
 @contextmanager
 def open_file(path: Path, wait_s: float, is_stopped: Callable[[], bool]) -> Iterator[Connection]:
-    """A connection to the file, alone, for as long as the context lasts; makes file and folder where there are none.
+    """Yield a connection to the file, alone, for as long as the context lasts; makes file and folder where there are
+    none.
 
     Raises LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`), LedgerError
     when it cannot be used.
@@ -63,7 +64,7 @@ def open_file(path: Path, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
 
 
 def find_lock(path: Path) -> Path:
-    """The file whose lock the ledger's writer holds; `path` is the ledger's own, symbolic links resolved."""
+    """Return the file whose lock the ledger's writer holds; `path` is the ledger's own, symbolic links resolved."""
     return path.with_name(path.name + ".lock")
 
 
@@ -74,7 +75,8 @@ def refuse_old_sqlite() -> None:
 
 
 def resolve_file(path: Path, *, may_make: bool = True) -> Path:
-    """The path without symbolic links: under two names it would have two locks. Its folder is made if it `may_make` it.
+    """Return the path without symbolic links: under two names it would have two locks. Its folder is made if it
+    `may_make` it.
 
     Raises LedgerError when there can be no such file.
     """
@@ -97,7 +99,7 @@ def resolve_file(path: Path, *, may_make: bool = True) -> Path:
 
 
 def _has_wal(path: Path) -> bool:
-    """Whether a process left its journal: it was killed, since the last connection to close takes it away."""
+    """Return whether a process left its journal: it was killed, since the last connection to close takes it away."""
     wal = path.with_name(path.name + "-wal")
     return wal.exists() and wal.stat().st_size > 0
 
@@ -292,11 +294,11 @@ def hold_campaign_file(
 
 
 def find_emails(ledger: Path) -> Path:
-    """The file of a ledger's emails: `ledger-emails.db` for `ledger.db`, whose symbolic links are resolved. A load does
-    not lock it."""
+    """Return the file of a ledger's emails: `ledger-emails.db` for `ledger.db`, whose symbolic links are resolved. A
+    load does not lock it."""
     return ledger.with_name(f"{ledger.stem}-emails{ledger.suffix}")
 
 
 def find_campaign_lock(emails: Path, name: str) -> Path:
-    """The file whose lock a campaign's run holds; `emails` is the emails' own, symbolic links resolved."""
+    """Return the file whose lock a campaign's run holds; `emails` is the emails' own, symbolic links resolved."""
     return emails.with_name(f"{emails.name}.{digest_campaign(name).hex()}.lock")

@@ -102,7 +102,7 @@ class Store:
             yield self.connection
 
     def select(self, batch: Batch, shared: Mapping[str, Any], rows: Rows) -> Iterator[Sequence[Any]]:
-        """All that the statement finds for these rows."""
+        """Yield all that the statement finds for these rows."""
         for sql, values in _split(self.connection, batch, shared, rows):
             yield from self.connection.exec_driver_sql(sql, values).all()
 
@@ -140,7 +140,7 @@ def translated(name: str) -> Iterator[None]:
 
 
 def build_error(name: str, reason: str) -> LedgerError:
-    """The error for a ledger that cannot be read or written."""
+    """Return the error for a ledger that cannot be read or written."""
     return LedgerError(
         f"the ledger {name} cannot be used: {reason}. Nothing more was sent; "
         "look at the file or the server, its disk and its permissions before you run again"
@@ -161,7 +161,7 @@ def keep_text(text: str) -> str:
 
 
 def keep_optional(text: str | None) -> str | None:
-    """The same; None stays None."""
+    """Return the same; None stays None."""
     return None if text is None else keep_text(text)
 
 
@@ -218,5 +218,5 @@ def _render(batch: Batch, mark: str, number: int) -> tuple[str, tuple[str, ...],
 
 
 def digest_campaign(name: str) -> bytes:
-    """What the lock of a campaign's name is known by, of whichever account: 16 bytes."""
+    """Return what the lock of a campaign's name is known by, of whichever account: 16 bytes."""
     return blake2b(name.encode(errors="surrogatepass"), digest_size=16, person=b"campaign").digest()

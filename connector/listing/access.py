@@ -115,7 +115,7 @@ class ListStats:
             self._has_enough_plain.add(spelling_class.field)
 
     def find_with_capitals(self) -> list[ListedSubscriber]:
-        """Those whose email is plain but for its capitals."""
+        """Return those whose email is plain but for its capitals."""
         return [
             each
             for spelling_class, kept in self.specimens.items()
@@ -145,7 +145,7 @@ class ShownSubscribers:
             self._place_of[wire["Id"]], self._number = self._number, self._number + 1
 
     def read(self, subscriber_id: int) -> dict[str, Any] | None:
-        """The subscriber with this id as it was shown; None: it was not."""
+        """Return the subscriber with this id as it was shown; None: it was not."""
         place = self._place_of.get(subscriber_id)
         if place is None or self._values is None:
             return None
@@ -175,7 +175,7 @@ class LookupState:
 
 
 def _can_be_asked_for(text: str) -> bool:
-    """Whether it can be written in a URL: half a character, as JSON may hold, cannot."""
+    """Return whether it can be written in a URL: half a character, as JSON may hold, cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -240,7 +240,7 @@ def read_visibility(
     certificate: Certificate,
     started_at: float,
 ) -> Visibility:
-    """What a sweep says that showed these `seen`, the one before it having shown `seen_before`.
+    """Return what a sweep says that showed these `seen`, the one before it having shown `seen_before`.
 
     Pages are read one after another. A sweep in id order may show a sentinel on a late page and miss an older
     subscriber, if the service began to show both just after the older one's page was read. The ranks reveal that,

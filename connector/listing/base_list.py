@@ -158,7 +158,7 @@ class _Recording:
         journal.do(lambda ledger: ledger.record_listed(base, identity, listed))
 
     def count_doubled(self) -> int:
-        """The identities that the last sweep met more than once."""
+        """Return the identities that the last sweep met more than once."""
         _, counts = np.unique(np.frombuffer(self.digests, dtype=np.uint64), return_counts=True)
         return int(np.count_nonzero(counts > 1))
 
@@ -322,7 +322,7 @@ async def _find_joint(access: ListAccess, end: ListEnd) -> tuple[int, ListPage |
 
 
 def _shows_ours(access: ListAccess, end: ListEnd, seen: set[int]) -> bool:
-    """Whether it shows what this run created, as far as that should show by now."""
+    """Return whether it shows what this run created, as far as that should show by now."""
     old = access.clock.monotonic() - access.shown_after_s
     ours = [each.subscriber_id for each in access.witnesses if each.at < old and each.subscriber_id > end.last_id]
     return not ours or ours[-1] in seen

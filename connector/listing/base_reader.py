@@ -12,7 +12,7 @@ _IDENTITIES = tuple((name, BY_NAME[name].path[0]) for name in ("email", "client_
 
 
 def bears_identity(wire: Mapping[str, Any], identity: bytes) -> bool:
-    """Whether a listed subscriber bears this identity (a digest), by whichever field."""
+    """Return whether a listed subscriber bears this identity (a digest), by whichever field."""
     values = ((name, wire.get(path)) for name, path in _IDENTITIES)
     return any(isinstance(value, str) and digest_identity(name, value) == identity for name, value in values)
 
@@ -54,7 +54,7 @@ class BaseReader:
                 yield digest_identity(name, value), int(wire["Id"])
 
     def is_of_base(self, base: object) -> bool:
-        """Whether a listed `Base` is this one; raises as the class says."""
+        """Return whether a listed `Base` is this one; raises as the class says."""
         if not isinstance(base, dict):
             return False
         service_id, name = base.get("Id"), base.get("Name")

@@ -135,13 +135,13 @@ class Columns:
 
 @contextmanager
 def open_columns() -> Iterator[Columns]:
-    """The form of columns, with the threads that it decodes in; none of them is left at the end."""
+    """Yield the form of columns, with the threads that it decodes in; none of them is left at the end."""
     with ThreadPoolExecutor(_DECODERS, thread_name_prefix="connector decodes") as decoder:
         yield Columns(decoder)
 
 
 def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
-    """The page of service-api.md 4.3 in the body of a 2xx answer, as columns of `PAGE_SCHEMA` with nothing in
+    """Return the page of service-api.md 4.3 in the body of a 2xx answer, as columns of `PAGE_SCHEMA` with nothing in
     `_invalid`.
 
     None where that is not certain to be what the other reader makes of it: no success, no page, a value of another type
@@ -165,8 +165,8 @@ def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
 
 
 def _is_safe(body: bytes) -> bool:
-    """Whether Arrow's parser can be asked: it ends the process at a `null` outside of any object (apache/arrow#47409),
-    takes NaN for a number, and does not look at the encoding."""
+    """Return whether Arrow's parser can be asked: it ends the process at a `null` outside of any object
+    (apache/arrow#47409), takes NaN for a number, and does not look at the encoding."""
     is_object = body[:_BLANKS_BEFORE].lstrip(b" \t\r\n").startswith(b"{")
     return is_object and not _has_no_numbers(body) and _is_utf8(body)
 
@@ -177,13 +177,13 @@ def _choose_options(body: bytes) -> arrow_json.ParseOptions:
 
 
 def _has_no_numbers(body: bytes) -> bool:
-    """Whether NaN or Infinity may stand for a value."""
+    """Return whether NaN or Infinity may stand for a value."""
     may_be = (_holds_pair(body, b"aN") and b"NaN" in body) or (_holds_pair(body, b"In") and b"Inf" in body)
     return may_be and _NO_NUMBER.search(body) is not None
 
 
 def _holds_pair(body: bytes, pair: bytes) -> bool:
-    """Whether two bytes stand next to each other: what `in` says, in a tenth of the time."""
+    """Return whether two bytes stand next to each other: what `in` says, in a tenth of the time."""
     wanted = np.frombuffer(pair, np.uint16)
     even, odd = (np.frombuffer(body, np.uint16, (len(body) - start) // 2, start) for start in (0, 1))
     return bool((even == wanted).any() or (odd == wanted).any())
@@ -235,7 +235,7 @@ def _names(kind: pa.StructType) -> list[str]:
 
 
 def _is_deep(body: bytes, rows: pa.StructArray) -> bool:
-    """Whether anything in the answer may lie deeper than `_DEEPEST`; Arrow's parser follows to any depth.
+    """Return whether anything in the answer may lie deeper than `_DEEPEST`; Arrow's parser follows to any depth.
 
     What was read is five levels deep. So many brackets as it has are accounted for; the others, of what was passed over
     and of texts, are nearly always too few.

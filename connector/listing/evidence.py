@@ -122,7 +122,7 @@ class _Gathering:
         return decide_counts(rounds, is_quiet, known)
 
     async def _has_moved_up(self) -> bool:
-        """Whether the list's end shows what the sweep did not: it came in, or moved up from beyond a window."""
+        """Return whether the list's end shows what the sweep did not: it came in, or moved up from beyond a window."""
         ids = _read_ids(await self._read_end())
         return not bool(np.isin(np.array(ids, dtype=np.int64), self._ids).all())
 
@@ -187,7 +187,8 @@ class _Gathering:
         return {name: getattr(self._suspect.query, name) for name in self._filters}
 
     def _note_totals(self) -> bool:
-        """Whether a TotalCount above the one at the sweep's end was met: no window shows more at another time."""
+        """Return whether a TotalCount above the one at the sweep's end was met: no window shows more at another
+        time."""
         if decide_totals(self._certificate, self._totals) is not Says.AGREES:
             return False
         highest = max([self._certificate.total_first or 0, *self._totals])
@@ -232,8 +233,8 @@ class _Gathering:
             self._note("ids_beyond", Says.CONTRADICTS if is_left_out else Says.NOTHING, words)
 
     async def _is_end_behind(self, found: Collection[int], step: int) -> bool:
-        """Whether the list's end, read again and again, lacks some that are there: of those found, or the next ones.
-        Else they came while they were looked up, or came in from beyond a window as others went."""
+        """Return whether the list's end, read again and again, lacks some that are there: of those found, or the next
+        ones. Else they came while they were looked up, or came in from beyond a window as others went."""
         known = set(found)
         for _ in range(_AGAIN):
             end = await self._read_end()
@@ -262,7 +263,7 @@ class _Gathering:
         return self._finds_by_id
 
     async def _is_there(self, subscriber_id: int) -> bool:
-        """Whether the service shows it by its Id, and it is as the suspected query asks."""
+        """Return whether the service shows it by its Id, and it is as the suspected query asks."""
         page = await self._ask(ListQuery(limit=_SAMPLE, id=subscriber_id))
         shown = [] if page is None else [row for row in page.subscribers if row.get("Id") == subscriber_id]
         return bool(shown) and are_as_asked(self._asked, shown)

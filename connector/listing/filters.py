@@ -125,12 +125,12 @@ def _decide(name: str, value: object, person: dict[str, Any], shown: ListPage) -
 
 
 def are_as_asked(asked: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> bool:
-    """Whether every one of these wire objects is as asked, field name to value."""
+    """Return whether every one of these wire objects is as asked, field name to value."""
     return bool(_match(asked, rows).all())
 
 
 def make_up_value(name: str, draw: Draw) -> Any:
-    """A value of a filter that no subscriber has: its negative control; None where all values are taken."""
+    """Return a value of a filter that no subscriber has: its negative control; None where all values are taken."""
     if name in _FEW_VALUES:
         return None
     drawn = draw(16).hex()
@@ -194,7 +194,7 @@ def _build_query(name: str, value: Any) -> ListQuery | None:
 
 
 def build_match(asked: Mapping[str, object]) -> Match | None:
-    """A test of the rows of a page for `asked`, field name to value; None where nothing is asked.
+    """Return a test of the rows of a page for `asked`, field name to value; None where nothing is asked.
 
     Emails are compared as identities, the gender "" as none at all (null or absent), everything else exactly. An email
     with blanks around it equals only itself: whether the service's filter finds it by the other, no trial can tell.

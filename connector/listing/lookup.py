@@ -136,8 +136,8 @@ def _find_witnesses(access: ListAccess, spelling_class: SpellingClass) -> Iterat
 
 
 async def _is_case_blind(access: ListAccess) -> bool:
-    """Whether emails are found by a text in other capitals: those kept with some by one without, plain ones by one in
-    capitals throughout. Once it was not so, it is not tried again in this run."""
+    """Return whether emails are found by a text in other capitals: those kept with some by one without, plain ones by
+    one in capitals throughout. Once it was not so, it is not tried again in this run."""
     survey, lookout = access.lookout.survey, access.lookout
     if survey is None or lookout.tells_capitals_apart:
         return False
@@ -150,7 +150,7 @@ async def _is_case_blind(access: ListAccess) -> bool:
 
 
 async def _finds_any(access: ListAccess, asked: list[tuple[ListedSubscriber, str]]) -> bool:
-    """Whether the filter finds one of these by the text that goes with them; some may have vanished."""
+    """Return whether the filter finds one of these by the text that goes with them; some may have vanished."""
     for specimen, text in asked:
         if (await look_up(access, "email", text)).proves(specimen.subscriber_id):
             return True
@@ -160,7 +160,7 @@ async def _finds_any(access: ListAccess, asked: list[tuple[ListedSubscriber, str
 async def find_visibility(
     access: ListAccess, checked: FilterCheck, started_at: float, fields: Collection[str]
 ) -> Visibility:
-    """The same by the filters of these fields, each of which must show a witness of its own: the latest of all.
+    """Return the same by the filters of these fields, each of which must show a witness of its own: the latest of all.
 
     Raises ListFailed.
     """
@@ -248,7 +248,8 @@ def can_tell(access: ListAccess, each: LookupKey) -> bool:
 
 
 def count_requests(wanted: Sequence[LookupKey]) -> int:
-    """The requests of `look_by_filter`, controls included, when each control passes at once and the survey is there."""
+    """Return the requests of `look_by_filter`, controls included, when each control passes at once and the survey is
+    there."""
     questions = [_build_question(each) for each in wanted]
     classes = _classes_of(questions)
     of_case = 2 * any(each.needs_case_blind for each in questions)
@@ -272,12 +273,12 @@ class _Question:
     has_hidden_spellings: bool
 
     def is_told_by(self, checked: FilterCheck) -> bool:
-        """Whether the controls allow to say that they are missed."""
+        """Return whether the controls allow to say that they are missed."""
         is_case_covered = checked.is_case_blind or not self.needs_case_blind
         return is_case_covered and not self.has_hidden_spellings and self.classes <= checked.passed
 
     def is_askable(self, checked: FilterCheck) -> bool:
-        """Whether the filter may at least find them."""
+        """Return whether the filter may at least find them."""
         return not self.classes & checked.failed
 
 

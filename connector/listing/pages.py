@@ -46,13 +46,14 @@ class Form(Protocol[Rows]):
         """Read a page of the list, or say what else the answer is, as `parse_listed` does (service-api.md 4.3)."""
 
     def read_ids(self, rows: Rows) -> IdArray | None:
-        """The id of each row; None where one has no whole number of 64 bits as its Id."""
+        """Return the id of each row; None where one has no whole number of 64 bits as its Id."""
 
     def keep(self, rows: Rows, kept: Mask) -> Rows:
-        """The rows of which `kept` says so."""
+        """Return the rows of which `kept` says so."""
 
     def read_values(self, rows: Rows, name: str) -> Sequence[Any]:
-        """The values of one field by its name, one a row: as the service wrote them, None where absent or null."""
+        """Return the values of one field by its name, one a row: as the service wrote them, None where absent or
+        null."""
 
 
 class _WireForm:
@@ -112,7 +113,7 @@ class TokenRefusedError(ListFailed, ConfigurationError):
 
 
 async def try_page(client: Client, retrier: Retrier, query: ListQuery) -> ListPage | None:
-    """A page that can be done without: the service may refuse a question that it has no answer to. Raises
+    """Return a page that can be done without: the service may refuse a question that it has no answer to. Raises
     TokenRefusedError."""
     answer = await retrier.read(lambda: client.list_subscribers(query), client.counts["list"])
     if isinstance(answer, ListPage):

@@ -173,7 +173,7 @@ def _choose_measures(filters: Mapping[str, object], is_thorough: bool, ignore_to
 
 
 def _is_matching(form: Form[Rows], listed: ListPage[Rows], page: PageRequest) -> bool:
-    """Whether every row is as the page's own filters ask."""
+    """Return whether every row is as the page's own filters ask."""
     match = build_match(dict(page.filters))
     return match is None or bool(match(partial(form.read_values, listed.subscribers)).all())
 
@@ -190,7 +190,7 @@ async def _attempt_page(client: Client, query: ListQuery, parse: ParseListed[Row
 
 
 def list_filters(query: ListQuery) -> dict[str, object]:
-    """The filters that are asked for, by field name (those of the query are the field table's)."""
+    """Return the filters that are asked for, by field name (those of the query are the field table's)."""
     values = {each.name: getattr(query, each.name) for each in fields(query) if each.name not in _PAGING}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -269,7 +269,7 @@ class PagePrefetcher(Generic[Rows]):
             self._under_way.append((page, asyncio.create_task(begin(page))))
 
     async def take_next(self) -> ListPage[Rows]:
-        """The answer to the next page; raises what its request raised."""
+        """Return the answer to the next page; raises what its request raised."""
         page, answer = self._under_way[0]
         listed = await answer
         if listed is None:

@@ -36,7 +36,7 @@ class Shown:
     is_whole: bool
 
     def holds(self, subscriber_id: int) -> bool:
-        """Whether this subscriber is among the rows."""
+        """Return whether this subscriber is among the rows."""
         return any(row["Id"] == subscriber_id for row in self.rows)
 
     def proves(self, subscriber_id: int) -> bool:
@@ -45,7 +45,7 @@ class Shown:
 
 
 async def ask(access: ListAccess, query: ListQuery) -> Shown:
-    """The first page of what this query lists (service-api.md 4.3).
+    """Return the first page of what this query lists (service-api.md 4.3).
 
     A filter whose value the service refuses (400, 422) shows no row, and its answer is not whole. Raises ListFailed.
     """
@@ -67,7 +67,7 @@ async def look_up(access: ListAccess, name: str, text: str) -> Shown:
 
 
 async def find_shown(access: ListAccess, asked: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """The rows that filters show for these fields and texts, others among them: presence needs no control.
+    """Return the rows that filters show for these fields and texts, others among them: presence needs no control.
 
     The first is asked alone, and a filter that lists many no more. Raises ListFailed.
     """
@@ -104,7 +104,7 @@ async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) ->
 
 
 def build_query(name: str, text: str) -> ListQuery:
-    """The query by the one filter of this field."""
+    """Return the query by the one filter of this field."""
     return ListQuery(email=text) if name == "email" else ListQuery(client_user_id=text)
 
 
@@ -131,14 +131,15 @@ async def _make(look_ups: Sequence[LookUp[T]], waiting: Iterable[int], width: in
 
 
 def _is_whole(listed: ListPage, distinct: int) -> bool:
-    """Whether all that match came in this one answer: as many as TotalCount, each once, and fewer than fit."""
+    """Return whether all that match came in this one answer: as many as TotalCount, each once, and fewer than fit."""
     if listed.total_count is None or listed.limit is None:
         return False
     return distinct == len(listed.subscribers) == listed.total_count < listed.limit
 
 
 async def take_survey(access: ListAccess) -> ListStats:
-    """What is known of the list, by one page of it if that is not fresh (`policy.fresh_s`). Raises ListFailed."""
+    """Return what is known of the list, by one page of it if that is not fresh (`policy.fresh_s`). Raises
+    ListFailed."""
     lookout, now = access.lookout, access.clock.monotonic()
     if lookout.survey is not None and now < lookout.survey.taken_at + access.policy.fresh_s:
         return lookout.survey

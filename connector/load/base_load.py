@@ -202,7 +202,7 @@ class Loader:
         self.finisher.open -= len(waiting)
 
     def _why(self, entry: Entry, fingerprint: bytes) -> Since:
-        """Why a row with this fingerprint is to be compared."""
+        """Return why a row with this fingerprint is to be compared."""
         is_late = (entry.reported_at or 0.0) > self._session.clock.now().timestamp() - _REPORTED_FOR_S
         if entry.reported == fingerprint and is_late:
             return Since.REPORTED

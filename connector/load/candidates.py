@@ -115,7 +115,7 @@ class CandidateStream:
         return self._chosen[self._next :]
 
     def take(self, number: int, base: Base, known_until: float = inf) -> list[Candidate]:
-        """The next candidates, at most `number`, to be sent by `known_until` (monotonic); empty at the end."""
+        """Return the next candidates, at most `number`, to be sent by `known_until` (monotonic); empty at the end."""
         end = min(self._next + number, len(self._chosen))
         if end > self._first + len(self._cells.rows):
             self._first = self._next
@@ -175,7 +175,7 @@ class CandidateList:
 
 
 def read_body(entry: Unfinished) -> dict[str, object]:
-    """The values of a kept body by field name; None where it has none."""
+    """Return the values of a kept body by field name; None where it has none."""
     return decode_subscriber(orjson.loads(entry.body)["Subscriber"])
 
 
@@ -191,7 +191,7 @@ def want_unfinished(entry: Unfinished, *, in_any_spelling: bool = False) -> Look
 
 
 def want_rows(planned: Planned, places: list[int], field: str) -> list[LookupKey]:
-    """The subscribers at these places of a chunk, by their identity's `field`, by whatever way they came."""
+    """Return the subscribers at these places of a chunk, by their identity's `field`, by whatever way they came."""
     identities = split_digests(planned.identities[places])
     values = planned.subscribers[field].iloc[places].tolist()
     pairs = zip(identities, values, strict=True)
@@ -199,8 +199,8 @@ def want_rows(planned: Planned, places: list[int], field: str) -> list[LookupKey
 
 
 def tell_rows(planned: Planned, places: Sequence[int], identity: str) -> list[Told]:
-    """What the rows at these places (0-based, in `planned.subscribers`) say; `identity` is the field that they are
-    known by."""
+    """Return what the rows at these places (0-based, in `planned.subscribers`) say; `identity` is the field that they
+    are known by."""
     chosen = list(places)
     part = planned.subscribers.iloc[chosen]
     names = [name for name in part.columns if name in BY_NAME]
@@ -219,7 +219,7 @@ def tell_rows(planned: Planned, places: Sequence[int], identity: str) -> list[To
 
 
 def tell_candidate(candidate: Candidate) -> Told:
-    """What the row of a create says."""
+    """Return what the row of a create says."""
     intent, sent = candidate.intent, candidate.sent
     return Told(intent.identity, str(sent[intent.field]), intent.fingerprint, sent, candidate.omission)
 
@@ -237,7 +237,7 @@ class Decision(Enum):
 
 
 def decide_row(entry: Entry | None, fingerprint: bytes) -> Decision:
-    """The step for a row with this fingerprint whose identity has this entry."""
+    """Return the step for a row with this fingerprint whose identity has this entry."""
     if entry is None:
         return Decision.NEW
     if entry.state is State.CONFIRMED:
@@ -248,14 +248,14 @@ def decide_row(entry: Entry | None, fingerprint: bytes) -> Decision:
 
 
 def describe_held(message: str | None) -> str:
-    """What a person reads of a row whose identity is HELD; `message` says what was answered, if anything was."""
+    """Return what a person reads of a row whose identity is HELD; `message` says what was answered, if anything was."""
     if message is None:
         return "held: it was proved absent; decide by connector retry --resend-held or --drop-held"
     return f"held: {message}; decide by connector retry --resend-held, --accept-held or --drop-held"
 
 
 def describe_other(service_id: int | None, name: str | None) -> str:
-    """A base that was answered, for a person: `Newsletter (id 9)`."""
+    """Return a base that was answered, for a person: `Newsletter (id 9)`."""
     if service_id is None:
         return name or "none"
     return f"id {service_id}" if name is None else f"{name} (id {service_id})"

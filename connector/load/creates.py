@@ -194,7 +194,7 @@ def judge_answer(
     base: Base,
     asked_name: str | None = None,
 ) -> Move:
-    """What this answer to this candidate's create means (architecture 2; service-api.md 4.2).
+    """Return what this answer to this candidate's create means (architecture 2; service-api.md 4.2).
 
     Success is a Subscriber.Id with the base and the identity that were sent (and the base's name that the job gave, if
     it gave one, trimmed and case-folded). A success with another base or identity is MISANSWERED; anything else that is

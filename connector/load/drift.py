@@ -253,5 +253,5 @@ def _write(
 
 
 def list_compared(values: Mapping[str, object], identity: str) -> Iterator[str]:
-    """The fields of a row that are compared: all that the mapping fills, but for the base and the identity."""
+    """Yield the fields of a row that are compared: all that the mapping fills, but for the base and the identity."""
     return (name for name in values if name not in _NEVER_COMPARED and name != identity)

@@ -62,7 +62,7 @@ class Estimate:
 
 
 async def estimate(session: Session, wanted: Sequence[LookupKey]) -> Estimate:
-    """What it would take to look for these; reads one page of the list unless what is known of it is fresh.
+    """Return what it would take to look for these; reads one page of the list unless what is known of it is fresh.
 
     Raises ListFailed, and RunAborted when the run is to stop.
     """
@@ -135,7 +135,8 @@ async def _try_filters(session: Session, wanted: Sequence[LookupKey]) -> LookupR
 
 
 def _shows_what_we_send(session: Session, sighting: LookupResult) -> bool:
-    """Whether the filters showed this run's latest witness, or that the service lags; else they say too little."""
+    """Return whether the filters showed this run's latest witness, or that the service lags; else they say too
+    little."""
     latest = max((each.at for each in session.access.witnesses if each.at < sighting.started_at), default=_NOBODY)
     return sighting.latest_seen_at >= latest or sighting.lag_s > 0
 
@@ -200,7 +201,7 @@ class PresenceCache:
         self.until = self._session.policy.known_until(began_at, self._session.clock.monotonic())
 
     def _is_too_old(self, began_at: float) -> bool:
-        """Whether a look that began then may be relied on no more."""
+        """Return whether a look that began then may be relied on no more."""
         try:
             self._session.policy.known_until(began_at, self._session.clock.monotonic())
         except RunAborted:
@@ -217,7 +218,7 @@ class PresenceCache:
         return began_at
 
     async def _read_on(self) -> bool:
-        """Whether a listing could be renewed from its end on."""
+        """Return whether a listing could be renewed from its end on."""
         if self._end is None or self._session.access.lookout.known:
             return False
         self._end = await list_on(self._session.access, self._end)
@@ -262,7 +263,8 @@ class PresenceCache:
     # A list that is cut off (architecture 7, rule 7)
 
     async def _contradicts_absence(self, wanted: Sequence[LookupKey], listed: int) -> bool:
-        """Whether two of some that a long listing says are absent are there all the same, looked up one by one."""
+        """Return whether two of some that a long listing says are absent are there all the same, looked up one by
+        one."""
         if listed < SMALLEST_WINDOW:
             return False
         session, absent, found = self._session, await self._find_absent(wanted), 0

@@ -77,11 +77,12 @@ class Refusals:
             await self._check_earlier(to_check)
 
     def is_unproved(self, entry: Entry | Unfinished) -> bool:
-        """Whether a refusal by an earlier run is not final, or may have created a subscriber who does not show yet."""
+        """Return whether a refusal by an earlier run is not final, or may have created a subscriber who does not show
+        yet."""
         return entry.status in NOT_FINAL or refusal_kind(entry.status or 0, entry.message or "") in self._unproved
 
     async def judge(self, candidate: Candidate, verdict: Move) -> Event:
-        """What a refusal is to the ledger: REFUSED, or LOST if its kind is known to create.
+        """Return what a refusal is to the ledger: REFUSED, or LOST if its kind is known to create.
 
         Waits until the first of its kind has been looked up. A 429 that could not be is LOST, too: it would be sent
         again. No refusal is taken for "not sent" (architecture 4.8).
@@ -155,7 +156,7 @@ class Refusals:
             self._session.control.end(f"the service refuses creates and its list alike: {failure}")
 
     async def _check_at_once(self, kind: str, candidate: Candidate) -> bool:
-        """Whether the first of the kind could be looked up; it is now, if it was not before."""
+        """Return whether the first of the kind could be looked up; it is now, if it was not before."""
         self._met.setdefault(kind, Sample(_LOOKED_UP_AT_THE_END)).add(want_candidate(candidate))
         if kind not in self._checks and len(self._checks) < _KINDS_LOOKED_UP_AT_ONCE:
             self._checks[kind] = asyncio.ensure_future(self._check_first(kind, want_candidate(candidate)))

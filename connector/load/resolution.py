@@ -260,7 +260,7 @@ class Settler:
 
 
 def read_intent(entry: Unfinished) -> Intent:
-    """What was intended when the entry was sent last."""
+    """Return what was intended when the entry was sent last."""
     return Intent(entry.identity, entry.fingerprint, entry.body, entry.field)
 
 

@@ -43,7 +43,7 @@ class RetryPlan:
         return SENDING if is_sending else PLANNING
 
     def concerns(self, entry: Unfinished) -> bool:
-        """Whether the entry is of the run that was asked for."""
+        """Return whether the entry is of the run that was asked for."""
         return self.run_id in (None, entry.run_id)
 
 

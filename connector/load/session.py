@@ -250,7 +250,7 @@ class LoadPolicy:
 
 
 def is_excess(number: int, allowed: float | None, of: int) -> bool:
-    """Whether so many of so many rows are more than a guard's share (0 to 1; None: any) allows (architecture 8).
+    """Return whether so many of so many rows are more than a guard's share (0 to 1; None: any) allows (architecture 8).
 
     Judged from 100 rows on, below that only when all of at least 10 rows are concerned.
     """
@@ -270,7 +270,7 @@ class Limits:
     rejected: int = 0  # of the answered
 
     def allow(self, number: int) -> int:
-        """How many of so many more may be sent."""
+        """Return how many of so many more may be sent."""
         return number if self.max_creates is None else max(0, min(number, self.max_creates - self.begun))
 
     def note(self, *, is_rejected: bool) -> str | None:
@@ -351,12 +351,13 @@ class Session:
         return self.access.journal
 
     def has_confirmed_since(self, at: float) -> bool:
-        """Whether this run has confirmed a subscriber after `at` (monotonic)."""
+        """Return whether this run has confirmed a subscriber after `at` (monotonic)."""
         sentinels = self.access.witnesses
         return bool(sentinels) and sentinels[-1].at > at
 
     def is_suppressed(self, identity: bytes, sent: Mapping[str, object]) -> bool:
-        """Whether a create that an earlier run left may not be sent again, by the job's list or by the service's."""
+        """Return whether a create that an earlier run left may not be sent again, by the job's list or by the
+        service's."""
         if self.suppression is not None and self.suppression.holds(sent):
             return True
         inactive = self.access.inactive

@@ -41,7 +41,7 @@ def parse_recipient(text: str, field: str) -> Recipient:
 
 
 def build_recipient(email: str, name: str | None, field: str) -> Recipient:
-    """A recipient of this address and name. Raises MessageError with `field` before what is wrong."""
+    """Return a recipient of this address and name. Raises MessageError with `field` before what is wrong."""
     try:
         return Recipient(email.strip(), name)
     except MessageError as error:
@@ -77,8 +77,8 @@ def parse_send_at(text: str) -> datetime:
 
 
 def check_send_at(at: datetime | None, now: datetime) -> int | None:
-    """The Unix timestamp of a time that is not past (both aware); None for at once. A part of a second is rounded up:
-    it is the earliest time. Raises MessageError."""
+    """Return the Unix timestamp of a time that is not past (both aware); None for at once. A part of a second is
+    rounded up: it is the earliest time. Raises MessageError."""
     if at is None:
         return None
     if at.tzinfo is None:
@@ -154,7 +154,7 @@ _TYPES = _build_types()
 
 
 def guess_type(name: str) -> str:
-    """The MIME type of a file of this name; UNKNOWN_TYPE for a suffix that says nothing."""
+    """Return the MIME type of a file of this name; UNKNOWN_TYPE for a suffix that says nothing."""
     return _TYPES.get(PurePath(name).suffix.lower(), UNKNOWN_TYPE)
 
 
@@ -167,7 +167,8 @@ def read_attachment(
     mime_type: str | None = None,
     field: str = ATTACHMENTS,
 ) -> Attachment:
-    """The file as a part of an email, under its own name; of a larger one no more than `most_bytes` + 1 are read.
+    """Return the file as a part of an email, under its own name; of a larger one no more than `most_bytes` + 1 are
+    read.
 
     Raises MessageError with `field` and the path: it is missing, unreadable, no ordinary file, empty or too large.
     """
@@ -178,7 +179,7 @@ def read_attachment(
 
 
 def describe_path(path: Path) -> str:
-    """The path in quotes, fit for any terminal whatever its name holds."""
+    """Return the path in quotes, fit for any terminal whatever its name holds."""
     return repr(str(path))
 
 
@@ -250,7 +251,7 @@ class Composed:
 
 
 def compose(draft: Draft, defaults: Stated, now: datetime) -> Composed:
-    """The message of a draft; `defaults` are the job's settings, `now` is aware.
+    """Return the message of a draft; `defaults` are the job's settings, `now` is aware.
 
     Raises MessageError, which names the first field that is missing or breaks a rule.
     """
@@ -322,7 +323,7 @@ def lay_over(base: Draft, over: Draft) -> Draft:
 
 
 def compose_draft(draft: Draft, now: datetime) -> Composed:
-    """The message of a draft, with a plain-text body made from its HTML where it has none.
+    """Return the message of a draft, with a plain-text body made from its HTML where it has none.
 
     Raises MessageError, which names the field.
     """

@@ -139,8 +139,8 @@ def _check_content_ids(attachments: Sequence[Attachment]) -> None:
 
 
 def encode_email(message: Message) -> bytes:
-    """The whole body of a send (service-api.md 4.1): every setting is written, null where it is None; empty options are
-    not."""
+    """Return the whole body of a send (service-api.md 4.1): every setting is written, null where it is None; empty
+    options are not."""
     email: dict[str, object] = {"To": _encode_recipients(message.to)}
     for key, recipients in (("Cc", message.cc), ("Bcc", message.bcc), ("ReplyTo", message.reply_to)):
         if recipients:
@@ -222,7 +222,7 @@ class MessageError(ConfigurationError):
 
 
 def check_text(field: str, text: object, *, is_one_line: bool = True) -> str:
-    """The text as given, if it is one that can be written; a value is never quoted in the error."""
+    """Return the text as given, if it is one that can be written; a value is never quoted in the error."""
     if not isinstance(text, str):
         raise MessageError(field, f"must be text, not {type(text).__name__}")
     if is_one_line and _CONTROL.search(text):
@@ -236,14 +236,14 @@ def check_text(field: str, text: object, *, is_one_line: bool = True) -> str:
 
 
 def check_filled(field: str, text: object) -> str:
-    """The one-line text as given, if it is more than blanks."""
+    """Return the one-line text as given, if it is more than blanks."""
     if not check_text(field, text).strip():
         raise MessageError(field, "is required and is empty")
     return str(text)
 
 
 def check_address(field: str, text: object) -> str:
-    """The address as given, if it has the outline of one: something, one @, a domain, and no blanks."""
+    """Return the address as given, if it has the outline of one: something, one @, a domain, and no blanks."""
     address = check_filled(field, text)
     local, _, domain = address.rpartition("@")
     if not local or not domain or _BLANK.search(address):

@@ -50,11 +50,12 @@ class MailTexts:
         return next(each.name for each in self._templates() if column in each.columns)
 
     def read_address(self, cells: Cells) -> str:
-        """The address that a row's email goes to, as it is sent."""
+        """Return the address that a row's email goes to, as it is sent."""
         return cells.get(self.address_column, "").strip()
 
     def compose(self, cells: Cells, now: datetime) -> Composed:
-        """The email of a row with these cells by column; `now` is aware. Raises MessageError and TemplateError."""
+        """Return the email of a row with these cells by column; `now` is aware. Raises MessageError and
+        TemplateError."""
         name = cells.get(self.name_column, "").strip() if self.name_column else ""
         recipient = build_recipient(self.read_address(cells), name or None, "Email.To[0]")
         headers = [Header(header, template.render(cells)) for header, template in self.headers]

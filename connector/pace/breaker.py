@@ -65,5 +65,5 @@ class Breaker:
             self._probe_sent_at = None
 
     def has_given_up(self, now: float) -> bool:
-        """Whether nothing has been answered for so long that trying on is no use."""
+        """Return whether nothing has been answered for so long that trying on is no use."""
         return self._in_a_row >= 2 and now - self._failing_since >= _GIVEN_UP_S

@@ -22,5 +22,5 @@ class Patience:
         self._refused_since = inf
 
     def is_over(self, now: float) -> bool:
-        """Whether nothing else has come for too long."""
+        """Return whether nothing else has come for too long."""
         return now - self._refused_since > _PATIENCE_S

@@ -109,7 +109,7 @@ class Certificate:
         return self.verdict is Verdict.COMPLETE
 
     def as_report(self) -> dict[str, Any]:
-        """The report's `certificate` object: plain JSON values, times as ISO 8601."""
+        """Return the report's `certificate` object: plain JSON values, times as ISO 8601."""
         times = {name: getattr(self, name).isoformat() for name in ("started_at", "finished_at")}
         words = {name: str(getattr(self, name)) for name in ("verdict", "reason", "order", "total_count", "cut_off")}
         return asdict(self) | words | times
@@ -147,7 +147,7 @@ class Counts:
 
 
 def decide_counts(rounds: Sequence[Counts], is_quiet: bool, totals: Collection[int]) -> Says | None:
-    """What counts of the parts say, round by round; None: ask for another round.
+    """Return what counts of the parts say, round by round; None: ask for another round.
 
     A window that cuts the whole off cuts each part for itself, so that two parts with subscribers in them exceed it. A
     list that changes is believed by rounds that all agree, and contradicted by rounds that all exceed every TotalCount
@@ -166,7 +166,8 @@ def decide_counts(rounds: Sequence[Counts], is_quiet: bool, totals: Collection[i
 
 
 def decide_totals(certificate: Certificate, later: Collection[int]) -> Says:
-    """What TotalCounts before and after the sweep's end say: a window shows no more at one time than at another."""
+    """Return what TotalCounts before and after the sweep's end say: a window shows no more at one time than at
+    another."""
     last = certificate.total_last
     if last is None:
         return Says.NOTHING
@@ -174,7 +175,7 @@ def decide_totals(certificate: Certificate, later: Collection[int]) -> Says:
 
 
 def decide_cut_off(certificate: Certificate, findings: Sequence[Finding], *, accepts_possible: bool) -> Certificate:
-    """The certificate of a complete reading after the evidence of rule 7 was heard."""
+    """Return the certificate of a complete reading after the evidence of rule 7 was heard."""
     heard = replace(
         certificate,
         evidence={each.kind: f"{each.says}: {each.words}" if each.words else str(each.says) for each in findings},
@@ -193,12 +194,12 @@ def decide_cut_off(certificate: Certificate, findings: Sequence[Finding], *, acc
 
 
 def may_be_cut_off(certificate: Certificate) -> bool:
-    """Whether evidence is to be asked for: the reading is complete, and long enough for a window."""
+    """Return whether evidence is to be asked for: the reading is complete, and long enough for a window."""
     return certificate.is_complete and max(certificate.distinct, certificate.total_last or 0) >= SMALLEST_WINDOW
 
 
 def is_window_size(rows: int) -> bool:
-    """Whether result windows have this size: a multiple of 1,000, 2ⁿ, 2ⁿ - 1 or 10ⁿ - 1."""
+    """Return whether result windows have this size: a multiple of 1,000, 2ⁿ, 2ⁿ - 1 or 10ⁿ - 1."""
     if rows < SMALLEST_WINDOW - 1:
         return False
     is_power_of_ten = str(rows + 1).strip("0") == "1"

@@ -46,7 +46,7 @@ class IdSet:
         return held
 
     def count_between(self, low: int, high: int) -> int:
-        """How many of the set are from `low` to `high`, both included."""
+        """Return how many of the set are from `low` to `high`, both included."""
         return sum(int(np.searchsorted(run, high, "right") - np.searchsorted(run, low)) for run in self._runs)
 
     def add(self, ids: IdArray) -> None:
@@ -57,7 +57,7 @@ class IdSet:
             self._merge_last_two()
 
     def to_array(self) -> IdArray:
-        """All ids, ascending."""
+        """Return all ids, ascending."""
         while len(self._runs) > 1:
             self._merge_last_two()
         return self._runs[0] if self._runs else NO_IDS
@@ -137,7 +137,7 @@ class TakenPage:
         return self.offset + len(self.ids)
 
     def is_repeated_by(self, answer: PageAnswer) -> bool:
-        """Whether another place has the very same rows, though the list claims not to have changed (rule 5)."""
+        """Return whether another place has the very same rows, though the list claims not to have changed (rule 5)."""
         is_elsewhere = answer.asked != self.offset and answer.total == self.total
         return is_elsewhere and np.array_equal(answer.ids, self.ids)
 
@@ -148,7 +148,7 @@ class TakenPage:
 
 
 def count_overlap(rows: int) -> int:
-    """The rows of a page of so many that the next one repeats."""
+    """Return the rows of a page of so many that the next one repeats."""
     return max(1, rows // _OVERLAP_SHARE)
 
 
@@ -236,7 +236,7 @@ class Totals:
         self.largest = total if self.largest is None else max(self.largest, total)
 
     def are_all(self, count: int) -> bool:
-        """Whether every answer had a TotalCount, and this one."""
+        """Return whether every answer had a TotalCount, and this one."""
         return not self.is_missing and self.smallest == self.largest == count
 
     @property
@@ -277,7 +277,8 @@ class ListChanges:
         self.vanished += max(-net, 0)
 
     def allow(self, distinct: int, totals: Totals) -> bool:
-        """Whether so many different ids fit the TotalCounts: within [smallest - vanished, largest + appeared]."""
+        """Return whether so many different ids fit the TotalCounts: within [smallest - vanished, largest +
+        appeared]."""
         if totals.smallest is None or totals.largest is None:
             return False
         return not self.is_exact or totals.smallest - self.vanished <= distinct <= totals.largest + self.appeared

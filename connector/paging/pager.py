@@ -238,7 +238,7 @@ class Pager:
         )
 
     def decide_next(self) -> PageRequest | None:
-        """The page to ask for now, or None once the verdict is there."""
+        """Return the page to ask for now, or None once the verdict is there."""
         if self._reason is not None:
             return None
         if self._partitions is not None:
@@ -295,7 +295,7 @@ class Pager:
     def certify(
         self, started_at: datetime, finished_at: datetime, filters: Mapping[str, Any] | None = None
     ) -> Certificate:
-        """The certificate of an ended reading; times are aware, `filters` is recorded as given."""
+        """Return the certificate of an ended reading; times are aware, `filters` is recorded as given."""
         if self._reason is None:
             raise ValueError("The reading has not ended: ask for the next page.")
         appeared, vanished = self._changes()
@@ -335,7 +335,7 @@ class Pager:
         self._sweeps += 1
 
     def _judge(self, sweep: Sweep, ids: IdArray) -> Reason | None:
-        """Why the reading ends here, in order of decision; None: another sweep is needed."""
+        """Return why the reading ends here, in order of decision; None: another sweep is needed."""
         before = self._before
         if sweep.is_one_answer:
             return Reason.ONE_ANSWER

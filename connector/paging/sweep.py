@@ -172,7 +172,8 @@ class Sweep:
         return kept
 
     def _is_misplaced(self, answer: PageAnswer) -> bool:
-        """Whether the page is from another place than asked; an empty one past all rows may say where it likes."""
+        """Return whether the page is from another place than asked; an empty one past all rows may say where it
+        likes."""
         if answer.offset is None or answer.offset == answer.asked:
             return False
         return bool(len(answer.ids)) or self._last is None or answer.offset < self._last.end
@@ -227,7 +228,8 @@ class Sweep:
         self.seen.add(ids[fresh])
 
     def _is_short(self, rows: int) -> bool:
-        """Whether a page has so few rows that none can follow. Its limit is only believed until a page contradicts."""
+        """Return whether a page has so few rows that none can follow. Its limit is only believed until a page
+        contradicts."""
         is_first = not self._accepted and not self._ends_missed
         return rows < (self._limit if is_first else min(self._limit, self._widest))
 
@@ -255,8 +257,8 @@ class Sweep:
             self.direction = direction if self.direction in (None, direction) else 0
 
     def _is_last(self, page: TakenPage) -> bool:
-        """Whether to expect nothing past this page, by two signs of three: it is short, brought no new row, and reaches
-        TotalCount. Only the answer there decides; a wrong guess costs a page."""
+        """Return whether to expect nothing past this page, by two signs of three: it is short, brought no new row, and
+        reaches TotalCount. Only the answer there decides; a wrong guess costs a page."""
         is_total_reached = page.total is None or page.total <= page.end
         return page.is_short + self._is_idle + is_total_reached >= 2
 

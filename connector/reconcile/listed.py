@@ -86,8 +86,8 @@ class ListedPeople:
         return list(self._numbers)
 
     def match(self, bases: Sequence[BaseOf]) -> Matching:
-        """Those of these bases, to be matched by their identities; a place is one for `read`. To be called once all
-        were taken."""
+        """Return those of these bases, to be matched by their identities; a place is one for `read`. To be called once
+        all were taken."""
         gathered = self._gather()
         numbers = [self._numbers[each] for each in bases]
         of_each = [gathered.by_base[gathered.begins[number] : gathered.begins[number + 1]] for number in numbers]
@@ -104,7 +104,7 @@ class ListedPeople:
         return self._gather().all_ids
 
     def read(self, place: int) -> tuple[str, list[Any]]:
-        """The text of the identity as it is listed, and the values of the fields, as they came."""
+        """Return the text of the identity as it is listed, and the values of the fields, as they came."""
         name, *values = self._values.read(place)
         return name, values
 

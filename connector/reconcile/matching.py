@@ -38,7 +38,7 @@ class Matching:
         self._is_compared = np.zeros(len(self._identities), dtype=bool)
 
     def __len__(self) -> int:
-        """How many people are listed."""
+        """Return how many people are listed."""
         return len(self._identities)
 
     def find(self, identities: Digests) -> Integers:
@@ -49,13 +49,14 @@ class Matching:
         return np.where(self._identities[at] == identities, at, -1).astype(np.int64)
 
     def meet(self, identities: Digests) -> Integers:
-        """The same; from now on the source has them."""
+        """Return the same; from now on the source has them."""
         found = self.find(identities)
         self._is_met[found[found >= 0]] = True
         return found
 
     def compare(self, identities: Digests) -> tuple[Integers, Mask]:
-        """The same of rows that are to be compared, and which of those that are listed are so for the first time."""
+        """Return the same of rows that are to be compared, and which of those that are listed are so for the first
+        time."""
         found = self.meet(identities)
         is_new = np.zeros(len(found), dtype=bool)
         is_new[np.unique(found, return_index=True)[1]] = True
@@ -70,7 +71,7 @@ class Matching:
         return self._ids[begins], self._places[begins], self._begins[numbers + 1] - begins > 1
 
     def read(self, number: int) -> Person:
-        """The ids and places of one person."""
+        """Return the ids and places of one person."""
         rows = slice(int(self._begins[number]), int(self._begins[number + 1]))
         return Person(tuple(self._ids[rows].tolist()), tuple(self._places[rows].tolist()))
 
@@ -79,11 +80,11 @@ class Matching:
         return self._sort(np.flatnonzero(~self._is_met))
 
     def find_duplicated(self) -> Integers:
-        """The people who are listed under more than one id, in the same order."""
+        """Return the people who are listed under more than one id, in the same order."""
         return self._sort(np.flatnonzero(np.diff(self._begins) > 1))
 
     def take_identities(self, numbers: Integers) -> Digests:
-        """The digests of these people."""
+        """Return the digests of these people."""
         return self._identities[numbers]
 
     def _sort(self, numbers: Integers) -> Integers:

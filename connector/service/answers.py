@@ -179,7 +179,7 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None
 
 
 def find_header(headers: Mapping[str, str], name: str) -> str | None:
-    """The header's value, trimmed, whatever the case of its name; `name` is given in lower case."""
+    """Return the header's value, trimmed, whatever the case of its name; `name` is given in lower case."""
     for key, value in headers.items():
         if key.lower() == name:
             return value.strip()
@@ -213,7 +213,7 @@ _BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff]+")
 
 
 def extract_words(status: int, headers: Mapping[str, str], body: bytes) -> str:
-    """The message in the body as one line: of JSON the texts that are messages, of HTML what a reader would see.
+    """Return the message in the body as one line: of JSON the texts that are messages, of HTML what a reader would see.
 
     A redirect's target comes first. Not yet cut to length. "" when the body is empty.
     """
@@ -294,7 +294,8 @@ _DIGITS = re.compile(r"\d+")
 
 
 def refusal_kind(status: int, message: str) -> str:
-    """The kind of a refusal (architecture 3): its status, and its message with what differs from row to row masked.
+    """Return the kind of a refusal (architecture 3): its status, and its message with what differs from row to row
+    masked.
 
     Quoted text becomes `'…'`, an address `@`, an identifier or a run of digits `#`.
     """
@@ -318,7 +319,7 @@ for _name, _characters in html5.items():
 
 
 def build_mask(secret: str) -> Mask:
-    """What puts `MASKED` in the place of `secret` and its spellings; made once, and used on failures only."""
+    """Return what puts `MASKED` in the place of `secret` and its spellings; made once, and used on failures only."""
     if len(secret) < _SHORTEST_MASKED:
         return str
     spellings = [spelling for form in _read_as_words(secret) for spelling in (_spell(form), re.escape(form))]

@@ -176,7 +176,8 @@ class Client:
 async def open_client(
     service: Service, *, clock: Clock | None = None, rate: RateController | None = None
 ) -> AsyncIterator[Client]:
-    """A client of the service, for the life of the `async with`; by the clock it waits, and reads dates to wait for.
+    """Yield a client of the service, for the life of the `async with`; by the clock it waits, and reads dates to wait
+    for.
 
     The service's words are kept without the token, should it be among them in any spelling.
     """

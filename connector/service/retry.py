@@ -137,12 +137,12 @@ class Retrier:
 
 
 def is_unsent(answer: object) -> bool:
-    """Whether the request is known to have had no effect because it never left."""
+    """Return whether the request is known to have had no effect because it never left."""
     return isinstance(answer, NotSent)
 
 
 def is_unread(answer: object) -> bool:
-    """Whether reading again may help: the request had no answer, one that says nothing certain, or a limit."""
+    """Return whether reading again may help: the request had no answer, one that says nothing certain, or a limit."""
     match answer:
         case NotSent():
             return True
@@ -177,7 +177,7 @@ class RetryBudget:
         self._read_second(now)[1] += 1
 
     def take(self, now: float) -> bool:
-        """Whether one may be sent again; it is counted if so."""
+        """Return whether one may be sent again; it is counted if so."""
         second = self._read_second(now)
         requests, retries = (sum(each[place] for each in self._seconds) for place in (1, 2))
         if retries >= max(_ALWAYS, _SHARE * requests):

@@ -31,7 +31,7 @@ class Token:
         self._text = text
 
     def reveal(self) -> str:
-        """The token's text: for the header of a request, and nothing else."""
+        """Return the token's text: for the header of a request, and nothing else."""
         return self._text
 
     def __repr__(self) -> str:
@@ -101,13 +101,13 @@ class Service:
             raise ConfigurationError(f"The connections must be at least 1, not {self.max_connections}.")
 
     def reveal_authorization(self) -> str:
-        """The whole value of the Authorization header (service-api.md 5)."""
+        """Return the whole value of the Authorization header (service-api.md 5)."""
         return self.authorization.replace(_PLACE, self.token.reveal())
 
 
 def parse_base_url(text: str) -> str:
-    """The base URL in its canonical form, which is the default account's name: lower-case scheme and host, no default
-    port, no slash at the end.
+    """Return the base URL in its canonical form, which is the default account's name: lower-case scheme and host, no
+    default port, no slash at the end.
 
     Raises ConfigurationError unless it is https, or http to a loopback address (127.0.0.0/8, ::1, localhost), and free
     of credentials, query and fragment. The error shows nothing of a URL that carries credentials.
@@ -136,7 +136,7 @@ def parse_base_url(text: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host is this machine by its very writing, without asking a name server."""
+    """Return whether the host is this machine by its very writing, without asking a name server."""
     if host == "localhost":
         return True
     try:

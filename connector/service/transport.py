@@ -92,7 +92,7 @@ class Transport:
 
 @asynccontextmanager
 async def open_transport(service: Service, *, idle_s: float = IDLE_S) -> AsyncIterator[Transport]:
-    """A pool of connections to the service: TLS verified, no cookies, no proxy but `service.proxy`."""
+    """Yield a pool of connections to the service: TLS verified, no cookies, no proxy but `service.proxy`."""
     connector = aiohttp.TCPConnector(limit=service.max_connections, keepalive_timeout=idle_s)
     timeout = aiohttp.ClientTimeout(total=service.timeout_s, connect=service.timeout_s * _CONNECT_SHARE)
     async with aiohttp.ClientSession(

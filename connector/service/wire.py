@@ -79,12 +79,12 @@ class ListQuery:
 
 
 def build_create(body: bytes) -> Request:
-    """The request that creates one subscriber (service-api.md 4.2); `body` as `encode_subscriber` made it."""
+    """Return the request that creates one subscriber (service-api.md 4.2); `body` as `encode_subscriber` made it."""
     return Request("create", "POST", _CREATE_PATH, (), body)
 
 
 def build_list(query: ListQuery) -> Request:
-    """The request for one page of the list (service-api.md 4.3); offset and limit are always said."""
+    """Return the request for one page of the list (service-api.md 4.3); offset and limit are always said."""
     asked: tuple[tuple[str, object], ...] = (
         ("offset", query.offset),
         ("limit", query.limit),
@@ -101,8 +101,8 @@ def build_list(query: ListQuery) -> Request:
 
 
 def build_send(body: bytes) -> Request:
-    """The request that sends one email (service-api.md 4.1); `body` as `connector.mail.message.encode_email` made
-    it."""
+    """Return the request that sends one email (service-api.md 4.1); `body` as `connector.mail.message.encode_email`
+    made it."""
     return Request("send", "POST", _SEND_PATH, (), body)
 
 
@@ -174,7 +174,7 @@ class Created:
         return self.subscriber_id if name == "id" else read_field(self.subscriber, name)
 
     def read_all(self) -> dict[str, object]:
-        """All of them, flat by field name, as `decode_subscriber` reads them."""
+        """Return all of them, flat by field name, as `decode_subscriber` reads them."""
         return {**decode_subscriber(self.subscriber), "id": self.subscriber_id}
 
 
@@ -237,7 +237,8 @@ _LIMITS_BY_RETRY_AFTER = frozenset({403, 503})
 
 
 def says_limit(status: int | None, retry_after_s: float | None) -> bool:
-    """Whether an answer says that requests come too fast: 429, or 503 or 403 with a Retry-After (architecture 2)."""
+    """Return whether an answer says that requests come too fast: 429, or 503 or 403 with a Retry-After (architecture
+    2)."""
     return status == TOO_MANY_REQUESTS or (status in _LIMITS_BY_RETRY_AFTER and retry_after_s is not None)
 
 
@@ -266,14 +267,14 @@ _PARENTS: Final = tuple(dict.fromkeys(field.path[0] for field in FIELDS if len(f
 
 
 def plan_encoding(names: Iterable[str]) -> Plan:
-    """What `encode_subscriber` has to look at where no other fields than these are ever given."""
+    """Return what `encode_subscriber` has to look at where no other fields than these are ever given."""
     given = frozenset(names)
     return tuple(each for each in _PLAN if each[0] in given)
 
 
 def encode_subscriber(values: Mapping[str, object], plan: Plan = _PLAN) -> bytes:
-    """The whole body of a create (service-api.md 4.2), in the table's field order, so that equal values make equal
-    bytes.
+    """Return the whole body of a create (service-api.md 4.2), in the table's field order, so that equal values make
+    equal bytes.
 
     `values` by field name; missing and None are left out, and so are `id` and names that are no field's. Numbers of
     numpy count as plain ones. Raises TypeError, naming the field and never the value, for a value of another type (NaN
@@ -301,7 +302,8 @@ def encode_subscriber(values: Mapping[str, object], plan: Plan = _PLAN) -> bytes
 
 
 def decode_subscriber(wire: Mapping[str, Any]) -> dict[str, object]:
-    """The values of one wire object by field name: every name, None where absent or null, otherwise as it came."""
+    """Return the values of one wire object by field name: every name, None where absent or null, otherwise as it
+    came."""
     parents: dict[str, Mapping[str, Any]] = {"": wire}
     for parent in _PARENTS:
         inner = wire.get(parent)
@@ -317,7 +319,8 @@ def read_field(wire: Mapping[str, Any], name: str) -> object:
 
 
 def echoes(sent: Mapping[str, object], wire: Mapping[str, Any]) -> bool:
-    """Whether a wire object holds each value that was sent (flat, by field name), by the rules of `altered_fields`."""
+    """Return whether a wire object holds each value that was sent (flat, by field name), by the rules of
+    `altered_fields`."""
     for name, value in sent.items():
         other = read_field(wire, name)
         if (type(value) is not type(other) or value != other) and not is_same(BY_NAME[name].kind, value, other):
@@ -368,7 +371,7 @@ def altered_fields(sent: Mapping[str, object], answered: Mapping[str, object]) -
 
 
 def is_same(kind: Kind, sent: object, answered: object) -> bool:
-    """Whether a value that was sent and one that came back are one, by the rules of `altered_fields`."""
+    """Return whether a value that was sent and one that came back are one, by the rules of `altered_fields`."""
     if kind in (Kind.NULLABLE_TEXT, Kind.GENDER):
         return (sent or "") == ("" if answered is None else answered)
     if kind is Kind.ZIP:

@@ -94,7 +94,7 @@ def build_row_chunk(name: str, columns: tuple[str, ...], values: Sequence[Sequen
 
 
 def build_frame(table: pa.Table) -> pd.DataFrame:
-    """The frame of a table of large_string columns."""
+    """Return the frame of a table of large_string columns."""
     frame: pd.DataFrame = table.to_pandas(types_mapper=lambda _: TEXT)
     return frame
 
@@ -113,12 +113,12 @@ def write_text(value: object) -> str:
 
 
 def show_record(columns: Sequence[str], values: Sequence[object]) -> str:
-    """A record for the rejects file, as JSON; a value that is no text is shown as well as it can be."""
+    """Return a record for the rejects file, as JSON; a value that is no text is shown as well as it can be."""
     return orjson.dumps(dict(zip(columns, map(_show, values), strict=True))).decode()
 
 
 def parse_object(text: bytes) -> dict[str, object]:
-    """The keys and values of a line of JSON, nested objects flattened to `address.city`.
+    """Return the keys and values of a line of JSON, nested objects flattened to `address.city`.
 
     Numbers are exact: one that a float cannot hold comes as a Decimal. Raises ValueError for a line that is no object.
     """

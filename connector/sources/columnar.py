@@ -85,7 +85,7 @@ def open_parquet(source_input: Input) -> Source:
 
 
 def _choose_rows(about: pq.FileMetaData) -> int:
-    """How many rows make a chunk, by the sizes of the file's row groups."""
+    """Return how many rows make a chunk, by the sizes of the file's row groups."""
     size = sum(about.row_group(index).total_byte_size for index in range(about.num_row_groups))
     return int(min(CHUNK_ROWS, max(1, _CHUNK_BYTES * about.num_rows // max(1, size))))
 

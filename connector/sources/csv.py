@@ -390,7 +390,7 @@ def _fail(block: bytes, records: Records, place: int, code: str, message: str) -
 
 
 def count_lines(text: bytes) -> int:
-    """How many lines end in a text, by LF, CR LF or CR."""
+    """Return how many lines end in a text, by LF, CR LF or CR."""
     return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 

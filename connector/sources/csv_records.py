@@ -160,7 +160,7 @@ def _find_quoted(octets: npt.NDArray[np.uint8], delimiter: int, quote: int) -> _
 def _count_indents(
     octets: npt.NDArray[np.uint8], quotes: Positions, is_border: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
-    """How many spaces stand between a quote and the border of its cell; 0 if anything else does."""
+    """Return how many spaces stand between a quote and the border of its cell; 0 if anything else does."""
     counts = np.zeros_like(quotes)
     left = np.flatnonzero((quotes > 0) & (octets[np.maximum(quotes - 1, 0)] == _SPACE))
     while len(left):
@@ -218,7 +218,7 @@ def end_runaways(block: bytes, records: Records, delimiter: str, width: int, quo
 
 
 def find_runaway(text: bytes, delimiter: str, width: int, quote: str, *, is_last: bool) -> int:
-    """How long the first line of a text is, its end included, if what is below it are plainly rows; else 0."""
+    """Return how long the first line of a text is, its end included, if what is below it are plainly rows; else 0."""
     found = _LINE_END.search(text)
     if found is None or width < 2:
         return 0
@@ -245,7 +245,7 @@ def _find_second(text: bytes, delimiter: str, width: int, quote: str) -> int:
 
 
 def _are_rows(records: Sequence[bytes], delimiter: str, width: int, quote: str) -> bool:
-    """Whether most of the first of them are as wide as the header."""
+    """Return whether most of the first of them are as wide as the header."""
     first = records[:_ROWS_LOOKED_AT]
     widths = [_count_cells(record, delimiter, quote) for record in first if record.strip()]
     return widths.count(width) > _MOST_ARE_ROWS * len(widths)

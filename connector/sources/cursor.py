@@ -59,7 +59,7 @@ _TYPES: dict[CursorKind, type] = {
 
 
 def find_kind(text: str) -> CursorKind:
-    """What a job's `start` is: `7`, `2026-11-21`, `2026-11-21T10:00:00`, or any other text."""
+    """Return what a job's `start` is: `7`, `2026-11-21`, `2026-11-21T10:00:00`, or any other text."""
     text = text.strip()
     if _INTEGER.fullmatch(text):
         return CursorKind.INTEGER
@@ -69,7 +69,7 @@ def find_kind(text: str) -> CursorKind:
 
 
 def parse_cursor(text: str, kind: CursorKind) -> CursorValue:
-    """The value that a person wrote, or that `write_cursor` did. Raises ValueError saying what it must be."""
+    """Return the value that a person wrote, or that `write_cursor` did. Raises ValueError saying what it must be."""
     try:
         match kind:
             case CursorKind.TIMESTAMP:
@@ -93,7 +93,7 @@ _MUST_BE = {
 
 
 def write_cursor(value: CursorValue) -> str:
-    """The value as text, which `parse_cursor` reads back."""
+    """Return the value as text, which `parse_cursor` reads back."""
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
@@ -131,7 +131,7 @@ def look_back(value: CursorValue, lookback_s: float) -> CursorValue:
 
 
 def is_larger(value: CursorValue, other: CursorValue) -> bool:
-    """Whether it comes after the other, of the same kind; a timestamp without a zone counts as one in UTC."""
+    """Return whether it comes after the other, of the same kind; a timestamp without a zone counts as one in UTC."""
     return bool(_key(value) > _key(other))
 
 
@@ -201,7 +201,7 @@ def _check_size(number: int) -> int:
 
 
 def uses_cursor(query: str, database: str) -> bool:
-    """Whether the query of a database (SQLAlchemy's name of it) has a `:cursor`, texts and comments apart."""
+    """Return whether the query of a database (SQLAlchemy's name of it) has a `:cursor`, texts and comments apart."""
     return CURSOR in find_names(query, database)
 
 
@@ -234,7 +234,8 @@ def check_names(query: str, names: Sequence[str], database: str) -> None:
 
 
 def build_select(table: str, bound: CursorBound | None, database: str) -> sa.Select[tuple[object]]:
-    """All of a table (`name` or `schema.name`), or what is new in it; rows without a cursor's value always are."""
+    """Return all of a table (`name` or `schema.name`), or what is new in it; rows without a cursor's value always
+    are."""
     schema, _, name = table.rpartition(".")
     select: sa.Select[tuple[object]] = sa.select(sa.text("*")).select_from(sa.table(name, schema=schema or None))
     if bound is None:
@@ -279,12 +280,12 @@ _ANY_NAME = re.compile(_COLON_NAME)
 
 
 def find_names(query: str, database: str) -> set[str]:
-    """The names that a query of this database (SQLAlchemy's word for it) has values for."""
+    """Return the names that a query of this database (SQLAlchemy's word for it) has values for."""
     return {found["name"] for found in _choose(database).finditer(query) if found["name"]}
 
 
 def mark_names(query: str, names: Collection[str], mark: str, database: str) -> str:
-    """The query with another mark in place of the colon of each of these names."""
+    """Return the query with another mark in place of the colon of each of these names."""
 
     def write(found: re.Match[str]) -> str:
         return f"{mark}{found['name']}{found['cast'] or ''}" if found["name"] in names else found[0]
@@ -293,8 +294,8 @@ def mark_names(query: str, names: Collection[str], mark: str, database: str) -> 
 
 
 def escape_others(query: str, names: Collection[str], database: str) -> str:
-    """The query for SQLAlchemy's `text`: with backslashes before the colons of whatever else it would take for a name,
-    and of a cast that follows one of these names."""
+    """Return the query for SQLAlchemy's `text`: with backslashes before the colons of whatever else it would take for a
+    name, and of a cast that follows one of these names."""
 
     def write(found: re.Match[str]) -> str:
         if found["name"] in names:

@@ -300,7 +300,7 @@ def show_bytes(record: bytes) -> str:
 
 
 def advise_encoding(name: str = "cp1252") -> str:
-    """Where a person names a file's encoding, with an example."""
+    """Return where a person names a file's encoding, with an example."""
     return f"--encoding {name}, or source.file.encoding in a job"
 
 
@@ -393,8 +393,8 @@ def _check_encoding(encoding: str) -> str:
 
 
 def _is_possible(word: str) -> bool:
-    """Whether a word (no white space in it but U+00A0) may be one: letters and marks of one script, capitals where
-    capitals stand, no sign in the midst of letters, nothing that is no character."""
+    """Return whether a word (no white space in it but U+00A0) may be one: letters and marks of one script, capitals
+    where capitals stand, no sign in the midst of letters, nothing that is no character."""
     parts = word.split("\u00a0")
     return all(_is_text(part) and _is_of_one_script(part) and _is_cased(part) and _has_no_sign(part) for part in parts)
 

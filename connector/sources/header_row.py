@@ -15,7 +15,7 @@ _SNIFFED_RECORDS = 200  # enough to outvote ragged rows; more changed no decisio
 
 
 def parse_delimiter(delimiter: str) -> str | None:
-    """The delimiter that an option names, None for `auto`. Raises ConfigurationError."""
+    """Return the delimiter that an option names, None for `auto`. Raises ConfigurationError."""
     if delimiter == "auto":
         return None
     named = _NAMES.get(delimiter, delimiter)
@@ -80,8 +80,8 @@ def _read_records(text: str, delimiter: str, quote: str) -> Iterator[list[str]]:
 
 
 def count_titles(text: str, delimiter: str, quote: str = '"') -> int:
-    """How many records (blank lines apart) stand above the header: titles, each a single cell, in a file whose records
-    mostly have more, the first of those being the header. 0 where that is not plain to see."""
+    """Return how many records (blank lines apart) stand above the header: titles, each a single cell, in a file whose
+    records mostly have more, the first of those being the header. 0 where that is not plain to see."""
     records = list(islice(_read_records(text, delimiter, quote), _SNIFFED_RECORDS))
     most = _find_most([len(cells) for cells in records]) if records else 0
     titles = find_titles(records)
@@ -89,7 +89,7 @@ def count_titles(text: str, delimiter: str, quote: str = '"') -> int:
 
 
 def has_tails(text: str, width: int, delimiter: str, quote: str = '"', *, is_whole: bool) -> bool:
-    """Whether the rows of a text end with a delimiter that the header, of so many cells, does not end with."""
+    """Return whether the rows of a text end with a delimiter that the header, of so many cells, does not end with."""
     rows = list(islice(_read_records(text, delimiter, quote), _SNIFFED_RECORDS + 1))
     if not is_whole and 1 < len(rows) <= _SNIFFED_RECORDS:
         rows.pop()
@@ -126,7 +126,8 @@ _NUMBER = re.compile(r"[+-]?[\d.,\s]*\d[\d.,\s]*")
 
 
 def find_titles(rows: Sequence[Sequence[str]]) -> int:
-    """How many of the first rows (blank ones apart) are titles: each of a single filled cell, above a row of several.
+    """Return how many of the first rows (blank ones apart) are titles: each of a single filled cell, above a row of
+    several.
 
     0 where a title, or the row below them, looks like a subscriber's.
     """
@@ -141,7 +142,7 @@ def looks_like_row(cells: Sequence[str]) -> bool:
 
 
 def count_filled(cells: Sequence[str]) -> int:
-    """How many cells hold more than white space."""
+    """Return how many cells hold more than white space."""
     return sum(1 for cell in cells if cell.strip())
 
 

@@ -68,7 +68,7 @@ class Input(Closing):
         self.head = self._ahead = self._read_head()
 
     def read(self, size: int = -1, /) -> bytes:
-        """Some of the next bytes, at most `size`; none at the end. Raises SourceError."""
+        """Return some of the next bytes, at most `size`; none at the end. Raises SourceError."""
         if self._ahead:
             end = size if size >= 0 else None
             piece, self._ahead = self._ahead[:end], self._ahead[end:] if end is not None else b""
@@ -78,7 +78,7 @@ class Input(Closing):
         return piece
 
     def take_file(self) -> BinaryIO:
-        """All of it, as a file to seek in, at its beginning. Raises SourceError."""
+        """Return all of it, as a file to seek in, at its beginning. Raises SourceError."""
         if self._file is None:
             self._file = _copy(self.read, self.name)
             self._owned.append(self._file)

@@ -107,7 +107,7 @@ def open_bound(
     bound: CursorBound | None = None,
     watch: CursorWatch | None = None,
 ) -> Source:
-    """The same, read from a cursor's `bound` on; `watch` sees its values, and its column must be there."""
+    """Return the same, read from a cursor's `bound` on; `watch` sees its values, and its column must be there."""
     if (query is None) == (table is None):
         raise ConfigurationError("a SQL source needs either a query or a table")
     parsed, given = parse_url(url), parameters or {}

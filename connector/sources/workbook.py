@@ -93,7 +93,8 @@ class WorkbookSource(Closing):
         return name_columns(names)
 
     def _count_titles(self, head: Sequence[Row]) -> int:
-        """How many of the first rows are titles, where most rows have several cells; 0 if there is an error in one."""
+        """Return how many of the first rows are titles, where most rows have several cells; 0 if there is an error in
+        one."""
         texts = [[write_text(_plain(cell)) for cell in cells] for _, cells in head]
         if sum(count_filled(cells) > 1 for cells in texts) <= len(texts) / 2:
             return 0

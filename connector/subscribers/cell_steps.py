@@ -16,7 +16,7 @@ _CASES = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title
 
 
 def read_column(frame: pd.DataFrame, column: str, *, is_trimmed: bool) -> pa.Array:
-    """The cells of a chunk's column, as one array."""
+    """Return the cells of a chunk's column, as one array."""
     cells = pa.array(frame[column], type=pa.large_string(), from_pandas=True)
     if isinstance(cells, pa.ChunkedArray):
         cells = cells.combine_chunks()
@@ -29,7 +29,7 @@ def empty_to_null(cells: pa.Array) -> pa.Array:
 
 
 def join_cells(columns: Sequence[pa.Array], separator: str) -> pa.Array:
-    """The cells of each row as one text, empty ones left out; null where all are.
+    """Return the cells of each row as one text, empty ones left out; null where all are.
 
     Two by two: Arrow 26, with nulls skipped, leaves out a whole row in which all is.
     """

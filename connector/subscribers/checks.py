@@ -26,24 +26,24 @@ _CONTROL_OCTETS = np.array([octet for octet in range(32) if octet not in (0x09, 
 
 
 def read_cells(column: "pd.Series[str]") -> pa.Array:
-    """A text column as one large_string array, null where missing."""
+    """Return a text column as one large_string array, null where missing."""
     cells = pa.array(column, type=pa.large_string(), from_pandas=True)
     return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
 
 
 def is_true_or_missing(mask: pa.Array) -> "pd.Series[bool]":
-    """A check's answer as pandera takes it: what is missing breaks no rule but that of being required."""
+    """Return a check's answer as pandera takes it: what is missing breaks no rule but that of being required."""
     return pd.Series(pc.fill_null(mask, True).to_numpy(zero_copy_only=False))
 
 
 def translate(cells: pa.Array, meanings: Mapping[str, str]) -> pa.Array:
-    """Each cell's meaning by its lower case; null for a cell without one."""
+    """Return each cell's meaning by its lower case; null for a cell without one."""
     keys, values = pa.array(list(meanings), pa.large_string()), pa.array(list(meanings.values()), pa.large_string())
     return values.take(pc.index_in(pc.utf8_lower(cells), keys))
 
 
 def is_free_of_controls(cells: pa.Array) -> pa.Array:
-    """Whether each text is without control characters, tab and line ends apart (null where missing).
+    """Return whether each text is without control characters, tab and line ends apart (null where missing).
 
     Looks at a whole column's bytes at once, since hardly ever one has any; cell by cell only if one does.
     """
@@ -55,7 +55,7 @@ def is_free_of_controls(cells: pa.Array) -> pa.Array:
 
 
 def view_octets(cells: pa.Array) -> npt.NDArray[np.uint8]:
-    """The bytes of a large_string array's texts, one after another, uncopied."""
+    """Return the bytes of a large_string array's texts, one after another, uncopied."""
     _, offsets, data = cells.buffers()
     if data is None or not len(cells):
         return np.empty(0, dtype=np.uint8)
@@ -72,7 +72,8 @@ more."""
 
 
 def is_short(cells: pa.Array) -> pa.Array:
-    """Whether each text has at most that many characters (null where missing); they are counted only if any may not."""
+    """Return whether each text has at most that many characters (null where missing); they are counted only if any may
+    not."""
     octets = pc.binary_length(cells)
     if (pc.max(octets).as_py() or 0) <= LONGEST:
         return pa.repeat(pa.scalar(True), len(cells))
@@ -80,7 +81,7 @@ def is_short(cells: pa.Array) -> pa.Array:
 
 
 def is_short_list(lists: pa.Array) -> pa.Array:
-    """Whether the tags of each list have at most that many characters together."""
+    """Return whether the tags of each list have at most that many characters together."""
     lengths = pc.fill_null(pc.utf8_length(lists.flatten()), 0).to_numpy()
     sums = np.bincount(pc.list_parent_indices(lists).to_numpy(), weights=lengths, minlength=len(lists))
     return pa.array(sums <= LONGEST)
@@ -98,7 +99,7 @@ _DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
 def is_date(cells: pa.Array) -> pa.Array:
-    """Whether each text is a date that exists (null where missing)."""
+    """Return whether each text is a date that exists (null where missing)."""
     has_form = pc.fill_null(pc.match_substring_regex(cells, _DATE_FORM), False)
     year, month, day = _read_parts(cells.filter(has_form))
     is_leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
@@ -110,12 +111,13 @@ def is_date(cells: pa.Array) -> pa.Array:
 
 
 def is_yearless(cells: pa.Array) -> pa.Array:
-    """Whether each text is a day without a year, as address books write one: `--05-12` or `--0512` (ISO 8601:2000)."""
+    """Return whether each text is a day without a year, as address books write one: `--05-12` or `--0512` (ISO
+    8601:2000)."""
     return pc.match_substring_regex(cells, _YEARLESS)
 
 
 def is_in_lifetime(cells: pa.Array, today: date) -> pa.Array:
-    """Whether each date lies from 1900 to `today`; true for what is no date, which `is_date` tells."""
+    """Return whether each date lies from 1900 to `today`; true for what is no date, which `is_date` tells."""
     too_early = pc.less(cells, f"{FIRST_YEAR:04}")  # dates in this form sort as texts
     too_late = pc.greater(cells, today.isoformat())
     return pc.or_(pc.invert(is_date(cells)), pc.invert(pc.or_(too_early, too_late)))
@@ -147,7 +149,7 @@ def normalise_emails(cells: pa.Array) -> pa.Array:
 
 
 def is_email(cells: pa.Array) -> pa.Array:
-    """Whether each text is an address (null where missing); `.test` is one, for trials (RFC 6761)."""
+    """Return whether each text is an address (null where missing); `.test` is one, for trials (RFC 6761)."""
     is_plain = pc.and_(pc.match_substring_regex(cells, _PLAIN), pc.less_equal(pc.binary_length(cells), _PLAIN_LENGTH))
     is_plain = pc.and_not(is_plain, pc.match_substring_regex(cells, _SPECIAL))
     others = pc.unique(cells.filter(pc.invert(is_plain)))
@@ -192,12 +194,13 @@ _LARGEST_ZIP = 2**53 - 1  # a JSON number beyond is another number to a reader t
 
 
 def is_sendable_zip(cells: pa.Array) -> pa.Array:
-    """Whether each text is the very text of a number (null where missing): not `02134`, `SW1A 1AA` or `12345-6789`."""
+    """Return whether each text is the very text of a number (null where missing): not `02134`, `SW1A 1AA` or
+    `12345-6789`."""
     has_form = pc.match_substring_regex(cells, _ZIP_FORM)
     numbers = pc.if_else(has_form, cells, "0").cast(pa.int64())
     return pc.and_(has_form, pc.less_equal(numbers, _LARGEST_ZIP))
 
 
 def read_zips(cells: pa.Array) -> pa.Array:
-    """The number of each postal code that can be sent, null for the others."""
+    """Return the number of each postal code that can be sent, null for the others."""
     return pc.if_else(is_sendable_zip(cells), cells, None).cast(pa.int64())

@@ -91,7 +91,7 @@ def _list_names() -> dict[str, str]:
 
 
 def list_whole_names() -> Iterator[tuple[str, str]]:
-    """Every name that means a country, as it is written, with its code."""
+    """Yield every name that means a country, as it is written, with its code."""
     for country in pycountry.countries:
         for key in ("name", "official_name", "common_name"):
             name = getattr(country, key, None)

@@ -253,20 +253,21 @@ def guess_mapping(columns: Sequence[str]) -> HeaderGuess:
 
 
 def build_column_rule(field: str, column: str, columns: Sequence[str]) -> ColumnRule:
-    """The rule for a column, with what its header and all the `columns` tell of the way its cells are written."""
+    """Return the rule for a column, with what its header and all the `columns` tell of the way its cells are
+    written."""
     split = _SPLITS.get(normalise_header(column)) if field == "tags" else None
     is_prefixed = field in SHOPIFY_APOSTROPHES and _is_known(columns, _SHOPIFY_ONLY)
     return ColumnRule(column=column, split=split, is_apostrophe_dropped=is_prefixed)
 
 
 def find_unmapped(mapping: FieldMapping, columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns that the mapping does not use, in order, without those that we add to files ourselves."""
+    """Return the columns that the mapping does not use, in order, without those that we add to files ourselves."""
     used = set(mapping.columns)
     return tuple(column for column in columns if column not in used and column not in OWN_EXTRAS)
 
 
 def find_whole_name(mapping: FieldMapping, columns: Sequence[str]) -> str | None:
-    """The column that seems to hold whole names, where no column is mapped to a first or a last name."""
+    """Return the column that seems to hold whole names, where no column is mapped to a first or a last name."""
     if {"first_name", "last_name"} & set(mapping.rules):
         return None
     return next((column for column in columns if normalise_header(column) in WHOLE_NAMES), None)
@@ -281,7 +282,7 @@ def _find_meanings(columns: Sequence[str]) -> Iterator[tuple[str, _Meaning]]:
 
 
 def _is_known(columns: Sequence[str], marks: set[str]) -> bool:
-    """Whether any of the headers is one that a single program alone writes."""
+    """Return whether any of the headers is one that a single program alone writes."""
     return not marks.isdisjoint(normalise_header(column) for column in columns)
 
 

@@ -34,12 +34,12 @@ Digests = npt.NDArray[np.bytes_]
 
 
 def digest_identity(field: str, value: str) -> bytes:
-    """The digest of one identity, under the normal form of its `field` (email or client_user_id)."""
+    """Return the digest of one identity, under the normal form of its `field` (email or client_user_id)."""
     return _digest(normalise_identity(field, value), field)
 
 
 def compute_identities(values: "pd.Series", field: str) -> Digests:
-    """The digests of a column of identities: text in, S16 out; no value may be missing."""
+    """Return the digests of a column of identities: text in, S16 out; no value may be missing."""
     person = field.encode()
     normal = _normalise_column(pa.chunked_array(pa.array(values, from_pandas=True)), field)
     return join_digests(
@@ -48,7 +48,7 @@ def compute_identities(values: "pd.Series", field: str) -> Digests:
 
 
 def compute_fingerprints(subscribers: "pd.DataFrame", identity: str) -> Digests:
-    """A digest of all that each row would send: a frame of typed columns in, S8 out.
+    """Return a digest of all that each row would send: a frame of typed columns in, S8 out.
 
     Base and `identity` (a field's name) are left out: a fingerprint is only ever compared under the same two, and how
     an address is spelt is no change. Built column by column as `name:length:value`, so that no two rows are written
@@ -65,14 +65,14 @@ def compute_fingerprints(subscribers: "pd.DataFrame", identity: str) -> Digests:
 
 
 def separate_digests(digests: Digests, groups: Digests) -> Digests:
-    """Each digest (S16) mixed with its group's: what is equal in one group stays so, and differs in two."""
+    """Return each digest (S16) mixed with its group's: what is equal in one group stays so, and differs in two."""
     size = digests.dtype.itemsize
     left, right = (np.ascontiguousarray(each).view(np.uint8).reshape(-1, size) for each in (digests, groups))
     return np.ascontiguousarray(left ^ right).reshape(-1).view(digests.dtype)
 
 
 def digest_text(text: str) -> bytes:
-    """A digest (16 bytes) of any text."""
+    """Return a digest (16 bytes) of any text."""
     return blake2b(text.encode(errors="surrogatepass"), digest_size=IDENTITY_BYTES).digest()
 
 
@@ -91,7 +91,7 @@ def find_among(known: Digests, digests: Digests) -> npt.NDArray[np.bool_]:
 
 
 def split_digests(digests: Digests) -> list[bytes]:
-    """The array's digests one by one, each at its full length."""
+    """Return the array's digests one by one, each at its full length."""
     size = digests.dtype.itemsize
     whole = np.ascontiguousarray(digests).tobytes()
     return [whole[start : start + size] for start in range(0, len(whole), size)]
@@ -227,7 +227,8 @@ class SpellingClass:
 
 
 def build_spellings(field: str, value: str) -> tuple[str, ...]:
-    """The texts to ask for, each different: as sent, with its domain normalised, and as normalised (architecture 4.5).
+    """Return the texts to ask for, each different: as sent, with its domain normalised, and as normalised (architecture
+    4.5).
 
     `field` is email or client_user_id, `value` the identity as it was sent.
     """
@@ -240,7 +241,7 @@ def build_spellings(field: str, value: str) -> tuple[str, ...]:
 
 
 def classify(field: str, text: str) -> SpellingClass:
-    """The class of a text that is asked for in this field."""
+    """Return the class of a text that is asked for in this field."""
     if is_plain(field, text):
         return SpellingClass(field, frozenset())
     if field != "email":
@@ -256,17 +257,17 @@ def classify(field: str, text: str) -> SpellingClass:
 
 
 def describe_spelling(text: str) -> frozenset[str]:
-    """The traits of a text of any field; none for a plain one."""
+    """Return the traits of a text of any field; none for a plain one."""
     return frozenset(_find_key_traits(text))
 
 
 def is_plain(field: str, text: str) -> bool:
-    """Whether its class has no traits; spares finding out which, for nearly all texts."""
+    """Return whether its class has no traits; spares finding out which, for nearly all texts."""
     return _PLAIN[field].fullmatch(text) is not None
 
 
 def has_spellings_by_case_alone(field: str, value: str) -> bool:
-    """Whether all spellings of this identity differ in upper and lower case alone.
+    """Return whether all spellings of this identity differ in upper and lower case alone.
 
     Letters beyond ASCII have several forms that a service may keep, and so has a domain that holds them.
     """

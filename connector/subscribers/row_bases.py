@@ -60,11 +60,12 @@ class RowBases:
     asked: tuple[BaseRef, ...]
 
     def select(self, rows: slice | npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> RowBases:
-        """The same of some of the rows, by position or by a mask."""
+        """Return the same of some of the rows, by position or by a mask."""
         return RowBases(self.places[rows], self.asked)
 
     def split(self) -> Iterator[tuple[BaseRef, Places]]:
-        """Each base that a row is for, with the positions of its rows: in the order in which the bases first appear."""
+        """Yield each base that a row is for, with the positions of its rows: in the order in which the bases first
+        appear."""
         import numpy as np
 
         order = np.argsort(self.places, kind="stable")
@@ -80,7 +81,8 @@ def list_columns(mapped: Iterable[str], base: BaseColumn | None) -> tuple[str, .
 
 
 def parse_base(text: str) -> BaseRef:
-    """The base that a text names, trimmed: digits are an id, anything else a name. Raises ValueError, in words."""
+    """Return the base that a text names, trimmed: digits are an id, anything else a name. Raises ValueError, in
+    words."""
     word = text.strip()
     if word.isascii() and word.isdigit():
         number = int(word) if len(word) <= len(str(LARGEST_ID)) else 0
@@ -107,7 +109,7 @@ def refuse_mixed(column: str, asked: Iterable[BaseRef]) -> None:
 
 
 def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[Fault, ...]]:
-    """The base of each row of a chunk's frame (text columns), and the faults of the rows that name none."""
+    """Return the base of each row of a chunk's frame (text columns), and the faults of the rows that name none."""
     import numpy as np
 
     from connector.subscribers.cell_steps import read_column

@@ -116,7 +116,7 @@ class FieldMapping:
 
 
 def find_misfits(name: str, rule: ColumnRule) -> Iterator[str]:
-    """Why a rule does not fit the field `name`, in words."""
+    """Yield why a rule does not fit the field `name`, in words."""
     if name not in MAPPABLE:
         yield f"no field {name!r} can be mapped; there are: {', '.join(MAPPABLE)}"
         return

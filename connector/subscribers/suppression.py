@@ -39,7 +39,7 @@ class Suppression:
         return len(self._digests)
 
     def holds(self, values: Mapping[str, object]) -> bool:
-        """Whether a subscriber with these values (by field name) is on the list."""
+        """Return whether a subscriber with these values (by field name) is on the list."""
         value = values.get(self.field)
         if not isinstance(value, str):
             return False

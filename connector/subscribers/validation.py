@@ -129,7 +129,7 @@ _LISTED_TYPES: dict[Kind, object] = {
 
 @lru_cache(maxsize=8)  # the same for each chunk of a run
 def build_sent_schema(rules: ValidationRules, *, today: date) -> pandera.DataFrameSchema:
-    """The schema of mapped rows, all texts (tags: lists of texts): what may be sent of them under `rules`.
+    """Return the schema of mapped rows, all texts (tags: lists of texts): what may be sent of them under `rules`.
 
     A check's name is the fault's code. The identity and the required fields must be there and not missing; no
     birthday lies after `today`.
@@ -141,7 +141,7 @@ def build_sent_schema(rules: ValidationRules, *, today: date) -> pandera.DataFra
 
 @lru_cache(maxsize=1)
 def build_listed_schema() -> pandera.DataFrameSchema:
-    """The schema of subscribers as they are listed: every field a column of its type, any value may be missing.
+    """Return the schema of subscribers as they are listed: every field a column of its type, any value may be missing.
 
     Numbers are Int64, flags boolean, tags list<string> and dates date32 of Arrow's, all else (a zip too: it is
     returned as a string) `str`. Values of another type that mean the same are converted; further columns may be there.
@@ -196,7 +196,7 @@ def _read_lists(column: "pd.Series[str]") -> pa.Array:
 
 
 def _is_clean_list(lists: pa.Array) -> pa.Array:
-    """Whether each list of tags is without control characters."""
+    """Return whether each list of tags is without control characters."""
     is_clean = is_free_of_controls(lists.flatten().cast(pa.large_string()))
     dirty = pc.list_parent_indices(lists).filter(pc.invert(is_clean))
     return pc.invert(pc.is_in(pa.array(range(len(lists)), dirty.type), dirty))
@@ -342,7 +342,7 @@ _READERS: dict[Kind, Callable[[pd.Series], pd.Series]] = {
 
 
 def read_phones(cells: pa.Array, region: str) -> pa.Array:
-    """The E.164 form of each number (one without a leading + is of `region`), null for what is no valid number.
+    """Return the E.164 form of each number (one without a leading + is of `region`), null for what is no valid number.
 
     A number with an extension has none: E.164 would lose it. About 25 µs a number, once for each chunk.
     """

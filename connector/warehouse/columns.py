@@ -41,14 +41,14 @@ PAGE_SCHEMA = pa.schema([field for field in SCHEMA if field.name not in OF_RUN])
 
 
 def select_columns(names: Collection[str] | None) -> pa.Schema:
-    """The schema of an export that has of the fields only these (None: all)."""
+    """Return the schema of an export that has of the fields only these (None: all)."""
     if names is None:
         return SCHEMA
     return pa.schema([field for field in SCHEMA if field.name in names or field.name in (*OF_RUN, INVALID)])
 
 
 def narrow_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A table of `SCHEMA` with the columns of `schema` alone, which speaks of no value of another."""
+    """Return a table of `SCHEMA` with the columns of `schema` alone, which speaks of no value of another."""
     if schema is SCHEMA:
         return table
     narrowed = table.select(schema.names)
@@ -79,13 +79,13 @@ def _write_stamps(run_id: str, exported_at: datetime, rows: int) -> dict[str, pa
 
 
 def build_text(value: str) -> pa.StringScalar:
-    """A text."""
+    """Return a text."""
     data = value.encode()
     return _read_only(pa.string(), struct.pack("=ii", 0, len(data)), data)
 
 
 def build_time(value: datetime) -> pa.TimestampScalar:
-    """An aware time, in UTC to the microsecond."""
+    """Return an aware time, in UTC to the microsecond."""
     return _read_only(pa.timestamp("us", "UTC"), struct.pack("=q", (value - _EPOCH) // timedelta(microseconds=1)))
 
 
@@ -114,7 +114,7 @@ _BLANK = ord(" ")  # what comes before it has an escape of its own in JSON
 
 
 def write_lists_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Each list as a JSON array; null stays null."""
+    """Return each list as a JSON array; null stays null."""
     return pa.chunked_array([_write_json(chunk) for chunk in column.chunks], pa.string())
 
 
@@ -139,7 +139,7 @@ def _write_json(lists: pa.ListArray) -> pa.StringArray:
 
 
 def _has_controls(texts: pa.StringArray) -> bool:
-    """Whether there may be a character among them that JSON writes by its number."""
+    """Return whether there may be a character among them that JSON writes by its number."""
     data = texts.buffers()[2]
     return data is not None and bool((np.frombuffer(data, np.uint8) < _BLANK).any())
 
@@ -149,18 +149,18 @@ _ISO_TIME = "%Y-%m-%dT%H:%M:%S"  # Arrow's %S has the fraction of the unit: micr
 
 
 def write_times_as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Each time as ISO 8601 in UTC: 2026-11-21T09:00:00.000000+00:00, as Python and SQLite both read it."""
+    """Return each time as ISO 8601 in UTC: 2026-11-21T09:00:00.000000+00:00, as Python and SQLite both read it."""
     return pc.binary_join_element_wise(pc.strftime(column, _ISO_TIME), _IN_UTC, EMPTY)
 
 
 def flatten_table(table: pa.Table, *, is_list_kept: bool = False) -> pa.Table:
-    """The table with times, and lists unless they are kept, as texts, all else as it was."""
+    """Return the table with times, and lists unless they are kept, as texts, all else as it was."""
     columns = [_flatten(column, is_list_kept) for column in table.columns]
     return pa.Table.from_arrays(columns, names=table.column_names)
 
 
 def flatten_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of what `flatten_table` gives."""
+    """Return the schema of what `flatten_table` gives."""
     return flatten_table(pa.Table.from_batches([], schema)).schema
 
 
@@ -171,8 +171,8 @@ def _flatten(column: pa.ChunkedArray, is_list_kept: bool) -> pa.ChunkedArray:
 
 
 def move_nuls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without U+0000, for databases whose texts cannot hold it: such a value becomes null and is kept in
-    `_invalid`, where JSON escapes it. A batch without any is returned as it is, after one look at its bytes."""
+    """Return the batch without U+0000, for databases whose texts cannot hold it: such a value becomes null and is kept
+    in `_invalid`, where JSON escapes it. A batch without any is returned as it is, after one look at its bytes."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     broken: dict[int, dict[str, object]] = {}
     for name in [name for name, column in columns.items() if _may_hold_nul(column)]:

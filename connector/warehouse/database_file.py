@@ -55,7 +55,7 @@ def create_empty(path: Path) -> None:
 def wait_for_lock(
     attempt: Callable[[], T], is_busy: Callable[[Exception], bool], lock_s: float, interruption: Interruption
 ) -> T:
-    """What the attempt gives, once no other program holds the lock; its error after `lock_s`."""
+    """Return what the attempt gives, once no other program holds the lock; its error after `lock_s`."""
     end = time.monotonic() + lock_s
     while True:
         interruption.check()

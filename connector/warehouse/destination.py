@@ -109,7 +109,7 @@ def parse_destination(
     overwrite: bool = False,
     group_readable: bool = False,
 ) -> Destination:
-    """Where `text` points; the rest is as of Destination.
+    """Return where `text` points; the rest is as of Destination.
 
     Raises ConfigurationError, without any password of a URL, for what cannot be written: an unknown suffix or scheme,
     a driver that is not installed, a database without a path, an empty name, a schema in SQLite, a place that is a
@@ -164,7 +164,7 @@ def _show_odd(text: str) -> str:
 
 
 def mask_credentials(text: str) -> str:
-    """A URL without its user and password, fit to show."""
+    """Return a URL without its user and password, fit to show."""
     return _CREDENTIALS.sub("***@", text.split("?", 1)[0] if "://" in text else text)
 
 

@@ -109,11 +109,11 @@ class DuckdbTables:
         return f"the table {self._name} in {self._path}"
 
     def explain(self, error: Exception) -> str:
-        """The first line of what DuckDB said, without values of rows."""
+        """Return the first line of what DuckDB said, without values of rows."""
         return _NO_ROOM.lower() if _NO_ROOM in str(error) else say_safely(error)
 
     def is_passing(self, error: Exception) -> bool:
-        """Whether another program has the file open, or the disk is full."""
+        """Return whether another program has the file open, or the disk is full."""
         return _is_locked(error) or _NO_ROOM in str(error)
 
     def prepare(self, beginning: ExportStart, interruption: Interruption) -> TargetState:
@@ -166,7 +166,7 @@ class DuckdbTables:
         return changes
 
     def is_published(self, interruption: Interruption) -> bool:
-        """Whether this run's transaction was committed."""
+        """Return whether this run's transaction was committed."""
         with self._connect(interruption) as connection:
             return any(run.number == self._number for run in self._look(connection).runs)
 

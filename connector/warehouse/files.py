@@ -56,12 +56,12 @@ class FileFormat(Protocol):
 
     @staticmethod
     def is_ours(path: Path) -> bool:
-        """Whether an export made this file, which is not empty."""
+        """Return whether an export made this file, which is not empty."""
 
     @staticmethod
     def count_rows(path: Path, filters: Mapping[str, object]) -> int | None:
-        """The rows of a file that an export made, if it was filtered so as far as the format tells; None where it is
-        damaged."""
+        """Return the rows of a file that an export made, if it was filtered so as far as the format tells; None where
+        it is damaged."""
 
 
 class ParquetFormat:
@@ -98,7 +98,7 @@ class ParquetFormat:
 
     @staticmethod
     def is_ours(path: Path) -> bool:
-        """Whether its metadata name a run."""
+        """Return whether its metadata name a run."""
         try:
             return METADATA_KEYS[0] in (_read_footer(path).metadata or {})
         except _UNREADABLE:
@@ -147,7 +147,7 @@ class CsvFormat:
 
     @staticmethod
     def is_ours(path: Path) -> bool:
-        """Whether its header has the columns of a run."""
+        """Return whether its header has the columns of a run."""
         try:
             return set(OF_RUN) <= set(next(csv.reader([_read_first_line(path).decode()]), []))
         except _UNREADABLE:
@@ -155,7 +155,7 @@ class CsvFormat:
 
     @staticmethod
     def count_rows(path: Path, filters: Mapping[str, object]) -> int | None:
-        """The records below the header, whatever lines their texts have."""
+        """Return the records below the header, whatever lines their texts have."""
         # One short column is enough to count by.
         convert = arrow_csv.ConvertOptions(include_columns=[EXPORTED_AT], column_types={EXPORTED_AT: pa.string()})
         read = arrow_csv.ReadOptions(use_threads=False)
@@ -186,7 +186,7 @@ class JsonLinesFormat:
 
     @staticmethod
     def is_ours(path: Path) -> bool:
-        """Whether its first object has the columns of a run."""
+        """Return whether its first object has the columns of a run."""
         try:
             first = json.loads(_read_first_line(path))
         except (*_UNREADABLE, ValueError, RecursionError):
@@ -195,7 +195,7 @@ class JsonLinesFormat:
 
     @staticmethod
     def count_rows(path: Path, filters: Mapping[str, object]) -> int | None:
-        """The lines of the file."""
+        """Return the lines of the file."""
         try:
             with open_unpacked(path) as file:
                 return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
@@ -275,7 +275,7 @@ class FileWriter:
             self._rows.write(table)
 
     def count_last(self, filters: Mapping[str, object]) -> int | None:
-        """The rows of the file that an export left there; only Parquet says what it was filtered by."""
+        """Return the rows of the file that an export left there; only Parquet says what it was filtered by."""
         is_there = self.has_target and self._form.is_ours(self._path)
         return self._form.count_rows(self._path, filters) if is_there else None
 
@@ -320,7 +320,7 @@ class FileWriter:
             part.put_in_free_place()
 
     def _find_objection(self) -> str:
-        """Why the target may not be written; "" if it may."""
+        """Return why the target may not be written; "" if it may."""
         kind = read_target_kind(self._path)
         if kind is TargetKind.FREE:
             return ""
@@ -334,7 +334,7 @@ class FileWriter:
         )
 
     def _is_packed_empty(self) -> bool:
-        """Whether it is an export of no rows as JSON Lines, packed."""
+        """Return whether it is an export of no rows as JSON Lines, packed."""
         try:
             return self._path.suffix.lower() == ".gz" and not _read_first_line(self._path)
         except _UNREADABLE:
@@ -357,7 +357,7 @@ def open_unpacked(path: Path) -> BinaryIO:
 
 
 def guard_formulas(table: pa.Table) -> pa.Table:
-    """The table with an apostrophe before every text that a spreadsheet would run; all else stays as it is."""
+    """Return the table with an apostrophe before every text that a spreadsheet would run; all else stays as it is."""
     columns = [_guard(column) if pa.types.is_string(column.type) else column for column in table.columns]
     return pa.table(columns, names=table.column_names)
 

@@ -88,7 +88,7 @@ class MysqlDatabase:
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[sa.Connection]:
-        """A connection in a transaction; an interruption cancels its statement by a second connection."""
+        """Yield a connection in a transaction; an interruption cancels its statement by a second connection."""
         with self.engine.connect() as connection:
             number = connection.connection.driver_connection.thread_id()  # type: ignore[union-attr] # PyMySQL's
             with interruption.cancel_by(lambda: self._kill(number)):
@@ -123,7 +123,7 @@ class MysqlDatabase:
         return at.astimezone(UTC).replace(tzinfo=None)
 
     def is_passing(self, error: Exception) -> bool:
-        """Whether the failure may be over by the next run."""
+        """Return whether the failure may be over by the next run."""
         arguments: tuple[Any, ...] = getattr(getattr(error, "orig", error), "args", ())
         return any(each in _PASSING for each in arguments[:1])
 

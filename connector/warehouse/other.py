@@ -45,7 +45,7 @@ class OtherDatabase:
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[sa.Connection]:
-        """A connection in a transaction; an interruption is heard between batches of rows."""
+        """Yield a connection in a transaction; an interruption is heard between batches of rows."""
         interruption.check()
         with self.engine.connect() as connection:
             yield connection
@@ -81,7 +81,7 @@ class OtherDatabase:
         return at.astimezone(UTC)
 
     def is_passing(self, error: Exception) -> bool:
-        """Whether it is a failure of the connection rather than of a statement."""
+        """Return whether it is a failure of the connection rather than of a statement."""
         return isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
 
 

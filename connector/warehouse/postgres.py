@@ -77,7 +77,7 @@ class PostgresDatabase:
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[sa.Connection]:
-        """A connection in a transaction; an interruption cancels its statement."""
+        """Yield a connection in a transaction; an interruption cancels its statement."""
         with self.engine.connect() as connection:
             driver = connection.connection.driver_connection
             with interruption.cancel_by(lambda: driver.cancel_safe(timeout=_CANCEL_S)):  # type: ignore[union-attr] # psycopg's
@@ -108,7 +108,7 @@ class PostgresDatabase:
         return at.astimezone(UTC)
 
     def is_passing(self, error: Exception) -> bool:
-        """Whether the failure may be over by the next run."""
+        """Return whether the failure may be over by the next run."""
         state = getattr(getattr(error, "orig", error), "sqlstate", None)
         if state is not None:
             return str(state).startswith(_PASSING)

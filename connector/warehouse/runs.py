@@ -95,7 +95,8 @@ class Writer(Protocol):
         """Stage rows."""
 
     def count_last(self, filters: Mapping[str, object]) -> int | None:
-        """The rows of the last certified export that this one is to be measured by, as far as the target tells."""
+        """Return the rows of the last certified export that this one is to be measured by, as far as the target
+        tells."""
 
     def publish(self, run: ExportRun) -> RowChanges:
         """Bring the staged rows into the target, atomically; raises RunAborted, which says what the target is like."""
@@ -185,7 +186,7 @@ RUN_KEY = ("table_name", "number")
 
 
 def read_kinds(schema: "pa.Schema") -> dict[str, ColumnKind]:
-    """The kinds of an export's columns. Raises ValueError for a type that no export has."""
+    """Return the kinds of an export's columns. Raises ValueError for a type that no export has."""
     return {field.name: _read_kind(field) for field in schema}
 
 
@@ -303,7 +304,7 @@ def refuse_now(found: TargetState, number: int, run: ExportRun, mode: Mode, show
 
 
 def _may_overlap(mode: Mode, filters: str, asked: Mapping[str, object]) -> bool:
-    """Whether a subscriber can be in both exports; of base and id it is certain that they do not change."""
+    """Return whether a subscriber can be in both exports; of base and id it is certain that they do not change."""
     if mode is Mode.REPLACE:
         return True
     other = json.loads(filters)
@@ -311,18 +312,18 @@ def _may_overlap(mode: Mode, filters: str, asked: Mapping[str, object]) -> bool:
 
 
 def find_last_rows(runs: Sequence[FinishedRun], filters: Mapping[str, object]) -> int | None:
-    """The rows of the last certified run with these filters."""
+    """Return the rows of the last certified run with these filters."""
     asked = write_filters(filters)
     return next((run.rows for run in runs if run.verdict == "complete" and run.filters == asked), None)
 
 
 def write_filters(asked: Mapping[str, Any]) -> str:
-    """The filters of an export as JSON that is the same for the same ones; `{}` for none."""
+    """Return the filters of an export as JSON that is the same for the same ones; `{}` for none."""
     return json.dumps(dict(asked), sort_keys=True, ensure_ascii=False)
 
 
 def describe_beginning(table: str, number: int, beginning: ExportStart, mode: Mode) -> dict[str, object]:
-    """The values of a line of a run that begins; times are aware."""
+    """Return the values of a line of a run that begins; times are aware."""
     return {
         "table_name": table,
         "number": number,
@@ -335,7 +336,7 @@ def describe_beginning(table: str, number: int, beginning: ExportStart, mode: Mo
 
 
 def describe_end(run: ExportRun, changes: RowChanges) -> dict[str, object]:
-    """The values that a run's line has from its publishing on; times are aware."""
+    """Return the values that a run's line has from its publishing on; times are aware."""
     certificate = run.certificate
     return {
         "finished_at": run.finished_at,

@@ -60,11 +60,11 @@ class SqlTables:
         return list_errors(self._database.engine)
 
     def explain(self, error: Exception) -> str:
-        """What the database said, fit to show."""
+        """Return what the database said, fit to show."""
         return explain(error, self._database.engine.url)
 
     def is_passing(self, error: Exception) -> bool:
-        """Whether the failure may be over by the next run."""
+        """Return whether the failure may be over by the next run."""
         return self._database.is_passing(error) or _is_race(error)
 
     def prepare(self, beginning: ExportStart, interruption: Interruption) -> TargetState:
@@ -104,7 +104,7 @@ class SqlTables:
         return changes
 
     def is_published(self, interruption: Interruption) -> bool:
-        """Whether this run's transaction was committed; should its session live on, that is waited for."""
+        """Return whether this run's transaction was committed; should its session live on, that is waited for."""
         with self._database.connect(interruption) as connection:
             self._lock(connection)
             finished_at = self._tables.runs.c["finished_at"]
@@ -264,7 +264,7 @@ def _watch(rows: StagedRows, interruption: Interruption) -> StagedRows:
 
 
 def _is_race(error: Exception) -> bool:
-    """Whether another export made the same table, or took the same number, at the same moment."""
+    """Return whether another export made the same table, or took the same number, at the same moment."""
     orig = getattr(error, "orig", error)
     first = next(iter(getattr(orig, "args", ())), None)
     state = first.get("C") if isinstance(first, dict) else getattr(orig, "sqlstate", None)  # pg8000 gives a dict

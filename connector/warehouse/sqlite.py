@@ -58,7 +58,7 @@ class SqliteDatabase:
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[sa.Connection]:
-        """A connection that begins by taking the only right to write."""
+        """Yield a connection that begins by taking the only right to write."""
         with self.engine.connect() as connection:
             driver = connection.connection.driver_connection
             connection.exec_driver_sql(f"PRAGMA page_size = {_PAGE}")
@@ -100,7 +100,7 @@ class SqliteDatabase:
         return at.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
     def is_passing(self, error: Exception) -> bool:
-        """Whether it is a lock, or a lack of room."""
+        """Return whether it is a lock, or a lack of room."""
         return _read_code(error) in _PASSING
 
 

@@ -19,7 +19,7 @@ class StagedRows:
     read: Callable[[], Iterator[pa.RecordBatch]]
 
     def map(self, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> "StagedRows":
-        """The same rows, each batch changed as it is read."""
+        """Return the same rows, each batch changed as it is read."""
         return StagedRows(self.schema, lambda: map(change, self.read()))
 
 

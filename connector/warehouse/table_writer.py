@@ -61,10 +61,10 @@ class TableBackend(Protocol):
         """The table and the database, for people; nothing secret."""
 
     def explain(self, error: Exception) -> str:
-        """What the database said, in one line, with nothing secret or personal in it."""
+        """Return what the database said, in one line, with nothing secret or personal in it."""
 
     def is_passing(self, error: Exception) -> bool:
-        """Whether the failure may be over by the next run: a connection, a lock."""
+        """Return whether the failure may be over by the next run: a connection, a lock."""
 
     def prepare(self, beginning: ExportStart, interruption: Interruption) -> TargetState:
         """Go the whole way with no row, then take a number; what the target is like. Raises ConfigurationError."""
@@ -73,7 +73,7 @@ class TableBackend(Protocol):
         """Write the rows in one transaction. Raises Uncertain, and RunAborted for rows that would be older."""
 
     def is_published(self, interruption: Interruption) -> bool:
-        """Whether this run's transaction was committed."""
+        """Return whether this run's transaction was committed."""
 
     def clear(self, interruption: Interruption) -> None:
         """Undo what `prepare` made and did not roll back, after an export that wrote nothing."""
@@ -137,7 +137,7 @@ class TableWriter:
             self._stage.add(table.select(self._schema.names))  # what all rows share is known when they are published
 
     def count_last(self, filters: Mapping[str, object]) -> int | None:
-        """The rows of the last certified export to this table with these filters."""
+        """Return the rows of the last certified export to this table with these filters."""
         return None if self._found is None else find_last_rows(self._found.runs, filters)
 
     def publish(self, run: ExportRun) -> RowChanges:

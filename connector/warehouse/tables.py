@@ -91,7 +91,7 @@ class Database(Protocol):
     def longest_name(self) -> int | None: ...
 
     def connect(self, interruption: Interruption) -> AbstractContextManager[sa.Connection]:
-        """A connection in a transaction, rolled back at the end unless `commit` came first."""
+        """Return a connection in a transaction, rolled back at the end unless `commit` came first."""
 
     def commit(self, connection: sa.Connection, interruption: Interruption) -> None:
         """Commit the transaction; raises Interrupted while that can still be taken back."""
@@ -100,16 +100,16 @@ class Database(Protocol):
         """Put rows into a table; `shared` are values that all of them have. How many came to be there."""
 
     def differ(self, ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], kind: ColumnKind) -> Any:
-        """Whether two values differ, to the byte; null equals null."""
+        """Return whether two values differ, to the byte; null equals null."""
 
     def find_referrers(self, connection: sa.Connection, table: sa.Table) -> Sequence[str]:
-        """The other tables that refer to this one by a foreign key, as far as the user may see them."""
+        """Return the other tables that refer to this one by a foreign key, as far as the user may see them."""
 
     def write_time(self, at: datetime) -> object:
-        """A time as a value of a statement."""
+        """Return a time as a value of a statement."""
 
     def is_passing(self, error: Exception) -> bool:
-        """Whether the failure may be over by the next run: a connection, a lock."""
+        """Return whether the failure may be over by the next run: a connection, a lock."""
 
 
 def open_server(
@@ -118,7 +118,7 @@ def open_server(
     fixed: Mapping[str, object] | None = None,
     **more: Any,
 ) -> sa.Engine:
-    """An engine; `defaults` are options of the driver unless the URL sets them, `fixed` whatever it says."""
+    """Return an engine; `defaults` are options of the driver unless the URL sets them, `fixed` whatever it says."""
     given = {name: value for name, value in (defaults or {}).items() if name not in url.query} | dict(fixed or {})
     return build_engine(url, hide_parameters=True, connect_args=given, **more)
 
@@ -142,7 +142,7 @@ def open_driver(connection: sa.Connection) -> Iterator[Any]:
 
 
 def build_tables(schema: pa.Schema, table: str, schema_name: str | None, mode: Mode, database: Database) -> TableSet:
-    """The tables of an export of `schema`."""
+    """Return the tables of an export of `schema`."""
     kinds, types, options = read_kinds(schema), database.types, database.table_options
     # In PostgreSQL the stage ends with the transaction, since behind a pooler the connection goes on. Only to be named,
     # the option would import that dialect.
@@ -193,7 +193,7 @@ class MergeStep:
 
 
 def build_steps(tables: TableSet, run: ExportRun, differ: Differ, write_time: WriteTime) -> list[MergeStep]:
-    """What brings the staged rows into the target, in this order.
+    """Return what brings the staged rows into the target, in this order.
 
     A row that the stage lacks has gone, if the run is whole and the row is one that its filters would list.
     """
@@ -202,7 +202,8 @@ def build_steps(tables: TableSet, run: ExportRun, differ: Differ, write_time: Wr
 
 
 def build_rehearsal(tables: TableSet, *, is_staged: bool, casts_null: bool) -> list[sa.Executable]:
-    """The same kinds of statements upon no row: what is missing, clashes or is not allowed shows here as well."""
+    """Return the same kinds of statements upon no row: what is missing, clashes or is not allowed shows here as
+    well."""
     target, names = tables.target, list(tables.kinds)
     values: dict[str, Any] = {name: target.c[name] for name in names}
     source: sa.FromClause = target

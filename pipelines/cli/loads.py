@@ -70,7 +70,7 @@ def import_command(
 def plan_file(
     file: Path, given: FileGiven, load: Mapping[str, object], *, wait_s: float = 0.0, is_planned: bool = False
 ) -> LoadPlan:
-    """The import of a file by what was given, and by the keys of a job's load section that were.
+    """Return the import of a file by what was given, and by the keys of a job's load section that were.
 
     Raises ConfigurationError and SourceError.
     """

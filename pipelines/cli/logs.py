@@ -63,7 +63,7 @@ def start_logging(verbosity: int, form: str) -> None:
 
 
 def is_logging() -> bool:
-    """Whether lines of the log may come."""
+    """Return whether lines of the log may come."""
     return logging.getLogger(_NAMES[0]).isEnabledFor(logging.INFO)
 
 

@@ -73,7 +73,7 @@ class EmailGiven:
     said: Mapping[str, Any]
 
     def draft(self, file: Path | None, environ: Mapping[str, str]) -> Draft:
-        """The draft of the file, if any, with the options laid over it. Raises ConfigurationError."""
+        """Return the draft of the file, if any, with the options laid over it. Raises ConfigurationError."""
         from connector.mail import lay_over
         from pipelines.flows import draft_eml, draft_file
         from pipelines.jobs import MessageFile, load_model

@@ -111,7 +111,7 @@ class FileGiven:
         return ValidationRules(identity=self.identity or "email", zip=self.zip_policy or "omit")
 
     def load_job(self) -> Job | None:
-        """The job whose mapping the file takes, None if none was named.
+        """Return the job whose mapping the file takes, None if none was named.
 
         Raises ConfigurationError, also for options that say what the job says already.
         """
@@ -123,7 +123,7 @@ class FileGiven:
         return load_job(self.job_path, os.environ)
 
     def load_target(self, target: Path) -> Job:
-        """The job that is the command's argument itself. Raises ConfigurationError as `load_job` does."""
+        """Return the job that is the command's argument itself. Raises ConfigurationError as `load_job` does."""
         from pipelines.jobs import load_job
 
         self.refuse_beside_job()
@@ -171,7 +171,7 @@ def file_options(command: Command) -> Command:
 
 
 def is_job(target: Path) -> bool:
-    """Whether a command's argument is a job file, by its suffix."""
+    """Return whether a command's argument is a job file, by its suffix."""
     return target.suffix in (".yaml", ".yml")
 
 

@@ -53,7 +53,7 @@ def write_json(report: dict[str, Any]) -> str:
 
 
 def is_json_wanted(arguments: list[str]) -> bool:
-    """Whether these arguments of a command, which may not be valid, ask for JSON."""
+    """Return whether these arguments of a command, which may not be valid, ask for JSON."""
     return "--output=json" in arguments or ("--output", "json") in pairwise(arguments)
 
 
@@ -161,7 +161,7 @@ def show(report: Report, output: Output) -> bool:
 
 
 def _try(hand_over: Callable[[], None]) -> bool:
-    """Whether a report could be handed over; if not, stderr says why."""
+    """Return whether a report could be handed over; if not, stderr says why."""
     try:
         hand_over()
     except (OSError, ConnectorError) as error:

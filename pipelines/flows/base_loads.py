@@ -30,7 +30,8 @@ _LOOKS_TOGETHER = 2  # with a quiet period after each: one look more can then pr
 
 
 def choose_bases(ledger: Ledger, account: str, base_id: int | None, base_name: str | None) -> list[Base]:
-    """Those of the account with this id, or this name, or all; raises ConfigurationError if a named one is not known.
+    """Return those of the account with this id, or this name, or all; raises ConfigurationError if a named one is not
+    known.
 
     To be called inside a transaction.
     """
@@ -172,7 +173,7 @@ class BaseLoads:
         return [each.session for each in self._begun]
 
     def describe_created(self) -> str | None:
-        """How many were created in which base, where a column says the base and any were; for people."""
+        """Return how many were created in which base, where a column says the base and any were; for people."""
         created = [each for each in self._begun if each.created]
         if isinstance(self._base, BaseRef) or not created:
             return None

@@ -80,7 +80,7 @@ def plan_export(
     *,
     is_adopting: bool = False,
 ) -> ExportPlan:
-    """The export to a destination given on the command line. Raises ConfigurationError."""
+    """Return the export to a destination given on the command line. Raises ConfigurationError."""
     destination = parse_destination(
         to,
         table=options.table or "subscribers",
@@ -106,7 +106,7 @@ def plan_export_job(
     is_cut_off_accepted: bool = False,
     is_adopting: bool = False,
 ) -> ExportPlan:
-    """The export of a job; what is given here has priority. Raises ConfigurationError."""
+    """Return the export of a job; what is given here has priority. Raises ConfigurationError."""
     from pipelines.jobs import build_query  # who has no job need not wait for pydantic
 
     export = job.export
@@ -150,7 +150,7 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Cl
 
 
 async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> bool:
-    """Whether a guard refused it."""
+    """Return whether a guard refused it."""
     from connector.export import export_subscribers
     from connector.service import Retrier
 

@@ -47,12 +47,13 @@ _ENDED_WELL = (0, 1)  # exit codes: ok, and partial, when all that needs a perso
 
 
 def build_limits(guard: Guard | None) -> Limits:
-    """Those of the guards that are judged while the run goes on; a source may have changed since it was surveyed."""
+    """Return those of the guards that are judged while the run goes on; a source may have changed since it was
+    surveyed."""
     return Limits() if guard is None else Limits(guard.max_creates, guard.max_rejected)
 
 
 def find_trip(guard: Guard, tally: Tally, *, last_read: int | None, may_be_empty: bool) -> str | None:
-    """Why the run may not go on, every guard that says so; None: it may.
+    """Return why the run may not go on, every guard that says so; None: it may.
 
     `last_read` is how many rows the last whole run read, None where that says nothing of this one; a source may be
     empty if it is asked only for what is new.
@@ -101,7 +102,7 @@ class ReadingAhead:
         self.is_left_behind = False  # a thread that still reads the source, which must not be closed then
 
     async def read(self) -> AsyncGenerator[PreparedChunk]:
-        """The chunks, in their order. Raises what the source raises."""
+        """Return the chunks, in their order. Raises what the source raises."""
         loop, reads = asyncio.get_running_loop(), ThreadPoolExecutor(1)
         ahead = loop.run_in_executor(reads, _take_next, self._chunks)
         try:
@@ -303,7 +304,7 @@ class _Load:
             run.at_end = lambda: reading.end(run.ledger, run.key, self._find_hindrance(increment), run.clock.now())
 
     def _find_hindrance(self, increment: Increment) -> str | None:
-        """Why the cursor must not move now that the run has ended; None: it may."""
+        """Return why the cursor must not move now that the run has ended; None: it may."""
         unsent = self._run.tally.outcomes[Outcome.UNSENT]
         if self._plan.limit is not None:
             return "--limit left out the rest of the source"

@@ -44,7 +44,7 @@ class Increment:
 
 
 def plan_increment(job: Job, source: JobSource, account: str, *, is_full: bool, since: str | None) -> Increment | None:
-    """The job's source opened, if it has a cursor; None if not, when everything is read each time.
+    """Return the job's source opened, if it has a cursor; None if not, when everything is read each time.
 
     Raises ConfigurationError and SourceError.
     """
@@ -91,7 +91,7 @@ def _list_base_keys(job: Job) -> tuple[object, ...] | None:
 
 
 def read_kept(ledger: Ledger, increment: Increment) -> CursorValue | None:
-    """Where the increment's cursor stands; None if no run has moved it yet. Call it inside a transaction."""
+    """Return where the increment's cursor stands; None if no run has moved it yet. Call it inside a transaction."""
     kept = read_cursor(ledger.connection, increment.job, increment.digest)
     return None if kept is None else parse_cursor(kept.value, increment.source.watch.kind)
 
@@ -126,7 +126,7 @@ class IncrementReading:
         return f"read {source.name} from {source.watch.column} {_show(self._begins_at)} on ({why})"
 
     def decide(self) -> CursorValue | None:
-        """Where the cursor is to stand now that all was read; None: where it stood.
+        """Return where the cursor is to stand now that all was read; None: where it stood.
 
         A full reading may take it back, which mends one that a wrong date took into the future. One that began later
         than usual leaves it, since it has not read what lies between.

@@ -58,8 +58,8 @@ class FileReading:
 def plan_sync(
     job: Job, settings: Settings, *, limit: int | None, wait_s: float, is_full: bool = False, since: str | None = None
 ) -> LoadPlan:
-    """The load of a job, its source opened; of an incremental one what is new, all of it, or what is new `since` a
-    value of its cursor. Raises ConfigurationError and SourceError."""
+    """Return the load of a job, its source opened; of an incremental one what is new, all of it, or what is new `since`
+    a value of its cursor. Raises ConfigurationError and SourceError."""
     if job.source is None or job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports: run it by `connector export`")
     increment = plan_increment(job, job.source, settings.account, is_full=is_full, since=since)
@@ -79,7 +79,7 @@ def plan_import(
     reading: FileReading,
     wait_s: float,
 ) -> LoadPlan:
-    """The load of a file by its headers. Raises ConfigurationError and SourceError."""
+    """Return the load of a file by its headers. Raises ConfigurationError and SourceError."""
     base_name = _check_base(options)
     source = read_corrections(open_as(path, reading.file))
     with _closed_on_error(source):
@@ -101,7 +101,8 @@ def plan_import(
 
 
 def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: FileReading, wait_s: float) -> LoadPlan:
-    """The load of a file in place of a job's source, by its mapping. Raises ConfigurationError and SourceError."""
+    """Return the load of a file in place of a job's source, by its mapping. Raises ConfigurationError and
+    SourceError."""
     if job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports and has no mapping: use a job with a subscriber section")
     if job.guard is None:
@@ -112,7 +113,7 @@ def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: Fil
 
 
 def plan_validation(path: Path, options: FileOptions, rules: ValidationRules, reading: FileReading) -> ValidationPlan:
-    """The validation of a file by its headers. Raises ConfigurationError and SourceError."""
+    """Return the validation of a file by its headers. Raises ConfigurationError and SourceError."""
     source = read_corrections(open_as(path, reading.file))
     with _closed_on_error(source):
         mapping = _map_by_headers(source, options)
@@ -120,7 +121,7 @@ def plan_validation(path: Path, options: FileOptions, rules: ValidationRules, re
 
 
 def plan_validation_by_job(path: Path | None, job: Job, reading: FileReading) -> ValidationPlan:
-    """The validation of a job's source, or of a file in its place. Raises ConfigurationError and SourceError."""
+    """Return the validation of a job's source, or of a file in its place. Raises ConfigurationError and SourceError."""
     if job.source is None or job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports: there is nothing to validate")
     source = open_source(job.source) if path is None else _open_in_place(path, job, reading)
@@ -244,7 +245,7 @@ def _open_in_place(path: Path, job: Job, reading: FileReading, spool: BinaryIO |
 
 
 def _says_anything(file: FileSource) -> bool:
-    """Whether a person said how the file is written."""
+    """Return whether a person said how the file is written."""
     return bool(file.model_fields_set - {"path"})
 
 

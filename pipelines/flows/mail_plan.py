@@ -63,7 +63,8 @@ class Kept:
 
 
 def digest_files(message: Message) -> bytes:
-    """A digest (16 bytes) of all that is attached: what a row names may be another file by the time it is sent."""
+    """Return a digest (16 bytes) of all that is attached: what a row names may be another file by the time it is
+    sent."""
     digest = blake2b(digest_size=16)
     for each in message.attachments:
         digest.update(blake2b(each.content).digest())
@@ -93,7 +94,7 @@ class Spool:
         self.rows += 1
 
     def read(self, number: int) -> Iterator[list[Kept]]:
-        """All of them, so many at a time."""
+        """Yield all of them, so many at a time."""
         with _explained():
             self._file.seek(0)  # what is still in memory is written
         batch: list[Kept] = []
@@ -177,7 +178,7 @@ class Checker:
         yield from take_rows(prepared.chunk, prepared.planned.subscribers.index.tolist())
 
     def compose(self, row: Row) -> Composed:
-        """The email of a row. Raises MessageError and TemplateError."""
+        """Return the email of a row. Raises MessageError and TemplateError."""
         return self.texts.compose(read_cells(row), self.now)
 
     def _refuse(self, row: Row, field: str, code: str, message: str, checked: MailCheck) -> None:
@@ -186,7 +187,7 @@ class Checker:
 
 
 def read_cells(row: Row) -> dict[str, str]:
-    """A row's cells by column, "" for an empty one."""
+    """Return a row's cells by column, "" for an empty one."""
     return {column: cell or "" for column, cell in zip(row.columns, row.cells, strict=True)}
 
 
@@ -218,7 +219,7 @@ def plan_mail(
     is_new_account: bool = False,
     is_reopening: bool = False,
 ) -> MailPlan:
-    """The mail run of a job, its source opened and its texts read. Raises ConfigurationError and SourceError."""
+    """Return the mail run of a job, its source opened and its texts read. Raises ConfigurationError and SourceError."""
     if job.mail is None or job.source is None:
         raise ConfigurationError(f"the job {job.name} does not mail: it has no key `mail`")
     if job.source.sql is not None and job.source.sql.cursor is not None:
@@ -276,8 +277,8 @@ def _check_columns(texts: MailTexts, source: Source) -> None:
 
 
 def build_texts(mail: Mail) -> MailTexts:
-    """The texts of a job, its files read. Raises ConfigurationError: a file is missing or too large, a template cannot
-    be read, a header cannot be one, a time has no zone."""
+    """Return the texts of a job, its files read. Raises ConfigurationError: a file is missing or too large, a template
+    cannot be read, a header cannot be one, a time has no zone."""
     html = read_text(mail.html) if mail.html else None
     text = read_text(mail.text) if mail.text else None
     return MailTexts(

@@ -164,7 +164,7 @@ def _build_checker(run: _Run, suppression: Suppression | None, is_stopped: Calla
 
 
 def _judge_invalid(plan: MailPlan, checked: MailCheck) -> str | None:
-    """Why nothing is sent, if too many rows are invalid."""
+    """Return why nothing is sent, if too many rows are invalid."""
     invalid = checked.outcomes[MailOutcome.INVALID]
     if plan.max_invalid is None or invalid <= plan.max_invalid * checked.read:
         return None
@@ -205,7 +205,7 @@ class _Letters:
         self._fresh = deque[Addressee]()
 
     async def take(self, number: int) -> list[Letter]:
-        """The next emails, at most `number`; none at the end. Raises LedgerError."""
+        """Return the next emails, at most `number`; none at the end. Raises LedgerError."""
         letters: list[Letter] = []
         while not letters and await self._look_up():
             some = [self._fresh.popleft() for _ in range(min(number, len(self._fresh)))]
@@ -213,7 +213,7 @@ class _Letters:
         return letters
 
     async def _look_up(self) -> bool:
-        """Whether there are recipients who may be sent their email."""
+        """Return whether there are recipients who may be sent their email."""
         while not self._fresh and (batch := next(self._batches, None)) is not None:
             self._fresh += self._mailer.look_up([_name_addressee(self._run, kept) for kept in batch])
             await asyncio.sleep(0)

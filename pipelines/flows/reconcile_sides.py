@@ -53,7 +53,7 @@ ROWS = ("read", "valid", "invalid", "duplicate", "suppressed")
 
 
 def list_asked(base: BaseRef | BaseColumn) -> list[BaseRef] | None:
-    """The bases that the job itself names; None: the cells of a column name them."""
+    """Return the bases that the job itself names; None: the cells of a column name them."""
     if isinstance(base, BaseRef):
         return [base]
     return None if base.values is None else list(dict.fromkeys(base.values.values()))
@@ -77,7 +77,7 @@ def build_wanted(asked: Iterable[BaseRef] | None, ledger: Ledger, account: str) 
 def find_base(
     ledger: Ledger, account: str, asked: BaseRef, identity: str, listed: Sequence[BaseOf]
 ) -> tuple[Base, list[BaseOf]]:
-    """The ledger's base, with all that the list tells of it, and those of `listed` that are it.
+    """Return the ledger's base, with all that the list tells of it, and those of `listed` that are it.
 
     Raises RunAborted when a name is borne by several bases or by another than it was, ConfigurationError when the
     ledger knows several of that name.
@@ -347,7 +347,7 @@ class SourceSide:
             side.finish()
 
     def remark(self) -> Iterator[str]:
-        """What a person should know of the rows."""
+        """Yield what a person should know of the rows."""
         yield from self._remarks.messages
         yield from self._remarks.describe_cells(self._plan.mapping)
         if self._plan.unmapped_columns:

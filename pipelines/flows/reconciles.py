@@ -71,8 +71,8 @@ def refuse_emptied(sides: Sequence[BaseSide], *, is_sure: bool) -> None:
 
 
 async def find_there(ask: Ask, sides: Sequence[BaseSide]) -> tuple[int, int]:
-    """How many of some who have vanished are in the service, asked for by Id (service-api.md 4.3), and how many were
-    asked for.
+    """Return how many of some who have vanished are in the service, asked for by Id (service-api.md 4.3), and how many
+    were asked for.
 
     A service that ignores the filter tells nothing, and is asked once.
     """
@@ -122,7 +122,7 @@ class ReconcilePlan:
 
 
 def plan_reconcile(job: Job, settings: Settings, *, wait_s: float) -> ReconcilePlan:
-    """All of the job's source, opened. Raises ConfigurationError and SourceError."""
+    """Return all of the job's source, opened. Raises ConfigurationError and SourceError."""
     return ReconcilePlan(plan_sync(job, settings, limit=None, wait_s=wait_s, is_full=True))
 
 
@@ -317,7 +317,7 @@ class _Reconciling:
 
 
 def _is_proof(certificate: Certificate) -> bool:
-    """Whether nothing stands against it, TotalCount neither."""
+    """Return whether nothing stands against it, TotalCount neither."""
     return certificate.is_complete and certificate.total_count is TotalCount.CHECKED
 
 

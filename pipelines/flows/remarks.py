@@ -35,7 +35,7 @@ class Remarks:
         self.number_cells.update(prepared.chunk.number_cells)
 
     def describe_cells(self, mapping: FieldMapping) -> Iterator[str]:
-        """What is not sent as it came, a line a kind."""
+        """Yield what is not sent as it came, a line a kind."""
         if self.omitted_zips:
             yield (
                 f"{count(self.omitted_zips, 'zip')} cannot be sent as a number (a letter, or a zero in front) and "
@@ -61,7 +61,8 @@ def describe_unmapped(mapping: FieldMapping, unmapped: Sequence[str]) -> Iterato
 
 
 def describe_numbers(mapping: FieldMapping, number_cells: Mapping[str, int]) -> Iterator[str]:
-    """What a person should know of such cells (how many, by column) in the columns that these fields are made of."""
+    """Yield what a person should know of such cells (how many, by column) in the columns that these fields are made
+    of."""
     for name in _TEXT_FIELDS:
         rule = mapping.rules.get(name)
         for column in rule.columns if rule is not None else ():
@@ -75,7 +76,7 @@ def describe_numbers(mapping: FieldMapping, number_cells: Mapping[str, int]) -> 
 
 
 def describe_reactivated(tally: Tally, *, is_planned: bool = False) -> Iterator[str]:
-    """What a person should know of rows created as active whose identities the list shows as inactive."""
+    """Yield what a person should know of rows created as active whose identities the list shows as inactive."""
     if number := tally.reactivated:
         rows = f"{count(number, 'row')} {'would be' if is_planned else agree(number, 'was', 'were')} created as active"
         yield (

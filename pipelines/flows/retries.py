@@ -139,13 +139,13 @@ class _Retry:
         return [entry for entry in entries if what.concerns(entry)]
 
     def _holds_any(self, ledger: Ledger) -> bool:
-        """Whether anything of what was asked for is held by now."""
+        """Return whether anything of what was asked for is held by now."""
         bases = list_bases(ledger.connection, self._order.settings.account)
         held = [entry for base in bases for entry in ledger.find_unfinished(base, State.HELD)]
         return any(self._order.what.concerns(entry) for entry in held)
 
     def _note(self, entries: list[Unfinished]) -> bool:
-        """Whether there are any; those whose list only another job can read are counted."""
+        """Return whether there are any; those whose list only another job can read are counted."""
         self._left_to.update(
             entry.suppressed_by for entry in entries if entry.suppressed_by not in (None, self._order.job)
         )
@@ -212,7 +212,7 @@ class Forgotten:
         return EXIT_CODES[self.status]
 
     def as_json(self) -> dict[str, Any]:
-        """The answer as plain JSON values."""
+        """Return the answer as plain JSON values."""
         return {
             "status": self.status,
             "forgotten": self.number,

@@ -42,7 +42,7 @@ LARGEST_EML = 50_000_000
 
 
 def draft_file(file: MessageFile) -> Draft:
-    """The draft that a message file makes.
+    """Return the draft that a message file makes.
 
     Raises ConfigurationError and its MessageError: a file that is missing, too large or no text, an inline part without
     id.
@@ -66,12 +66,12 @@ def draft_file(file: MessageFile) -> Draft:
 
 
 def draft_eml(path: Path) -> Draft:
-    """The draft of an .eml file. Raises ConfigurationError."""
+    """Return the draft of an .eml file. Raises ConfigurationError."""
     return read_eml(read_bytes(path, LARGEST_EML, "email"))
 
 
 def read_text(text: EmailText) -> str:
-    """A body, from its file if it has one. Raises ConfigurationError."""
+    """Return a body, from its file if it has one. Raises ConfigurationError."""
     if text.path is None:
         return text.content or ""
     try:
@@ -81,7 +81,7 @@ def read_text(text: EmailText) -> str:
 
 
 def read_bytes(path: Path, most: int, what: str) -> bytes:
-    """A whole file of at most so many bytes. Raises ConfigurationError."""
+    """Return a whole file of at most so many bytes. Raises ConfigurationError."""
     try:
         with path.open("rb") as file:
             content = file.read(most + 1)
@@ -93,7 +93,7 @@ def read_bytes(path: Path, most: int, what: str) -> bytes:
 
 
 def attach(file: AttachedFile, disposition: Literal["attachment", "inline"], most: int) -> Attachment:
-    """A file as a part of an email. Raises MessageError."""
+    """Return a file as a part of an email. Raises MessageError."""
     return read_attachment(file.path, most_bytes=most, disposition=disposition, content_id=file.id, mime_type=file.type)
 
 
@@ -224,7 +224,7 @@ def show_email(described: dict[str, Any], console: Console) -> None:
 
 
 def describe_message(message: Message) -> dict[str, Any]:
-    """Every field of the message as plain values; of attachments what they are, and not what they hold."""
+    """Return every field of the message as plain values; of attachments what they are, and not what they hold."""
     return {
         "from": _describe_person(message.sender),
         "to": [_describe_person(each) for each in message.to],

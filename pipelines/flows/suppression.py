@@ -49,7 +49,8 @@ class _Reading:
 
 
 def plan_suppression(job: Job) -> SuppressionPlan | None:
-    """The job's list, or None if it has none; raises ConfigurationError or SourceError if it cannot be read now."""
+    """Return the job's list, or None if it has none; raises ConfigurationError or SourceError if it cannot be read
+    now."""
     if job.suppress is None or (job.subscriber is None and job.mail is None):
         return None
     given = job.suppress.file or job.suppress.sql

@@ -85,11 +85,11 @@ class Validation:
     findings: dict[tuple[str, str], ValidationFinding] = dataclasses.field(default_factory=dict)
 
     def list_findings(self) -> list[ValidationFinding]:
-        """The kinds of faults, the most frequent first."""
+        """Return the kinds of faults, the most frequent first."""
         return sorted(self.findings.values(), key=lambda each: (-each.rows, _place(each.field), each.code))
 
     def as_json(self) -> dict[str, Any]:
-        """The verdict as plain JSON values."""
+        """Return the verdict as plain JSON values."""
         of_report = self.report.as_json()
         keys = ("run_id", "job", "command", "status", "started_at", "finished_at", "rows", "rejects_file", "messages")
         faults = [
@@ -129,7 +129,7 @@ def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> 
 
 
 def _read_all(plan: ValidationPlan, verdict: Validation, file: RejectsFile | None, clock: Clock) -> str | None:
-    """Why it could not be read to its end, or None."""
+    """Return why it could not be read to its end, or None."""
     try:
         suppression = _read_list(plan, verdict.report)
         for prepared in prepare_chunks(

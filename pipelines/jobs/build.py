@@ -37,7 +37,7 @@ from pipelines.jobs.subscriber_models import build_column_rule, find_mapping_fau
 
 
 def open_source(source: JobSource | Suppress) -> Source:
-    """The file, files or query as rows of text. Raises SourceError or ConfigurationError, as the opener does."""
+    """Return the file, files or query as rows of text. Raises SourceError or ConfigurationError, as the opener does."""
     if source.file is not None:
         file = source.file
         return open_files(file.path, lambda path: open_as(path, file))
@@ -49,7 +49,7 @@ def open_source(source: JobSource | Suppress) -> Source:
 
 
 def open_source_repeatedly(source: JobSource) -> Source:
-    """The same, to be read more than once; of an incremental one, as it is. Raises as `open_source` does."""
+    """Return the same, to be read more than once; of an incremental one, as it is. Raises as `open_source` does."""
     if source.file is not None:
         file = source.file
         return open_path_repeatedly(
@@ -59,13 +59,13 @@ def open_source_repeatedly(source: JobSource) -> Source:
 
 
 def open_path_repeatedly(path: Path, opener: Callable[[Path, BinaryIO | None], Source]) -> Source:
-    """What `opener` opens of a path (and of the spool, if it is a pipe), to be read more than once."""
+    """Return what `opener` opens of a path (and of the spool, if it is a pipe), to be read more than once."""
     spool = spool_pipe(path)
     return open_repeatedly(lambda: opener(path, spool), spool.close if spool is not None else lambda: None)
 
 
 def open_as(path: str | Path, file: FileSource, spool: BinaryIO | None = None) -> Source:
-    """A file, or the spool of a pipe, with the options of `file`. Raises SourceError, ConfigurationError."""
+    """Return a file, or the spool of a pipe, with the options of `file`. Raises SourceError, ConfigurationError."""
     return open_file(
         path, format=file.format, encoding=file.encoding, delimiter=file.delimiter, sheet=file.sheet, spool=spool
     )
@@ -79,14 +79,14 @@ def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:
 
 
 def build_mapping(subscriber: JobSubscriber) -> FieldMapping | None:
-    """The job's mapping by field name, or None if the job leaves it to the headers (`guess_mapping`)."""
+    """Return the job's mapping by field name, or None if the job leaves it to the headers (`guess_mapping`)."""
     if subscriber.fields_ is None:
         return None
     return FieldMapping({name: build_column_rule(rule) for name, rule in subscriber.fields_.items()})
 
 
 def build_rules(subscriber: JobSubscriber) -> ValidationRules:
-    """What the job demands of each row."""
+    """Return what the job demands of each row."""
     phone = (subscriber.fields_ or {}).get("phone")
     form = None if phone is None else phone.e164
     return ValidationRules(
@@ -98,7 +98,7 @@ def build_rules(subscriber: JobSubscriber) -> ValidationRules:
 
 
 def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None = None) -> LoadPolicy:
-    """How the rows that meet `rules` are sent, and which of them `suppress` keeps back."""
+    """Return how the rows that meet `rules` are sent, and which of them `suppress` keeps back."""
     return LoadPolicy(
         identity=rules.identity,
         max_concurrency=load.max_concurrency,
@@ -113,7 +113,7 @@ def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None =
 
 
 def build_query(filters: Filters) -> ListQuery:
-    """The filters of an export as the list operation takes them (service-api.md 4.3); `unspecified` is the empty
+    """Return the filters of an export as the list operation takes them (service-api.md 4.3); `unspecified` is the empty
     gender."""
     given = filters.model_dump()
     return ListQuery(**{**given, "gender": "" if filters.gender == "unspecified" else filters.gender})

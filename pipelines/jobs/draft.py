@@ -106,7 +106,7 @@ def propose_cursor(frame: pd.DataFrame) -> tuple[str, str] | None:
 
 
 def measure(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> FittingShare:
-    """How many of the cells that a rule makes would be valid in the field `name`."""
+    """Return how many of the cells that a rule makes would be valid in the field `name`."""
     alone: dict[str, ColumnRule] = {} if name == "email" else {"email": ColumnRule(value="nobody@example.com")}
     mapped = apply_mapping(frame, FieldMapping({**alone, name: rule}))
     filled = mapped.frame[name].notna().to_numpy()
@@ -199,7 +199,7 @@ def _guess_by_contents(
 
 
 def _are_mostly(cells: "pd.Series[str]", pattern: str) -> bool:
-    """Whether a column is worth a trial: validating one takes 30 ms."""
+    """Return whether a column is worth a trial: validating one takes 30 ms."""
     return bool(cells.str.contains(pattern, regex=True).mean() >= _LIKELY)
 
 
@@ -244,7 +244,8 @@ def draft_job(
     unmapped: Sequence[str],
     cursor: tuple[str, str] | None = None,
 ) -> str:
-    """A job file's text: `source` are its keys below file or sql (the first pair names which), `base` key and value.
+    """Return a job file's text: `source` are its keys below file or sql (the first pair names which), `base` key and
+    value.
 
     What is unsure is written as a comment, and so is a source that reads only what is new, from a `cursor` (column and
     start) on.
@@ -283,7 +284,7 @@ def _propose_increment(kind: str, keys: Sequence[tuple[str, str]], cursor: tuple
 
 
 def quote(text: str) -> str:
-    """A text as YAML has it, in quotes unless it is a plain word; `${` stays what it is."""
+    """Return a text as YAML has it, in quotes unless it is a plain word; `${` stays what it is."""
     if _PLAIN.fullmatch(text) and text.lower() not in _NULLS:
         return text
     escaped = json.dumps(text.replace("${", "$${"), ensure_ascii=False)
@@ -291,7 +292,7 @@ def quote(text: str) -> str:
 
 
 def write_rule(rule: ColumnRule) -> str:
-    """A rule as a job file has it: its column alone where that says all."""
+    """Return a rule as a job file has it: its column alone where that says all."""
     pairs = [("column", rule.column), ("split_at", rule.split_at), ("part", rule.part), ("split", rule.split)]
     keys = [(key, quote(value)) for key, value in pairs if value is not None]
     if rule.values:

@@ -99,7 +99,7 @@ class SendSettings(BaseModel):
 
 
 def read_stated(*groups: BaseModel | None) -> Stated:
-    """The settings that these groups say, those alone."""
+    """Return the settings that these groups say, those alone."""
     return {name: getattr(group, name) for group in groups if group is not None for name in group.model_fields_set}
 
 

@@ -60,7 +60,7 @@ class Document:
 
 
 def find_line(lines: Mapping[Keys, int], keys: Keys) -> int | None:
-    """The line of `keys` or, if they are not in the file, of the nearest keys around them."""
+    """Return the line of `keys` or, if they are not in the file, of the nearest keys around them."""
     return next((lines[keys[:end]] for end in range(len(keys), 0, -1) if keys[:end] in lines), None)
 
 
@@ -138,7 +138,7 @@ def _read_pairs(node: yaml.MappingNode) -> Iterator[tuple[int, str | None, yaml.
 
 
 def fill_in(document: Document, environ: Mapping[str, str]) -> Document:
-    """The document with each `${NAME}` of its values replaced; a name that is not set is a fault of the answer.
+    """Return the document with each `${NAME}` of its values replaced; a name that is not set is a fault of the answer.
 
     What is filled in is a value and nothing else: it cannot bring keys along, nor another `${NAME}`.
     """
@@ -203,7 +203,8 @@ def show_keys(keys: Keys) -> str:
 def explain_error(
     error: ErrorDetails, model: type[BaseModel], written: Mapping[str, Any], lines: Mapping[Keys, int]
 ) -> JobFault:
-    """A fault from one of pydantic's errors: `model` is what was validated, `written` the values before `${NAME}`."""
+    """Return a fault from one of pydantic's errors: `model` is what was validated, `written` the values before
+    `${NAME}`."""
     keys: Keys = tuple(key for key in error["loc"] if key != "[key]")
     return JobFault(keys, find_line(lines, keys), _explain(error, keys, model, written))
 
@@ -251,7 +252,8 @@ def _list_keys(keys: Keys, model: type[BaseModel]) -> str:
 
 
 def find_allowed(model: type[BaseModel], keys: Keys) -> list[str]:
-    """The keys that a job allows under `keys`, as they are written in a job file; none where it holds no keys."""
+    """Return the keys that a job allows under `keys`, as they are written in a job file; none where it holds no
+    keys."""
     found: type[BaseModel] | None = model
     for key in keys:
         if found is None:
@@ -279,7 +281,7 @@ def _show_value(keys: Keys, written: Mapping[str, Any]) -> str:
 
 
 def load_job(path: Path, environ: Mapping[str, str]) -> Job:
-    """The job of the file at `path` (architecture 8), `${NAME}` taken from `environ`, paths made absolute.
+    """Return the job of the file at `path` (architecture 8), `${NAME}` taken from `environ`, paths made absolute.
 
     Raises ConfigurationError with every fault found, each with its key and line; no value of the environment and no
     password of a URL is part of the message.
@@ -292,7 +294,8 @@ def load_job(path: Path, environ: Mapping[str, str]) -> Job:
 
 
 def load_model(path: Path, model: type[Model], environ: Mapping[str, str], what: str) -> Model:
-    """What the file at `path` says, as `model`; `what` such a file is called in errors. As `load_job` in all else."""
+    """Return what the file at `path` says, as `model`; `what` such a file is called in errors. As `load_job` in all
+    else."""
     written = parse_document(_read_text(path, what))
     filled = fill_in(written, environ) if written.values else written
     faults = list(filled.faults)
@@ -350,7 +353,7 @@ def override_load(load: Load, options: Mapping[str, Any]) -> Load:
 
 
 def check_format(given: Mapping[str, str | None]) -> FileSource:
-    """What was said of a file (format, encoding, delimiter, sheet; None: nothing) as `source.file` takes it.
+    """Return what was said of a file (format, encoding, delimiter, sheet; None: nothing) as `source.file` takes it.
 
     Its path means nothing. Raises ConfigurationError naming the option.
     """
@@ -363,7 +366,7 @@ def check_format(given: Mapping[str, str | None]) -> FileSource:
 
 
 def check_message(keys: Mapping[str, Any], folder: Path, option_of: Mapping[str, str]) -> MessageFile:
-    """What options say of an email, by the keys of a message file; paths are relative to `folder`.
+    """Return what options say of an email, by the keys of a message file; paths are relative to `folder`.
 
     Raises ConfigurationError naming the option: `option_of` has those that are not called as their key is.
     """

@@ -30,7 +30,7 @@ _SCALARS: dict[str, dict[str, Any]] = {
 
 
 def build_schema() -> dict[str, Any]:
-    """The schema (draft 2020-12) as plain JSON values."""
+    """Return the schema (draft 2020-12) as plain JSON values."""
     schema = Job.model_json_schema(by_alias=True)
     definitions = schema["$defs"]
     rule, subscriber = definitions["FieldRule"]["properties"], definitions["JobSubscriber"]["properties"]
@@ -77,7 +77,7 @@ def _loosen(node: Any) -> Any:
 
 
 def _is_value(key: str, content: Any) -> bool:
-    """Whether it is a value of the job's, and no schema (a key of a job may be named `default`, too)."""
+    """Return whether it is a value of the job's, and no schema (a key of a job may be named `default`, too)."""
     return key in ("default", "enum") and not isinstance(content, dict)
 
 
@@ -95,7 +95,7 @@ class JobKey:
 
 
 def list_keys(model: type[BaseModel] = Job, prefix: str = "") -> list[JobKey]:
-    """All keys that a job may hold, in the order of the models; a group comes before the keys in it."""
+    """Return all keys that a job may hold, in the order of the models; a group comes before the keys in it."""
     keys = []
     for name, info in model.model_fields.items():
         key = f"{prefix}{info.alias or name}"

@@ -72,7 +72,7 @@ class Settings:
 def read_settings(
     environ: Mapping[str, str], job: "Job | None", options: SettingOptions, *, is_writing: bool = True
 ) -> Settings:
-    """The settings of a run that talks to the service; if it `is_writing`, makes the state folder (0700).
+    """Return the settings of a run that talks to the service; if it `is_writing`, makes the state folder (0700).
 
     Raises ConfigurationError: no base URL or one over plain http that is not loopback, no token or two, an unreadable
     or empty token file, a state folder that cannot be used.
@@ -96,7 +96,8 @@ def read_settings(
 
 
 def read_account(environ: Mapping[str, str], job: "Job | None", options: SettingOptions) -> str:
-    """The account that the ledger's entries are of: by option or job, else the base URL, for commands without a token.
+    """Return the account that the ledger's entries are of: by option or job, else the base URL, for commands without a
+    token.
 
     Raises ConfigurationError when neither is given, or the base URL is invalid.
     """
@@ -113,7 +114,8 @@ def _read_base_url(environ: Mapping[str, str], job: "Job | None", options: Setti
 
 
 def build_service(settings: Settings, max_concurrency: int) -> Service:
-    """The service for `max_concurrency` requests at once, with connections of their own for look-ups beside them."""
+    """Return the service for `max_concurrency` requests at once, with connections of their own for look-ups beside
+    them."""
     return Service(
         base_url=settings.base_url,
         token=settings.token,
@@ -125,7 +127,8 @@ def build_service(settings: Settings, max_concurrency: int) -> Service:
 
 
 def read_token(environ: Mapping[str, str]) -> Token:
-    """The token of CONNECTOR_TOKEN or of the file that CONNECTOR_TOKEN_FILE names; an empty variable counts as unset.
+    """Return the token of CONNECTOR_TOKEN or of the file that CONNECTOR_TOKEN_FILE names; an empty variable counts as
+    unset.
 
     Raises ConfigurationError, never with any of the token: none, two, a file that cannot be read, characters that no
     header can carry.
@@ -165,8 +168,8 @@ def _check_token(text: str, where: str) -> Token:
 
 
 def read_state(environ: Mapping[str, str], options: SettingOptions, *, is_writing: bool = True) -> StateLocation:
-    """Where the ledger and other files of this user are, for commands that talk to no service; makes the folder (0700)
-    if the command `is_writing`.
+    """Return where the ledger and other files of this user are, for commands that talk to no service; makes the folder
+    (0700) if the command `is_writing`.
 
     Raises ConfigurationError when the folder cannot be made or written.
     """

@@ -136,7 +136,7 @@ MappedField = Annotated[FieldRule, BeforeValidator(_name_column)]
 
 
 def build_column_rule(rule: FieldRule) -> ColumnRule:
-    """The library's own rule. Raises ConfigurationError for what makes no sense."""
+    """Return the library's own rule. Raises ConfigurationError for what makes no sense."""
     return ColumnRule(
         column=rule.column,
         value=rule.value,
@@ -162,7 +162,8 @@ def _gives_a_day(pattern: str) -> bool:
 
 
 def find_rule_faults(rules: Mapping[str, FieldRule], identity: str) -> list[str]:
-    """What is wrong with rules in their place: one that does not fit its field, one for all where each has its own."""
+    """Return what is wrong with rules in their place: one that does not fit its field, one for all where each has its
+    own."""
     faults = [fault for name, rule in rules.items() for fault in find_misfits(name, build_column_rule(rule))]
     faults += [f"{name}: e164 is for phone" for name, rule in rules.items() if rule.e164 and name != "phone"]
     own = rules.get(identity)
@@ -177,8 +178,8 @@ def find_rule_faults(rules: Mapping[str, FieldRule], identity: str) -> list[str]
 def find_mapping_faults(
     mapped: Collection[str], identity: str, required: Collection[str], zip_policy: str
 ) -> list[str]:
-    """Why a mapping to the fields `mapped` cannot serve: an identity or a required field that nothing fills, a zip
-    that would go where another column goes already. Each fault says what to do; an empty list is a clean bill."""
+    """Return why a mapping to the fields `mapped` cannot serve: an identity or a required field that nothing fills, a
+    zip that would go where another column goes already. Each fault says what to do; an empty list is a clean bill."""
     faults = []
     if identity not in mapped:
         faults.append(f"no column is mapped to {identity}, which identifies a subscriber; map one to it")
@@ -226,7 +227,7 @@ class BaseKeys(BaseModel):
 
 
 def build_base(base: BaseKeys) -> BaseRef | BaseColumn:
-    """The base as the library asks for it. Raises ConfigurationError for what makes no sense."""
+    """Return the base as the library asks for it. Raises ConfigurationError for what makes no sense."""
     if base.column is None:
         return BaseRef(base.id, base.name)
     if base.values is None:

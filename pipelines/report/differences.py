@@ -91,7 +91,7 @@ class Differences:
             self.examples[kind].append(example)
 
     def tell(self, kind: str) -> int | None:
-        """How many there are of a kind; None where that cannot be known."""
+        """Return how many there are of a kind; None where that cannot be known."""
         return self.counts[kind] if self.is_certain or kind not in OF_THE_LIST else None
 
     @property
@@ -100,7 +100,7 @@ class Differences:
         return self.is_certain and not any(self.counts.values())
 
     def as_json(self) -> dict[str, Any]:
-        """The keys that a report has beside a run's."""
+        """Return the keys that a report has beside a run's."""
         return {
             "differences": {kind: self.tell(kind) for kind in KINDS},
             "fields": {name: self.fields[name] for name in NAMES if self.fields[name]},
@@ -196,7 +196,7 @@ def check_difference_path(path: Path | None, report: Path | None) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether an earlier run wrote it."""
+    """Return whether an earlier run wrote it."""
     header = (",".join(DIFFERENCE_COLUMNS) + "\r\n").encode()
     try:
         with path.open("rb") as file:

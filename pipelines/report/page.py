@@ -50,7 +50,7 @@ def write_title(report: Mapping[str, Any]) -> str:
 
 
 def write_page(report: Mapping[str, Any]) -> str:
-    """The JSON of a run, or of several (`runs`), as a whole HTML page."""
+    """Return the JSON of a run, or of several (`runs`), as a whole HTML page."""
     runs = report.get("runs") or [report]
     title = write_title(runs[0]) if len(runs) == 1 else f"{len(runs)} jobs: {report['status']}"
     body = "".join(_write_run(each) for each in runs)
@@ -63,13 +63,13 @@ def write_page(report: Mapping[str, Any]) -> str:
 
 
 def is_report(path: Path) -> bool:
-    """Whether a run wrote this file, as JSON or as a page. Raises OSError."""
+    """Return whether a run wrote this file, as JSON or as a page. Raises OSError."""
     with path.open("rb") as file:
         return _WRITTEN.match(file.read(_HEAD)) is not None
 
 
 def write_plain(report: Mapping[str, Any]) -> str:
-    """The JSON of one run as plain text."""
+    """Return the JSON of one run as plain text."""
     lines = [write_title(report), _SAYS[report["status"]], ""]
     groups = [_list_head(report), _list_rows(report), _list_certificate(report), _list_files(report)]
     for group in filter(None, groups):

@@ -134,6 +134,6 @@ def _show_differences(reconciled: dict[str, Any], console: Console) -> None:
 
 
 def show_value(value: str, longest: int) -> str:
-    """A cell in one line, fit for a terminal: what is not printable becomes an escape."""
+    """Return a cell in one line, fit for a terminal: what is not printable becomes an escape."""
     plain = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in value[:longest])
     return f"{plain}…" if len(value) > longest else plain or "(empty)"
