@@ -59,9 +59,9 @@ def record_run(
         except BaseException as error:
             status = "usage" if isinstance(error, ConfigurationError) else "aborted"
             ended = {"status": status, "finished_at": datetime.now(UTC).isoformat(), "messages": [str(error)]}
-            _try_to_write(path, lambda: write_whole(path, _encode({**report(), **ended})))
+            _try_to_write(path, lambda: _write_end(path, {**report(), **ended}))
             raise
-        _try_to_write(path, lambda: write_whole(path, _encode(report())))
+        _try_to_write(path, lambda: _write_end(path, report()))
     prune(state_dir, time.time() - retention_s)
 
 
@@ -101,6 +101,14 @@ def _try_to_write(path: Path, write: Callable[[], None]) -> None:
 
 def _write_open(handle: int, run: Mapping[str, Any]) -> None:
     os.write(handle, _encode(run))
+
+
+def _write_end(path: Path, run: Mapping[str, Any]) -> None:
+    try:
+        write_whole(path, _encode(run))
+    except (OSError, ConnectorError):
+        path.unlink(missing_ok=True)  # it says `running`, and would be taken for that of a run that was killed
+        raise
 
 
 def _encode(run: Mapping[str, Any]) -> bytes:

@@ -1,5 +1,6 @@
 """`connector status` and `prune`: what the last runs did, beside a run and after a kill, and the files that go."""
 
+import errno
 import fcntl
 import json
 import os
@@ -145,6 +146,19 @@ def test_a_run_that_ends_while_its_record_is_read_is_not_called_killed(
 
     monkeypatch.setattr(fcntl, "flock", end_and_lock)
     assert [run["status"] for run in list_runs(tmp_path)] == ["ok"]
+
+
+def test_a_run_whose_report_finds_no_room_is_not_called_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    begun = {"run_id": RUN_ID, "job": "people", "command": "import", "started_at": "2026-11-23T08:00:00+00:00"}
+    with record_run(tmp_path, begun, lambda: {**begun, "status": "ok"}):
+        monkeypatch.setattr(os, "fsync", fail)
+    assert list(list_runs(tmp_path)) == []
+    assert "No space left" in caplog.text
 
 
 def test_of_two_runs_of_one_second_the_later_one_is_first(tmp_path: Path) -> None:
