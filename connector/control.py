@@ -137,7 +137,7 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 
 @asynccontextmanager
 async def enter_in_thread(opened: AbstractContextManager[T], stop: Stop) -> AsyncIterator[T]:
-    """What is entered in a thread: to wait for a lock, or to copy a ledger, takes time. It hears signals itself."""
+    """Enter a context in a thread, since a lock or a copy of a ledger takes time; yield what it gives."""
     stop.is_recording = True  # a thread cannot be cancelled, and would leave behind what it opens
     try:
         entered = await asyncio.to_thread(opened.__enter__)

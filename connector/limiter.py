@@ -80,7 +80,7 @@ class RequestLimiter:
             self._left.set()
 
     def note(self, answer: Answer, sent_at: float) -> None:
-        """An attempt that left at `sent_at` (monotonic) was answered."""
+        """Note the answer to an attempt that left at `sent_at` (monotonic)."""
         now = self._control.clock.monotonic()
         if isinstance(answer, Refused | Ambiguous) and says_limit(answer.status, answer.retry_after_s):
             self._note_limited(answer, sent_at, now)
@@ -96,7 +96,7 @@ class RequestLimiter:
             self._concurrency.note(sent_at, now, self._under_way)
 
     def note_no_answer(self, sent_at: float) -> None:
-        """An attempt that was to leave at `sent_at`, or left then, was given up: it tells nothing of the service."""
+        """Note that an attempt at `sent_at` (monotonic) was given up: it says nothing about the service."""
         self._breaker.note_untold(sent_at)
 
     def is_pausing(self, now: float) -> bool:

@@ -154,7 +154,7 @@ def count_requests(counts: "Mapping[Any, RequestCounts]", *, is_planned: bool = 
 
 
 def pick_worst(exit_codes: list[int]) -> int:
-    """Of several jobs' exit codes the one that the command ends with (architecture 8)."""
+    """Return which of several jobs' exit codes the command ends with (architecture 8)."""
     return next((code for code in _WORST_FIRST if code in exit_codes), 0)
 
 

@@ -55,7 +55,7 @@ class Delivery(Protocol[Sent, AnswerT, Verdict]):
         """How many intents may share a commit now."""
 
     def find_deadline(self, item: Sent) -> float:
-        """Until when it may be sent (monotonic)."""
+        """Return until when it may be sent (monotonic)."""
 
     async def intend(self, items: Sequence[Sent]) -> None:
         """Return when the intents of these items are durable."""

@@ -179,7 +179,7 @@ def make_copy(copy: _FileCopy) -> int:
 
 
 def publish_copy(copy: _FileCopy) -> None:
-    """On the disk before it has its name, and the name too before this returns."""
+    """Give the copy its name: it is on the disk before that, and so is the name before this returns."""
     try:
         _sync(copy.partial)
         copy.partial.replace(copy.target)

@@ -83,7 +83,7 @@ class Commits:
         return answer
 
     def do(self, step: Step[T]) -> T:
-        """The same at once, on the caller's own thread, after all that was asked for before."""
+        """Run one step at once, on the caller's own thread, after all that was asked for before."""
         self.drain()
         return self._carry_out(step)
 
@@ -158,7 +158,7 @@ class LedgerWriter:
         return await self._commits.ask(self._after_moves(step), then)
 
     def do(self, step: Step[T]) -> T:
-        """The same, as `Commits.do` does it."""
+        """Run one step on the caller's own thread, as `Commits.do` does."""
         return self._commits.do(self._after_moves(step))
 
     async def intend(self, intents: Sequence[tuple[State, Intent]]) -> None:
@@ -175,7 +175,7 @@ class LedgerWriter:
         await self.ask(write)
 
     def note(self, identity: bytes, move: Move) -> None:
-        """What became of an entry that was intended; durable with the next commit. Until then it is SENDING."""
+        """Note what became of an entry that was intended; durable with the next commit. Until then it is SENDING."""
         self._moves[move.event].append((identity, move))
 
     async def flush(self) -> None:
@@ -189,7 +189,7 @@ class LedgerWriter:
         await self.ask(lambda ledger: learn_base(ledger.connection, base, service_id, name), self._move)
 
     def learn_base_now(self, service_id: int, name: str) -> None:
-        """The same, as `do` does it."""
+        """Record the same on the caller's own thread, as `do` does."""
         base = self.base
         self._move(self.do(lambda ledger: learn_base(ledger.connection, base, service_id, name)))
 

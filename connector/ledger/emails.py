@@ -166,12 +166,12 @@ class EmailLog:
     def mark_intended(
         self, campaign: Campaign, run_id: str, intents: Sequence[tuple[bytes, str]], *, at: float
     ) -> None:
-        """NONE to SENDING: (recipient, address in clear), at `at` (Unix seconds)."""
+        """Move NONE to SENDING: (recipient, address in clear), at `at` (Unix seconds)."""
         rows = [(campaign.key, recipient, keep_text(address)) for recipient, address in intents]
         self._move(_INSERT_INTENT, rows, EmailState.NONE, EmailEvent.INTENDED, run=keep_text(run_id), at=float(at))
 
     def mark_accepted(self, campaign: Campaign, accepted: Sequence[tuple[bytes, int, str, float]]) -> None:
-        """SENDING to SENT: (recipient, SendMessageRequestId, MessageId, Unix seconds). The address goes for good."""
+        """Move SENDING to SENT: (recipient, SendMessageRequestId, MessageId, Unix seconds). The address is deleted."""
         rows = [
             (campaign.key, recipient, request_id, keep_text(message_id), float(at))
             for recipient, request_id, message_id, at in accepted
@@ -179,26 +179,26 @@ class EmailLog:
         self._move(_ACCEPT, rows, EmailState.SENDING, EmailEvent.ACCEPTED)
 
     def mark_refused(self, campaign: Campaign, refused: Sequence[tuple[bytes, int, str]]) -> None:
-        """SENDING to REFUSED: (recipient, HTTP status, the service's words)."""
+        """Move SENDING to REFUSED: (recipient, HTTP status, the service's words)."""
         rows = [(campaign.key, recipient, status, keep_text(words)) for recipient, status, words in refused]
         self._move(_REFUSE, rows, EmailState.SENDING, EmailEvent.REFUSED)
 
     def mark_not_sent(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
-        """SENDING to NONE: known never to have left."""
+        """Move SENDING to NONE: known never to have left."""
         self._move(_DELETE, _each(campaign, recipients), EmailState.SENDING, EmailEvent.NOT_SENT)
 
     def mark_lost(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
-        """SENDING to UNKNOWN."""
+        """Move SENDING to UNKNOWN."""
         self._move(_SET_STATE, _each(campaign, recipients), EmailState.SENDING, EmailEvent.LOST)
 
     def mark_died(self, campaign: Campaign) -> int:
-        """Every SENDING of the campaign to UNKNOWN: only a run that holds it may say so. Returns how many."""
+        """Move every SENDING of the campaign to UNKNOWN: only a run that holds it may say so. Returns how many."""
         to = EMAIL.decide(EmailState.SENDING, EmailEvent.DIED)
         values = {"campaign": campaign.key, "left": EmailState.SENDING, "to": to}
         return self.connection.execute(_SET_ALL, values).rowcount
 
     def mark_allowed(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
-        """REFUSED to NONE: a person says that these may be sent their email once more."""
+        """Move REFUSED to NONE: a person says that these may be sent their email once more."""
         self._move(_DELETE, _each(campaign, recipients), EmailState.REFUSED, EmailEvent.ALLOWED)
 
     def _move(self, batch: Batch, rows: Rows, left: EmailState, event: EmailEvent, **shared: object) -> None:
@@ -209,27 +209,27 @@ class EmailLog:
     # process died, and only a person can say which
 
     def mark_single_intended(self, account: str, run_id: str, addresses: str, *, at: float) -> int:
-        """NONE to SENDING, at `at` (Unix seconds): `addresses` are all that it goes to. Returns its key."""
+        """Move NONE to SENDING, at `at` (Unix seconds): `addresses` are all that it goes to. Returns its key."""
         to = EMAIL.decide(EmailState.NONE, EmailEvent.INTENDED)
         texts = {"account": account, "address": addresses, "run": run_id}
         values = {name: keep_text(each) for name, each in texts.items()} | {"to": to, "at": float(at)}
         return int(self.connection.execute(_INSERT_SINGLE, values).scalar_one())
 
     def mark_single_accepted(self, key: int, request_id: int, message_id: str, *, at: float) -> None:
-        """SENDING to SENT: SendMessageRequestId, MessageId, Unix seconds. The addresses go for good."""
+        """Move SENDING to SENT: SendMessageRequestId, MessageId, Unix seconds. The addresses go for good."""
         answer = {"request_id": request_id, "message_id": keep_text(message_id), "at": float(at)}
         self._move_single(_ACCEPT_SINGLE, key, EmailEvent.ACCEPTED, **answer)
 
     def mark_single_refused(self, key: int, status: int, words: str) -> None:
-        """SENDING to REFUSED: HTTP status, the service's words."""
+        """Move SENDING to REFUSED: HTTP status, the service's words."""
         self._move_single(_REFUSE_SINGLE, key, EmailEvent.REFUSED, status=status, words=keep_text(words))
 
     def mark_single_not_sent(self, key: int) -> None:
-        """SENDING to NONE: known never to have left."""
+        """Move SENDING to NONE: known never to have left."""
         self._move_single(_DELETE_SINGLE, key, EmailEvent.NOT_SENT)
 
     def mark_single_lost(self, key: int) -> None:
-        """SENDING to UNKNOWN."""
+        """Move SENDING to UNKNOWN."""
         self._move_single(_SET_SINGLE, key, EmailEvent.LOST)
 
     def read_unsettled_singles(self, account: str) -> list[OpenEmail]:

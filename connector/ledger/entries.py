@@ -136,8 +136,11 @@ class Ledger:
         return [Unfinished(identity, _FIELDS[field], *rest) for identity, field, *rest in rows]
 
     def find_confirmed(self, base: Base, start: bytes, number: int, *, besides: int = 0) -> list[Known]:
-        """At most `number` CONFIRMED entries of the base, from the identity (a digest) `start` on, and round; not those
-        that the run `besides` (its key) has sent, nor those that a person has accepted under another identity."""
+        """Return at most `number` CONFIRMED entries of the base, from the identity (a digest) `start` on, and round.
+
+        Entries that the run `besides` (its key) has sent, or that a person has accepted under another identity, are
+        left out.
+        """
         values = {"base": base.key, "state": State.CONFIRMED, "number": number, "besides": besides}
         values |= {"accepted": HOW["accepted"]}
         found = [Known(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": start})]
@@ -148,53 +151,53 @@ class Ledger:
     # Before a request
 
     def mark_intended(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
-        """NONE to SENDING."""
+        """Move NONE to SENDING."""
         key = base.key
         rows = [(key, each.identity, IDENTITY_FIELDS[each.field], each.fingerprint, each.body) for each in intents]
         self._move(_INSERT_INTENT, rows, State.NONE, Event.INTENDED, run=run_key)
 
     def mark_intended_again(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
-        """REJECTED to SENDING: another fingerprint, looked up before."""
+        """Move REJECTED to SENDING: another fingerprint, looked up before."""
         self._send_again(base, run_key, intents, State.REJECTED, Event.INTENDED)
 
     def mark_absent(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
-        """UNKNOWN to SENDING: proved absent by architecture 4.5."""
+        """Move UNKNOWN to SENDING: proved absent by architecture 4.5."""
         self._send_again(base, run_key, intents, State.UNKNOWN, Event.ABSENT)
 
     # After it
 
     def mark_answered(self, base: Base, answered: Sequence[tuple[bytes, int]]) -> None:
-        """SENDING to CONFIRMED: (identity, subscriber id)."""
+        """Move SENDING to CONFIRMED: (identity, subscriber id)."""
         rows = [(base.key, *each) for each in answered]
         self._move(_CONFIRM, rows, State.SENDING, Event.ANSWERED, how=HOW["created"])
 
     def mark_misanswered(self, base: Base, answered: Sequence[tuple[bytes, int, str]]) -> None:
-        """SENDING to HELD: (identity, the answered subscriber id, what was answered)."""
+        """Move SENDING to HELD: (identity, the answered subscriber id, what was answered)."""
         rows = [(base.key, identity, answered_id, keep_text(words)) for identity, answered_id, words in answered]
         self._move(_HOLD, rows, State.SENDING, Event.MISANSWERED)
 
     def mark_refused(self, base: Base, left: State, refused: Sequence[tuple[bytes, int, str]]) -> None:
-        """SENDING, or UNKNOWN and proved absent (`left`), to REJECTED: (identity, HTTP status, the service's words)."""
+        """Move SENDING, or UNKNOWN that is proved absent (`left`), to REJECTED: (identity, HTTP status, message)."""
         rows = [(base.key, identity, status, keep_text(words)) for identity, status, words in refused]
         self._move(_REJECT, rows, left, Event.REFUSED)
 
     def mark_not_sent(self, base: Base, identities: Sequence[bytes]) -> None:
-        """SENDING to NONE: known to have had no effect."""
+        """Move SENDING to NONE: known to have had no effect."""
         self._move(_DELETE, _each(base, identities), State.SENDING, Event.NOT_SENT)
 
     def mark_lost(self, base: Base, identities: Sequence[bytes]) -> None:
-        """SENDING to UNKNOWN."""
+        """Move SENDING to UNKNOWN."""
         self._move(_SET_STATE, _each(base, identities), State.SENDING, Event.LOST)
 
     def mark_died(self) -> int:
-        """Every SENDING to UNKNOWN, in every base: only a run that holds the lock may say so. Returns how many."""
+        """Move every SENDING to UNKNOWN, in every base: only a run that holds the lock may say so. Returns how many."""
         values = {"to": ENTRY.decide(State.SENDING, Event.DIED), "left": State.SENDING}
         return self.connection.execute(_SET_ALL, values).rowcount
 
     # Settling
 
     def mark_found(self, base: Base, left: State, found: Sequence[tuple[bytes, int]]) -> None:
-        """UNKNOWN, HELD or REJECTED (`left`) to CONFIRMED: (identity, subscriber id), seen in the service.
+        """Move UNKNOWN, HELD or REJECTED (`left`) to CONFIRMED: (identity, subscriber id), seen in the service.
 
         Of an UNKNOWN entry that is our create; any other subscriber may have come by another way, so that the
         fingerprint goes and the next row is compared.
@@ -204,15 +207,15 @@ class Ledger:
         self._move(batch, [(base.key, *each) for each in found], left, Event.FOUND, how=how)
 
     def mark_withheld(self, base: Base, identities: Sequence[bytes]) -> None:
-        """UNKNOWN to HELD: proved absent, and left to a person."""
+        """Move UNKNOWN to HELD: proved absent, and left to a person."""
         self._move(_SET_STATE, _each(base, identities), State.UNKNOWN, Event.WITHHELD)
 
     def mark_suppressed(self, base: Base, identities: Sequence[bytes]) -> None:
-        """UNKNOWN to NONE: proved absent, and on the suppression list by now."""
+        """Move UNKNOWN to NONE: proved absent, and on the suppression list by now."""
         self._move(_DELETE, _each(base, identities), State.UNKNOWN, Event.SUPPRESSED)
 
     def mark_doubted(self, base: Base, identities: Sequence[bytes]) -> None:
-        """REJECTED to UNKNOWN: its kind of refusal turned out to have created. Only what has a body can be."""
+        """Move REJECTED to UNKNOWN: its kind of refusal turned out to have created. Only what has a body can be."""
         self._move(_DOUBT, _each(base, identities), State.REJECTED, Event.DOUBTED)
 
     # What a person decides
@@ -222,24 +225,25 @@ class Ledger:
         self._move(_DOUBT, _each(base, identities), State.HELD, Event.REOPENED)
 
     def mark_accepted(self, base: Base, accepted: Sequence[tuple[bytes, int]]) -> None:
-        """HELD to CONFIRMED: (identity, the subscriber id that was answered)."""
+        """Move HELD to CONFIRMED: (identity, the subscriber id that was answered)."""
         rows = [(base.key, *each) for each in accepted]
         self._move(_CONFIRM, rows, State.HELD, Event.ACCEPTED, how=HOW["accepted"])
 
     def mark_dropped(self, base: Base, identities: Sequence[bytes], words: str) -> None:
-        """HELD to REJECTED, with these words: given up until the row changes."""
+        """Move HELD to REJECTED, with these words: given up until the row changes."""
         rows = [(base.key, identity, 0, words) for identity in identities]
         self._move(_REJECT, rows, State.HELD, Event.DROPPED)
 
     def mark_forgotten(self, base: Base, left: State, identities: Sequence[bytes]) -> None:
-        """CONFIRMED, HELD or REJECTED (`left`) to NONE: the next row of it is new."""
+        """Move CONFIRMED, HELD or REJECTED (`left`) to NONE: the next row of it is new."""
         self._move(_DELETE, _each(base, identities), left, Event.FORGOTTEN)
 
     # What a listing shows
 
     def record_listed(self, base: Base, field: str, listed: Sequence[tuple[bytes, int]]) -> None:
-        """NONE, REJECTED and HELD to CONFIRMED for all that a listing shows: (identity, subscriber id). They have no
-        fingerprint: what was sent before is not what the service has.
+        """Move NONE, REJECTED and HELD to CONFIRMED for all that a listing shows: (identity, subscriber id).
+
+        They have no fingerprint: what was sent before is not what the service has.
 
         Entries in other states stay as they are, and of an identity that is listed twice the first id counts.
         `field` is what the identities are of.
@@ -270,7 +274,7 @@ class Ledger:
         self.store.change(_SET_REPORTED, {"left": State.CONFIRMED, "at": float(at)}, rows)
 
     def record_altered(self, base: Base, altered: Sequence[tuple[bytes, Sequence[str]]]) -> None:
-        """CONFIRMED entries of which the service altered these fields when it created them: (identity, names)."""
+        """Record in CONFIRMED entries the fields that the service altered when it created them: (identity, names)."""
         rows = [(base.key, identity, " ".join(names)) for identity, names in altered]
         self.store.change(_SET_ALTERED, {"left": State.CONFIRMED}, rows)
 
@@ -294,8 +298,10 @@ def _each(base: Base, identities: Sequence[bytes]) -> list[tuple[int, bytes]]:
 def list_confirmed(
     connection: Connection, base: Base, field: str, after: bytes, number: int
 ) -> Sequence[tuple[bytes, int]]:
-    """(identity, subscriber id) of at most `number` CONFIRMED entries of the base, in the order of their identities,
-    those behind `after` (b"": from the first on); `field` is what the identities are of."""
+    """Return (identity, subscriber id) of at most `number` CONFIRMED entries of the base, in the order of identities.
+
+    They begin behind `after` (b"": with the first); `field` is what the identities are of.
+    """
     values = {"base": base.key, "field": IDENTITY_FIELDS[field], "state": State.CONFIRMED}
     rows = connection.execute(_LIST_CONFIRMED, {**values, "after": after, "number": number})
     return [(bytes(identity), subscriber_id) for identity, subscriber_id in rows]

@@ -40,7 +40,7 @@ def list_bases(connection: Connection, account: str) -> list[Base]:
 
 
 def count_doubts_elsewhere(connection: Connection, base: Base) -> int:
-    """Unsettled entries of lines that may turn out to be this very base: one known by Id alone, the other by name."""
+    """Count the unsettled entries of lines that may be this same base: one known by id alone, the other by name."""
     if base.is_known_whole:
         return 0
     values = {"account": base.account, "key": base.key, "unknown": State.UNKNOWN, "held": State.HELD}
@@ -60,9 +60,9 @@ def learn_base(connection: Connection, base: Base, service_id: int, name: str) -
 
 
 def mark_misanswered_base(connection: Connection, base: Base, answered_id: int | None, name: str | None) -> None:
-    """A create in this base was answered as one in another: every later run ends before it sends (architecture 4.9).
+    """Record that a create in this base was answered as one in another: later runs send nothing (architecture 4.9).
 
-    With None for both a person says that the base is right, and runs may send again.
+    None for both withdraws that: a person says that the base is right, and runs may send again.
     """
     values = {"key": base.key, "answered_id": answered_id, "answered_name": keep_optional(name)}
     connection.execute(_MISANSWERED, values)
@@ -76,7 +76,7 @@ def read_largest_lag(connection: Connection, account: str) -> float:
 
 
 def record_lag(connection: Connection, account: str, lag_s: float) -> None:
-    """A look has shown that the list is so late, in seconds; the largest counts."""
+    """Record the lag of the list, in seconds, as a look has shown it; the largest counts."""
     connection.execute(_RECORD_LAG, {"account": keep_text(account), "lag": lag_s})
 
 
@@ -88,7 +88,7 @@ def read_found_limit(connection: Connection, account: str) -> tuple[Found, float
 
 
 def record_found_limit(connection: Connection, account: str, found: Found, at: float) -> None:
-    """A run that ends has found this of the account's limit, at `at` (Unix seconds)."""
+    """Record what a run, at its end at `at` (Unix seconds), has found of the account's limit."""
     connection.execute(_RECORD_LIMIT, {"account": keep_text(account), **asdict(found), "at": at})
 
 
@@ -185,7 +185,7 @@ def read_cursor(connection: Connection, job: str, source: bytes) -> KeptCursor |
 
 
 def move_cursor(connection: Connection, job: str, source: bytes, value: str, run_key: int) -> None:
-    """The run has read the source up to this value, to its end, and left no row of it unsent."""
+    """Move the cursor to this value: the run has read the source to its end, and left no row of it unsent."""
     values = {"job": keep_text(job), "source": source, "value": keep_text(value), "run": run_key}
     connection.execute(_MOVE_CURSOR, values)
 
@@ -222,13 +222,13 @@ def read_refusal_kinds(connection: Connection, account: str) -> list[RefusalKind
 
 
 def record_refusal(connection: Connection, base: Base, kind: str, identity: bytes) -> None:
-    """This run has met the kind, with this identity first: the next run is to look for it once more."""
+    """Record that this run has met the kind, with this identity first: the next run looks it up once more."""
     values = {"account": base.account, "kind": keep_text(kind), "base": base.key, "identity": identity, "no": False}
     connection.execute(_RECORD_REFUSAL, values)
 
 
 def mark_refusal_checked(connection: Connection, account: str, kind: str) -> None:
-    """A later run has looked for its identity, late enough for it to show."""
+    """Record that a later run has looked its identity up, late enough for it to show."""
     connection.execute(_MARK_CHECKED, {"account": keep_text(account), "kind": keep_text(kind), "yes": True})
 
 

@@ -69,7 +69,7 @@ def find_lock(path: Path) -> Path:
 
 
 def refuse_old_sqlite() -> None:
-    """Raises LedgerError when SQLite itself lacks what the statements need."""
+    """Raise LedgerError when SQLite itself lacks what the statements need."""
     if sqlite3.sqlite_version_info < _OLDEST:
         raise LedgerError(f"SQLite {sqlite3.sqlite_version} is too old for a ledger: 3.35 or later is needed")
 
@@ -122,8 +122,8 @@ def _close_to_others(path: Path) -> None:
 
 
 def build_engine(path: Path, pragmas: Sequence[str], busy_s: float) -> Engine:
-    """One connection to the file, its transactions begun at once as those that write; others are waited for `busy_s`
-    seconds."""
+    """Return an engine of one connection, whose transactions take the right to write at once; it waits for others up to
+    `busy_s` seconds."""
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         poolclass=StaticPool,
@@ -143,7 +143,7 @@ def build_engine(path: Path, pragmas: Sequence[str], busy_s: float) -> Engine:
 
     @event.listens_for(engine, "handle_error")
     def undo_what_was_not_committed(context: ExceptionContext) -> None:
-        """A commit that others did not let through leaves its transaction open, and them locked out."""
+        """Roll back a commit that others blocked: it would leave its transaction open, and lock them out."""
         if context.statement is None and context.connection is not None:
             with suppress(sqlite3.Error):  # the first error is the one that is reported
                 context.connection.connection.rollback()

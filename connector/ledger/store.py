@@ -156,7 +156,7 @@ def build_missing(name: str) -> LedgerError:
 
 
 def keep_text(text: str) -> str:
-    """The text with what cannot be kept written out, as `\\x00` and `\\ud800`; every other text as it is."""
+    """Return the text with what cannot be kept written out, as `\\x00` and `\\ud800`; every other text as it is."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")
 
 

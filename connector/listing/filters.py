@@ -63,7 +63,7 @@ async def try_filters(ask: Ask, filters: Mapping[str, object], draw: Draw) -> Tr
 
 
 async def find_missed(ask: Ask, filters: Mapping[str, object], missed: frozenset[int]) -> frozenset[int]:
-    """Who of those that a reading did not show is on the list all the same, as far as its head shows it."""
+    """Return which of the ids that a reading missed are on the list all the same, as far as its head shows."""
     return missed & _find_matching(filters, await _read_head(ask)) if missed else missed
 
 

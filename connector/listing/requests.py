@@ -40,7 +40,7 @@ class Shown:
         return any(row["Id"] == subscriber_id for row in self.rows)
 
     def proves(self, subscriber_id: int) -> bool:
-        """The same of a control: the answer must be one that would be believed if they were not in it."""
+        """Return whether this subscriber proves a filter: it is in an answer whose absence would be believed."""
         return self.is_whole and self.holds(subscriber_id)
 
 

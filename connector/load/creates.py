@@ -75,7 +75,7 @@ class Creator:
         await self._session.journal.flush()
 
     def find_deadline(self, candidate: Candidate) -> float:
-        """Until then it may be relied on that the subscriber does not exist (architecture 4.7)."""
+        """Return until when (monotonic) the subscriber is known not to exist (architecture 4.7)."""
         return candidate.known_until
 
     async def intend(self, candidates: Sequence[Candidate]) -> None:
@@ -112,8 +112,11 @@ class Creator:
         self._on_verdict(candidate, verdict)
 
     def give_up(self, candidate: Candidate, why: Unanswered) -> None:
-        """The same of a create without an answer. One that was refused with 429 and is not sent again is a refusal, or
-        unknown where it must be sent again by this run: never "not sent" (architecture 4.8)."""
+        """Note the verdict on a create without an answer.
+
+        One that was refused with 429 and is not sent again is a refusal, or unknown where this run must send it again:
+        never "not sent" (architecture 4.8).
+        """
         verdict, refusal = _GIVEN_UP[why], self._limited.get(candidate.intent.identity)
         if refusal is not None and verdict.event is Event.NOT_SENT:
             verdict = replace(refusal, event=Event.LOST) if verdict.is_stale else refusal

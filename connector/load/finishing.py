@@ -156,11 +156,11 @@ class Finisher:
         return failure
 
     def report(self, row: Row, outcome: Outcome, code: str, message: str, status: int | None, attempts: int) -> None:
-        """One row ended so, and a person must see it."""
+        """Report a row that ended so and that a person must see."""
         self._session.tally.report(Problem(row, outcome, "", code, message, status, attempts))
 
     def keep(self, problem: Problem, told: Told, *, is_of_this_run: bool = False) -> None:
-        """One row will have ended so, unless the run's last look has shown by then that it is otherwise.
+        """Keep a row that ends so unless the run's last look shows otherwise.
 
         `told` is what the row says; `is_of_this_run`: sent by this run, and known absent before.
         """

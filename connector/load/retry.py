@@ -73,12 +73,12 @@ class _Retry:
         self._given_up = set[bytes]()  # by this retry, which does not take them up as rejected
 
     async def take_up_unknown(self) -> None:
-        """To be settled."""
+        """Take unknown entries up, to be settled."""
         for entry in await self._find(State.UNKNOWN):
             self._doubt(entry)
 
     async def take_up_held(self) -> None:
-        """Sent again (once more looked for before), accepted, given up, or found if they can be."""
+        """Take held entries up: send them again after another look, accept them, drop them, or confirm found ones."""
         held, journal = await self._find(State.HELD), self._session.journal
         identities = [entry.identity for entry in held]
         if self._plan.held == "resend":
@@ -123,7 +123,7 @@ class _Retry:
                 self._report(entry, Outcome.UNKNOWN, "held", words, None)
 
     async def take_up_rejected(self) -> None:
-        """Looked up, and sent again if they are not there; who may not show yet is unknown, and settled first."""
+        """Look rejected entries up, and send absent ones again; one that may not show yet is settled first."""
         rejected, journal = await self._find(State.REJECTED), self._session.journal
         doubted = [entry for entry in rejected if self._finisher.is_unproved(entry)]
         identities = [entry.identity for entry in doubted]

@@ -154,11 +154,11 @@ class Tally:
     has_doubled: bool = False  # whether a subscriber that this run sent is known to exist twice
 
     def count(self, outcome: Outcome, number: int = 1) -> None:
-        """So many rows ended so."""
+        """Count rows that ended so."""
         self.outcomes[outcome] += number
 
     def count_positions(self, outcome: Outcome, chunk: Chunk, positions: npt.NDArray[np.int64]) -> None:
-        """The rows at these positions of a chunk ended so."""
+        """Count the rows at these positions of a chunk, which ended so."""
         self.outcomes[outcome] += len(positions)
         if self.on_rows is not None and len(positions):
             self.on_rows(outcome, chunk.name, chunk.numbers[positions].tolist())
@@ -179,17 +179,17 @@ class Tally:
         self.foretold.clear()
 
     def report(self, problem: Problem) -> None:
-        """One row ended so, and a person must see it."""
+        """Count and report a row that a person must see."""
         self.outcomes[problem.outcome] += 1
         self.on_problem(problem)
 
     def report_change(self, change: Change) -> None:
-        """One row ended CHANGED."""
+        """Count and report a row that ended CHANGED."""
         self.outcomes[Outcome.CHANGED] += 1
         self.on_change(change)
 
     def report_created(self, take_row: Callable[[], Row], omission: Omission | None) -> None:
-        """One row ended CREATED, perhaps without its zip."""
+        """Count a row that ended CREATED, and report its zip if that was left out."""
         self.count_row(Outcome.CREATED, take_row)
         if omission is not None:
             self.on_omission(omission)
@@ -200,12 +200,12 @@ class Tally:
         self.say(message)
 
     def say(self, message: str) -> None:
-        """Something for the report's messages, once."""
+        """Add a message to the report, once."""
         if message not in self.messages:
             self.messages.append(message)
 
     def foretell(self, message: str) -> None:
-        """What a load will do that is planned here, once; it is not said by the load that follows its survey."""
+        """Add, once, a message on what a load will do; the load that follows its survey does not repeat it."""
         if message not in self.foretold:
             self.foretold.append(message)
 
@@ -274,13 +274,13 @@ class Limits:
         return number if self.max_creates is None else max(0, min(number, self.max_creates - self.begun))
 
     def note(self, *, is_rejected: bool) -> str | None:
-        """One was answered; why the run is to end by that, or None."""
+        """Note an answer; return why the run is to end by it, or None."""
         self.answered += 1
         self.rejected += is_rejected
         return self._find_excess() if self.answered >= _ENOUGH else None  # fewer are judged once all have been sent
 
     def take_back(self) -> None:
-        """One that was noted as rejected was not, as a look has shown since."""
+        """Take back a rejection: a look has shown since that the row was created."""
         self.rejected -= 1
 
     def check(self) -> None:

@@ -167,7 +167,7 @@ class CampaignSender:
         return max(1, min(MOST_AT_ONCE, int(self.rate * _AHEAD_S)))
 
     def find_deadline(self, _letter: Letter) -> float:
-        """An email may be sent at any time."""
+        """Return infinity: an email may be sent at any time."""
         return inf
 
     async def intend(self, letters: Sequence[Letter]) -> None:
@@ -226,7 +226,7 @@ class CampaignSender:
                     self._watch_unknown(status, words)
 
     def give_up(self, letter: Letter, why: Unanswered) -> None:
-        """The same of an email without an answer."""
+        """Note the verdict on an email without an answer."""
         if why is Unanswered.CUT_OFF:
             self._noted.lost.append(letter.recipient)
             words = "the run was ended before an answer came"

@@ -66,7 +66,7 @@ class Matching:
         return found, is_new & is_listed
 
     def find_first(self, numbers: Integers) -> tuple[Integers, Integers, Mask]:
-        """Of each of these people (their numbers) the smallest id, its place, and whether there are more."""
+        """Return for each of these subscribers (their numbers) the smallest id, its place, and whether it has more."""
         begins = self._begins[numbers]
         return self._ids[begins], self._places[begins], self._begins[numbers + 1] - begins > 1
 

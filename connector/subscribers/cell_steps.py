@@ -24,7 +24,7 @@ def read_column(frame: pd.DataFrame, column: str, *, is_trimmed: bool) -> pa.Arr
 
 
 def empty_to_null(cells: pa.Array) -> pa.Array:
-    """What is empty, missing."""
+    """Return the cells with empty ones as null."""
     return pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
 
 
@@ -52,7 +52,7 @@ def take_part(cells: pa.Array, split_at: str, part: str) -> pa.Array:
 
 
 def change_case(cells: pa.Array, case: str) -> pa.Array:
-    """All letters in lower or upper case, or each word's first in upper and its others in lower."""
+    """Change all letters to lower or upper case, or each word to title case."""
     return _CASES[case](cells)
 
 

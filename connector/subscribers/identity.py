@@ -82,7 +82,7 @@ def join_digests(digests: Iterable[bytes], size: int) -> Digests:
 
 
 def find_among(known: Digests, digests: Digests) -> npt.NDArray[np.bool_]:
-    """Which of `digests` are among the `known` ones, which are sorted."""
+    """Return which of `digests` are among the `known` ones, which are sorted."""
     place = np.searchsorted(known, digests)
     is_inside = place < len(known)
     found = np.zeros(len(digests), dtype=bool)

@@ -107,7 +107,7 @@ def _separate_bases(identities: Digests, bases: RowBases | None) -> Digests:
 
 
 def find_suppressed(suppression: Suppression | None, valid: pd.DataFrame, identities: Digests, identity: str) -> Mask:
-    """Which of these valid rows are on the list; `identities` are those of the rows, by the field `identity`."""
+    """Return which of these valid rows are on the list; `identities` are the rows' own, by the field `identity`."""
     if suppression is None:
         return np.zeros(len(valid), dtype=bool)
     return suppression.find(identities) if suppression.field == identity else suppression.build_mask(valid)

@@ -46,7 +46,7 @@ class Suppression:
         return bool(self.find(join_digests([digest_identity(self.field, value)], IDENTITY_BYTES))[0])
 
     def build_mask(self, subscribers: pd.DataFrame) -> Mask:
-        """Which rows of a frame of typed columns are on the list, in the frame's order."""
+        """Return which rows of a frame of typed columns are on the list, in the frame's order."""
         mask = np.zeros(len(subscribers), dtype=bool)
         if self.field in subscribers:
             is_given = subscribers[self.field].notna().to_numpy(dtype=bool)
@@ -54,7 +54,7 @@ class Suppression:
         return mask
 
     def find(self, digests: Digests) -> Mask:
-        """Which of these digests (S16, of the list's own field) are on the list."""
+        """Return which of these digests (S16, of the list's own field) are on the list."""
         return find_among(self._digests, digests)
 
 
@@ -72,11 +72,11 @@ class InactiveIdentities:
         self.reactivated: set[bytes] = set()
 
     def note(self, identity: bytes) -> None:
-        """The list shows this one as inactive."""
+        """Note an identity that the list shows as inactive."""
         self._noted += identity
 
     def find(self, digests: Digests) -> Mask:
-        """Which of these digests have been noted."""
+        """Return which of these digests have been noted."""
         if self._noted:
             noted = np.frombuffer(bytes(self._noted), dtype=self._known.dtype)
             self._known = np.unique(np.concatenate([self._known, noted]))

@@ -238,7 +238,7 @@ class _Load:
         self.is_left_behind = False  # a thread that still reads the source, when the run was stopped
 
     async def carry_out(self) -> None:
-        """ListStats it if there are guards, load, settle and remark on it."""
+        """Plan the rows first if there are guards, then load them, settle what is unknown, and collect messages."""
         plan, run = self._plan, self._run
         if plan.is_planned:
             loads = await self._pass(PLANNING)

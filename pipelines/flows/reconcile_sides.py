@@ -60,7 +60,7 @@ def list_asked(base: BaseRef | BaseColumn) -> list[BaseRef] | None:
 
 
 def build_wanted(asked: Iterable[BaseRef] | None, ledger: Ledger, account: str) -> Callable[[BaseOf], bool]:
-    """Whether a listed base may be one of those that are asked for; all may be if `asked` is None.
+    """Return a test whether a listed base may be one of those that are asked for; all pass if `asked` is None.
 
     One that the ledger knows by a name that is asked for is wanted by its id, too: it may be called otherwise by now.
     """
