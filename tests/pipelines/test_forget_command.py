@@ -122,7 +122,7 @@ def test_somebody_not_known_at_all_is_told_without_a_name(ledger: Ledger) -> Non
     add(ledger, find_base(ledger, 7), State.CONFIRMED, "bob@x.org")
     nobody = forget_ann(ledger)
     assert (nobody.status, nobody.exit_code, nobody.number) == ("partial", 1, 0)
-    assert nobody.message == "the ledger knows nobody of that identity in the account main"
+    assert nobody.message == "the ledger has no entry of that identity in the account main"
 
 
 # As a person or a script meets it

@@ -88,4 +88,4 @@ def test_somebody_who_is_in_the_base_twice_already_exists_and_is_told_of(connect
     path = write_csv(tmp_path / "people.csv", "email", "ann@example.com", "cem@example.com")
     ended = connector.import_file(path)
     assert (ended.code, ended.rows) == (0, {"read": 2, "exists": 1, "created": 1})
-    assert "2 identities are in the base more than once already" in ended.stderr
+    assert "in the base more than once already: 2" in ended.stderr

@@ -125,7 +125,7 @@ def test_what_another_account_of_the_ledger_holds_is_mentioned(connector: Connec
     write_csv(tmp_path / "gone.csv", "address")
     ended = connector.run_json("retry", "--job", job)
     assert (ended.code, ended.report["rows"]["read"]) == (0, 0)
-    words = f"3 are unknown or held in another account of this ledger: {connector.sandbox.base_url}"
+    words = f"entries that are unknown or held in another account of this ledger, {connector.sandbox.base_url}: 3"
     assert words in ended.report["messages"]
     assert read_states(connector) == [State.UNKNOWN] * 3
 

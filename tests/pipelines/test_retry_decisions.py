@@ -200,7 +200,7 @@ def test_what_a_job_with_a_list_left_is_not_sent_again_without_it(connector: Con
     job = leave_by_a_listed_job(connector, sandbox, tmp_path)
     ended = retry(connector)
     assert (ended.code, ended.rows) == (1, {"read": 3, "unknown": 3})
-    assert any("job news, which suppresses rows" in message for message in ended.report["messages"])
+    assert any("the job news, which has a suppression list" in message for message in ended.report["messages"])
     assert not any("stays held" in message for message in ended.report["messages"])
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
