@@ -71,7 +71,7 @@ class PlannedRows:
         }
 
     def tell(self, outcome: Outcome, file: str, numbers: Sequence[int]) -> None:
-        """Rows that would end so, of nothing that a person must correct."""
+        """Add rows that would end so and need no correction."""
         for number in numbers:
             self._add((file, number), [outcome, "", "", ""])
 

@@ -2,7 +2,7 @@
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 row`, `2,000 rows`."""
+    """Return the number with its noun: `1 row`, `2,000 rows`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 

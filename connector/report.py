@@ -107,7 +107,7 @@ def record_report(report: Report, state_dir: Path, retention_s: float) -> Abstra
 
 
 def end_report(report: Report, status: Status, at: datetime, reason: str | None = None) -> Report:
-    """How the run ended, and why if it did not end well."""
+    """Record how the run ended, and why if it did not end well."""
     report.status, report.finished_at = status, at
     if reason is not None:
         report.messages.insert(0, reason)
@@ -159,7 +159,7 @@ def pick_worst(exit_codes: list[int]) -> int:
 
 
 def describe_fault(error: Exception) -> str:
-    """One line that a person can report; with CONNECTOR_DEBUG set the error is raised instead."""
+    """Return one line that a person can report; with CONNECTOR_DEBUG set, raise the error instead."""
     if os.environ.get("CONNECTOR_DEBUG"):
         raise error
     place = traceback.extract_tb(error.__traceback__)[-1]

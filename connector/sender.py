@@ -70,7 +70,7 @@ class Delivery(Protocol[Sent, AnswerT, Verdict]):
         """Note it for the next commit, and report it."""
 
     def give_up(self, item: Sent, why: Unanswered) -> None:
-        """The same of an item without an answer; CUT_OFF may have been executed, the others have not."""
+        """Note an item without an answer; CUT_OFF may have been executed, the others have not."""
 
     async def record(self) -> None:
         """Make durable what was noted."""
@@ -288,7 +288,7 @@ class SendQueue(Generic[Item]):
         self.note_done()
 
     def note_done(self) -> None:
-        """One that was taken is done with."""
+        """Note that an item which was taken is done with."""
         self._out -= 1
         if self._items or not self._out:
             self._has_changed.set()

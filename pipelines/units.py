@@ -50,7 +50,7 @@ def parse_size(text: object) -> int:
 
 
 def resolve_path(text: str, folder: Path) -> Path:
-    """`text` as a path of its own, or relative to `folder`; `~` is the user's home. Raises ValueError."""
+    """Return `text` as a path of its own, or relative to `folder`; `~` is the user's home. Raises ValueError."""
     if not text.strip() or "\0" in text:
         raise ValueError("must be a path")
     try:

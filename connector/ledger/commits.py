@@ -228,7 +228,7 @@ class LedgerWriter:
 
 @contextmanager
 def open_commits(ledger: Ledger) -> Iterator[Commits]:
-    """Commits with a thread of their own, until the context ends; what was asked for by then is made."""
+    """Yield commits with a thread of their own, until the context ends; what was asked for by then is made."""
     with ThreadPoolExecutor(1, thread_name_prefix="connector commits") as thread:
         thread.submit(lambda: None).result()  # a thread that cannot start fails here, not in a transaction
         commits = Commits(ledger, thread)

@@ -78,7 +78,7 @@ class EmailLog:
         return self.store.name
 
     def transaction(self) -> AbstractContextManager[Connection]:
-        """One durable unit, as `Store.transaction` is."""
+        """Begin one durable unit, as `Store.transaction` does."""
         return self.store.transaction()
 
     # Campaigns

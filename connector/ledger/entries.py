@@ -111,7 +111,7 @@ class Ledger:
         return self.store.is_file
 
     def transaction(self) -> AbstractContextManager[Connection]:
-        """One durable unit, as `Store.transaction` is."""
+        """Begin one durable unit, as `Store.transaction` does."""
         return self.store.transaction()
 
     # Reading

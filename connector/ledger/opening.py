@@ -93,7 +93,7 @@ def open_emails(url: str, *, may_make: bool = True) -> Iterator[EmailLog]:
 
 @contextmanager
 def open_existing_emails(url: str) -> Iterator[EmailLog | None]:
-    """The same for what only reads: None where there are none, and none are made."""
+    """Yield the emails' ledger for reading only; None if it does not exist, and none is made."""
     place = _find_emails_place(url, may_make=False)
     if isinstance(place, Path) and not place.exists():
         yield None

@@ -236,7 +236,7 @@ def has_emails(connection: Connection, name: str) -> bool:
 
 
 def check_version(connection: Connection, name: str, meta: Table = meta, version: int = SCHEMA_VERSION) -> None:
-    """See that the ledger which is there has this `version` and identity rule; call it inside a transaction.
+    """Check that an existing ledger has this `version` and identity rule; call it inside a transaction.
 
     Raises ConfigurationError when its table `meta` says otherwise.
     """

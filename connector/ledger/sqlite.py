@@ -170,7 +170,7 @@ def _refuse_damage(connection: Connection, path: Path, was_killed: bool) -> None
 
 
 def check_pages(connection: Connection) -> str:
-    """`ok`, or what is wrong with the first damaged page."""
+    """Return `ok`, or what is wrong with the first damaged page."""
     try:
         return str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalars().all()[0].splitlines()[-1])
     except DBAPIError as error:  # some damage it cannot even walk over

@@ -149,7 +149,7 @@ class _Recording:
             self.write()
 
     def write(self) -> None:
-        """What was read so far, under the base's Id: a line that has the name alone might be another base's."""
+        """Record what was read so far, under the base's id: a line with the name alone might be another base's."""
         journal, identity = self.access.journal, self.access.policy.identity
         listed, self.waiting = self.waiting, []
         if journal.base.service_id is None and self.reader.service_id is not None:
@@ -172,7 +172,7 @@ class _Searching:
     found: dict[bytes, set[int]] = field(default_factory=dict)
 
     def start_sweep(self, number: int) -> None:
-        """Presence counts in whichever sweep."""
+        """Do nothing: presence counts in every sweep."""
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         for identity, subscriber_id in self.reader.read(wire_objects):
@@ -194,7 +194,7 @@ class _Watching:
     seen: set[int] = field(default_factory=set)
 
     def start_sweep(self, number: int) -> None:
-        """Only the last sweep decides who shows."""
+        """Forget the last sweep: only the newest decides which subscribers show."""
         self.seen.clear()
         self.sink.start_sweep(number)
 

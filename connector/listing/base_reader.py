@@ -39,7 +39,7 @@ class BaseReader:
         self.service_id = base.service_id
 
     def read(self, wire_objects: Sequence[dict[str, Any]]) -> list[tuple[bytes, int]]:
-        """(identity, subscriber id) of those that are of the base and have an identity."""
+        """Return (identity, subscriber id) of those that are of the base and have an identity."""
         if self._inactive is not None:
             for wire in wire_objects:
                 if wire.get("IsActive") is False:

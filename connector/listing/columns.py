@@ -103,7 +103,7 @@ class Columns:
     async def parse(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask
     ) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
-        """`parse_columns` in a thread: the parser lets others run, so that the next page comes in meanwhile."""
+        """Run `parse_columns` in a thread: the parser lets others run, so that the next page comes in meanwhile."""
         work = partial(parse_columns, status, headers, body, now, mask=mask)
         return await asyncio.get_running_loop().run_in_executor(self._decoder, work)
 
@@ -257,7 +257,7 @@ def _measure_depth(body: bytes) -> int:
 
 
 def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-    """Wire objects as columns of `PAGE_SCHEMA`, value by value: what any faster way must come to."""
+    """Return wire objects as columns of `PAGE_SCHEMA`, value by value: every faster way must give the same."""
     broken: dict[int, dict[str, object]] = {}
     parents = {"": wire_objects} | {name: _read_parents(wire_objects, name, broken) for name in _PARENTS}
     columns = [_build_column(field, parents, broken) for field in FIELDS]
@@ -313,7 +313,7 @@ def _read_dates_at_once(values: list[Any]) -> pa.Array | None:
 
 
 def read_dates(texts: pa.Array) -> pa.Array | None:
-    """Texts as dates, if every one of them is a date, YYYY-MM-DD; raises ArrowInvalid for most that are none."""
+    """Return texts as dates, if each is a date YYYY-MM-DD; raises ArrowInvalid for most other texts."""
     dates = texts.cast(pa.date32())
     if dates.null_count == len(dates):
         return dates

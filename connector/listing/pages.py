@@ -130,7 +130,7 @@ async def fetch_page(
     *,
     parse: ParseListed[Rows] = WIRE.parse,  # type: ignore[assignment] # as the client's
 ) -> ListPage[Rows]:
-    """One page of the list (service-api.md 4.3), tried again where that may help. Raises ListFailed."""
+    """Return one page of the list (service-api.md 4.3), tried again where that may help. Raises ListFailed."""
     answer = await retrier.read(lambda: client.list_subscribers(query, parse), client.counts["list"])
     if isinstance(answer, ListPage):
         return answer

@@ -50,7 +50,7 @@ class Loader:
         self._is_clear = False  # whether nothing is in doubt that a new row might be (`_clear_doubts`)
 
     async def begin(self, *, refuses_misanswered: bool = True) -> None:
-        """See that base and account are those that the ledger speaks of, and look for those refused by earlier runs.
+        """Check that base and account are the ledger's, and look for rows that earlier runs saw refused.
 
         Raises ConfigurationError if a create in this base was answered as one in another and that is to be refused,
         RunAborted (EmptiedError, ListFailed) when the run cannot go on.

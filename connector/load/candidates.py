@@ -47,7 +47,7 @@ class Candidate:
 
 
 def take_row(chunk: Chunk, position: int) -> Row:
-    """One row of a chunk, as a value of its own."""
+    """Return one row of a chunk, as a value of its own."""
     cells = chunk.frame.iloc[position].tolist()
     return Row(
         int(chunk.numbers[position]),
@@ -58,7 +58,7 @@ def take_row(chunk: Chunk, position: int) -> Row:
 
 
 def take_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
-    """Many rows of a chunk, taken column by column."""
+    """Return many rows of a chunk, taken column by column."""
     part = chunk.frame.iloc[list(positions)]
     columns = tuple(part.columns)
     cells = [pa.array(part[name], pa.string(), from_pandas=True).to_pylist() for name in columns]
@@ -68,7 +68,7 @@ def take_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
 
 
 def find_omissions(planned: Planned, places: Sequence[int], identity: str) -> list[Omission | None]:
-    """For each of these places (0-based) the zip that is left out there, if one is."""
+    """Return for each of these places (0-based) the zip that is left out there, if one is."""
     if planned.omitted_zips is None:
         return [None] * len(places)
     part = planned.subscribers[identity].iloc[list(places)]

@@ -234,7 +234,7 @@ def _is_of_base(answer: Created, base: Base, asked_name: str | None) -> bool:
 
 
 def read_base(answer: Created) -> tuple[int | None, str | None]:
-    """Id and name of the answered base; None for what is missing or of another type."""
+    """Return id and name of the answered base; None for what is missing or of another type."""
     service_id, name = answer.read("base_id"), answer.read("base_name")
     return service_id if type(service_id) is int else None, name if isinstance(name, str) else None
 

@@ -174,7 +174,7 @@ class _Comparison:
             self._reason = f"the list could not be read whole ({certificate.reason})"
 
     def start_sweep(self, number: int) -> None:
-        """Every sweep shows the same subscribers."""
+        """Do nothing: every sweep shows the same subscribers."""
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Compare those of a page whose ids are waited for."""

@@ -176,7 +176,7 @@ class Finisher:
     def report_doubt(
         self, doubt: Unresolved, outcome: Outcome, code: str, message: str, status: int | None, attempts: int
     ) -> None:
-        """The same of a row of this run, or of an entry that an earlier one left, which has no row here."""
+        """Report an unresolved row of this run, or an entry that an earlier run left, which has no row here."""
         if doubt.row is None:
             self._session.tally.leftovers[code] += 1
         else:

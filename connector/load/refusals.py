@@ -44,7 +44,7 @@ class Sample(Generic[T]):
         self.kept: list[T] = []
 
     def add(self, item: T) -> None:
-        """Take one more item, if the sample has room for it."""
+        """Count an item; keep every n-th, where n doubles whenever the sample is full."""
         if self._met % self._step == 0:
             if len(self.kept) == self._most:
                 self.kept = self.kept[::2]

@@ -94,7 +94,7 @@ class WaitingRows:
         return [place for place, since in enumerate(self._since) if since != Since.REPORTED]
 
     def add(self, owner: object, rows: Sequence[tuple[Row, Told, Since]]) -> None:
-        """Have these wait. Raises RunAborted for want of room."""
+        """Let these rows wait. Raises RunAborted for want of room."""
         if self._values is None:
             self._values = KeptValues()
         if not any(each is owner for each in self._owners):
@@ -107,7 +107,7 @@ class WaitingRows:
             self._digests += told.identity + told.fingerprint
 
     def read(self, place: int) -> WaitingRow:
-        """One of them, by its place (0-based)."""
+        """Return one of them, by its place (0-based)."""
         if self._values is None:
             raise IndexError(place)
         number, file, name, values = self._values.read(place)

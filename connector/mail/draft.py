@@ -28,7 +28,7 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 def parse_recipient(text: str, field: str) -> Recipient:
-    """`ann@example.com`, `Ann Lee <ann@example.com>` or `"Lee, Ann" <ann@example.com>`.
+    """Parse `ann@example.com`, `Ann Lee <ann@example.com>` or `"Lee, Ann" <ann@example.com>`.
 
     Raises MessageError with `field`, never with the text.
     """

@@ -60,7 +60,7 @@ class Breaker:
             self._probe_at, self._probe_sent_at = now + self._wait_s, None
 
     def note_untold(self, sent_at: float) -> None:
-        """What left then, or was to leave, tells nothing: it was given up, or refused for its rate."""
+        """Note that an attempt says nothing: it was given up, or refused for its rate."""
         if self._probe_sent_at is not None and sent_at >= self._probe_sent_at:
             self._probe_sent_at = None
 

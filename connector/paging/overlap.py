@@ -35,7 +35,7 @@ class IdSet:
         return sum(len(run) for run in self._runs)
 
     def holds(self, ids: IdArray) -> Mask:
-        """For each id, whether it is in the set."""
+        """Return for each id whether it is in the set."""
         held = np.zeros(len(ids), dtype=np.bool_)
         if not len(ids):
             return held
@@ -70,7 +70,7 @@ class IdSet:
 
 
 def contained(ascending: IdArray, ids: IdArray) -> Mask:
-    """For each of `ids`, whether `ascending` (sorted) has it."""
+    """Return for each of `ids` whether `ascending` (sorted) has it."""
     if not len(ascending):
         return np.zeros(len(ids), dtype=np.bool_)
     places = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
@@ -79,7 +79,7 @@ def contained(ascending: IdArray, ids: IdArray) -> Mask:
 
 
 def first_occurrences(ids: IdArray) -> Mask:
-    """For each id, whether it stands in the array for the first time."""
+    """Return for each id whether it stands in the array for the first time."""
     first = np.zeros(len(ids), dtype=np.bool_)
     first[np.unique(ids, return_index=True)[1]] = True
     return first

@@ -170,7 +170,7 @@ class Created:
     status: int
 
     def read(self, name: str) -> object:
-        """One of its values, by field name."""
+        """Return one of its values, by field name."""
         return self.subscriber_id if name == "id" else read_field(self.subscriber, name)
 
     def read_all(self) -> dict[str, object]:
@@ -312,7 +312,7 @@ def decode_subscriber(wire: Mapping[str, Any]) -> dict[str, object]:
 
 
 def read_field(wire: Mapping[str, Any], name: str) -> object:
-    """One value of a wire object, as `decode_subscriber` reads it."""
+    """Return one value of a wire object, as `decode_subscriber` reads it."""
     parent, key = _PATHS[name]
     inner = wire.get(parent) if parent else wire
     return inner.get(key) if isinstance(inner, dict) else None
@@ -351,7 +351,7 @@ def _unwritable(values: Mapping[str, object]) -> str:
 
 
 def altered_fields(sent: Mapping[str, object], answered: Mapping[str, object]) -> tuple[str, ...]:
-    """Names of the fields that were sent and came back different, in the table's order (architecture 4.13).
+    """Return the names of fields that were sent and came back different, in the table's order (architecture 4.13).
 
     Both flat by field name. By the normalisation rules of service-api.md 2.1 these are equal: a Zip as number and as
     text; an empty State, Line3 or Gender and none at all. A base named by its id as well is known by the id alone.

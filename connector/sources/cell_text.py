@@ -137,7 +137,7 @@ def parse_object(text: bytes) -> dict[str, object]:
 
 
 def write_lists(values: list[object]) -> list[object]:
-    """Lists of plain values as lists of texts, null left out, as tags are; other values stay what they are."""
+    """Return lists of plain values as lists of texts, null left out, as tags are; other values stay as they are."""
     return [_write_list(value) if type(value) is list else value for value in values]
 
 

@@ -119,7 +119,7 @@ def read_value(value: object, kind: CursorKind) -> CursorValue | None:
 
 
 def look_back(value: CursorValue, lookback_s: float) -> CursorValue:
-    """So much earlier; a date by whole days, rounded up. Numbers and texts stay as they are."""
+    """Return a value so much earlier; a date by whole days, rounded up. Numbers and texts stay as they are."""
     if not isinstance(value, date):
         return value
     is_moment = isinstance(value, datetime)
@@ -146,7 +146,7 @@ class CursorWatch:
     first_stray: int | None = None  # its record number, from 1
 
     def take(self, values: Sequence[object], first: int) -> None:
-        """The column's values in some consecutive rows, `first` being the record number of the first of them."""
+        """Take the column's values in some consecutive rows; `first` is the record number of the first."""
         largest = _find_largest(values, self.kind)
         if largest is None:
             largest = self._find_one_by_one(values, first)

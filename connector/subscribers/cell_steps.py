@@ -41,7 +41,7 @@ def join_cells(columns: Sequence[pa.Array], separator: str) -> pa.Array:
 
 
 def take_part(cells: pa.Array, split_at: str, part: str) -> pa.Array:
-    """One of the two parts of each cell, trimmed no further; null where there is no second one."""
+    """Return one of the two parts of each cell, not trimmed; null for a second part that is missing."""
     cut = pc.split_pattern(cells, split_at, max_splits=1, reverse=part in ("start", "last"))
     if part in ("first", "start"):
         return pc.list_element(cut, 0)
@@ -57,7 +57,7 @@ def change_case(cells: pa.Array, case: str) -> pa.Array:
 
 
 def replace_cells(cells: pa.Array, values: Mapping[str, str], *, is_trimmed: bool) -> pa.Array:
-    """Whole cells by the map; a missing one counts as empty, one that the map does not name stays as it is."""
+    """Replace whole cells by the map; a missing one counts as empty, one that the map does not name stays."""
     trimmed = {key.strip(): value.strip() for key, value in values.items()} if is_trimmed else dict(values)
     keys, news = pa.array(list(trimmed), pa.large_string()), pa.array(list(trimmed.values()), pa.large_string())
     found = news.take(pc.index_in(pc.fill_null(cells, ""), keys))
@@ -65,19 +65,19 @@ def replace_cells(cells: pa.Array, values: Mapping[str, str], *, is_trimmed: boo
 
 
 def drop_apostrophes(cells: pa.Array) -> pa.Array:
-    """Cells without an apostrophe that stands before a digit or a plus at their beginning."""
+    """Return the cells without a leading apostrophe that stands before a digit or a plus."""
     return pc.replace_substring_regex(cells, r"^'([0-9+])", r"\1")
 
 
 def parse_dates(cells: pa.Array, forms: Sequence[str]) -> pa.Array:
-    """Dates as YYYY-MM-DD. Python's own strptime, over distinct cells: Arrow's makes 31 February the 3rd of March."""
+    """Return dates as YYYY-MM-DD, by Python's strptime over distinct cells: Arrow's makes 31 February 3 March."""
     coded = cells.dictionary_encode()
     dates = [None if cell is None else _parse_date(cell, forms) for cell in coded.dictionary.to_pylist()]
     return pa.array(dates, pa.large_string()).take(coded.indices)
 
 
 def drop_midnight(cells: pa.Array) -> pa.Array:
-    """Dates that came as the midnight they begin at (`1980-02-29T00:00:00`, from a column of timestamps), as dates."""
+    """Return midnights (`1980-02-29T00:00:00`, from a column of timestamps) as dates; other cells as they are."""
     return pc.replace_substring_regex(cells, _MIDNIGHT, r"\1")
 
 

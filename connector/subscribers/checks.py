@@ -141,7 +141,7 @@ _SPECIAL = r"(?i)\.(arpa|invalid|local|localhost|onion)$"  # special-use domains
 
 
 def normalise_emails(cells: pa.Array) -> pa.Array:
-    """Addresses as they are sent: trimmed and in NFC, otherwise as given."""
+    """Return addresses as they are sent: trimmed and in NFC, otherwise as given."""
     trimmed = pc.utf8_trim_whitespace(cells)
     if pc.all(pc.string_is_ascii(trimmed)).as_py() is not False:
         return trimmed
@@ -180,12 +180,12 @@ GENDERS: dict[str, str] = {"male": "male", "female": "female"}
 
 
 def read_flags(cells: pa.Array) -> pa.Array:
-    """`true` or `false` for each word, null for another."""
+    """Return `true` or `false` for each word, null for any other."""
     return translate(cells, FLAGS)
 
 
 def read_genders(cells: pa.Array) -> pa.Array:
-    """`male` or `female` for each word, null for another."""
+    """Return `male` or `female` for each word, null for any other."""
     return translate(cells, GENDERS)
 
 

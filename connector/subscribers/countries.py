@@ -111,7 +111,7 @@ def _list_short_names() -> Iterator[tuple[str, str]]:
 
 
 def simplify(name: str) -> str:
-    """Lower case without accents and signs, `&` as `and`, `St.` as `Saint`, no `the` before it."""
+    """Return the name in lower case without accents and signs, `&` as `and`, `St.` as `Saint`, no leading `the`."""
     plain = unicodedata.normalize("NFKD", name.replace("&", " and ").replace("-", " ")).casefold()
     letters = "".join(sign for sign in plain if sign.isalnum() or sign.isspace())
     words = ["saint" if word == "st" else word for word in letters.split()]

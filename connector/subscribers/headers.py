@@ -203,7 +203,7 @@ OWN_EXTRAS: frozenset[str] = frozenset(
 
 
 def normalise_header(header: str) -> str:
-    """Letters and digits alone, in lower case, without accents."""
+    """Return the header's letters and digits alone, in lower case, without accents."""
     plain = unicodedata.normalize("NFKD", header).casefold().replace("ł", "l")
     return "".join(sign for sign in plain if sign.isalnum())
 

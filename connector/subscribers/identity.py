@@ -77,7 +77,7 @@ def digest_text(text: str) -> bytes:
 
 
 def join_digests(digests: Iterable[bytes], size: int) -> Digests:
-    """Single digests of `size` bytes as one array."""
+    """Return single digests of `size` bytes as one array."""
     return np.frombuffer(b"".join(digests), dtype=f"S{size}")
 
 

@@ -66,7 +66,7 @@ def _drop_others(text: str, kept: Collection[str]) -> str | None:
 
 
 def stamp_columns(columns: pa.RecordBatch, *, run_id: str, exported_at: datetime) -> pa.Table:
-    """Columns of `PAGE_SCHEMA` as a table of `SCHEMA`, with the run and its time (aware) in every row."""
+    """Return columns of `PAGE_SCHEMA` as a table of `SCHEMA`, with the run and its time (aware) in every row."""
     stamps = _write_stamps(run_id, exported_at, len(columns))
     given = dict(zip(PAGE_SCHEMA.names, columns.columns, strict=True)) | stamps
     return pa.Table.from_arrays([given[name] for name in SCHEMA.names], schema=SCHEMA)
@@ -95,7 +95,7 @@ def build_null(kind: pa.DataType) -> pa.Scalar:
 
 
 def build_numbers(*values: int) -> pa.Int32Array:
-    """Whole numbers of up to 32 bits."""
+    """Return whole numbers of up to 32 bits."""
     data = struct.pack(f"={len(values)}i", *values)
     return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(data)])
 

@@ -106,7 +106,7 @@ class ParquetFormat:
 
     @staticmethod
     def count_rows(path: Path, filters: Mapping[str, object]) -> int | None:
-        """As the footer says."""
+        """Return the number of rows that the footer says."""
         try:
             footer = _read_footer(path)
             certificate = json.loads(footer.metadata[METADATA_KEYS[1]])
@@ -234,7 +234,7 @@ class FileWriter:
         self._rows: FileFormat | None = None
 
     def prepare(self, beginning: ExportStart) -> None:
-        """What a file needs is seen when its partial file is made."""
+        """Do nothing: making the partial file shows what is missing."""
 
     @property
     def is_committing(self) -> bool:

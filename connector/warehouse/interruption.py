@@ -45,7 +45,7 @@ class Interruption:
 
     @contextmanager
     def cancel_by(self, cancel: Callable[[], None]) -> Iterator[None]:
-        """Within the context, an interruption calls `cancel`."""
+        """Call `cancel` on an interruption within the context."""
         with self._lock:
             self.check()
             self._cancel = cancel

@@ -95,7 +95,7 @@ class MysqlDatabase:
                 yield connection
 
     def load(self, connection: sa.Connection, table: sa.Table, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        """By INSERT statements of many rows."""
+        """Load by INSERT statements of many rows."""
         columns = ", ".join(map(_NAMES.quote_identifier, (*rows.schema.names, *shared)))
         head = f"INSERT INTO {_NAMES.format_table(table)} ({columns}) VALUES"
         largest = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar()
@@ -109,17 +109,17 @@ class MysqlDatabase:
         return count
 
     def differ(self, ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], kind: ColumnKind) -> Any:
-        """Texts by their bytes: most collations know no case, no accents, and no blanks at the end."""
+        """Compare texts by their bytes: most collations ignore case, accents and blanks at the end."""
         if kind in (ColumnKind.TEXT, ColumnKind.TAGS):
             return _Bytes(ours).is_distinct_from(_Bytes(theirs))
         return ours.is_distinct_from(theirs)
 
     def find_referrers(self, connection: sa.Connection, table: sa.Table) -> Sequence[str]:
-        """By the information schema, which shows what the user may see."""
+        """Read the information schema, which shows what the user may see."""
         return connection.scalars(_REFERRERS, {"schema": table.schema, "table": table.name}).all()
 
     def write_time(self, at: datetime) -> datetime:
-        """In UTC, which is the session's time zone."""
+        """Return the time in UTC, which is the session's time zone."""
         return at.astimezone(UTC).replace(tzinfo=None)
 
     def is_passing(self, error: Exception) -> bool:

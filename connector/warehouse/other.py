@@ -51,7 +51,7 @@ class OtherDatabase:
             yield connection
 
     def load(self, connection: sa.Connection, table: sa.Table, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        """By the driver's `executemany`."""
+        """Load by the driver's `executemany`."""
         count = 0
         for batch in rows.read():
             for begin in range(0, batch.num_rows, _BATCH):
@@ -61,11 +61,11 @@ class OtherDatabase:
         return count
 
     def differ(self, ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], _: ColumnKind) -> Any:
-        """As the database tells values apart; no mode that it has asks for that."""
+        """Compare as the database does; none of its modes needs more."""
         return ours.is_distinct_from(theirs)
 
     def find_referrers(self, connection: sa.Connection, table: sa.Table) -> Sequence[str]:
-        """By SQLAlchemy's inspection of all schemas."""
+        """Inspect all schemas by SQLAlchemy."""
         inspector = sa.inspect(connection)
         home = (table.schema or inspector.default_schema_name or "").lower(), table.name.lower()
         found = []
@@ -77,7 +77,7 @@ class OtherDatabase:
         return found
 
     def write_time(self, at: datetime) -> datetime:
-        """In UTC."""
+        """Return the time in UTC."""
         return at.astimezone(UTC)
 
     def is_passing(self, error: Exception) -> bool:

@@ -85,7 +85,7 @@ class PostgresDatabase:
                 yield connection
 
     def load(self, connection: sa.Connection, table: sa.Table, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        """By COPY. The stage is named by its schema: another table of its name may come first in the search path."""
+        """Load by COPY. The stage is named with its schema: a table of its name may come first in the search path."""
         name = f"pg_temp.{_NAMES.quote(table.name)}" if table.dialect_kwargs else _NAMES.format_table(table)
         texts = {key: str(value) for key, value in shared.items()}
         columns = ", ".join(map(_NAMES.quote_identifier, (*rows.schema.names, *texts)))
@@ -100,11 +100,11 @@ class PostgresDatabase:
         return ours.is_distinct_from(theirs)
 
     def find_referrers(self, connection: sa.Connection, table: sa.Table) -> Sequence[str]:
-        """By the catalogue, which every role may read."""
+        """Read the catalogue, which every role may read."""
         return connection.scalars(_REFERRERS, {"name": _NAMES.format_table(table)}).all()
 
     def write_time(self, at: datetime) -> datetime:
-        """In UTC."""
+        """Return the time in UTC."""
         return at.astimezone(UTC)
 
     def is_passing(self, error: Exception) -> bool:

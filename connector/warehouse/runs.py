@@ -106,7 +106,7 @@ class Writer(Protocol):
         """Whether a publishing is at its commit, which cannot be interrupted."""
 
     def interrupt(self) -> None:
-        """Have the method that runs end soon, by an error, and without a change of the target."""
+        """End the method that runs soon, by an error, and without a change of the target."""
 
     def discard(self) -> None:
         """Forget everything staged and leave no file behind; harmless after `publish` and when repeated."""

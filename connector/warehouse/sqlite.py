@@ -74,7 +74,7 @@ class SqliteDatabase:
         connection.commit()
 
     def load(self, connection: sa.Connection, table: sa.Table, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        """By prepared statements."""
+        """Load by prepared statements."""
         quote = connection.dialect.identifier_preparer
         columns = ", ".join(map(quote.quote_identifier, (*rows.schema.names, *shared)))
         marks = ", ".join("?" * (len(rows.schema.names) + len(shared)))
@@ -92,7 +92,7 @@ class SqliteDatabase:
         return ours.is_distinct_from(theirs)
 
     def find_referrers(self, connection: sa.Connection, table: sa.Table) -> Sequence[str]:
-        """By the declarations, whether they are enforced or not: our own connection does not, another will."""
+        """Read the declarations, enforced or not: our connection does not enforce them, another may."""
         return connection.scalars(_REFERRERS, {"table": table.name}).all()
 
     def write_time(self, at: datetime) -> str:

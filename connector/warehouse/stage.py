@@ -24,7 +24,7 @@ class StagedRows:
 
 
 def build_no_rows(schema: pa.Schema) -> StagedRows:
-    """Rows of that schema, of which there are none."""
+    """Return no rows, of that schema."""
     return StagedRows(schema, lambda: iter(()))
 
 

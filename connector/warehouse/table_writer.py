@@ -156,7 +156,7 @@ class TableWriter:
         return changes
 
     def interrupt(self) -> None:
-        """Have `prepare` or `publish` end soon, and without a change; a commit that has begun ends by itself."""
+        """End `prepare` or `publish` soon, and without a change; a commit that has begun ends by itself."""
         with suppress(*self._backend.errors, OSError):  # what was to be cancelled has ended
             self._interruption.interrupt()
 

@@ -54,7 +54,7 @@ class Commands(click.Group):
     """Imports a command when it is called: `import` does not pay for DuckDB, in time or memory."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the README."""
+        """List the commands in the order of the README."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -88,7 +88,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the command line."""
     try:
         run()
     except SystemExit as end:

@@ -90,7 +90,7 @@ class EmailGiven:
 
 
 def email_options(command: Command) -> Command:
-    """All of them, given to the command as `given`, an EmailGiven."""
+    """Add the options of an email, given to the command as `given`, an EmailGiven."""
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:

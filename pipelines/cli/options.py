@@ -51,7 +51,7 @@ class Share(click.ParamType[float]):
 
 
 def cursor_options(command: Command) -> Command:
-    """`--full` and `--since`, given to the command as `is_full` and `since`."""
+    """Add `--full` and `--since`, given to the command as `is_full` and `since`."""
     since = click.option("--since", metavar="VALUE", help="Read from this value of the cursor on.")
     full = click.option("--full", "is_full", is_flag=True, help="Read everything, from the cursor's start on.")
     return full(since(command))
@@ -64,12 +64,12 @@ def refuse_both(is_full: bool, since: str | None) -> None:
 
 
 def dry_run_option(command: Command) -> Command:
-    """`--dry-run`, given to the command as `is_dry`."""
+    """Add `--dry-run`, given to the command as `is_dry`."""
     return click.option("--dry-run", "is_dry", is_flag=True, help="Only say what would be done, as plan does.")(command)
 
 
 def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """For options whose empty value is a variable that was not set, and never meant."""
+    """Refuse an empty value: it comes from a variable that was not set, and is never meant."""
     if value is not None and not value.strip():
         raise click.BadParameter("must not be empty", param=parameter)
     return value
@@ -140,7 +140,7 @@ class FileGiven:
 
 
 def file_options(command: Command) -> Command:
-    """All of them, given to the command as `given`, a FileGiven."""
+    """Add the options of a file, given to the command as `given`, a FileGiven."""
 
     @wraps(command)
     def wrapped(

@@ -84,7 +84,7 @@ class Output:
 
 
 def output_options(command: Command) -> Command:
-    """`--output`, `--report` and `--quiet`, given to the command as `output`; `-v`, `--log-format`."""
+    """Add `--output`, `--report` and `--quiet`, given to the command as `output`; `-v`, `--log-format`."""
 
     @click.option(
         "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to show the report."

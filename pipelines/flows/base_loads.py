@@ -50,7 +50,7 @@ def choose_bases(ledger: Ledger, account: str, base_id: int | None, base_name: s
 
 
 def describe_base(base: Base) -> str:
-    """`News (id 7)`, `News`, `base 7`."""
+    """Return the base in words: `News (id 7)`, `News`, `base 7`."""
     if base.service_id is None:
         return str(base.name)
     return f"base {base.service_id}" if base.name is None else f"{base.name} (id {base.service_id})"
@@ -76,7 +76,7 @@ class BaseLoad(Protocol):
     knowledge: PresenceCache
 
     async def begin(self) -> None:
-        """See that the base is the one that was meant."""
+        """Check that the base is the one that was meant."""
 
     async def take(self, planned: Planned) -> None:
         """Give each row of a chunk's part its outcome, or leave it to `settle`."""
@@ -130,7 +130,7 @@ class BaseLoads:
             await self._open(self._base)
 
     async def take(self, planned: Planned, bases: RowBases | None) -> None:
-        """Have each base's load take its part of the chunk, in the order in which they first appear in it.
+        """Give each base's load its part of the chunk, in the order in which the bases first appear in it.
 
         `bases` are those of the rows; None: all are for the one base. Raises RunAborted when the run cannot go on;
         rows that it did not reach are `unsent`.

@@ -115,7 +115,7 @@ class IncrementReading:
         increment.source.begin_at(self._begins_at)
 
     def describe(self) -> str:
-        """From where on it reads, and why from there."""
+        """Return from where on it reads, and why from there."""
         source, kept = self._increment.source, self._kept
         if self._increment.is_full:
             why = "--full"

@@ -140,7 +140,7 @@ class BaseSide:
         return self.known - self.there - len(self.vanished)
 
     def meet(self, identities: Digests) -> None:
-        """The source has these, and there is nothing to be compared: invalid rows, and suppressed ones."""
+        """Note rows that the source has and that are not compared: invalid and suppressed ones."""
         self.matching.meet(identities)
 
     def compare(self, part: Planned) -> None:

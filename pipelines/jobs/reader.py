@@ -180,7 +180,7 @@ def _fill_text(text: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
 
 
 def describe_faults(path: Path, faults: Sequence[JobFault]) -> str:
-    """One message with all faults, each with line and dotted key, in the order of the file."""
+    """Return one message with all faults, each with line and dotted key, in the order of the file."""
     ordered = sorted(faults, key=lambda fault: fault.line or 0)
     lines = [_describe(fault) for fault in ordered]
     if len(lines) == 1:
@@ -195,7 +195,7 @@ def _describe(fault: JobFault) -> str:
 
 
 def show_keys(keys: Keys) -> str:
-    """`subscriber.fields.email`, `subscriber.required[0]`."""
+    """Return the keys as text: `subscriber.fields.email`, `subscriber.required[0]`."""
     text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
     return text.removeprefix(".")
 

@@ -20,7 +20,7 @@ _SAMPLE_DAY = date(1987, 6, 25)  # year, month and day cannot be taken for one a
 
 
 def check_field_name(name: str) -> str:
-    """`name` if it is a field that a row can fill (architecture 3); raises ValueError naming what it may mean."""
+    """Return `name` if a row can fill that field (architecture 3); raises ValueError naming what it may mean."""
     if name in _SENT_NAMES:
         return name
     known = BY_NAME.get(_WIRE_NAMES.get(name.casefold(), name))

@@ -50,7 +50,7 @@ DIFFERENCE_COLUMNS = {
 
 
 def name_state(entry: Entry | None) -> str:
-    """`none`, or the name of the entry's state."""
+    """Return `none`, or the name of the entry's state."""
     return NO_ENTRY if entry is None else entry.state.name.lower()
 
 
@@ -85,7 +85,7 @@ class Differences:
     forgotten: int | None = None
 
     def count(self, kind: str, example: int) -> None:
-        """One more of this kind."""
+        """Count one more of this kind."""
         self.counts[kind] += 1
         if len(self.examples[kind]) < _EXAMPLES:
             self.examples[kind].append(example)

@@ -44,7 +44,7 @@ Lines = Sequence[tuple[str, str]]
 
 
 def write_title(report: Mapping[str, Any]) -> str:
-    """`crm-nightly: partial`, of the JSON of one run."""
+    """Return the title of one run's JSON: `crm-nightly: partial`."""
     name = report.get("job") or report.get("command") or "connector"
     return f"{name}: {report.get('status', 'planned')}"
 

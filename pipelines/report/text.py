@@ -28,7 +28,7 @@ class Progress:
         self.describe: Describe = lambda: "starting"
 
     def follow(self, describe: Describe) -> None:
-        """From now on say this."""
+        """Show this from now on."""
         self.describe = describe
 
 
