@@ -186,7 +186,7 @@ GUARDED = f"^'({FORMULA[1:]})"
 
 
 def guard_formula(text: str) -> str:
-    """Return the text for a cell of a CSV that people open: behind an apostrophe, if a spreadsheet would run it."""
+    """Return the text for a cell of a CSV: behind an apostrophe, if a spreadsheet would run it."""
     return f"'{text}" if re.match(FORMULA, text) else text
 
 

@@ -37,7 +37,7 @@ _ESCAPES = "in a password, and wherever else one is meant, write @ as %40 and / 
 
 
 def parse_url(text: str, what: str = "a SQL source's url") -> sa.URL:
-    """Parse a database URL, the driver filled in; `what` it is, for people.
+    """Parse a database URL, the driver filled in; `what` names it in errors.
 
     Raises ConfigurationError, without showing the URL.
     """
@@ -65,7 +65,7 @@ def _refuse_stray_at(text: str, what: str) -> None:
 
 
 def show_url(url: sa.URL) -> str:
-    """Return the URL for people: no password, and no options, which may hold one too."""
+    """Return the URL fit to show: no password, and no options, which may hold one too."""
     return url.set(query={}, drivername=url.drivername.partition("+")[0]).render_as_string(hide_password=True)
 
 
@@ -149,7 +149,7 @@ def parse_place(text: str) -> Path | URL:
 
 
 def show_place(place: Path | URL) -> str:
-    """Return the place for people: no password, and no options, which may hold one too."""
+    """Return the place fit to show: no password, and no options, which may hold one too."""
     if isinstance(place, Path):
         return str(place)
     return show_url(place)

@@ -1,4 +1,4 @@
-"""What a database's driver says, in one line for people, without the values of rows that it quotes.
+"""What a database's driver says, in one line for messages, without the values of rows that it quotes.
 
 Which messages name nothing but tables, columns and servers is known by their codes, and those are shown whole. Of all
 others the quoted text is masked, and so is what looks like an address or a number of a person's.

@@ -1,4 +1,4 @@
-"""The files of a load for people: rejects (rows to look at, with the source's own columns as they came) and drift (what
+"""The files of a load: rejects (rows to look at, with the source's own columns as they came) and drift (what
 the source says and the service does not have, architecture 8). Each is a CSV whose first line makes it.
 """
 

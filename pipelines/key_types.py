@@ -14,7 +14,7 @@ Identity = Literal["email", "client_user_id"]
 
 
 def check_name(value: str) -> str:
-    """Return a name as people write one, trimmed; raises ValueError."""
+    """Return a name, trimmed; raises ValueError for a name that cannot be used."""
     if not value.strip() or not value.isprintable():
         raise ValueError("must be a name in printable characters")
     return value.strip()

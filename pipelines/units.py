@@ -1,4 +1,4 @@
-"""Durations, shares, sizes and counts as people write them, and the paths and URLs of a job."""
+"""Durations, shares, sizes and counts as a job file has them, and the paths and URLs of a job."""
 
 import re
 from pathlib import Path

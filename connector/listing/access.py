@@ -31,7 +31,7 @@ class LookupKey:
     """A subscriber to look up: the digest of the identity, its field (email, client_user_id), its text as sent.
 
     A create of ours that took effect shows by the spellings that were sent or would be normal. `in_any_spelling`: they
-    are missed only if they are not there in other capitals either, as people may be who came by another way.
+    are missed only if they are absent in other capitals, too: a subscriber that came by another way may have them.
     """
 
     identity: bytes
@@ -47,7 +47,7 @@ class LookupResult:
     `found` maps identities to the subscriber ids that bear it in the base, smallest first; `missed` are those that were
     not there, by an answer that is known to be whole. Of the subscribers confirmed by this run, the latest that the
     look showed was confirmed at `latest_seen_at` (-inf: none was seen), and the look proves that the service shows
-    people `lag_s` late at least (0: no sign of that). `started_at` and `latest_seen_at` are monotonic.
+    subscribers `lag_s` late at least (0: no sign of that). `started_at` and `latest_seen_at` are monotonic.
     """
 
     found: Mapping[bytes, tuple[int, ...]]
@@ -227,7 +227,7 @@ class ListAccess:
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """When the latest witness shown was confirmed (monotonic, -inf: none), and how late people show at least."""
+    """When the latest sentinel shown was confirmed (monotonic, -inf: none), and a lower bound of the list's lag."""
 
     latest_seen_at: float = float("-inf")
     lag_s: float = 0.0

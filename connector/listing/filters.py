@@ -1,7 +1,7 @@
 """Chooses the filter to ask the service by, after a trial of each with listed subscribers and a made-up one.
 
 A filtered reading is compared here row by row, so a filter that lists too many does no harm; one that does not find who
-is there leaves people out unseen, and only such a trial tells (rule 6). How filters combine is not shown
+is there leaves subscribers out unseen, and only such a trial shows that (rule 6). How filters combine is not shown
 (service-api.md 4.3): one at most is asked by, and only one that found a subscriber that is spelt like the value
 asked for.
 """

@@ -145,7 +145,7 @@ def _explain(answer: Refused | Ambiguous | NotSent, client: Client) -> ListFaile
     if isinstance(answer, NotSent):
         return ListFailed(f"The service cannot be reached for its list: {answer.message}. Check the base URL.")
     is_page = answer.status is not None and 200 <= answer.status < 300
-    # A page that cannot be read holds people: none of it is shown.
+    # A page that cannot be read holds personal data: none of it is shown.
     words = "an answer that is no page of the list" if is_page else answer.message or "no words"
     if isinstance(answer, Refused):
         is_of_token = answer.status in _UNAUTHORISED

@@ -71,7 +71,7 @@ async def read_list(
     find_lacking: FindLacking | None = None,
     draw: Callable[[int], bytes] = os.urandom,
 ) -> Certificate:
-    """Read everyone that `query` asks for into `sink` and say whether that was everyone (service-api.md 4.3).
+    """Read all subscribers that `query` asks for into `sink`, and certify whether these were all (service-api.md 4.3).
 
     `form` is that of the rows which the sink takes: wire objects, if nothing else is said. `query.limit` is the size of
     a page; `query.offset` must be 0 (ValueError). `now` gives aware times. Rows that do not match the query's filters

@@ -235,7 +235,7 @@ class PresenceCache:
         return cost.is_filter_cheaper and is_affordable
 
     async def _learn_by_filter(self, wanted: Sequence[LookupKey], requests: int) -> bool:
-        """By a filter that finds people in whatever capitals they are there; False when it does not tell of all."""
+        """Look them up by a filter that ignores capitals; return False unless it is conclusive for all."""
         self._spent += requests
         try:
             sighting = await look_by_filter(self._session.access, wanted)

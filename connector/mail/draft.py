@@ -111,7 +111,7 @@ _PACKED = {
 }
 _OFFICE = "application/vnd.openxmlformats-officedocument"
 _OPEN = "application/vnd.oasis.opendocument"
-# What people attach and Python's table lacks, or has otherwise in one of its versions.
+# Types of common attachments that Python's table lacks, or has otherwise in one of its versions.
 _OURS = _PACKED | {
     ".7z": "application/x-7z-compressed",
     ".avif": "image/avif",

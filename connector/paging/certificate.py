@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Verdict(StrEnum):
-    """`complete`: everyone on the list throughout the window is in the output, once."""
+    """`complete`: each subscriber that was on the list throughout the window is in the output, once."""
 
     COMPLETE = "complete"
     INCOMPLETE = "incomplete"
@@ -105,7 +105,7 @@ class Certificate:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everyone on the list throughout the window is in the output."""
+        """Whether each subscriber that was on the list throughout the window is in the output."""
         return self.verdict is Verdict.COMPLETE
 
     def as_report(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ Filters = tuple[tuple[str, object], ...]
 """Field names and the values asked for."""
 
 _OVERLAP_SHARE = 20
-"""A page repeats 1/20 of the one before: 5.3 % more pages, and 50 people of a full page may vanish between two requests
+"""A page repeats 1/20 of the one before: 5.3 % more pages, and 50 rows of a full page may vanish between two requests
 before a step back is needed."""
 
 

@@ -37,7 +37,7 @@ class _Gathered:
 class ListedPeople:
     """A sink for `read_list`: keeps those of the bases that `is_wanted`, with the values of the fields `names`.
 
-    `identity` is the field that people are known by. Close it when it is no longer read.
+    `identity` is the field that identifies a subscriber. Close it when it is no longer read.
     """
 
     def __init__(self, identity: str, names: Sequence[str], is_wanted: Callable[[BaseOf], bool]) -> None:

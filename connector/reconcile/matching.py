@@ -38,7 +38,7 @@ class Matching:
         self._is_compared = np.zeros(len(self._identities), dtype=bool)
 
     def __len__(self) -> int:
-        """Return how many people are listed."""
+        """Return how many subscribers are listed."""
         return len(self._identities)
 
     def find(self, identities: Digests) -> Integers:
@@ -80,11 +80,11 @@ class Matching:
         return self._sort(np.flatnonzero(~self._is_met))
 
     def find_duplicated(self) -> Integers:
-        """Return the people who are listed under more than one id, in the same order."""
+        """Return the subscribers that are listed under more than one id, in the same order."""
         return self._sort(np.flatnonzero(np.diff(self._begins) > 1))
 
     def take_identities(self, numbers: Integers) -> Digests:
-        """Return the digests of these people."""
+        """Return the digests of these subscribers."""
         return self._identities[numbers]
 
     def _sort(self, numbers: Integers) -> Integers:

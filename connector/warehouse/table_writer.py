@@ -58,7 +58,7 @@ class TableBackend(Protocol):
         """What its driver raises."""
 
     def __str__(self) -> str:
-        """The table and the database, for people; nothing secret."""
+        """Return the table and the database, for messages; nothing secret."""
 
     def explain(self, error: Exception) -> str:
         """Return what the database said, in one line, with nothing secret or personal in it."""

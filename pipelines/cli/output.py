@@ -67,12 +67,12 @@ class Output:
     is_data_on_stdout: bool = False
 
     def refuse_to_overwrite(self, file: Path, what: str) -> None:
-        """Raise ConfigurationError if the report would take the place of this file; `what` it is, for people."""
+        """Raise ConfigurationError if the report would take the place of this file; `what` names it in the error."""
         if self.report_path is not None and self.report_path.resolve() == file.resolve():
             raise ConfigurationError(f"--report {self.report_path}: that is {what}; name another file")
 
     def show(self, draw: Callable[[Console], None]) -> bool:
-        """Show for people what `draw` draws, on stderr where data goes to stdout; whether that could be done."""
+        """Show what `draw` draws, on stderr where data goes to stdout; return whether that could be done."""
         from rich.console import Console
 
         stream, drawn = sys.stderr if self.is_data_on_stdout else sys.stdout, io.StringIO()

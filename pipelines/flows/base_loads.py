@@ -173,7 +173,7 @@ class BaseLoads:
         return [each.session for each in self._begun]
 
     def describe_created(self) -> str | None:
-        """Return how many were created in which base, where a column says the base and any were; for people."""
+        """Return how many were created in which base, where a column says the base and any were."""
         created = [each for each in self._begun if each.created]
         if isinstance(self._base, BaseRef) or not created:
             return None

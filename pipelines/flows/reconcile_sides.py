@@ -230,7 +230,7 @@ class BaseSide:
         self._reported.append(join_digests(vanished, IDENTITY_BYTES))
 
     def _tell_listed(self, kind: str, numbers: Integers) -> None:
-        """People of the service, with all their ids."""
+        """Report subscribers of the service, with all their ids."""
         identities = split_digests(self.matching.take_identities(numbers))
         entries = self._find_entries(identities)
         for number, digest in zip(numbers.tolist(), identities, strict=True):

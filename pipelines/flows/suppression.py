@@ -31,7 +31,7 @@ _RECORDS_NAMED = 5  # of those without an identity: enough to find what they hav
 
 @dataclass(frozen=True, slots=True)
 class SuppressionPlan:
-    """Where the list of `job` is, the column that holds its people, and what they are (email, client_user_id)."""
+    """Where the list of `job` is, the column that holds its identities, and their field (email, client_user_id)."""
 
     job: str
     suppress: Suppress

@@ -211,7 +211,7 @@ def _guess_names(frame: pd.DataFrame, column: str, today: date) -> Iterator[Gues
 
 
 def _guess_birthday(frame: pd.DataFrame, column: str, header: str, today: date) -> GuessedField | None:
-    """Dates that are those of people, or whose header says so; without that header they stay unsure."""
+    """Guess a birthday: dates whose header says so, or that fit adults; without that header the guess is unsure."""
     guess = _judge(frame, "birthday", ColumnRule(column=column), "its cells", today)
     share = measure(frame, "birthday", guess.rule, today)
     if share.part < _LIKELY:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _APPLICATION = "subscriber-connector"
 _BESIDE = 64  # connections; looks ask for 16 pages at once, at most
-_TIMEOUT_S = 30.0  # the service promises nothing; twice the slowest answer that people wait for
+_TIMEOUT_S = 30.0  # the service promises nothing; twice the slowest answer that a user waits for
 _LARGEST_TOKEN = 16384  # bytes; a JSON Web Token with all its claims stays below 8 kB
 
 
@@ -191,7 +191,7 @@ def _write_url(file: Path) -> str:
 
 
 def _make_folder(folder: Path) -> None:
-    """The folder holds people's data: only its owner may enter. One that is there already stays as its owner set it."""
+    """Make the folder for its owner alone, since it holds personal data; an existing one stays as its owner set it."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)

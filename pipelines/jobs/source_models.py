@@ -157,13 +157,13 @@ class JobSource(BaseModel):
 
 
 class ListFile(FileSource):
-    """A file with a column of people; inherited, so that a list is read like any other file."""
+    """A file with a column of identities; inherited, so that a list is read like any other file."""
 
     column: str = Field(min_length=1, description="the column that holds them")
 
 
 class ListSql(SqlRows):
-    """Rows of a database with a column of people; inherited, so that a list is read like any other rows."""
+    """Rows of a database with a column of identities; inherited, so that a list is read like any other rows."""
 
     column: str = Field(min_length=1, description="the column that holds them")
 

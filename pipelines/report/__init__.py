@@ -1,4 +1,4 @@
-"""Reports: as values, for people at a terminal, as a page, and the files of a run that people read."""
+"""Reports: as values, as text for a terminal, as a page, and the files of a run for its users."""
 
 import lazy_loader
 

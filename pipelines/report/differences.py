@@ -1,4 +1,4 @@
-"""What a reconciliation found: in sum, and one by one as a CSV for people, a line for each and for each field that
+"""What a reconciliation found: in sum, and one by one as a CSV, a line for each and for each field that
 drifted.
 """
 

@@ -1,4 +1,4 @@
-"""A report for people who read it elsewhere than at a terminal: as an HTML page, and as plain text.
+"""A report for readers away from the terminal: as an HTML page, and as plain text.
 
 The page needs nothing from outside and no script; its styles stand at each element, since mail programs drop others.
 """

@@ -1,4 +1,4 @@
-"""A report as a table for people, and the progress of a run on one line of stderr, where that is a terminal."""
+"""A report as a table, and the progress of a run on one line of stderr, where that is a terminal."""
 
 from __future__ import annotations
 
