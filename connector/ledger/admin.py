@@ -271,7 +271,7 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries
     """Count the entries that are not CONFIRMED, without a lock, also while a run goes on and after one was killed.
 
     A ledger that is not there has none. Raises LedgerError when it cannot be read, or is not there and
-    not `may_be_new`, ConfigurationError when the URL is none or its driver is missing.
+    not `may_be_new`, ConfigurationError when the URL is invalid or its driver is missing.
     """
     place = parse_place(url)
     open_entries = _read_open_entries(place)
