@@ -295,8 +295,8 @@ SEEN_BY_TESTS = (
         "a row is not compared with what the service has",
         Edit(
             "load/drift.py",
-            "        differing = differing_fields(names, told, listed)\n",
-            "        differing = differing_fields(names, told, told)\n",
+            "        differing = differing_fields(names, values, listed)\n",
+            "        differing = differing_fields(names, values, values)\n",
         ),
         "pipelines/test_drift.py::test_a_changed_row_is_compared_with_what_the_service_has_now[exact]",
     ),
