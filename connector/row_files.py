@@ -114,7 +114,7 @@ class RowFile:
         )
 
 
-class RejectsFile:
+class RejectsFile(Closing):
     """Written as the run goes, a line for each problem."""
 
     def __init__(self, path: Path, columns: Sequence[str], run_id: str, now: Callable[[], datetime]) -> None:
@@ -149,12 +149,8 @@ class RejectsFile:
         """Throw away what was written: all rows are read again."""
         self._file.begin_anew()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the file: all lines are written."""
         self._file.close()
 
 
@@ -240,7 +236,7 @@ def build_different(chunk: Chunk, position: int, identity: str) -> Problem:
     return Problem(take_row(chunk, position), Outcome.DUPLICATE, identity, "differs", message)
 
 
-class DriftFile:
+class DriftFile(Closing):
     """A line for each field that differs, for each row that could not be compared, and for each zip that was left out
     of a create. Rows that an earlier run has reported in its own file are counted, and not written."""
 
@@ -296,12 +292,8 @@ class DriftFile:
         cells = [identity, name, write_cell(service), write_cell(source)]
         self._file.write([*cells, row.number, row.file, outcome, code, self._run_id, at])
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the file: all lines are written."""
         self._file.close()
 
 

@@ -31,7 +31,7 @@ _OURS = re.compile(r"\.?(\d{8}T\d{6}-[0-9a-f]{6})\.(json|csv)(\.partial)?")
 """Names of files that runs make, with the run's id; all other files in the folders are a person's."""
 
 _SECONDS = len("20261123T080000")  # of a run's id, which says no more of its time
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def record_run(
         file = create_private(path)
         fcntl.flock(file, fcntl.LOCK_EX)  # a reader may try it in this very moment
     except OSError as error:
-        _LOG.warning("the run cannot be recorded in %s: %s", path, error.strerror)
+        logger.warning("the run cannot be recorded in %s: %s", path, error.strerror)
         yield
         return
     with file:
@@ -88,7 +88,7 @@ def prune(state_dir: Path, before: float) -> Sequence[Path]:
                 path.unlink()
                 deleted.append(path)
         except OSError as error:
-            _LOG.warning("%s is older than the retention and cannot be deleted: %s", path, error.strerror)
+            logger.warning("%s is older than the retention and cannot be deleted: %s", path, error.strerror)
     return deleted
 
 
@@ -96,7 +96,7 @@ def _try_to_write(path: Path, write: Callable[[], None]) -> None:
     try:
         write()
     except (OSError, ConnectorError) as error:
-        _LOG.warning("the run cannot be recorded in %s: %s", path, error)
+        logger.warning("the run cannot be recorded in %s: %s", path, error)
 
 
 def _write_open(handle: int, run: Mapping[str, Any]) -> None:
