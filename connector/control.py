@@ -94,11 +94,18 @@ async def _end(*tasks: asyncio.Future[Any]) -> None:
 
 @dataclass(slots=True)
 class Stop:
-    """Whether a run is to stop, and the signal that said so."""
+    """Whether a run is to stop, and what said so: a signal, or a `reason` of its own."""
 
     event: asyncio.Event = field(default_factory=asyncio.Event)
     signal: int | None = None
+    reason: str | None = None
     is_recording: bool = False  # what was done is being recorded, or waited for: nothing is left that could be ended
+
+    def end(self, reason: str) -> None:
+        """End the run as a first signal does, for this reason, unless it is ending already."""
+        if not self.event.is_set():
+            self.reason = reason
+            self.event.set()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from connector.outcomes import MailOutcome, Outcome
 from connector.run_log import record_run
 
 if TYPE_CHECKING:
+    from connector.control import Stop
     from connector.service import RequestCounts
 
 
@@ -114,6 +115,19 @@ def end_report(report: Report, status: Status, at: datetime, reason: str | None 
     rows = {name: number for name, number in report.rows.items() if number}
     logger.info("run ends: %(status)s, rows %(rows)s", {"status": status, "rows": rows, "run_id": report.run_id})
     return report
+
+
+def end_run(report: Report, stop: "Stop", status: Status, at: datetime, reason: str | None = None) -> Report:
+    """Record the end of a run that may have been stopped: by a signal (`stopped`), by a reason of its own (`aborted`),
+    or not at all (`status`)."""
+    report.signal = stop.signal
+    if stop.signal is not None:
+        return end_report(report, "stopped", at, reason)
+    if stop.reason is None:
+        return end_report(report, status, at, reason)
+    if reason is not None:
+        report.messages.insert(0, reason)
+    return end_report(report, "aborted", at, stop.reason)
 
 
 class UncountedError(Exception):

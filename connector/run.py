@@ -30,11 +30,13 @@ from connector.pace import Pace
 from connector.planned_rows import PlannedRows
 from connector.report import (
     Report,
+    Status,
     UncountedError,
     count_requests,
     count_rows,
     describe_fault,
     end_report,
+    end_run,
     record_report,
     start_report,
 )
@@ -230,8 +232,7 @@ async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_be
     except ConfigurationError:  # a token that was refused at the first request is both
         raise
     except RunAborted as error:  # before it had begun: while the ledger was copied
-        report.signal = stop.signal
-        end_report(report, "stopped", clock.now(), str(error))
+        end_run(report, stop, "aborted", clock.now(), str(error))
     except LedgerError as error:
         if report.finished_at is None or report.exit_code in (0, 1):  # else it has ended by this, or by something worse
             end_report(report, "aborted", clock.now(), str(error))
@@ -315,12 +316,7 @@ def _end(run: Run) -> None:
     report.settled = {"found": tally.settled_found, "absent": tally.settled_absent}
     report.echo = dict(sorted(tally.altered.items()))
     report.rejects_file, report.drift_file = run.rows.rejects_path, run.rows.drift_path
-    if run.stop.signal is not None:
-        report.signal = run.stop.signal
-        end_report(report, "stopped", run.clock.now(), reason)
-    elif reason is not None:
-        end_report(report, "aborted", run.clock.now(), reason)
-    else:
-        is_partial = any(outcomes[each] or tally.leftovers[each] for each in _FOR_A_PERSON)
-        is_partial = is_partial or bool(tally.leftovers["held"]) or tally.has_doubled
-        end_report(report, "partial" if is_partial else "ok", run.clock.now())
+    is_partial = any(outcomes[each] or tally.leftovers[each] for each in _FOR_A_PERSON)
+    is_partial = is_partial or bool(tally.leftovers["held"]) or tally.has_doubled
+    status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
+    end_run(report, run.stop, status, run.clock.now(), reason)

@@ -26,6 +26,12 @@ def parse_duration(text: object) -> float:
     return float(found["count"]) * _SECONDS[found["unit"]]
 
 
+def show_duration(seconds: float) -> str:
+    """Return 21600.0 as `6h`: in the largest unit of which it is a whole number."""
+    unit = next((unit for unit in ("d", "h", "m", "s") if not seconds % _SECONDS[unit]), "ms")
+    return f"{seconds / _SECONDS[unit]:g}{unit}"
+
+
 def parse_share(text: object) -> float:
     """Return `5%` as 0.05. Raises ValueError for more than the whole, a number without its sign, or other text."""
     found = _SHARE.fullmatch(text.strip()) if isinstance(text, str) else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from connector.errors import ConfigurationError
-from pipelines.cli.options import Duration, Share, refuse_empty
+from pipelines.cli.options import Duration, Share, refuse_empty, time_limit_option
 from pipelines.cli.output import Output, finish, output_options, run_and_notify, run_flow
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
 @click.option("--first-name", callback=refuse_empty, help="Only with this first name.")
 @click.option("--last-name", callback=refuse_empty, help="Only with this last name.")
 @click.option("--gender", type=click.Choice(["male", "female", "unspecified"]), help="Only of this gender.")
+@time_limit_option
 @output_options
 def export_command(
     target: str,
@@ -79,6 +80,7 @@ def export_command(
     group_readable: bool,
     subscriber_id: int | None,
     gender: str | None,
+    time_limit_s: float | None,
     output: Output,
     **filters: str | int | None,
 ) -> None:
@@ -96,7 +98,7 @@ def export_command(
         if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
         tolerances = allow_incomplete, ignore_total_count, max_shrink, accept_cut_off_possible
-        finish(_export_job(Path(target), *tolerances, overwrite, output), output)
+        finish(_export_job(Path(target), *tolerances, overwrite, time_limit_s, output), output)
     query = ListQuery(id=subscriber_id, gender="" if gender == "unspecified" else gender, **filters)  # type: ignore[arg-type] # click gives each its type
     settings = read_settings(os.environ, None, SettingOptions())
     shrink = MAX_SHRINK if max_shrink is None else max_shrink
@@ -104,7 +106,7 @@ def export_command(
     plan = plan_export(target, query, settings, options, tolerance, is_adopting=overwrite)
     _refuse_clash(plan, output)
     output = replace(output, is_data_on_stdout=plan.destination.is_standard_output)
-    finish(run_flow(lambda stop, progress: run_export(plan, stop, progress), output), output)
+    finish(run_flow(lambda stop, progress: run_export(plan, stop, progress), output, time_limit_s), output)
 
 
 def _export_job(
@@ -114,6 +116,7 @@ def _export_job(
     max_shrink: float | None,
     accept_cut_off_possible: bool,
     is_adopting: bool,
+    time_limit_s: float | None,
     output: Output,
 ) -> Report:
     from pipelines.cli.output import run_and_notify
@@ -121,7 +124,7 @@ def _export_job(
     from pipelines.jobs import SettingOptions, load_job, read_settings
 
     job = load_job(path, os.environ)
-    settings = read_settings(os.environ, job, SettingOptions())
+    settings = read_settings(os.environ, job, SettingOptions(time_limit_s=time_limit_s))
     plan = plan_export_job(
         job,
         settings,

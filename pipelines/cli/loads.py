@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 import click
 
 from connector.errors import ConfigurationError
-from pipelines.cli.options import Duration, FileGiven, cursor_options, dry_run_option, file_options, is_job, refuse_both
+from pipelines.cli.options import (
+    Duration,
+    FileGiven,
+    cursor_options,
+    dry_run_option,
+    file_options,
+    is_job,
+    refuse_both,
+    time_limit_option,
+)
 from pipelines.cli.output import Output, end, finish, output_options, run_and_notify, run_flow, show
 
 if TYPE_CHECKING:
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
 @click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Creates in flight at once, at most.")
 @click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@time_limit_option
 @dry_run_option
 @output_options
 def import_command(
@@ -49,6 +59,7 @@ def import_command(
     max_concurrency: int | None,
     max_rate: float | None,
     wait_s: float,
+    time_limit_s: float | None,
     is_dry: bool,
     output: Output,
 ) -> None:
@@ -63,12 +74,19 @@ def import_command(
         "max_concurrency": max_concurrency,
         "max_rate": max_rate,
     }
-    plan = replace(plan_file(file, given, load, wait_s=wait_s, is_planned=is_dry), is_planned=is_dry)
-    finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
+    plan = plan_file(file, given, load, wait_s=wait_s, time_limit_s=time_limit_s, is_planned=is_dry)
+    plan, time_limit_s = replace(plan, is_planned=is_dry), plan.settings.time_limit_s
+    finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output, time_limit_s), output)
 
 
 def plan_file(
-    file: Path, given: FileGiven, load: Mapping[str, object], *, wait_s: float = 0.0, is_planned: bool = False
+    file: Path,
+    given: FileGiven,
+    load: Mapping[str, object],
+    *,
+    wait_s: float = 0.0,
+    time_limit_s: float | None = None,
+    is_planned: bool = False,
 ) -> LoadPlan:
     """Return the import of a file by what was given, and by the keys of a job's load section that were.
 
@@ -80,7 +98,7 @@ def plan_file(
     from pipelines.jobs import Load, SettingOptions, build_policy, override_load, read_settings
 
     job = given.load_job()
-    settings = read_settings(os.environ, job, SettingOptions(), is_writing=not is_planned)
+    settings = read_settings(os.environ, job, SettingOptions(time_limit_s=time_limit_s), is_writing=not is_planned)
     if job is None:
         policy = build_policy(override_load(Load(), load), given.rules)
         return plan_import(file, given.options, given.rules, policy, settings, reading=given.reading, wait_s=wait_s)
@@ -93,6 +111,7 @@ def plan_file(
 @cursor_options
 @click.option("--limit", type=click.IntRange(min=1), help="Load only the first N rows of each source.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@time_limit_option
 @dry_run_option
 @output_options
 def sync_command(
@@ -101,6 +120,7 @@ def sync_command(
     since: str | None,
     limit: int | None,
     wait_s: float,
+    time_limit_s: float | None,
     is_dry: bool,
     output: Output,
 ) -> None:
@@ -115,7 +135,7 @@ def sync_command(
     refuse_both(is_full, since)
 
     def plan_job(job: Job) -> LoadPlan:
-        settings = read_settings(os.environ, job, SettingOptions(), is_writing=not is_dry)
+        settings = read_settings(os.environ, job, SettingOptions(time_limit_s=time_limit_s), is_writing=not is_dry)
         plan = plan_sync(job, settings, limit=limit, wait_s=wait_s, is_full=is_full, since=since)
         return replace(plan, is_planned=is_dry)
 
@@ -290,6 +310,7 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
 @click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Creates in flight at once, at most.")
 @click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@time_limit_option
 @output_options
 def retry_command(
     run_id: str | None,
@@ -305,6 +326,7 @@ def retry_command(
     max_concurrency: int | None,
     max_rate: float | None,
     wait_s: float,
+    time_limit_s: float | None,
     output: Output,
 ) -> None:
     """Settle and finish what earlier runs left unknown, in every base, without their sources.
@@ -329,13 +351,14 @@ def retry_command(
         what=RetryPlan(run_id, is_rejected, held),
         job=job.name if job is not None else "",
         policy=build_policy(load, _find_rules(job), job.suppress if job is not None else None),
-        settings=read_settings(os.environ, job, SettingOptions()),
+        settings=read_settings(os.environ, job, SettingOptions(time_limit_s=time_limit_s)),
         suppression=plan_suppression(job) if job is not None else None,
         base_id=base_id,
         base_name=base_name,
         wait_s=wait_s,
     )
-    finish(run_flow(lambda stop, progress: run_retry(order, stop, progress), output), output)
+    time_limit_s = order.settings.time_limit_s
+    finish(run_flow(lambda stop, progress: run_retry(order, stop, progress), output, time_limit_s), output)
 
 
 def _decide_held(asked: dict[Held, bool], on_unknown: str | None) -> Held:

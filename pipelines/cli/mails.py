@@ -14,7 +14,7 @@ import click
 from connector.choices import SETTINGS, TRACKING
 from connector.errors import ConfigurationError
 from pipelines.cli.logs import say
-from pipelines.cli.options import Command, Duration, refuse_empty
+from pipelines.cli.options import Command, Duration, refuse_empty, time_limit_option
 from pipelines.cli.output import Output, end, finish, output_options, run_and_notify, run_flow
 
 if TYPE_CHECKING:
@@ -200,6 +200,7 @@ def _show(composed: Composed, path: Path, output: Output) -> NoReturn:
     help="Go on with a campaign of a restored ledger, which does not know the emails sent after its backup.",
 )
 @click.option("--wait", "wait_s", type=Duration(), default="0s", help="How long to wait for another run's lock.")
+@time_limit_option
 @output_options
 def mail_command(
     job: Path,
@@ -210,6 +211,7 @@ def mail_command(
     is_new_account: bool,
     is_reopening: bool,
     wait_s: float,
+    time_limit_s: float | None,
     output: Output,
 ) -> None:
     """Send each row of JOB's source the email that the job describes, once in its campaign.
@@ -223,7 +225,9 @@ def mail_command(
     if preview_dir is not None and previewed is None:
         raise ConfigurationError("--preview-dir is for --preview N")
     loaded = load_job(job, os.environ)
-    settings = read_settings(os.environ, loaded, SettingOptions(), is_writing=previewed is None)
+    settings = read_settings(
+        os.environ, loaded, SettingOptions(time_limit_s=time_limit_s), is_writing=previewed is None
+    )
     plan = plan_mail(
         loaded,
         settings,

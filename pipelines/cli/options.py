@@ -68,6 +68,14 @@ def dry_run_option(command: Command) -> Command:
     return click.option("--dry-run", "is_dry", is_flag=True, help="Only say what would be done, as plan does.")(command)
 
 
+time_limit_option = click.option(
+    "--time-limit",
+    "time_limit_s",
+    type=Duration(),
+    help="End a run in order that takes longer, such as 6h; the next one goes on.",
+)
+
+
 def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Refuse an empty value: it comes from a variable that was not set, and is never meant."""
     if value is not None and not value.strip():

@@ -22,6 +22,7 @@ from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from pipelines.cli.logs import is_logging, say, start_logging
 from pipelines.cli.options import Command
 from pipelines.report import is_report, write_page
+from pipelines.units import show_duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,8 +111,10 @@ def output_options(command: Command) -> Command:
     return wrapped
 
 
-def run_flow(flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], output: Output) -> Report:
-    """Run one flow to its end, with progress shown and signals heard."""
+def run_flow(
+    flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], output: Output, time_limit_s: float | None = None
+) -> Report:
+    """Run one flow to its end, with progress shown and signals heard; end it in order once its time is over."""
     import uvloop
 
     from connector.control import stop_on_signals
@@ -119,10 +122,19 @@ def run_flow(flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], outp
 
     async def run() -> Report:
         with stop_on_signals() as stop, show_progress(is_quiet=output.is_quiet or is_logging()) as progress:
+            if time_limit_s is not None:
+                asyncio.get_running_loop().call_later(time_limit_s, stop.end, _describe_limit(time_limit_s))
             return await flow(stop, progress)
 
     gc.freeze()  # what is loaded by now is never garbage
     return uvloop.run(run())
+
+
+def _describe_limit(time_limit_s: float) -> str:
+    return (
+        f"the time limit of {show_duration(time_limit_s)} has passed: nothing more was begun, and what was under way "
+        "is recorded; run it again for the rest"
+    )
 
 
 def finish(report: Report, output: Output) -> NoReturn:
@@ -205,7 +217,7 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
     import uvloop
 
     try:
-        report = run_flow(flow, output)
+        report = run_flow(flow, output, settings.time_limit_s)
     except ConnectorError as error:
         for message in uvloop.run(_notify(job, _report_refused(job, error), settings)):
             say(message)

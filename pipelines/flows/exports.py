@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from connector.clock import Clock, system_clock
 from connector.control import Stop, until_stopped
 from connector.errors import ConfigurationError, ConnectorError, LockedError
-from connector.report import Report, count_requests, end_report, record_report, start_report
+from connector.report import Report, count_requests, end_report, end_run, record_report, start_report
 from connector.service import ListQuery
 from connector.warehouse import MAX_SHRINK, Destination, parse_destination
 from pipelines.jobs import Settings, build_service
@@ -214,8 +214,7 @@ def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence
 def _end(report: Report, ending: BaseException | bool, stop: Stop, clock: Clock) -> Report:
     """The report's status, by how the copying ended: whether a guard refused it, an error, or a signal."""
     if isinstance(ending, asyncio.CancelledError):
-        report.signal = stop.signal
-        return end_report(report, "stopped", clock.now())
+        return end_run(report, stop, "stopped", clock.now())
     if isinstance(ending, LockedError):
         return end_report(report, "locked", clock.now(), str(ending))
     if isinstance(ending, ConnectorError) and not isinstance(ending, ConfigurationError):

@@ -28,6 +28,7 @@ from connector.report import (
     count_requests,
     describe_fault,
     end_report,
+    end_run,
     record_report,
     start_report,
 )
@@ -266,14 +267,8 @@ def _end(run: _Run, reason: str | None) -> None:
         report.rows = count_mail_rows(run.checked.read, run.outcomes)
     except UncountedError as error:
         report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; besides, {error}"
-    if run.stop.signal is not None:
-        report.signal = run.stop.signal
-        end_report(report, "stopped", at, reason)
-    elif reason is not None:
-        end_report(report, "aborted", at, reason)
-    else:
-        is_partial = run.has_others or any(run.outcomes[each] for each in _FOR_A_PERSON)
-        end_report(report, "partial" if is_partial else "ok", at)
+    is_partial = run.has_others or any(run.outcomes[each] for each in _FOR_A_PERSON)
+    end_run(report, run.stop, "aborted" if reason is not None else "partial" if is_partial else "ok", at, reason)
 
 
 _FAULTS_SHOWN = 10
@@ -300,8 +295,8 @@ async def preview(
         try:
             checked, checker = await asyncio.to_thread(_check_rows, plan, spool, report, stop, faults)
         except (SourceError, RunAborted) as error:
-            report.rows, report.signal = count_mail_rows(0, {}), stop.signal
-            return end_report(report, "aborted" if stop.signal is None else "stopped", clock.now(), str(error))
+            report.rows = count_mail_rows(0, {})
+            return end_run(report, stop, "aborted", clock.now(), str(error))
         outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool)
         for place, (kept,) in enumerate(spool.read(1), start=1):
             if place > number:

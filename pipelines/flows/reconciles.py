@@ -27,7 +27,7 @@ from connector.pace import RateController
 from connector.paging import Certificate, TotalCount
 from connector.plurals import agree, count
 from connector.reconcile import ListedPeople
-from connector.report import Report, Status, count_requests, end_report, record_report, start_report
+from connector.report import Report, Status, count_requests, end_report, end_run, record_report, start_report
 from connector.service import Client, ListQuery, Retrier, open_client
 from connector.states import State
 from connector.subscribers import FieldMapping, Suppression, ValidationRules, prepare_chunks, split_digests
@@ -324,14 +324,12 @@ def _is_proof(certificate: Certificate) -> bool:
 def _end(report: Report, found: Differences, ending: BaseException | None, stop: Stop, clock: Clock) -> Report:
     """The report's status, by how the work ended."""
     if isinstance(ending, asyncio.CancelledError):
-        report.signal = stop.signal
-        return end_report(report, "stopped", clock.now())
+        return end_run(report, stop, "stopped", clock.now())
     if isinstance(ending, LockedError):
         report.signal = stop.signal
         return end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(ending))
     if isinstance(ending, ConnectorError) and not isinstance(ending, ConfigurationError):
-        report.signal = stop.signal
-        return end_report(report, "aborted" if stop.signal is None else "stopped", clock.now(), str(ending))
+        return end_run(report, stop, "aborted", clock.now(), str(ending))
     if ending is not None:
         raise ending
     status: Status = "ok" if found.are_none else "partial"

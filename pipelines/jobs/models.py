@@ -227,6 +227,12 @@ class Job(BaseModel):
         default="may_be_new",
         description="must_exist: a run without its ledger ends before it sends, say on a machine that lost its disk",
     )
+    time_limit_s: Duration | None = Field(
+        default=None,
+        gt=0,
+        alias="time_limit",
+        description="end a run that takes longer in order (exit 3); the next one goes on; no limit when not given",
+    )
     retention_s: Annotated[float, BeforeValidator(parse_duration)] = Field(
         default=RETENTION_S,
         ge=0,

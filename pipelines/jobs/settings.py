@@ -35,6 +35,7 @@ class SettingOptions:
     account: str | None = None
     state_dir: Path | None = None
     ledger_url: str | None = field(default=None, repr=False)  # may hold a password
+    time_limit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Settings:
     proxy: str | None = field(default=None, repr=False)
     may_make_ledger: bool = True
     retention_s: float = RETENTION_S  # after which rejects, drift files and reports are deleted
+    time_limit_s: float | None = None  # after which a run is ended
 
     @property
     def has_no_ledger(self) -> bool:
@@ -92,6 +94,7 @@ def read_settings(
         proxy=service.proxy if service else None,
         may_make_ledger=job is None or job.ledger == "may_be_new",
         retention_s=job.retention_s if job else RETENTION_S,
+        time_limit_s=options.time_limit_s or (job.time_limit_s if job else None),
     )
 
 

@@ -1,0 +1,59 @@
+"""`time_limit` and `--time-limit`: a run whose time is over ends in order, and the next one goes on."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
+from tests.pipelines.emails.outbox import list_recipients
+from tests.pipelines.emails.test_mail_command import write_job as write_mail_job
+from tests.pipelines.planned import write_job
+
+PEOPLE = 60
+LIMITED = ("--time-limit", "1500ms")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("import", "people.csv", "--base-name", "News", "--max-rate", "10", *LIMITED), ("sync", "limited.yaml")],
+    ids=["by an option", "by the job's key"],
+)
+def test_a_load_ends_in_order_and_the_next_one_goes_on(
+    connector: Connector, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    write_addresses(tmp_path / "people.csv", PEOPLE)
+    path = write_job(tmp_path, "time_limit: 1500ms")
+    text = path.read_text().replace("first_name: name, ", "").replace("200ms}", "200ms, max_rate: 10}")
+    (tmp_path / "limited.yaml").write_text(text)
+    (tmp_path / "job.yaml").write_text(text.replace("time_limit: 1500ms", "time_limit: 1h"))
+    ended = connector.run_json(*command)
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert "the time limit of 1500ms has passed" in ended.report["messages"][0]
+    assert ended.rows.keys() == {"read", "created", "unsent"}
+
+    again = connector.run_json("sync", "job.yaml")
+    assert (again.code, again.rows["read"]) == (0, PEOPLE)
+    assert again.rows["exists"] >= ended.rows["created"]
+    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert len(count_stored(connector.sandbox)) == PEOPLE
+
+
+def test_an_export_past_its_time_leaves_its_target_as_it_was(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.seed(1500, base_name="News")
+    connector.sandbox.switch(latency_ms=60_000)
+    ended = connector.run_json("export", "out.csv", *LIMITED)
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert "time limit" in ended.report["messages"][0]
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_mail_run_past_its_time_sends_the_rest_the_next_time(connector: Connector, tmp_path: Path) -> None:
+    people = (f"person{each}@example.net,P{each},{each}" for each in range(PEOPLE))
+    write_csv(tmp_path / "people.csv", "email,first,order", *people)
+    write_mail_job(tmp_path, {"html": {"content": "<p>Hello</p>"}}, load={"max_rate": 10})
+    ended = connector.run_json("mail", "mail.yaml", *LIMITED)
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert ended.rows.keys() == {"read", "sent", "unsent"}
+    write_mail_job(tmp_path, {"html": {"content": "<p>Hello</p>"}})
+    assert connector.run_json("mail", "mail.yaml").rows["already_sent"] == ended.rows["sent"]
+    assert len(set(list_recipients(connector.sandbox))) == len(list_recipients(connector.sandbox)) == PEOPLE
