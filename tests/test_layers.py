@@ -57,7 +57,7 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "yaml": ("pipelines.jobs",),
     "sqlalchemy": ("connector.databases", "connector.ledger", "connector.sources", "connector.warehouse"),
     "pandera": ("connector.subscribers.validation",),
-    "jinja2": ("connector.templates",),
+    "jinja2": ("connector.templates", "connector.sandbox.page", "pipelines.report.page"),
     "phonenumbers": ("connector.subscribers.rules",),
     "pycountry": ("connector.subscribers.countries",),
     "python_calamine": ("connector.sources.workbook",),

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP, SMTPUTF8
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -291,7 +292,7 @@ class Outbox:
         self._directory = directory
         self._entries: dict[int, dict[str, Any]] = {}
         self._in_memory: dict[int, bytes] = {}
-        self._last_id = 0
+        self.last_id = 0
         if directory is not None:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -300,8 +301,8 @@ class Outbox:
 
     def take_ids(self) -> tuple[int, str]:
         """Return a new SendMessageRequestId and a Message-ID that nothing else in the world has."""
-        self._last_id += 1
-        return self._last_id, f"<{uuid.uuid4().hex}@sandbox.invalid>"
+        self.last_id += 1
+        return self.last_id, f"<{uuid.uuid4().hex}@sandbox.invalid>"
 
     def keep(self, request_id: int, message_id: str, entry: dict[str, Any], eml: bytes) -> None:
         """Write the .eml file whole, then add its entry."""
@@ -319,7 +320,7 @@ class Outbox:
     def restore(self, request_id: int, message_id: str, entry: dict[str, Any]) -> None:
         """Add the entry of an email whose file is there already, or was never kept on disk."""
         self._entries[request_id] = {"request_id": request_id, "message_id": message_id} | entry
-        self._last_id = max(self._last_id, request_id)
+        self.last_id = max(self.last_id, request_id)
 
     def read_entries(self, now: float) -> list[dict[str, Any]]:
         """Return each email, oldest first: what the truth log says of it, its `state` at Unix second `now` (scheduled
@@ -327,29 +328,39 @@ class Outbox:
         return [
             entry
             | {
-                "state": "scheduled" if (entry["settings"]["SendAt"] or 0) > now else "sent",
+                "state": _describe_state(entry, now),
                 "file": str(self._path(self._directory, each)) if self._directory is not None else None,
-                "eml": self._read_eml(each).decode("utf-8", "replace"),
+                "eml": self.read_eml(each).decode("utf-8", "replace"),
             }
             for each, entry in self._entries.items()
         ]
+
+    def read_last(self, most: int, now: float) -> list[dict[str, Any]]:
+        """Return the last so many emails, the latest first, without file and text."""
+        last = islice(reversed(self._entries.values()), most)
+        return [entry | {"state": _describe_state(entry, now)} for entry in last]
+
+    def read_eml(self, request_id: int) -> bytes:
+        """Return the .eml of an email; nothing if there is no such email, or its file was taken away."""
+        if self._directory is None:
+            return self._in_memory.get(request_id, b"")
+        path = self._path(self._directory, request_id)
+        return path.read_bytes() if path.exists() else b""
 
     def clear(self) -> None:
         """Delete all of them."""
         if self._directory is not None:
             for path in self._directory.glob("*.eml"):
                 path.unlink()
-        self._entries, self._in_memory, self._last_id = {}, {}, 0
-
-    def _read_eml(self, request_id: int) -> bytes:
-        if self._directory is None:
-            return self._in_memory.get(request_id, b"")
-        path = self._path(self._directory, request_id)
-        return path.read_bytes() if path.exists() else b""  # a person may have taken it away
+        self._entries, self._in_memory, self.last_id = {}, {}, 0
 
     @staticmethod
     def _path(directory: Path, request_id: int) -> Path:
         return directory / f"{request_id:08d}.eml"
+
+
+def _describe_state(entry: dict[str, Any], now: float) -> str:
+    return "scheduled" if (entry["settings"]["SendAt"] or 0) > now else "sent"
 
 
 def describe_email(email: Email) -> dict[str, object]:

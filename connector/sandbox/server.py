@@ -25,6 +25,7 @@ from urllib.parse import parse_qs
 import orjson
 
 from connector.sandbox.connection import Connection, Request, Response
+from connector.sandbox.page import PATH, answer_page
 from connector.sandbox.service import Sandbox, Service, is_authorised
 from connector.sandbox.switches import SandboxSettings, parse_settings
 
@@ -93,6 +94,8 @@ def _build_acceptor(sandbox: Sandbox, service: Service, connections: set[Connect
             connection.finish(_FOREIGN_HOST)
         elif request.path.startswith(_CONTROL):
             connection.finish(_answer_control(sandbox, service, request))
+        elif request.path == PATH:
+            connection.finish(answer_page(sandbox, request))
         else:
             service.receive(request, connection)
 

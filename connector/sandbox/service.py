@@ -48,6 +48,8 @@ OPERATIONS = {
 
 _PACE = ("limiter", "rate", "burst", "window_ms")
 _LABELS = {Ending.CUT: "cut", Ending.PART: "cut_in_answer", Ending.SILENT: "hung"}
+_RECENT = 100  # requests that the page shows
+_KEPT = 4096  # bytes of a body; one with attachments is not kept for being shown
 _CREATED = b'{"success":true,"Subscriber":'
 _AS_IF_REFUSED_S = 1.0  # the Retry-After of a 429 that stands for a create which took place
 
@@ -76,6 +78,9 @@ class Sandbox:
         self.store, self.outbox = SubscriberStore(), Outbox(None if data is None else data / "outbox")
         self.truth = TruthLog(journal, wall, replay(journal.read_lines(), self.store, self.outbox.restore))
         self.stats = Stats()
+        self.data = data
+        self.recent: deque[tuple[float, Request, str]] = deque(maxlen=_RECENT)
+        """The last requests of the API: when each came (seconds of the clock), and what it was answered."""
         self._at_start = settings
         self._begin(settings)
 
@@ -94,6 +99,7 @@ class Sandbox:
         self.truth.clear()
         self.outbox.clear()
         self.stats = Stats()
+        self.recent.clear()
         self._begin(self._at_start)
 
     def close(self) -> None:
@@ -289,7 +295,7 @@ class Service:
         self._served = 0
         self._is_calling = False
         self._line: deque[Callable[[], None]] = deque()
-        self._under_way: dict[Peer, str] = {}  # what each asks for
+        self._under_way: dict[Peer, tuple[str, float, Request]] = {}  # what each asks for, and since when
         self._timers: set[asyncio.TimerHandle] = set()
 
     def reset(self) -> None:
@@ -299,7 +305,7 @@ class Service:
         self._timers.clear()
         self._line.clear()
         self._served = 0
-        for peer, operation in tuple(self._under_way.items()):
+        for peer, (operation, *_) in tuple(self._under_way.items()):
             self._finish(operation, peer, NO_RESPONSE, Ending.CUT)
         self._sandbox.reset()
 
@@ -309,7 +315,7 @@ class Service:
         now = sandbox.clock()
         operation = OPERATIONS[request.path][0] if request.path in OPERATIONS else None
         label = operation or "other"
-        self._under_way[peer] = label
+        self._under_way[peer] = label, now, request
         sandbox.stats.note_received(label, now, peer.quiet_until)
         fault, refusal = self._admit(request, operation, now)
         if operation is None or refusal is not None:
@@ -480,7 +486,10 @@ class Service:
         """Answer, and count what the client can see of it."""
         sandbox = self._sandbox
         label = _LABELS.get(ending) or str(response.status)
-        sandbox.stats.note_answered(operation, "gone" if peer.is_gone else label)
+        label = "gone" if peer.is_gone else label
+        sandbox.stats.note_answered(operation, label)
+        _, came_at, request = self._under_way[peer] if ending is Ending.SILENT else self._under_way.pop(peer)
+        sandbox.recent.append((came_at, request if len(request.body) <= _KEPT else replace(request, body=b""), label))
         wait_s = response.wait_s if response.wait_until is None else response.wait_until - sandbox.wall()
         if wait_s > 0:
             peer.quiet_until = sandbox.clock() + wait_s

@@ -327,18 +327,23 @@ class Switch:
     help: str
 
 
-def _write_value(value: object) -> str:
+def write_value(value: object) -> str:
+    """Return a switch's position as `--set` writes it."""
     if isinstance(value, tuple):
-        return ",".join(map(str, value))  # those that are not of texts are empty by default
+        return ",".join("=".join(map(str, each)) if isinstance(each, tuple) else _write_number(each) for each in value)
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return _write_number(value)
+
+
+def _write_number(value: object) -> str:
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 _KINDS: dict[str, _Kind] = {each.name: each.metadata["kind"] for each in fields(SandboxSettings)}
 
 SWITCHES: tuple[Switch, ...] = tuple(
-    Switch(each.name, _write_value(each.default), _KINDS[each.name].values, each.metadata["help"])
+    Switch(each.name, write_value(each.default), _KINDS[each.name].values, each.metadata["help"])
     for each in fields(SandboxSettings)
 )
 

@@ -30,7 +30,7 @@ def test_a_wrong_token_is_answered_in_the_shape_of_errors(calls: Calls) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", CREATE, 405), ("POST", LIST, 405), ("GET", SEND, 405), ("GET", "/", 404), ("GET", LIST[:-1], 404)],
+    [("GET", CREATE, 405), ("POST", LIST, 405), ("GET", SEND, 405), ("GET", "/nothing", 404), ("GET", LIST[:-1], 404)],
 )
 def test_only_the_three_operations_are_there(calls: Calls, method: str, path: str, status: int) -> None:
     assert calls.ask(method, path).status == status

@@ -1,0 +1,79 @@
+"""The page at `/`: for who has the token, filled in from itself alone, and without a script, its own or an email's."""
+
+import json
+from base64 import b64encode
+
+import pytest
+
+from tests.sandbox.calls import SEND, Calls, Reply
+
+
+def open_page(calls: Calls, path: str = "/", method: str = "GET", body: bytes | None = None, **headers: str) -> Reply:
+    basic = b64encode(f"anybody:{calls.sandbox.token}".encode()).decode()
+    return calls.ask(
+        method, path, body, **{"Authorization": f"Basic {basic}", "Host": f"127.0.0.1:{calls.port}"} | headers
+    )
+
+
+def send_email(calls: Calls, html: str) -> None:
+    email = {"To": [{"Email": "ann@example.com"}], "From": {"Email": "a@example.com"}, "Subject": "Hi", "Html": html}
+    assert calls.ask("POST", SEND, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
+
+
+def test_the_page_shows_what_the_sandbox_holds_and_was_asked(calls: Calls) -> None:
+    calls.create("ann@example.com", base={"Name": "News"}, FirstName="Ann <b>")
+    calls.create("bob@example.com", base={"Name": "Shop"})
+    calls.create("no address", base={"Name": "Shop"})
+    before = calls.sandbox.stats()
+    page = open_page(calls).body.decode()
+    for shown in ("News", "Shop", "ann@example.com", "bob@example.com", "Ann &lt;b&gt;", "no address", ">400<"):
+        assert shown in page
+    found = open_page(calls, "/?q=ANN%20%3C").body.decode()
+    assert ("ann@example.com</summary>" in found, "bob@example.com</summary>" in found) == (True, False)
+    assert "Nothing is found" in open_page(calls, "/?q=carl").body.decode()
+    assert calls.sandbox.stats() == before  # it is no request of the API
+
+
+@pytest.mark.parametrize("authorization", ["", "Basic", "Basic !", "Basic YW5uOndyb25n", "Bearer x"])
+def test_the_page_asks_for_the_token(calls: Calls, authorization: str) -> None:
+    calls.create("ann@example.com")
+    reply = open_page(calls, Authorization=authorization)
+    assert (reply.status, reply.headers["www-authenticate"][:5]) == (401, "Basic")
+    assert b"ann@" not in reply.body
+    assert open_page(calls, Authorization=calls.sandbox.token).status == 401
+
+
+def test_a_switch_is_set_from_the_page_itself_and_from_no_other_site(calls: Calls) -> None:
+    ours = {"Origin": f"http://127.0.0.1:{calls.port}", "Content_Type": "application/x-www-form-urlencoded"}
+    for origin in ("http://evil.example", "null", "", f"https://127.0.0.1:{calls.port}", "http://127.0.0.1:1"):
+        assert open_page(calls, "/", "POST", b"rate=5", **ours | {"Origin": origin}).status == 403
+    assert calls.sandbox.switch()["rate"] == 0
+    reply = open_page(calls, "/", "POST", b"rate=5&order=email&burst=0&verified_domains=a.example%2Cb.example", **ours)
+    assert (reply.status, reply.headers["location"]) == (303, "/?set=rate%2C+order%2C+verified_domains#switches")
+    now = calls.sandbox.switch()
+    assert (now["rate"], now["order"], now["verified_domains"]) == (5, "email", ["a.example", "b.example"])
+    refused = open_page(calls, "/", "POST", b"rate=often&order=id", **ours)
+    assert refused.status == 400
+    assert "switch &#39;rate&#39; cannot be &#39;often&#39;" in refused.body.decode()
+    assert calls.sandbox.switch()["order"] == "email"
+
+
+def test_every_switch_is_sent_back_as_it_stands(calls: Calls) -> None:
+    """What the form shows is what its POST compares with: a form that nobody touched changes nothing."""
+    before = calls.sandbox.switch(base_alias="7=News", replica_lags_ms="0,12.5", total_off=-1_000_000, seed=12345678)
+    assert "base_alias=7=News" in open_page(calls).body.decode()
+    sent = b"base_alias=7%3DNews&replica_lags_ms=0%2C12.5&total_off=-1000000&seed=12345678"
+    reply = open_page(calls, "/", "POST", sent, Origin=f"http://127.0.0.1:{calls.port}")
+    assert (reply.headers["location"], calls.sandbox.switch()) == ("/#switches", before)
+
+
+def test_an_email_is_shown_in_a_frame_that_runs_and_fetches_nothing(calls: Calls) -> None:
+    send_email(calls, "<p>one</p>")
+    send_email(calls, '<script>alert("two")</script>')
+    reply = open_page(calls)
+    page = reply.body.decode()
+    assert '<iframe sandbox="" srcdoc="&lt;script&gt;alert(&#34;two&#34;)' in page
+    assert "<script" not in page
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
+    assert "&lt;p&gt;one" in open_page(calls, "/?email=1").body.decode()
+    assert open_page(calls, "/?email=99").status == 200
