@@ -36,7 +36,7 @@ _Place = tuple[str, int]  # a row's file and number
 class PlannedRows:
     """Hears of the rows of a plan: for the file at `path` (None: no file), and `is_reported` for the report itself.
 
-    Holds the lines of one chunk, and the identities of rows that are in doubt until the plan's end.
+    Holds the lines of one chunk, and the identities of rows without an outcome until the plan's end.
     """
 
     rejects_path: str | None = None  # a plan writes neither
@@ -99,7 +99,7 @@ class PlannedRows:
         """Return how many rows were reported by now."""
         return self._written + len(self._lines)
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Nothing: a plan reads its rows once."""
 
     def _add(self, place: _Place, cells: list[object], fields: str = "", service: str = "", source: str = "") -> None:

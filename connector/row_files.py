@@ -84,7 +84,7 @@ class RowFile:
         self._writer = csv.writer(self._file)
         self._writer.writerow(self._header)
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Throw away what was written."""
         if self._file is not None:
             self.close()
@@ -145,9 +145,9 @@ class RejectsFile(Closing):
         ]
         self._file.write(written)
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Throw away what was written: all rows are read again."""
-        self._file.begin_anew()
+        self._file.restart()
 
     def close(self) -> None:
         """Close the file: all lines are written."""
@@ -243,11 +243,11 @@ class DriftFile(Closing):
     def __init__(self, path: Path, run_id: str, now: Callable[[], datetime]) -> None:
         self._file = RowFile(path, tuple(COLUMNS), "drift file", "what the service does not have")
         self._run_id, self._now = run_id, now
-        self.begin_anew()
+        self.restart()
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Throw away what was written: all rows are read again."""
-        self._file.begin_anew()
+        self._file.restart()
         self._known = 0  # rows
         self._not_compared = Counter[str]()  # rows, by the reason
 
@@ -326,7 +326,7 @@ class RowListener(Protocol):
     def remark(self) -> Iterator[str]:
         """Yield messages on the rows that were reported."""
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """All rows were surveyed, and are read again: what was heard of them is forgotten."""
 
     def __enter__(self) -> Self: ...
@@ -376,10 +376,10 @@ class LoadFiles:
         """Yield messages on rows that have changed."""
         return self._drift.remark()
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Throw both files away."""
-        self._rejects.begin_anew()
-        self._drift.begin_anew()
+        self._rejects.restart()
+        self._drift.restart()
 
     def __enter__(self) -> Self:
         self._opened.enter_context(self._rejects)

@@ -92,10 +92,11 @@ class Omission:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a row says: digest and text of its identity, fingerprint, values by field name, and a zip that would not be
-    sent."""
+class LoadRow:
+    """A row to be loaded: as its source gave it, digest and text of its identity, fingerprint (b"": it is compared
+    with nothing), values by field name, and a zip that would not be sent."""
 
+    source: Row
     identity: bytes
     name: str = field(repr=False)
     fingerprint: bytes

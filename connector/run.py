@@ -23,7 +23,7 @@ from connector.ledger import (
     record_found_limit,
     start_run,
 )
-from connector.listing import ListAccess, Sentinels
+from connector.listing import ListAccess, ListLag
 from connector.load import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows, close_waiting, compare_waiting
 from connector.outcomes import Outcome
 from connector.pace import Pace
@@ -109,7 +109,7 @@ class Run:
     pace: Pace
     retrier: Retrier = field(default_factory=Retrier)
     canaries: Canaries = field(default_factory=Canaries)
-    seeing: Sentinels = field(default_factory=Sentinels)
+    lag: ListLag = field(default_factory=ListLag)
     inactive: InactiveIdentities = field(default_factory=InactiveIdentities)
     limits: Limits = field(default_factory=Limits)
     waiting: WaitingRows = field(default_factory=WaitingRows)  # rows to be compared with the service
@@ -131,7 +131,7 @@ class Run:
             self.frame.policy.listing,
             asked_name,
             self.inactive,
-            seeing=self.seeing,
+            lag=self.lag,
         )
         self.session = Session(
             access,
@@ -175,6 +175,8 @@ class Run:
         except ConnectorError as error:
             self.reason = self.reason or str(error)
         close_waiting(self.waiting, self.tally, "the run ended before it was compared")
+        if not self.is_going_on:
+            self.tally.count_unsent()
 
     async def read_suppression(self) -> Suppression | None:
         """Read the job's suppression list, once in a run, in a thread; None if it has none.
@@ -197,10 +199,10 @@ class Run:
         if self.is_going_on:
             await compare_waiting(sessions, self.waiting, is_full=self.frame.is_full)
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """All rows were surveyed, and are read again: nothing is counted or written of them yet."""
-        self.tally.begin_anew()
-        self.rows.begin_anew()
+        self.tally.restart()
+        self.rows.restart()
 
     def describe(self) -> str:
         """Return what a person should see of it now."""

@@ -23,7 +23,7 @@ from .entries import (
     Ledger as Ledger,
     Move as Move,
     Unfinished as Unfinished,
-    count_doubts as count_doubts,
+    count_unsettled as count_unsettled,
     find_last_confirming as find_last_confirming,
     list_confirmed as list_confirmed,
 )
@@ -37,7 +37,7 @@ from .records import (
     KeptCursor as KeptCursor,
     RefusalKind as RefusalKind,
     RunRecord as RunRecord,
-    count_doubts_elsewhere as count_doubts_elsewhere,
+    count_unsettled_elsewhere as count_unsettled_elsewhere,
     find_or_add_base as find_or_add_base,
     find_rows_read as find_rows_read,
     find_run as find_run,

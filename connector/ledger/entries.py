@@ -317,11 +317,11 @@ def find_last_confirming(connection: Connection, since: float, now: float) -> fl
     return found
 
 
-def count_doubts(connection: Connection) -> dict[str, int]:
+def count_unsettled(connection: Connection) -> dict[str, int]:
     """Return how many entries of each account are in doubt (being sent, UNKNOWN, HELD); accounts without any are left
     out."""
     values = {"sending": State.SENDING, "unknown": State.UNKNOWN, "held": State.HELD}
-    return dict(connection.execute(_DOUBTS, values).all())
+    return dict(connection.execute(_UNSETTLED, values).all())
 
 
 # The base is in every row. As a shared value it would lead PostgreSQL, before the table is first analysed, to read
@@ -418,7 +418,7 @@ _LAST_CONFIRMING = text(
     f"SELECT max({_ENDED}) FROM run WHERE {_ENDED} > :since "
     "AND EXISTS (SELECT 1 FROM entry WHERE entry.run_key = run.run_key AND state = :state)"
 )
-_DOUBTS = text(
+_UNSETTLED = text(
     "SELECT account, count(*) FROM entry JOIN base USING (base_key) "
     f"WHERE state IN (:sending, :unknown, :held) AND {UNFINISHED} GROUP BY account ORDER BY account"
 )

@@ -39,12 +39,12 @@ def list_bases(connection: Connection, account: str) -> list[Base]:
     return [Base(*row) for row in connection.execute(_ALL, {"account": keep_text(account)})]
 
 
-def count_doubts_elsewhere(connection: Connection, base: Base) -> int:
+def count_unsettled_elsewhere(connection: Connection, base: Base) -> int:
     """Count the unsettled entries of lines that may be this same base: one known by id alone, the other by name."""
     if base.is_known_whole:
         return 0
     values = {"account": base.account, "key": base.key, "unknown": State.UNKNOWN, "held": State.HELD}
-    half = _DOUBTS_BY_NAME if base.service_id is not None else _DOUBTS_BY_ID
+    half = _UNSETTLED_BY_NAME if base.service_id is not None else _UNSETTLED_BY_ID
     return int(connection.execute(half, values).scalar_one())
 
 
@@ -243,12 +243,12 @@ _BY_ID = text(f"SELECT {_COLUMNS} FROM base WHERE account = :account AND service
 _BY_NAME = text(
     f"SELECT {_COLUMNS} FROM base WHERE account = :account AND folded = :folded ORDER BY service_id IS NULL, base_key"
 )
-_DOUBTS = (
+_UNSETTLED = (
     "SELECT count(*) FROM entry JOIN base USING (base_key) "
     f"WHERE account = :account AND base_key <> :key AND state IN (:unknown, :held) AND {UNFINISHED} AND "
 )
-_DOUBTS_BY_NAME = text(_DOUBTS + "service_id IS NULL")
-_DOUBTS_BY_ID = text(_DOUBTS + "name IS NULL")
+_UNSETTLED_BY_NAME = text(_UNSETTLED + "service_id IS NULL")
+_UNSETTLED_BY_ID = text(_UNSETTLED + "name IS NULL")
 _ADD = text(
     f"INSERT INTO base (account, service_id, name, folded) VALUES (:account, :id, :name, :folded) RETURNING {_COLUMNS}"
 )

@@ -1,10 +1,10 @@
 from .access import (
     ListAccess as ListAccess,
+    ListLag as ListLag,
     ListPolicy as ListPolicy,
     LookupKey as LookupKey,
     LookupResult as LookupResult,
     Sentinel as Sentinel,
-    Sentinels as Sentinels,
 )
 from .base_list import (
     EmptiedError as EmptiedError,
@@ -55,5 +55,5 @@ from .requests import (
     ask as ask,
     find_shown as find_shown,
     look_up_together as look_up_together,
-    take_survey as take_survey,
+    take_stats as take_stats,
 )

@@ -17,10 +17,10 @@ from connector.paging import Certificate, Reason
 from connector.service import Client, Retrier
 from connector.subscribers import CAPITALS, InactiveIdentities, SpellingClass, classify, is_plain
 
-_WITNESSES = (
+_SENTINELS = (
     1000  # confirmations remembered: absence is proved by the visibility of one that came after (architecture 4.5c)
 )
-_SPECIMENS_OF_A_CLASS = 3  # as many as are tried before the filter is held to fail: one or two may have vanished
+_SAMPLES_OF_A_CLASS = 3  # as many as are tried before the filter is held to fail: one or two may have vanished
 _CLASSES = 500  # of all that a list of millions holds; a class beyond them has no control, and is swept for
 _IDENTITIES = tuple((name, BY_NAME[name].path[0]) for name in ("email", "client_user_id"))
 _OF_ONE_MOMENT = frozenset({Reason.ONE_ANSWER, Reason.TWO_SWEEPS})
@@ -68,11 +68,11 @@ class Sentinel:
 
 
 @dataclass(slots=True)
-class Sentinels:
+class ListLag:
     """What a run knows of the list's lag, over all its bases: the subscribers that it confirmed last, and the largest
     lag on record for the account (architecture 4.5 c)."""
 
-    witnesses: deque[Sentinel] = field(default_factory=lambda: deque(maxlen=_WITNESSES))
+    sentinels: deque[Sentinel] = field(default_factory=lambda: deque(maxlen=_SENTINELS))
     largest_lag_s: float = 0.0
 
 
@@ -92,7 +92,7 @@ class ListStats:
     taken_at: float
     total: int | None = None
     pages: int | None = None
-    specimens: dict[SpellingClass, list[ListedSubscriber]] = field(default_factory=dict)
+    samples: dict[SpellingClass, list[ListedSubscriber]] = field(default_factory=dict)
     _has_enough_plain: set[str] = field(default_factory=set)
 
     def note(self, wire_objects: Sequence[dict[str, Any]]) -> None:
@@ -105,12 +105,12 @@ class ListStats:
                 if type(wire.get("Id")) is int and _can_be_asked_for(text):
                     self._keep(classify(name, text), ListedSubscriber(wire["Id"], text))
 
-    def _keep(self, spelling_class: SpellingClass, specimen: ListedSubscriber) -> None:
-        kept = self.specimens.get(spelling_class)
-        if kept is None and len(self.specimens) < _CLASSES:
-            self.specimens[spelling_class] = [specimen]
-        elif kept is not None and len(kept) < _SPECIMENS_OF_A_CLASS:
-            kept.append(specimen)
+    def _keep(self, spelling_class: SpellingClass, sample: ListedSubscriber) -> None:
+        kept = self.samples.get(spelling_class)
+        if kept is None and len(self.samples) < _CLASSES:
+            self.samples[spelling_class] = [sample]
+        elif kept is not None and len(kept) < _SAMPLES_OF_A_CLASS:
+            kept.append(sample)
         elif not spelling_class.traits:
             self._has_enough_plain.add(spelling_class.field)
 
@@ -118,7 +118,7 @@ class ListStats:
         """Return those whose email is plain but for its capitals."""
         return [
             each
-            for spelling_class, kept in self.specimens.items()
+            for spelling_class, kept in self.samples.items()
             if spelling_class.field == "email" and spelling_class.traits and spelling_class.traits <= CAPITALS
             for each in kept
         ]
@@ -160,11 +160,11 @@ class LookupState:
     `known` are subscribers for which the account guard had no conclusive answer: until a sweep has shown one of
     them, nothing that a sweep shows is recorded, and no filter is asked before a sweep. `useless` are the fields whose
     filters are ignored or cannot be asked, `tells_capitals_apart` whether the filter by email does;
-    `is_list_unreadable`: the last sweep was not complete; `swept`: the witnesses that it showed. `shown`: the
+    `is_list_unreadable`: the last sweep was not complete; `swept`: the sentinels that it showed. `shown`: the
     subscribers that rows were about to create.
     """
 
-    survey: ListStats | None = None
+    stats: ListStats | None = None
     known: tuple[Known, ...] = ()
     useless: set[str] = field(default_factory=set)
     tells_capitals_apart: bool = False
@@ -206,8 +206,8 @@ class ListAccess:
     asked_name: str | None = None  # the base's name, where the job gave that and no id: answers must agree with it
     inactive: InactiveIdentities = field(default_factory=InactiveIdentities)  # of the run, all its bases together
     draw: Callable[[int], bytes] = os.urandom  # so many random bytes; simulations pass their own
-    seeing: Sentinels = field(default_factory=Sentinels)  # of the run, all its bases together
-    lookout: LookupState = field(default_factory=LookupState)
+    lag: ListLag = field(default_factory=ListLag)  # of the run, all its bases together
+    state: LookupState = field(default_factory=LookupState)
 
     @property
     def clock(self) -> Clock:
@@ -215,14 +215,14 @@ class ListAccess:
         return self.control.clock
 
     @property
-    def witnesses(self) -> deque[Sentinel]:
+    def sentinels(self) -> deque[Sentinel]:
         """The latest that this run has confirmed."""
-        return self.seeing.witnesses
+        return self.lag.sentinels
 
     @property
     def shown_after_s(self) -> float:
         """Seconds after which the list should show a create: a quiet period, or the largest lag on record."""
-        return max(self.policy.quiet_period_s, self.seeing.largest_lag_s)
+        return max(self.policy.quiet_period_s, self.lag.largest_lag_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ class Visibility:
 
 
 def read_visibility(
-    witnesses: Collection[Sentinel],
+    sentinels: Collection[Sentinel],
     seen: frozenset[int],
     seen_before: frozenset[int],
     certificate: Certificate,
@@ -248,8 +248,8 @@ def read_visibility(
     """
     is_sure = certificate.reason in _OF_ONE_MOMENT or not certificate.is_complete
     counted = seen if is_sure else seen & seen_before
-    latest = max((each.at for each in witnesses if each.subscriber_id in counted), default=float("-inf"))
-    missed = [each for each in witnesses if each.subscriber_id not in seen] if certificate.is_complete else []
+    latest = max((each.at for each in sentinels if each.subscriber_id in counted), default=float("-inf"))
+    missed = [each for each in sentinels if each.subscriber_id not in seen] if certificate.is_complete else []
     return Visibility(latest, measure_lag(missed, started_at))
 
 
@@ -266,4 +266,4 @@ def keep_shown(
 ) -> None:
     """Keep those of a page that are `wanted`; `listed` are the page's identities, each with its id."""
     if ids := {subscriber_id for identity, subscriber_id in listed if identity in wanted}:
-        access.lookout.shown.keep([wire for wire in wire_objects if wire["Id"] in ids])
+        access.state.shown.keep([wire for wire in wire_objects if wire["Id"] in ids])

@@ -89,7 +89,7 @@ async def list_base(access: ListAccess, wanted: Sequence[LookupKey] = ()) -> Lis
     recording = _Recording(access, _build_reader(access, [access.policy.identity]), identities)
     await access.journal.flush()
     certificate, _ = await _sweep(access, recording, frozenset())
-    if not access.lookout.known:
+    if not access.state.known:
         recording.write()
     is_ascending = certificate.is_complete and certificate.order is Order.ID
     end = ListEnd(recording.last_id, certificate.distinct) if is_ascending else None
@@ -113,12 +113,12 @@ async def sweep_for(access: ListAccess, wanted: Sequence[LookupKey]) -> LookupRe
     Raises as `list_base` does.
     """
     access.control.activity = f"looking for {len(wanted):,} on the list"
-    started_at, witnesses = access.clock.monotonic(), tuple(access.witnesses)
-    seen_before = access.lookout.swept
+    started_at, sentinels = access.clock.monotonic(), tuple(access.sentinels)
+    seen_before = access.state.swept
     identities = frozenset(each.identity for each in wanted)
     searching = _Searching(_build_reader(access, sorted({each.field for each in wanted})), identities)
-    certificate, seen = await _sweep(access, searching, frozenset(each.subscriber_id for each in witnesses))
-    visibility = read_visibility(witnesses, seen, seen_before, certificate, started_at)
+    certificate, seen = await _sweep(access, searching, frozenset(each.subscriber_id for each in sentinels))
+    visibility = read_visibility(sentinels, seen, seen_before, certificate, started_at)
     found = {identity: tuple(sorted(ids)) for identity, ids in searching.found.items()}
     missed = identities.difference(found) if certificate.is_complete else frozenset()
     return LookupResult(found, missed, visibility.latest_seen_at, visibility.lag_s, started_at)
@@ -145,7 +145,7 @@ class _Recording:
         self.last_id = max(self.last_id, max((wire["Id"] for wire in wire_objects), default=0))
         self.digests.frombytes(b"".join(identity[:_TOLD_APART_BY] for identity, _ in listed))
         self.waiting += listed
-        if len(self.waiting) >= _RECORDED_AT_ONCE and not self.access.lookout.known:
+        if len(self.waiting) >= _RECORDED_AT_ONCE and not self.access.state.known:
             self.write()
 
     def write(self) -> None:
@@ -182,15 +182,15 @@ class _Searching:
 
 @dataclass(slots=True)
 class _Watching:
-    """Hands all on to another sink; notes which of the watched ids the last sweep shows, and makes a survey of it.
+    """Hands all on to another sink; notes which of the watched ids the last sweep shows, and makes a stats of it.
 
-    Once a known subscriber shows, the account is the right one, and `lookout.known` is empty.
+    Once a known subscriber shows, the account is the right one, and `state.known` is empty.
     """
 
     sink: PageSink
-    lookout: LookupState
+    state: LookupState
     watched: frozenset[int]
-    survey: ListStats
+    stats: ListStats
     seen: set[int] = field(default_factory=set)
 
     def start_sweep(self, number: int) -> None:
@@ -199,16 +199,16 @@ class _Watching:
         self.sink.start_sweep(number)
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        if self.lookout.known:
+        if self.state.known:
             self._look_for_known(wire_objects)
         self.seen.update(self.watched.intersection(wire["Id"] for wire in wire_objects))
-        self.survey.note(wire_objects)
+        self.stats.note(wire_objects)
         self.sink.take(wire_objects)
 
     def _look_for_known(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        known = {each.subscriber_id: each.identity for each in self.lookout.known}
+        known = {each.subscriber_id: each.identity for each in self.state.known}
         if any(wire["Id"] in known and bears_identity(wire, known[wire["Id"]]) for wire in wire_objects):
-            self.lookout.known = ()
+            self.state.known = ()
 
 
 async def _sweep(access: ListAccess, sink: PageSink, watched: frozenset[int]) -> tuple[Certificate, frozenset[int]]:
@@ -216,9 +216,9 @@ async def _sweep(access: ListAccess, sink: PageSink, watched: frozenset[int]) ->
 
     Raises EmptiedError when it is complete and shows none of those that should be there (architecture 4.10).
     """
-    lookout = access.lookout
-    witnesses = frozenset(each.subscriber_id for each in access.witnesses)
-    watching = _Watching(sink, lookout, watched | witnesses, ListStats(access.clock.monotonic()))
+    state = access.state
+    sentinels = frozenset(each.subscriber_id for each in access.sentinels)
+    watching = _Watching(sink, state, watched | sentinels, ListStats(access.clock.monotonic()))
     reading = read_list(
         access.client,
         access.retrier,
@@ -235,12 +235,12 @@ async def _sweep(access: ListAccess, sink: PageSink, watched: frozenset[int]) ->
     values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", values)
     seen = frozenset(watching.seen)
-    lookout.swept, lookout.is_list_unreadable = seen & witnesses, not certificate.is_complete
-    lookout.unreadable_because = describe_unreadable(certificate)
-    watching.survey.total, watching.survey.pages = certificate.total_last, certificate.pages
-    lookout.survey = watching.survey
-    if certificate.is_complete and lookout.known:
-        raise EmptiedError(len(lookout.known))
+    state.swept, state.is_list_unreadable = seen & sentinels, not certificate.is_complete
+    state.unreadable_because = describe_unreadable(certificate)
+    watching.stats.total, watching.stats.pages = certificate.total_last, certificate.pages
+    state.stats = watching.stats
+    if certificate.is_complete and state.known:
+        raise EmptiedError(len(state.known))
     return certificate, seen & watched
 
 
@@ -324,7 +324,7 @@ async def _find_joint(access: ListAccess, end: ListEnd) -> tuple[int, ListPage |
 def _shows_ours(access: ListAccess, end: ListEnd, seen: set[int]) -> bool:
     """Return whether it shows what this run created, as far as that should show by now."""
     old = access.clock.monotonic() - access.shown_after_s
-    ours = [each.subscriber_id for each in access.witnesses if each.at < old and each.subscriber_id > end.last_id]
+    ours = [each.subscriber_id for each in access.sentinels if each.at < old and each.subscriber_id > end.last_id]
     return not ours or ours[-1] in seen
 
 

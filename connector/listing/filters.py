@@ -27,7 +27,7 @@ ReadValues = Callable[[str], Sequence[Any]]
 
 Match = Callable[[ReadValues], Mask]
 
-_WITNESSES = 2  # the second should the first have vanished meanwhile
+_SENTINELS = 2  # the second should the first have vanished meanwhile
 _SAMPLE = 200  # subscribers of the list's head: the trial of each filter takes one of them
 _FEW_VALUES = ("is_active", "gender")  # fields of which each value is a class of its own
 _NARROWEST_FIRST = ("id", "client_user_id", "email", "last_name", "first_name", "base_id", "gender", "is_active")
@@ -56,10 +56,10 @@ class Trial:
 
 async def try_filters(ask: Ask, filters: Mapping[str, object], draw: Draw) -> Trial:
     """Try each of these filters by itself (service-api.md 4.3): one request for all, and at most five for each."""
-    people = await _read_head(ask)
-    controls = {name: await _try_filter(ask, name, asked, people, draw) for name, asked in filters.items()}
+    listed = await _read_head(ask)
+    controls = {name: await _try_filter(ask, name, asked, listed, draw) for name, asked in filters.items()}
     works = [name for name, control in controls.items() if control in (Control.EXACT, Control.PARTIAL)]
-    return Trial(controls, min(works, key=_NARROWEST_FIRST.index, default=None), _find_matching(filters, people))
+    return Trial(controls, min(works, key=_NARROWEST_FIRST.index, default=None), _find_matching(filters, listed))
 
 
 async def find_missed(ask: Ask, filters: Mapping[str, object], missed: frozenset[int]) -> frozenset[int]:
@@ -72,14 +72,14 @@ async def _read_head(ask: Ask) -> Sequence[dict[str, Any]]:
     return sample.subscribers if sample is not None else []
 
 
-def _find_matching(filters: Mapping[str, object], people: Sequence[dict[str, Any]]) -> frozenset[int]:
-    chosen = _match(filters, people).tolist()
+def _find_matching(filters: Mapping[str, object], listed: Sequence[dict[str, Any]]) -> frozenset[int]:
+    chosen = _match(filters, listed).tolist()
     return frozenset(
-        each["Id"] for each, is_chosen in zip(people, chosen, strict=True) if is_chosen and type(each.get("Id")) is int
+        each["Id"] for each, is_chosen in zip(listed, chosen, strict=True) if is_chosen and type(each.get("Id")) is int
     )
 
 
-async def _try_filter(ask: Ask, name: str, asked: object, people: Sequence[dict[str, Any]], draw: Draw) -> Control:
+async def _try_filter(ask: Ask, name: str, asked: object, listed: Sequence[dict[str, Any]], draw: Draw) -> Control:
     nowhere = make_up_value(name, draw)
     if nowhere is not None:
         shown = await ask(ListQuery(limit=1, **{name: nowhere}))
@@ -88,33 +88,33 @@ async def _try_filter(ask: Ask, name: str, asked: object, people: Sequence[dict[
         if not are_as_asked({name: nowhere}, shown.subscribers):
             return Control.IGNORED
     verdict = Control.UNTOLD
-    for person, value in _choose_witnesses(name, asked, people):
-        verdict = await _try_witness(ask, name, person, value)
+    for subscriber, value in _choose_samples(name, asked, listed):
+        verdict = await _try_sentinel(ask, name, subscriber, value)
         if verdict is not Control.BROKEN:
             return verdict
     return verdict
 
 
-async def _try_witness(ask: Ask, name: str, person: dict[str, Any], value: object) -> Control:
+async def _try_sentinel(ask: Ask, name: str, subscriber: dict[str, Any], value: object) -> Control:
     """An address is one however it is spelt (architecture 3): it is asked for with capitals and small letters
     exchanged."""
     if name == "email":
-        otherwise = await _try_value(ask, name, person, str(value).swapcase())
+        otherwise = await _try_value(ask, name, subscriber, str(value).swapcase())
         if otherwise is not Control.BROKEN:
             return otherwise
-    verdict = await _try_value(ask, name, person, value)
+    verdict = await _try_value(ask, name, subscriber, value)
     return Control.BY_CASE if name == "email" and verdict in (Control.EXACT, Control.PARTIAL) else verdict
 
 
-async def _try_value(ask: Ask, name: str, person: dict[str, Any], value: object) -> Control:
+async def _try_value(ask: Ask, name: str, subscriber: dict[str, Any], value: object) -> Control:
     query = _build_query(name, value)
     shown = await ask(query) if query is not None else None
-    return Control.UNTOLD if shown is None else _decide(name, value, person, shown)
+    return Control.UNTOLD if shown is None else _decide(name, value, subscriber, shown)
 
 
-def _decide(name: str, value: object, person: dict[str, Any], shown: ListPage) -> Control:
-    """What the answer to a witness's own value says."""
-    is_found = any(row.get("Id") == person["Id"] for row in shown.subscribers)
+def _decide(name: str, value: object, subscriber: dict[str, Any], shown: ListPage) -> Control:
+    """What the answer to a sentinel's own value says."""
+    is_found = any(row.get("Id") == subscriber["Id"] for row in shown.subscribers)
     is_whole = shown.total_count is not None and shown.total_count <= len(shown.subscribers)
     if not is_found and is_whole:
         return Control.BROKEN
@@ -148,16 +148,16 @@ def _match(asked: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> Mask:
     return np.ones(len(rows), dtype=np.bool_) if match is None else match(read_values)
 
 
-def _choose_witnesses(
-    name: str, asked: object, people: Sequence[dict[str, Any]]
+def _choose_samples(
+    name: str, asked: object, listed: Sequence[dict[str, Any]]
 ) -> Sequence[tuple[dict[str, Any], object]]:
     """Those whose value is of the class of the one asked for: what is known of one class tells nothing of another."""
     wanted = _classify(name, asked)
     if wanted is None:
         return []
-    known = ((person, value) for person in people if _is_told(name, value := _read_value(person, name)))
+    known = ((subscriber, value) for subscriber in listed if _is_told(name, value := _read_value(subscriber, name)))
     of_class = [each for each in known if _classify(name, each[1]) == wanted]
-    return sorted(of_class, key=lambda each: each[1] != asked)[:_WITNESSES]  # best of all the very value
+    return sorted(of_class, key=lambda each: each[1] != asked)[:_SENTINELS]  # best of all the very value
 
 
 def _classify(name: str, value: object) -> object:
@@ -172,8 +172,8 @@ def _classify(name: str, value: object) -> object:
     return describe_spelling(value.lower()) if has_spellings_by_case_alone("email", value) else None
 
 
-def _read_value(person: dict[str, Any], name: str) -> object:
-    value = read_field(person, name)
+def _read_value(subscriber: dict[str, Any], name: str) -> object:
+    value = read_field(subscriber, name)
     return "" if name == "gender" and value is None else value
 
 

@@ -28,15 +28,15 @@ from connector.listing.access import (
 )
 from connector.listing.base_reader import BaseReader
 from connector.listing.filters import make_up_value
-from connector.listing.requests import Shown, ask, build_query, look_up, look_up_together, take_survey
+from connector.listing.requests import Shown, ask, build_query, look_up, look_up_together, take_stats
 from connector.service import ListQuery
 from connector.subscribers import SpellingClass, build_spellings, classify, has_spellings_by_case_alone
 
 logger = logging.getLogger(__name__)
 
 _AT_A_TIME = 4
-_TIMES = 2  # a thousand witnesses are narrowed down to forty by eight look-ups: near enough, and the next look is later
-_WITNESSES_TRIED = 2  # the first of the run, likeliest to show by now; another, should that one have been erased
+_TIMES = 2  # a thousand sentinels are narrowed down to forty by eight look-ups: near enough, and the next look is later
+_SENTINELS_TRIED = 2  # the first of the run, likeliest to show by now; another, should that one have been erased
 _PLAIN_EMAILS = SpellingClass("email", frozenset())
 
 
@@ -84,19 +84,19 @@ async def check_filters(
 
 def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
     """Return whether the filter can be tried with a known subscriber of this class; needs a surveyed list."""
-    lookout = access.lookout
-    if spelling_class.field in lookout.useless:
+    state = access.state
+    if spelling_class.field in state.useless:
         return False
-    if lookout.survey is not None and spelling_class in lookout.survey.specimens:
+    if state.stats is not None and spelling_class in state.stats.samples:
         return True
-    return next(_find_witnesses(access, spelling_class), None) is not None
+    return next(_find_sentinels(access, spelling_class), None) is not None
 
 
 async def _find_useful(access: ListAccess, fields: Collection[str]) -> list[str]:
     """Return the fields whose filters list no subscriber when asked for a made-up one."""
-    asked = [each for each in fields if each not in access.lookout.useless]
+    asked = [each for each in fields if each not in access.state.useless]
     shown = await look_up_together(access, [partial(ask, access, _build_nobody(access, each)) for each in asked])
-    access.lookout.useless.update(each for each, answer in zip(asked, shown, strict=True) if answer.rows)
+    access.state.useless.update(each for each, answer in zip(asked, shown, strict=True) if answer.rows)
     return [each for each, answer in zip(asked, shown, strict=True) if answer.is_whole and not answer.rows]
 
 
@@ -106,53 +106,53 @@ def _build_nobody(access: ListAccess, name: str) -> ListQuery:
 
 async def _try_class(access: ListAccess, spelling_class: SpellingClass) -> _Tried:
     """Try the class by sentinels first, then by listed subscribers; the first conclusive trial counts."""
-    for witness in islice(_find_witnesses(access, spelling_class), _WITNESSES_TRIED):
-        verdict = await _try_witness(access, witness)
+    for sentinel in islice(_find_sentinels(access, spelling_class), _SENTINELS_TRIED):
+        verdict = await _try_sentinel(access, sentinel)
         if verdict is not None:
-            return _Tried(witness if verdict else None)
-    survey = access.lookout.survey
-    specimens = survey.specimens.get(spelling_class, []) if survey is not None else []
-    for specimen in specimens:
-        if (await look_up(access, spelling_class.field, specimen.text)).proves(specimen.subscriber_id):
-            return _Tried(specimen)
-    return _Tried(is_told=bool(specimens))
+            return _Tried(sentinel if verdict else None)
+    stats = access.state.stats
+    samples = stats.samples.get(spelling_class, []) if stats is not None else []
+    for sample in samples:
+        if (await look_up(access, spelling_class.field, sample.text)).proves(sample.subscriber_id):
+            return _Tried(sample)
+    return _Tried(is_told=bool(samples))
 
 
-async def _try_witness(access: ListAccess, witness: Sentinel) -> bool | None:
+async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
     """Return whether the filter finds a sentinel by its text as sent; None if it does not show by its id either."""
-    look_up_text = partial(look_up, access, witness.field, witness.value)
-    if (await look_up_text()).proves(witness.subscriber_id):
+    look_up_text = partial(look_up, access, sentinel.field, sentinel.value)
+    if (await look_up_text()).proves(sentinel.subscriber_id):
         return True
-    if not (await ask(access, ListQuery(id=witness.subscriber_id))).holds(witness.subscriber_id):
+    if not (await ask(access, ListQuery(id=sentinel.subscriber_id))).holds(sentinel.subscriber_id):
         return None
-    return (await look_up_text()).proves(witness.subscriber_id)  # they may have begun to show in between
+    return (await look_up_text()).proves(sentinel.subscriber_id)  # they may have begun to show in between
 
 
-def _find_witnesses(access: ListAccess, spelling_class: SpellingClass) -> Iterator[Sentinel]:
+def _find_sentinels(access: ListAccess, spelling_class: SpellingClass) -> Iterator[Sentinel]:
     """Those whose text as sent is of this class, the first confirmed first."""
-    for witness in tuple(access.witnesses):
-        if witness.field == spelling_class.field and classify(witness.field, witness.value) == spelling_class:
-            yield witness
+    for sentinel in tuple(access.sentinels):
+        if sentinel.field == spelling_class.field and classify(sentinel.field, sentinel.value) == spelling_class:
+            yield sentinel
 
 
 async def _is_case_blind(access: ListAccess) -> bool:
     """Return whether emails are found by a text in other capitals: those kept with some by one without, plain ones by
     one in capitals throughout. Once it was not so, it is not tried again in this run."""
-    survey, lookout = access.lookout.survey, access.lookout
-    if survey is None or lookout.tells_capitals_apart:
+    stats, state = access.state.stats, access.state
+    if stats is None or state.tells_capitals_apart:
         return False
-    capital = [(each, each.text.lower()) for each in survey.find_with_capitals()]
-    plain = [(each, each.text.upper()) for each in survey.specimens.get(_PLAIN_EMAILS, ())]
+    capital = [(each, each.text.lower()) for each in stats.find_with_capitals()]
+    plain = [(each, each.text.upper()) for each in stats.samples.get(_PLAIN_EMAILS, ())]
     groups = [group for group in (capital, plain) if group]
     found = await look_up_together(access, [partial(_finds_any, access, group) for group in groups])
-    lookout.tells_capitals_apart = not all(found)
+    state.tells_capitals_apart = not all(found)
     return bool(found) and all(found)
 
 
 async def _finds_any(access: ListAccess, asked: list[tuple[ListedSubscriber, str]]) -> bool:
     """Return whether the filter finds one of these by the text that goes with them; some may have vanished."""
-    for specimen, text in asked:
-        if (await look_up(access, "email", text)).proves(specimen.subscriber_id):
+    for sample, text in asked:
+        if (await look_up(access, "email", text)).proves(sample.subscriber_id):
             return True
     return False
 
@@ -160,7 +160,7 @@ async def _finds_any(access: ListAccess, asked: list[tuple[ListedSubscriber, str
 async def find_visibility(
     access: ListAccess, checked: FilterCheck, started_at: float, fields: Collection[str]
 ) -> Visibility:
-    """Return the same by the filters of these fields, each of which must show a witness of its own: the latest of all.
+    """Return the same by the filters of these fields, each of which must show a sentinel of its own: the latest of all.
 
     Raises ListFailed.
     """
@@ -169,33 +169,33 @@ async def find_visibility(
 
 
 async def _find_by_filter(access: ListAccess, checked: FilterCheck, started_at: float, field: str) -> Visibility:
-    """Look for the latest witness and, while it does not show, for some before it.
+    """Look for the latest sentinel and, while it does not show, for some before it.
 
     One who does not show is a sign of lag only if the filter has passed for their class.
     """
-    witnesses = [each for each in access.witnesses if each.at < started_at and each.field == field]
-    if not witnesses:
+    sentinels = [each for each in access.sentinels if each.at < started_at and each.field == field]
+    if not sentinels:
         return Visibility()
-    newest = witnesses[-1]
+    newest = sentinels[-1]
     if newest in checked.shown or await _is_shown(access, newest):
         return Visibility(newest.at)
-    findable = [each for each in witnesses if classify(each.field, each.value) in checked.passed]
+    findable = [each for each in sentinels if classify(each.field, each.value) in checked.passed]
     shown, hidden = await _narrow_down(access, findable, newest)
     latest = max((each.at for each in shown), default=float("-inf"))
     return Visibility(latest, measure_lag(hidden, started_at))
 
 
 async def _narrow_down(
-    access: ListAccess, witnesses: Sequence[Sentinel], hidden_one: Sentinel
+    access: ListAccess, sentinels: Sequence[Sentinel], hidden_one: Sentinel
 ) -> tuple[list[Sentinel], list[Sentinel]]:
-    """Look up a few witnesses (in order of time), nearer each time to where they cease to show: shown, hidden."""
-    shown, hidden = list[Sentinel](), [each for each in witnesses[-1:] if each is hidden_one]
-    low, high = -1, len(witnesses) - len(hidden)
+    """Look up a few sentinels (in order of time), nearer each time to where they cease to show: shown, hidden."""
+    shown, hidden = list[Sentinel](), [each for each in sentinels[-1:] if each is hidden_one]
+    low, high = -1, len(sentinels) - len(hidden)
     for _ in range(_TIMES):
         places = _spread(low + 1, high)
-        looks = [partial(_is_shown, access, witnesses[place]) for place in places]
+        looks = [partial(_is_shown, access, sentinels[place]) for place in places]
         for place, is_shown in zip(places, await look_up_together(access, looks), strict=True):
-            (shown if is_shown else hidden).append(witnesses[place])
+            (shown if is_shown else hidden).append(sentinels[place])
             low = max(low, place) if is_shown else low
         high = min((place for place in places if place > low), default=high)
     return shown, hidden
@@ -209,10 +209,10 @@ def _spread(start: int, stop: int) -> list[int]:
     return [start + place * (number - 1) // (_AT_A_TIME - 1) for place in range(_AT_A_TIME)]
 
 
-async def _is_shown(access: ListAccess, witness: Sentinel) -> bool:
+async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool:
     """Return whether the sentinel shows by any spelling of what was sent."""
-    for text in build_spellings(witness.field, witness.value):
-        if (await look_up(access, witness.field, text)).holds(witness.subscriber_id):
+    for text in build_spellings(sentinel.field, sentinel.value):
+        if (await look_up(access, sentinel.field, text)).holds(sentinel.subscriber_id):
             return True
     return False
 
@@ -226,7 +226,7 @@ async def look_by_filter(access: ListAccess, wanted: Sequence[LookupKey]) -> Loo
     Raises ListFailed when the service does not answer, RunAborted when the base is not the one that was meant or the
     run is to stop.
     """
-    await take_survey(access)
+    await take_stats(access)
     questions = [_build_question(each) for each in wanted]
     fields = sorted({each.field for each in wanted})
     reader = BaseReader(access.journal.base, access.asked_name, fields, access.inactive)
@@ -242,20 +242,20 @@ def can_tell(access: ListAccess, each: LookupKey) -> bool:
     The list must have been surveyed.
     """
     question = _build_question(each)
-    if question.needs_case_blind and access.lookout.tells_capitals_apart:
+    if question.needs_case_blind and access.state.tells_capitals_apart:
         return False
     return not question.has_hidden_spellings and all(has_control(access, each) for each in question.classes)
 
 
 def count_requests(wanted: Sequence[LookupKey]) -> int:
-    """Return the requests of `look_by_filter`, controls included, when each control passes at once and the survey is
+    """Return the requests of `look_by_filter`, controls included, when each control passes at once and the stats is
     there."""
     questions = [_build_question(each) for each in wanted]
     classes = _classes_of(questions)
     of_case = 2 * any(each.needs_case_blind for each in questions)
     controls = len(classes) + len({each.field for each in classes}) + of_case
     rounds = 1 + -(-len(questions) // _BATCH)
-    return sum(len(each.texts) for each in questions) + rounds * controls + 1  # and a witness
+    return sum(len(each.texts) for each in questions) + rounds * controls + 1  # and a sentinel
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,17 +137,17 @@ def _is_whole(listed: ListPage, distinct: int) -> bool:
     return distinct == len(listed.subscribers) == listed.total_count < listed.limit
 
 
-async def take_survey(access: ListAccess) -> ListStats:
+async def take_stats(access: ListAccess) -> ListStats:
     """Return what is known of the list, by one page of it if that is not fresh (`policy.fresh_s`). Raises
     ListFailed."""
-    lookout, now = access.lookout, access.clock.monotonic()
-    if lookout.survey is not None and now < lookout.survey.taken_at + access.policy.fresh_s:
-        return lookout.survey
+    state, now = access.state, access.clock.monotonic()
+    if state.stats is not None and now < state.stats.taken_at + access.policy.fresh_s:
+        return state.stats
     listed = await access.control.until_stopped(fetch_page(access.client, access.retrier, ListQuery()))
-    survey = ListStats(now, listed.total_count, _count_sweep(listed))
-    survey.note(listed.subscribers)
-    lookout.survey = survey
-    return survey
+    stats = ListStats(now, listed.total_count, _count_sweep(listed))
+    stats.note(listed.subscribers)
+    state.stats = stats
+    return stats
 
 
 def _count_sweep(listed: ListPage) -> int | None:

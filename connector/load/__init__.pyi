@@ -10,8 +10,6 @@ from .drift import (
     compare_waiting as compare_waiting,
 )
 from .finishing import (
-    PLANNING as PLANNING,
-    SENDING as SENDING,
     RunMode as RunMode,
 )
 from .presence import (

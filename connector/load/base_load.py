@@ -1,29 +1,19 @@
 """Takes a run's rows chunk by chunk and gives each its outcome; afterwards settles what stayed unknown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from connector.errors import RunAborted
-from connector.ledger import Base, Entry, count_doubts_elsewhere
-from connector.load.candidates import (
-    NOT_FINAL,
-    Candidate,
-    CandidateStream,
-    Decision,
-    decide_row,
-    describe_held,
-    take_rows,
-    tell_rows,
-    want_rows,
-)
-from connector.load.finishing import SENDING, Finisher, RunMode
+from connector.ledger import Base, Entry, count_unsettled_elsewhere
+from connector.load.candidates import NOT_FINAL, Candidate, CandidateStream, describe_held, read_rows, want_rows
+from connector.load.finishing import Finisher, RunMode
 from connector.load.guards import guard_account, refuse_misanswered
 from connector.load.presence import PresenceCache
 from connector.load.resolution import Unresolved
 from connector.load.session import Problem, Session, Since
 from connector.outcomes import Outcome
-from connector.rows import Planned, Row, Told
+from connector.rows import LoadRow, Planned
 from connector.sender import Take
 from connector.states import State
 from connector.subscribers import split_digests
@@ -40,14 +30,14 @@ _REPORTED_FOR_S = 7 * 86_400.0
 class Loader:
     """One load of one base: `begin`; `take` each chunk, then `settle`; `close` however it ends.
 
-    `conduct` says whether rows are sent; `knowledge` is what the same session's survey learned of who is there.
+    `presence` is what the same session's survey learned of which subscribers exist.
     """
 
-    def __init__(self, session: Session, conduct: RunMode = SENDING, knowledge: PresenceCache | None = None) -> None:
-        self._session, self._conduct = session, conduct
-        self.finisher = Finisher(session, conduct)
-        self.knowledge = knowledge or PresenceCache(session)
-        self._is_clear = False  # whether nothing is in doubt that a new row might be (`_clear_doubts`)
+    def __init__(self, session: Session, mode: RunMode = RunMode.LOAD, presence: PresenceCache | None = None) -> None:
+        self._session, self._mode = session, mode
+        self.finisher = Finisher(session, mode)
+        self.presence = presence or PresenceCache(session)
+        self._is_clear = False  # whether no unresolved entry is left that a new row might be (`_clear_unresolved`)
 
     async def begin(self, *, refuses_misanswered: bool = True) -> None:
         """Check that base and account are the ledger's, and look for rows that earlier runs saw refused.
@@ -58,8 +48,8 @@ class Loader:
         if refuses_misanswered:
             refuse_misanswered(self._session.journal.base)
         await self.finisher.settler.begin()
-        self._session.access.lookout.known = await guard_account(self._session)  # others are left to sweeps
-        await self.finisher.begin()
+        self._session.access.state.known = await guard_account(self._session)  # others are left to sweeps
+        await self.finisher.refusals.begin()
         self._session.control.check()
 
     async def take(self, planned: Planned) -> None:
@@ -68,7 +58,6 @@ class Loader:
         Raises RunAborted (ListFailed among them) when the run cannot go on; rows that it did not reach are `unsent`.
         """
         session = self._session
-        self.finisher.open += len(planned.identities)
         places, kept = await self._sort(planned, _order(planned))
         try:
             await self._create(planned, places, kept)
@@ -87,17 +76,17 @@ class Loader:
             return again
 
         while places and not session.control.is_stopping:
-            if not (self._is_clear and self.knowledge.covers(planned)):
-                await self.knowledge.learn(planned, want_rows(planned, [*places, *kept], session.policy.identity))
-                await self._clear_doubts()
+            if not (self._is_clear and self.presence.covers(planned)):
+                await self.presence.learn(planned, want_rows(planned, [*places, *kept], session.policy.identity))
+                await self._clear_unresolved()
                 places = await sort_again()
             places = self._suppress_inactive(planned, places)
             stream = CandidateStream(planned, list(places), places, session.policy.identity)
             base = session.journal.base
             take = self._take_while_known(planned, stream, base)
-            is_canary = self._conduct.is_sending and self.knowledge.is_growth_due
+            is_canary = self._mode is RunMode.LOAD and self.presence.is_growth_due
             await self.finisher.create(_take_one(take) if is_canary else take)
-            await self.knowledge.check_growth()
+            await self.presence.check_growth()
             if stream.rest and not session.limits.allow(1):
                 session.control.end(session.limits.describe_creates())
             places = {place: places[place] for place in [*self._find_stale(planned, places), *stream.rest]}
@@ -113,7 +102,7 @@ class Loader:
         await self.finisher.settle()
 
     async def close(self) -> None:
-        """Count what has no outcome yet: unknown if it was sent, unsent if not. Raises LedgerError."""
+        """Report what was sent and has no outcome yet. Raises LedgerError."""
         await self.finisher.close()
 
     async def _sort(self, planned: Planned, places: list[int]) -> tuple[dict[int, State], dict[int, Entry]]:
@@ -129,36 +118,31 @@ class Loader:
         different = await self._session.journal.ask(lambda ledger: ledger.find_different(base, digests))
         rows = zip(places, digests, strict=True) if different else ()  # an unchanged row ends here
         rest = [(place, *row) for place, row in rows if row[0] in different]
-        self._count_there(planned, _leave_out(places, [place for place, _, _ in rest]))
+        self._count_places(Outcome.EXISTS, planned, _leave_out(places, [place for place, _, _ in rest]))
         others = [identity for _, identity, _ in rest if different[identity]]
         entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, others)) if others else {}
         to_create: dict[int, State] = {}
-        kept: dict[int, Entry] = {}
-        to_compare = dict[int, Entry]()
-        doubted, pending = dict[int, Entry](), dict[int, Entry]()
+        kept, to_compare, unproved, unknown = (dict[int, Entry]() for _ in range(4))
         for place, identity, fingerprint in rest:
             entry = entries.get(identity)
-            decision = decide_row(entry, fingerprint)
-            is_final = decision is Decision.REJECTED and entry is not None and entry.status not in NOT_FINAL
-            if (
-                entry is not None
-                and entry.state is State.REJECTED
-                and not is_final
-                and self.finisher.is_unproved(entry)
-            ):
-                doubted[place] = entry
-            elif entry is None or decision is Decision.AGAIN:
-                to_create[place] = State.NONE if entry is None else State.REJECTED
-            elif decision in (Decision.HELD, Decision.REJECTED):
-                kept[place] = entry
-            elif decision is Decision.COMPARE:
+            if entry is None:
+                to_create[place] = State.NONE
+            elif entry.state is State.CONFIRMED:
                 to_compare[place] = entry
-            else:
-                pending[place] = entry
-        self._set_aside(planned, pending)
+            elif entry.state is State.HELD or _is_refused_for_good(entry, fingerprint):
+                kept[place] = entry
+            elif entry.state is not State.REJECTED:
+                unknown[place] = entry
+            elif self.finisher.refusals.is_unproved(entry):
+                unproved[place] = entry
+            else:  # the row has changed since it was refused
+                to_create[place] = State.REJECTED
+        self._set_aside(planned, unknown)
         self._await_comparison(planned, to_compare)
-        if doubted:
-            await self._doubt(planned, doubted)
+        if unproved:  # refused so lately that they may be there: settled before they are sent
+            refused = split_digests(planned.identities[list(unproved)])
+            await self._session.journal.ask(lambda ledger: ledger.mark_doubted(base, refused))
+            self._set_aside(planned, unproved)
         return to_create, kept
 
     def _suppress_inactive(self, planned: Planned, places: dict[int, State]) -> dict[int, State]:
@@ -176,10 +160,6 @@ class Loader:
         self._count_places(Outcome.SUPPRESSED, planned, found)
         return {place: places[place] for place in _leave_out(chosen, found)}
 
-    def _count_there(self, planned: Planned, places: Sequence[int]) -> None:
-        """The rows at these places are there as they were sent."""
-        self._count_places(Outcome.EXISTS, planned, places)
-
     def _count_places(self, outcome: Outcome, planned: Planned, places: Sequence[int]) -> None:
         """The rows at these places of `planned.subscribers` ended so."""
         tally = self._session.tally
@@ -187,19 +167,14 @@ class Loader:
             tally.count(outcome, len(places))
         else:
             tally.count_positions(outcome, planned.chunk, planned.subscribers.index[list(places)].to_numpy())
-        self.finisher.open -= len(places)
 
     def _await_comparison(self, planned: Planned, waiting: Mapping[int, Entry]) -> None:
         """The rows at these places wait to be compared with the service, each with its entry."""
         if not waiting:
             return
         session = self._session
-        rows = [
-            (row, told, self._why(entry, told.fingerprint))
-            for entry, (row, told) in zip(waiting.values(), self._tell(planned, list(waiting)), strict=True)
-        ]
-        session.waiting.add(session.journal, rows)
-        self.finisher.open -= len(waiting)
+        rows = zip(waiting.values(), self._read(planned, waiting), strict=True)
+        session.waiting.add(session.journal, [(row, self._why(entry, row.fingerprint)) for entry, row in rows])
 
     def _why(self, entry: Entry, fingerprint: bytes) -> Since:
         """Return why a row with this fingerprint is to be compared."""
@@ -207,13 +182,6 @@ class Loader:
         if entry.reported == fingerprint and is_late:
             return Since.REPORTED
         return Since.FIRST if entry.fingerprint is None else Since.CHANGED
-
-    async def _doubt(self, planned: Planned, doubted: dict[int, Entry]) -> None:
-        """Rows of those refused so lately that they may be there: UNKNOWN, and settled before they are sent."""
-        base = self._session.journal.base
-        identities = split_digests(planned.identities[list(doubted)])
-        await self._session.journal.ask(lambda ledger: ledger.mark_doubted(base, identities))
-        self._set_aside(planned, doubted)
 
     def _find_stale(self, planned: Planned, places: dict[int, State]) -> list[int]:
         """Return the places of rows that were taken and not sent, since their existence check expired before."""
@@ -225,52 +193,45 @@ class Loader:
 
     def _keep(self, planned: Planned, kept: dict[int, Entry]) -> None:
         """Keep rows that are held or rejected: their outcome is reported once the run makes no more looks."""
-        for entry, (row, told) in zip(kept.values(), self._tell(planned, list(kept)), strict=True):
-            self.finisher.open -= 1
-            self.finisher.keep(_build_problem(row, entry), told)
+        for entry, row in zip(kept.values(), self._read(planned, kept), strict=True):
+            self.finisher.keep(_build_problem(row, entry), row)
 
-    def _set_aside(self, planned: Planned, pending: Mapping[int, Entry]) -> None:
-        """Rows whose identities are unknown: doubts to be settled."""
+    def _set_aside(self, planned: Planned, unknown: Mapping[int, Entry]) -> None:
+        """Rows whose identities are unknown: they are settled before anything of them is sent."""
         session = self._session
         newer: dict[int, Unresolved] = {}
-        for (place, entry), (row, told) in zip(pending.items(), self._tell(planned, list(pending)), strict=True):
-            self.finisher.open -= 1
-            doubt = self.finisher.doubts.setdefault(
-                told.identity,
+        for (place, entry), row in zip(unknown.items(), self._read(planned, unknown), strict=True):
+            unresolved = self.finisher.unresolved.setdefault(
+                row.identity,
                 Unresolved(session.clock.monotonic(), attempts=entry.attempts, is_refused=entry.status in NOT_FINAL),
             )
-            doubt.row, doubt.told = row, told
-            if entry.fingerprint != told.fingerprint:
-                newer[place] = doubt
+            unresolved.row = row
+            if entry.fingerprint != row.fingerprint:
+                newer[place] = unresolved
         if not newer:
             return
-        unknown = dict.fromkeys(newer, State.UNKNOWN)
-        stream = CandidateStream(planned, list(newer), unknown, session.policy.identity)
-        for doubt, candidate in zip(newer.values(), stream.take(len(newer), session.journal.base), strict=True):
-            doubt.newer = candidate
+        left = dict.fromkeys(newer, State.UNKNOWN)
+        stream = CandidateStream(planned, list(newer), left, session.policy.identity)
+        for unresolved, candidate in zip(newer.values(), stream.take(len(newer), session.journal.base), strict=True):
+            unresolved.newer = candidate
 
-    def _tell(self, planned: Planned, places: list[int]) -> list[tuple[Row, Told]]:
-        """Each of these rows, and what it says."""
-        if not places:
-            return []
-        rows = take_rows(planned.chunk, planned.subscribers.index[places].tolist())
-        told = tell_rows(planned, places, self._session.policy.identity)
-        return list(zip(rows, told, strict=True))
+    def _read(self, planned: Planned, places: Iterable[int]) -> list[LoadRow]:
+        return read_rows(planned, list(places), self._session.policy.identity)
 
     def _take_while_known(self, planned: Planned, stream: CandidateStream, base: Base) -> Take[Candidate]:
         """Take from the stream for as long as what was looked up, and in which base, may be relied on."""
 
         async def take(number: int) -> list[Candidate]:
             limits, now = self._session.limits, self._session.journal.base
-            if not self.knowledge.covers(planned) or now.key != base.key:
+            if not self.presence.covers(planned) or now.key != base.key:
                 return []
-            taken = stream.take(limits.allow(number), now, self.knowledge.until)
+            taken = stream.take(limits.allow(number), now, self.presence.until)
             limits.begun += len(taken)
             return taken
 
         return take
 
-    async def _clear_doubts(self) -> None:
+    async def _clear_unresolved(self) -> None:
         """Settle unresolved entries that a new row might be, or raise RunAborted.
 
         An entry may be unresolved under another identity (email, client_user_id), or under this base when it was known
@@ -279,30 +240,30 @@ class Loader:
         session = self._session
         if self._is_clear:
             return
-        if await self._has_doubts_of_another_kind():
+        if await self._has_unresolved_of_another_kind():
             await self.finisher.settle()
-            self.knowledge.forget()  # a subscriber that was just sent again was absent when it was gained
-            if await self._has_doubts_of_another_kind():
-                self._refuse_doubts()
+            self.presence.forget()  # a subscriber that was just sent again was absent when it was gained
+            if await self._has_unresolved_of_another_kind():
+                self._refuse_unresolved()
         base = session.journal.base
-        doubts = await session.journal.ask(lambda ledger: count_doubts_elsewhere(ledger.connection, base))
-        if doubts:
-            self._refuse_doubts_elsewhere(doubts)
+        unsettled = await session.journal.ask(lambda ledger: count_unsettled_elsewhere(ledger.connection, base))
+        if unsettled:
+            self._refuse_unsettled_elsewhere(unsettled)
         self._is_clear = True
 
-    def _refuse_doubts(self) -> None:
+    def _refuse_unresolved(self) -> None:
         """Refuse a plan: it settles no entry, and cannot know how a load will settle them."""
-        if self._conduct.is_sending:
+        if self._mode is RunMode.LOAD:
             raise RunAborted(
                 "unresolved creates of an earlier run, by another identity, could not be settled, and a "
                 "row of this run may be one of them. No row was sent since. Run again later"
             )
-        self._session.tally.foretell(
+        self._session.tally.add_forecast(
             "an earlier run, by another identity, left unresolved creates: a load settles them "
             "first, and some rows that are planned to be created may turn out to be among them"
         )
 
-    def _refuse_doubts_elsewhere(self, number: int) -> None:
+    def _refuse_unsettled_elsewhere(self, number: int) -> None:
         """Refuse to load: an earlier run named what may be this base the other way, and its entries may be new rows."""
         raise RunAborted(
             f"a base that may be this one has unresolved or held creates ({number:,}): one run named "
@@ -311,7 +272,7 @@ class Loader:
             "retry (with --resend-held or --drop-held what is held)"
         )
 
-    async def _has_doubts_of_another_kind(self) -> bool:
+    async def _has_unresolved_of_another_kind(self) -> bool:
         base, identity = self._session.journal.base, self._session.policy.identity
         unknown = await self._session.journal.ask(lambda ledger: ledger.find_unfinished(base, State.UNKNOWN))
         return any(entry.field != identity for entry in unknown)
@@ -340,8 +301,15 @@ def _take_one(take: Take[Candidate]) -> Take[Candidate]:
     return take_first
 
 
-def _build_problem(row: Row, entry: Entry) -> Problem:
+def _is_refused_for_good(entry: Entry, fingerprint: bytes) -> bool:
+    """Return whether the same row was refused, in words that speak of the row."""
+    return entry.state is State.REJECTED and entry.fingerprint == fingerprint and entry.status not in NOT_FINAL
+
+
+def _build_problem(row: LoadRow, entry: Entry) -> Problem:
     """A row whose identity is held or rejected, as the ledger has it."""
     if entry.state is State.HELD:
-        return Problem(row, Outcome.UNKNOWN, "", "held", describe_held(entry.message), None, entry.attempts)
-    return Problem(row, Outcome.REJECTED, "", "rejected", entry.message or "", entry.status or None, entry.attempts)
+        return Problem(row.source, Outcome.UNKNOWN, "", "held", describe_held(entry.message), None, entry.attempts)
+    return Problem(
+        row.source, Outcome.REJECTED, "", "rejected", entry.message or "", entry.status or None, entry.attempts
+    )

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from math import inf
 
@@ -11,9 +10,9 @@ import pandas as pd
 import pyarrow as pa
 
 from connector.fields import BY_NAME, normalise_identity
-from connector.ledger import Base, Entry, Intent, Unfinished
+from connector.ledger import Base, Intent, Unfinished
 from connector.listing import LookupKey
-from connector.rows import Chunk, Omission, Planned, Row, Told
+from connector.rows import Chunk, LoadRow, Omission, Planned, Row
 from connector.service import TOO_MANY_REQUESTS, decode_subscriber, encode_subscriber, plan_encoding
 from connector.states import State
 from connector.subscribers import split_digests
@@ -28,13 +27,17 @@ NOT_FINAL = ENDS_A_RUN | {408, 409, TOO_MANY_REQUESTS}
 entry up, and sends it again once it is proved absent (architecture 4.8)."""
 
 
+def _take_no_row() -> Row:
+    return Row(0, "", (), ())
+
+
 @dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
 class Candidate:
     """One subscriber to be created; `sent` are the values that its body holds."""
 
     intent: Intent
     sent: dict[str, object]
-    take_row: Callable[[], Row] | None = None  # None: no row of this run, but an unknown that an earlier one left
+    take_row: Callable[[], Row] = _take_no_row  # of an unknown that an earlier run left: it has none in this one
     left: State = State.NONE  # what its entry is before it is sent: NONE, REJECTED, or UNKNOWN and proved absent
     refused: tuple[int, str] | None = None  # status and words of a refusal that stands again if this is never sent
     known_until: float = inf  # monotonic: until then what a look said of them may be relied on (architecture 4.7)
@@ -198,16 +201,19 @@ def want_rows(planned: Planned, places: list[int], field: str) -> list[LookupKey
     return [LookupKey(identity, field, str(value), in_any_spelling=True) for identity, value in pairs]
 
 
-def tell_rows(planned: Planned, places: Sequence[int], identity: str) -> list[Told]:
-    """Return what the rows at these places (0-based, in `planned.subscribers`) say; `identity` is the field that they
-    are known by."""
+def read_rows(planned: Planned, places: Sequence[int], identity: str) -> list[LoadRow]:
+    """Return the rows at these places (0-based, in `planned.subscribers`); `identity` is the field that they are known
+    by."""
+    if not places:
+        return []
     chosen = list(places)
     part = planned.subscribers.iloc[chosen]
     names = [name for name in part.columns if name in BY_NAME]
     columns = [pa.array(part[name], from_pandas=True).to_pylist() for name in names]
     return [
-        Told(digest, str(name), fingerprint, dict(zip(names, cells, strict=True)), omission)
-        for digest, name, fingerprint, cells, omission in zip(
+        LoadRow(row, digest, str(name), fingerprint, dict(zip(names, cells, strict=True)), omission)
+        for row, digest, name, fingerprint, cells, omission in zip(
+            take_rows(planned.chunk, part.index.tolist()),
             split_digests(planned.identities[chosen]),
             part[identity].tolist(),
             split_digests(planned.fingerprints[chosen]),
@@ -218,33 +224,10 @@ def tell_rows(planned: Planned, places: Sequence[int], identity: str) -> list[To
     ]
 
 
-def tell_candidate(candidate: Candidate) -> Told:
-    """Return what the row of a create says."""
+def build_row(candidate: Candidate, source: Row) -> LoadRow:
+    """Return the row that a create is for."""
     intent, sent = candidate.intent, candidate.sent
-    return Told(intent.identity, str(sent[intent.field]), intent.fingerprint, sent, candidate.omission)
-
-
-class Decision(Enum):
-    """The next step for a row."""
-
-    NEW = "look, then create"
-    AGAIN = "rejected before, but the row has changed: look, then create"
-    EXISTS = "it exists"
-    COMPARE = "it exists, and the row is another than was sent, or the first to tell of it"
-    REJECTED = "rejected before, and nothing has changed"
-    PENDING = "may or may not be there: to be settled"
-    HELD = "proved absent once, or answered with another base or identity, and left to a person"
-
-
-def decide_row(entry: Entry | None, fingerprint: bytes) -> Decision:
-    """Return the step for a row with this fingerprint whose identity has this entry."""
-    if entry is None:
-        return Decision.NEW
-    if entry.state is State.CONFIRMED:
-        return Decision.EXISTS if entry.fingerprint == fingerprint else Decision.COMPARE
-    if entry.state is State.REJECTED:
-        return Decision.REJECTED if entry.fingerprint == fingerprint else Decision.AGAIN
-    return Decision.HELD if entry.state is State.HELD else Decision.PENDING
+    return LoadRow(source, intent.identity, str(sent[intent.field]), intent.fingerprint, sent, candidate.omission)
 
 
 def describe_held(message: str | None) -> str:

@@ -107,7 +107,7 @@ class Creator:
         self._limited.pop(candidate.intent.identity, None)
         if verdict.event is Event.ANSWERED and verdict.subscriber_id is not None:
             now, value = session.control.clock.monotonic(), str(candidate.sent[field])
-            session.access.witnesses.append(Sentinel(now, verdict.subscriber_id, field, value))
+            session.access.sentinels.append(Sentinel(now, verdict.subscriber_id, field, value))
         session.journal.note(candidate.intent.identity, _keep_entry(candidate, verdict))
         self._on_verdict(candidate, verdict)
 

@@ -56,7 +56,7 @@ def _tell_uncompared(each: WaitingRow, tally: Tally, reason: str) -> None:
     """What is known of a row that was not compared: that its subscriber is there, and of any but the first of them
     that it differs from what was sent."""
     if each.since is Since.FIRST:
-        tally.count_row(Outcome.EXISTS, lambda: each.row)
+        tally.count_row(Outcome.EXISTS, lambda: each.row.source)
         tally.say(
             "some rows count as existing, though their values were not compared with the "
             f"subscribers, which were in the service before the ledger knew them: {reason}. The next "
@@ -64,7 +64,9 @@ def _tell_uncompared(each: WaitingRow, tally: Tally, reason: str) -> None:
         )
     else:
         is_known = each.since is Since.REPORTED
-        tally.report_change(Change(each.row, each.told.name, reason="" if is_known else reason, is_known=is_known))
+        tally.report_change(
+            Change(each.row.source, each.row.name, reason="" if is_known else reason, is_known=is_known)
+        )
 
 
 class _Comparison:
@@ -119,11 +121,11 @@ class _Comparison:
     async def _find_entries(self, rows: Sequence[WaitingRow]) -> list[Entry | None]:
         found: list[Entry | None] = [None] * len(rows)
         for session, mine in self._split_by_session(rows):
-            identities = [rows[each].told.identity for each in mine]
+            identities = [rows[each].row.identity for each in mine]
             base, journal = session.journal.base, session.journal
             entries = await journal.ask(partial(_find, base, identities))
             for each in mine:
-                found[each] = entries.get(rows[each].told.identity)
+                found[each] = entries.get(rows[each].row.identity)
         return found
 
     def _split_by_session(self, rows: Sequence[WaitingRow]) -> Iterator[tuple[Session, list[int]]]:
@@ -137,7 +139,7 @@ class _Comparison:
         """Compare rows that this run's look-ups have shown already; the others wait."""
         for session in self._sessions.values():
             for part in _split(self._ids.tolist()):
-                shown = [session.access.lookout.shown.read(each) for each in part]
+                shown = [session.access.state.shown.read(each) for each in part]
                 self.take([each for each in shown if each is not None])
         is_open = self._verdicts[self._places] == 0
         self._ids, self._places = self._ids[is_open], self._places[is_open]
@@ -190,11 +192,11 @@ class _Comparison:
         session = self._sessions[id(waiting.owner)]
         base, listed_base = session.journal.base, wire.get("Base")
         is_of_base = isinstance(listed_base, dict) and listed_base.get("Id") == base.service_id
-        if not is_of_base or not bears_identity(wire, waiting.told.identity):
+        if not is_of_base or not bears_identity(wire, waiting.row.identity):
             return
         altered = self._altered.get(place, frozenset())
-        names = [name for name in list_compared(waiting.told.values, session.policy.identity) if name not in altered]
-        values = [waiting.told.values[name] for name in names]
+        names = [name for name in list_compared(waiting.row.values, session.policy.identity) if name not in altered]
+        values = [waiting.row.values[name] for name in names]
         listed = [read_field(wire, name) for name in names]
         differing = differing_fields(names, values, listed)
         self._verdicts[place] = _DIFFERENT if differing else _EQUAL
@@ -215,22 +217,22 @@ class _Comparison:
 
     async def _record(self, places: Sequence[int], rows: Sequence[WaitingRow], at: float) -> None:
         for session, mine in self._split_by_session(rows):
-            verdicts = [(rows[each].told, int(self._verdicts[places[each]])) for each in mine]
-            equal = [(told.identity, told.fingerprint) for told, verdict in verdicts if verdict == _EQUAL]
-            different = [(told.identity, told.fingerprint) for told, verdict in verdicts if verdict == _DIFFERENT]
+            verdicts = [(rows[each].row, int(self._verdicts[places[each]])) for each in mine]
+            equal = [(row.identity, row.fingerprint) for row, verdict in verdicts if verdict == _EQUAL]
+            different = [(row.identity, row.fingerprint) for row, verdict in verdicts if verdict == _DIFFERENT]
             await session.journal.ask(partial(_write, session.journal.base, equal, different, at))
 
     def _tell(self, place: int, each: WaitingRow) -> None:
-        tally, verdict, name = self._session.tally, self._verdicts[place], each.told.name
+        tally, verdict, row = self._session.tally, self._verdicts[place], each.row
         if verdict == _EQUAL:
-            tally.count_row(Outcome.EXISTS, lambda: each.row)
+            tally.count_row(Outcome.EXISTS, lambda: each.row.source)
         elif verdict == _DIFFERENT:
             kept = self._differences.read(int(self._kept_at[place]))
-            tally.report_change(Change(each.row, name, tuple((field, was, now) for field, was, now in kept)))
+            tally.report_change(Change(row.source, row.name, tuple((field, was, now) for field, was, now in kept)))
         elif self._is_asked[place]:
             _tell_uncompared(each, tally, self._reason)
         else:
-            tally.report_change(Change(each.row, name, is_known=True))
+            tally.report_change(Change(row.source, row.name, is_known=True))
 
 
 def _split(places: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -24,7 +24,7 @@ from connector.listing import (
     list_on,
     look_by_filter,
     sweep_for,
-    take_survey,
+    take_stats,
 )
 from connector.load.candidates import ENDS_A_RUN
 from connector.load.session import Session
@@ -34,7 +34,7 @@ from connector.service import ListQuery
 from connector.states import State
 
 _OF_THE_TOKEN = frozenset({401, 403})
-_NOBODY = float("-inf")
+_NEVER = float("-inf")
 _ABSENT_ASKED = 20  # of those that a listing says are absent, and as many more once one of them is there
 _ABSENT_SAMPLED = 400  # of a chunk, among which they are chosen
 _SHOWING_STEPS_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
@@ -66,14 +66,14 @@ async def estimate(session: Session, wanted: Sequence[LookupKey]) -> Estimate:
 
     Raises ListFailed, and RunAborted when the run is to stop.
     """
-    survey = await take_survey(session.access)
-    if survey.pages is not None and len(wanted) >= survey.pages and not session.access.lookout.is_list_unreadable:
-        return Estimate(survey.pages, len(wanted), frozenset(), is_list_unreadable=False)  # one for each at the least
+    stats = await take_stats(session.access)
+    if stats.pages is not None and len(wanted) >= stats.pages and not session.access.state.is_list_unreadable:
+        return Estimate(stats.pages, len(wanted), frozenset(), is_list_unreadable=False)  # one for each at the least
     return Estimate(
-        survey.pages,
+        stats.pages,
         count_requests(wanted),
         frozenset(each.identity for each in wanted if not can_tell(session.access, each)),
-        session.access.lookout.is_list_unreadable,
+        session.access.state.is_list_unreadable,
     )
 
 
@@ -84,30 +84,30 @@ async def look_for(session: Session, wanted: Sequence[LookupKey]) -> LookupResul
     the run is to stop.
     """
     if not wanted:
-        return LookupResult({}, frozenset(), _NOBODY, 0.0, session.clock.monotonic())
+        return LookupResult({}, frozenset(), _NEVER, 0.0, session.clock.monotonic())
     cost = await estimate(session, wanted)
-    if session.access.lookout.known or not cost.is_filter_cheaper:
+    if session.access.state.known or not cost.is_filter_cheaper:
         swept = await sweep_for(session.access, wanted)
-        rest = _untold(wanted, swept)
+        rest = _find_inconclusive(wanted, swept)
         return _join(swept, await _try_filters(session, rest)) if rest else swept
     filtered = await _try_filters(session, wanted)
     if not _shows_what_we_send(session, filtered):
         filtered = replace(filtered, missed=frozenset())
-    rest = _untold(wanted, filtered)
+    rest = _find_inconclusive(wanted, filtered)
     return _join(filtered, await sweep_for(session.access, rest)) if rest else filtered
 
 
 async def look_as_sent(session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
     """Look for them by what architecture 4.7 asks at least, as sent and as normalised: the way where the list cannot be
     read whole, and its filters tell capitals apart. Raises as `look_for` does."""
-    sighting = await look_for(session, [replace(each, in_any_spelling=False) for each in wanted])
-    if sighting.missed:
+    result = await look_for(session, [replace(each, in_any_spelling=False) for each in wanted])
+    if result.missed:
         session.tally.say(
             "the list could not be read whole, so each row was looked up by filters, as it would be "
             "sent and as normalised: a subscriber that exists in other capitals may be created once "
             "more"
         )
-    return sighting
+    return result
 
 
 async def look_as_well_as_can_be(session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
@@ -115,11 +115,11 @@ async def look_as_well_as_can_be(session: Session, wanted: Sequence[LookupKey]) 
 
     Raises as `look_for` does.
     """
-    sighting = await look_for(session, wanted)
-    rest = [each for each in _untold(wanted, sighting) if each.in_any_spelling]
-    if not rest or not session.access.lookout.is_list_unreadable:
-        return sighting
-    return _join(sighting, await look_as_sent(session, rest))
+    result = await look_for(session, wanted)
+    rest = [each for each in _find_inconclusive(wanted, result) if each.in_any_spelling]
+    if not rest or not session.access.state.is_list_unreadable:
+        return result
+    return _join(result, await look_as_sent(session, rest))
 
 
 async def _try_filters(session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
@@ -130,19 +130,19 @@ async def _try_filters(session: Session, wanted: Sequence[LookupKey]) -> LookupR
     except ListFailed as failure:
         if failure.status in _OF_THE_TOKEN:
             raise
-        session.access.lookout.useless.update(each.field for each in wanted)
-        return LookupResult({}, frozenset(), _NOBODY, 0.0, started_at)
+        session.access.state.useless.update(each.field for each in wanted)
+        return LookupResult({}, frozenset(), _NEVER, 0.0, started_at)
 
 
-def _shows_what_we_send(session: Session, sighting: LookupResult) -> bool:
-    """Return whether the filters showed this run's latest witness, or that the service lags; else they say too
+def _shows_what_we_send(session: Session, result: LookupResult) -> bool:
+    """Return whether the filters showed this run's latest sentinel, or that the service lags; else they say too
     little."""
-    latest = max((each.at for each in session.access.witnesses if each.at < sighting.started_at), default=_NOBODY)
-    return sighting.latest_seen_at >= latest or sighting.lag_s > 0
+    latest = max((each.at for each in session.access.sentinels if each.at < result.started_at), default=_NEVER)
+    return result.latest_seen_at >= latest or result.lag_s > 0
 
 
-def _untold(wanted: Sequence[LookupKey], sighting: LookupResult) -> list[LookupKey]:
-    return [each for each in wanted if each.identity not in sighting.found and each.identity not in sighting.missed]
+def _find_inconclusive(wanted: Sequence[LookupKey], result: LookupResult) -> list[LookupKey]:
+    return [each for each in wanted if each.identity not in result.found and each.identity not in result.missed]
 
 
 def _join(first: LookupResult, second: LookupResult) -> LookupResult:
@@ -219,7 +219,7 @@ class PresenceCache:
 
     async def _read_on(self) -> bool:
         """Return whether a listing could be renewed from its end on."""
-        if self._end is None or self._session.access.lookout.known:
+        if self._end is None or self._session.access.state.known:
             return False
         self._end = await list_on(self._session.access, self._end)
         self._of = None if self._end is not None else self._of
@@ -229,7 +229,7 @@ class PresenceCache:
         """With all that filters have cost this run so far: chunk by chunk they would always be cheaper."""
         if cost.is_list_unreadable:
             return cost.is_filter_cheaper
-        if self._session.journal.base.service_id is None or self._session.access.lookout.known:
+        if self._session.journal.base.service_id is None or self._session.access.state.known:
             return False  # a listing teaches the base's Id, sees whether several bear its name, and whose account it is
         is_affordable = cost.listing is not None and self._spent + cost.filtering < cost.listing
         return cost.is_filter_cheaper and is_affordable
@@ -238,12 +238,12 @@ class PresenceCache:
         """Look them up by a filter that ignores capitals; return False unless it is conclusive for all."""
         self._spent += requests
         try:
-            sighting = await look_by_filter(self._session.access, wanted)
+            result = await look_by_filter(self._session.access, wanted)
         except ListFailed as failure:
             if failure.status in ENDS_A_RUN:
                 raise
             return False  # a service may choke on one strange text: its list may be had all the same
-        return not await self._record(wanted, sighting)
+        return not await self._record(wanted, result)
 
     async def _learn_by_listing(self, wanted: Sequence[LookupKey]) -> bool:
         listing = await list_base(self._session.access, wanted)
@@ -277,8 +277,8 @@ class PresenceCache:
                 break
         if found < 2:
             return False
-        session.access.lookout.is_list_unreadable = True
-        session.access.lookout.unreadable_because = (
+        session.access.state.is_list_unreadable = True
+        session.access.state.unreadable_because = (
             f"the service cuts its list off after {listed:,} subscribers ({found} that it leaves out were found)"
         )
         return True
@@ -315,9 +315,9 @@ class PresenceCache:
         Raises RunAborted where the list is cut off, ListFailed.
         """
         session, counted = self._session, self._counted
-        if counted is None or not session.access.witnesses:
+        if counted is None or not session.access.sentinels:
             return
-        self._counted, canary = None, session.access.witnesses[-1].subscriber_id
+        self._counted, canary = None, session.access.sentinels[-1].subscriber_id
         shown = list[object]()
         for wait_s in _SHOWING_STEPS_S:
             if wait_s > session.policy.quiet_period_s or not await session.control.rest(wait_s):
@@ -344,27 +344,27 @@ class PresenceCache:
 
     async def _learn_without_listing(self, wanted: Sequence[LookupKey]) -> None:
         """The list is in no stable order, say: by filters, as far as they go."""
-        untold = await self._record(wanted, await look_as_sent(self._session, wanted))
-        if untold and self._listing_took_s is not None:
+        number = await self._record(wanted, await look_as_sent(self._session, wanted))
+        if number and self._listing_took_s is not None:
             raise RunAborted(
                 f"reading the list took {self._listing_took_s:,.0f} s, and load.fresh lets a create rely on it for "
-                f"{self._session.policy.fresh_s:g} s. Its filters do not show whether {_describe(untold)}, so no row "
+                f"{self._session.policy.fresh_s:g} s. Its filters do not show whether {_describe(number)}, so no row "
                 "was sent since. Make load.fresh longer than a listing takes, then run again"
             )
-        if untold:
-            because = self._session.access.lookout.unreadable_because or "the list could not be read whole"
+        if number:
+            because = self._session.access.state.unreadable_because or "the list could not be read whole"
             raise RunAborted(
-                f"{because}, and its filters do not show whether {_describe(untold)}, so no row was sent since. Run "
+                f"{because}, and its filters do not show whether {_describe(number)}, so no row was sent since. Run "
                 "again, or set load.look to none to create without looking, which creates subscribers that exist again"
             )
 
-    async def _record(self, wanted: Sequence[LookupKey], sighting: LookupResult) -> int:
+    async def _record(self, wanted: Sequence[LookupKey], result: LookupResult) -> int:
         """Record those found; return for how many the look-up was inconclusive."""
         base, identity = self._session.journal.base, self._session.policy.identity
-        found = [(each, ids[0]) for each, ids in sighting.found.items()]
+        found = [(each, ids[0]) for each, ids in result.found.items()]
         await self._session.journal.ask(lambda ledger: ledger.record_listed(base, identity, found))
-        return sum(each.identity not in sighting.found and each.identity not in sighting.missed for each in wanted)
+        return sum(each.identity not in result.found and each.identity not in result.missed for each in wanted)
 
 
-def _describe(untold: int) -> str:
-    return "one subscriber exists" if untold == 1 else f"{untold:,} subscribers exist"
+def _describe(inconclusive: int) -> str:
+    return "one subscriber exists" if inconclusive == 1 else f"{inconclusive:,} subscribers exist"

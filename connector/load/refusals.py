@@ -8,7 +8,6 @@ refused like that is unknown, and settled like any other.
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from typing import Generic, TypeVar
 
 from connector.errors import RunAborted
 from connector.ledger import (
@@ -28,30 +27,8 @@ from connector.load.session import Look, Session
 from connector.service import TOO_MANY_REQUESTS, ListQuery, refusal_kind
 from connector.states import Event, State
 
-T = TypeVar("T")
-
-_LOOKED_UP_AT_THE_END = 50  # of each kind: the first may have been refused in earnest, and others not
+_LOOKED_UP_AT_THE_END = 50  # of each kind, the first: one may have been refused in earnest, and others not
 _KINDS_LOOKED_UP_AT_ONCE = 20  # a service that words each refusal differently would have the list read for each
-
-
-class Sample(Generic[T]):
-    """Keeps the first and, as more come, every second, every fourth and so on: between half of `most` and `most`."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._met = 0
-        self._step = 1
-        self.kept: list[T] = []
-
-    def add(self, item: T) -> None:
-        """Count an item; keep every n-th, where n doubles whenever the sample is full."""
-        if self._met % self._step == 0:
-            if len(self.kept) == self._most:
-                self.kept = self.kept[::2]
-                self._step *= 2
-            if self._met % self._step == 0:
-                self.kept.append(item)
-        self._met += 1
 
 
 class Refusals:
@@ -59,7 +36,7 @@ class Refusals:
 
     def __init__(self, session: Session, look_for: Look) -> None:
         self._session, self._look_for = session, look_for
-        self._met: dict[str, Sample[LookupKey]] = {}  # by the kind of refusal
+        self._met: dict[str, list[LookupKey]] = {}  # the first by the kind of refusal
         self._checks: dict[str, asyncio.Task[bool]] = {}
         self._creating: set[str] = set()  # kinds that have created, ever
         self._unproved: set[str] = set()  # kinds of earlier runs so recent that what they created may not show yet
@@ -104,29 +81,25 @@ class Refusals:
         does.
         """
         base = self._session.journal.base
-        believed = [
-            (kind, wanted) for kind, sample in self._met.items() if kind not in self._creating for wanted in sample.kept
-        ]
+        believed = [(kind, wanted) for kind, met in self._met.items() if kind not in self._creating for wanted in met]
         if not believed:
             return
-        sighting = await self._look_for(
-            self._session, list({wanted.identity: wanted for _, wanted in believed}.values())
-        )
+        result = await self._look_for(self._session, list({wanted.identity: wanted for _, wanted in believed}.values()))
         identities = [wanted.identity for _, wanted in believed]
         entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, identities))
         created = Counter(
             kind
             for kind, wanted in believed
-            if self._has_created(kind, entries.get(wanted.identity), sighting.found.get(wanted.identity, ()))
+            if self._has_created(kind, entries.get(wanted.identity), result.found.get(wanted.identity, ()))
         )
         for kind, number in created.items():
             if _is_of_the_rate(kind):
                 self._session.tally.note_twice(
-                    f"of {len(self._met[kind].kept)} subscribers that were refused for the rate and sent "
+                    f"of {len(self._met[kind])} subscribers that were refused for the rate and sent "
                     f"again, {number} are in the service twice: it creates some of those that it refuses so. "
                     "Remove them in the service's own pages, and lower load.max_rate"
                 )
-        await self._doubt(set(created))
+        await self._mark_doubted(set(created))
 
     async def close(self) -> None:
         """End look-ups that are still under way; their results are no longer needed."""
@@ -157,28 +130,30 @@ class Refusals:
 
     async def _check_at_once(self, kind: str, candidate: Candidate) -> bool:
         """Return whether the first of the kind could be looked up; it is now, if it was not before."""
-        self._met.setdefault(kind, Sample(_LOOKED_UP_AT_THE_END)).add(want_candidate(candidate))
+        met = self._met.setdefault(kind, [])
+        if len(met) < _LOOKED_UP_AT_THE_END:
+            met.append(want_candidate(candidate))
         if kind not in self._checks and len(self._checks) < _KINDS_LOOKED_UP_AT_ONCE:
             self._checks[kind] = asyncio.ensure_future(self._check_first(kind, want_candidate(candidate)))
         if kind not in self._checks:
             return False
-        is_told = await asyncio.shield(check := self._checks[kind])
-        if not is_told and self._checks.get(kind) is check:
+        is_conclusive = await asyncio.shield(check := self._checks[kind])
+        if not is_conclusive and self._checks.get(kind) is check:
             del self._checks[kind]  # the next of the kind is looked up in its place
-        return is_told
+        return is_conclusive
 
     async def _check_first(self, kind: str, wanted: LookupKey) -> bool:
         journal = self._session.journal
         await journal.ask(lambda ledger: record_refusal(ledger.connection, journal.base, kind, wanted.identity))
         try:
-            sighting = await self._look_for(self._session, [wanted])
+            result = await self._look_for(self._session, [wanted])
         except ListFailed as failure:
             self._end_if_refused(failure)
             return False  # inconclusive now; the end of the run looks again
         except RunAborted:
             return False
-        if wanted.identity in sighting.found:
-            await self._doubt({kind})
+        if wanted.identity in result.found:
+            await self._mark_doubted({kind})
         return True
 
     async def _check_earlier(self, kinds: list[RefusalKind]) -> None:
@@ -191,14 +166,14 @@ class Refusals:
         refused = await session.journal.ask(lambda ledger: ledger.find_unfinished(base, State.REJECTED))
         known = {entry.identity: want_unfinished(entry) for entry in refused}
         asked = [known[kind.identity] for kind in kinds if kind.identity in known]
-        sighting = await self._look_for(session, asked) if asked else None
-        found = {kind.kind for kind in kinds if sighting and kind.identity in sighting.found}
+        result = await self._look_for(session, asked) if asked else None
+        found = {kind.kind for kind in kinds if result and kind.identity in result.found}
         found |= {kind.kind for kind in kinds if kind.is_found and not _is_of_the_rate(kind.kind)}
         decided = found | {
             kind.kind
             for kind in kinds
             if kind.identity not in known
-            or (sighting and kind.identity in sighting.missed and (kind.ended_at or late_enough + 1) <= late_enough)
+            or (result and kind.identity in result.missed and (kind.ended_at or late_enough + 1) <= late_enough)
         }
 
         self._unproved = {kind.kind for kind in kinds} - decided
@@ -207,10 +182,12 @@ class Refusals:
             for kind in decided:
                 mark_refusal_checked(ledger.connection, base.account, kind)
 
-        await self._doubt(found)  # before the kinds are checked: a run that dies in between checks them once more
+        await self._mark_doubted(
+            found
+        )  # before the kinds are checked: a run that dies in between checks them once more
         await session.journal.ask(write)
 
-    async def _doubt(self, kinds: set[str]) -> None:
+    async def _mark_doubted(self, kinds: set[str]) -> None:
         """Move entries that were refused in one of these ways to UNKNOWN: their subscribers may exist."""
         if not kinds:
             return

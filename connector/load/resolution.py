@@ -15,7 +15,7 @@ from connector.ledger import Base, Intent, Ledger, Move, Unfinished, read_larges
 from connector.listing import LookupKey, LookupResult
 from connector.load.candidates import Candidate, CandidateList, read_body, want_unfinished
 from connector.load.session import Look, Session
-from connector.rows import Row, Told
+from connector.rows import LoadRow
 from connector.sender import Take
 from connector.service import encode_subscriber
 from connector.states import Event, State
@@ -30,7 +30,7 @@ class Unresolved:
     """What this run knows of one unknown: since when (monotonic), the row it stands for, the last answer's words."""
 
     since: float
-    row: Row | None = None
+    row: LoadRow | None = None
     status: int | None = None
     message: str = ""
     is_of_this_run: bool = False  # sent by this run, and known absent before
@@ -39,18 +39,12 @@ class Unresolved:
     missed_at: float | None = None  # when the first look that missed it began
     uncounted: int = 0  # attempts that the ledger counts, and that were never made or are an earlier run's
     newer: Candidate | None = None  # what the source says now, where that is not what was sent
-    told: Told | None = None  # what the row says
     attempts: int | None = None  # that the ledger counts of it; more, and another load of the run has sent it again
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """How one unknown ended: FOUND, WITHHELD, SUPPRESSED or REFUSED; `ids` are those it was found under."""
-
-    event: Event
-    doubt: Unresolved
-    attempts: int
-    ids: tuple[int, ...] = ()
+OnSettled = Callable[[Unresolved, Event, int, tuple[int, ...]], None]
+"""Receives how one unknown ended: FOUND, WITHHELD, SUPPRESSED or REFUSED, after how many attempts, and the ids that it
+was found under."""
 
 
 class Settler:
@@ -60,25 +54,25 @@ class Settler:
         self,
         session: Session,
         create: Callable[[Take[Candidate]], Awaitable[None]],
-        on_settled: Callable[[Settled], None],
-        look: Look,
+        on_settled: OnSettled,
+        look_for: Look,
     ) -> None:
         self._session = session
         self._create = create
         self._on_settled = on_settled
-        self._look_for = look
+        self._look_for = look_for
         self._last: LookupResult
         self._looked_at = 0.0  # when that look had ended (monotonic)
-        self.doubts: dict[bytes, Unresolved] = {}
+        self.unresolved: dict[bytes, Unresolved] = {}
         self.left_to: dict[bytes, str] = {}  # absent, and not this run's to send again: the job whose list it lacks
         self.is_resending_held = False
         self.only: set[bytes] | None = None  # settle these alone (`connector retry RUN`)
 
     async def begin(self) -> None:
         """Learn how late the account's list has shown creates, in runs before this one. Raises LedgerError."""
-        account, seeing = self._session.journal.base.account, self._session.access.seeing
+        account, lag = self._session.journal.base.account, self._session.access.lag
         lag_s = await self._session.journal.ask(lambda ledger: read_largest_lag(ledger.connection, account))
-        seeing.largest_lag_s = max(seeing.largest_lag_s, lag_s)
+        lag.largest_lag_s = max(lag.largest_lag_s, lag_s)
 
     async def settle(self, *, is_patient: bool = True) -> None:
         """Settle what can be settled. What stays UNKNOWN in the ledger was inconclusive, or needs a longer wait than a
@@ -108,16 +102,16 @@ class Settler:
     def renew(self, candidate: Candidate, verdict: Move) -> None:
         """Restart all times of an entry, since another attempt was lost. An attempt that was too late to be sent does
         not count: another look is due."""
-        doubt = self.doubts[candidate.intent.identity]
-        doubt.newer = None  # the ledger has it by now
-        doubt.attempts = None if doubt.attempts is None else doubt.attempts + 1
+        unresolved = self.unresolved[candidate.intent.identity]
+        unresolved.newer = None  # the ledger has it by now
+        unresolved.attempts = None if unresolved.attempts is None else unresolved.attempts + 1
         if verdict.is_stale:
-            doubt.uncounted += 1
+            unresolved.uncounted += 1
             return
-        doubt.is_of_this_run |= verdict.event is Event.LOST
-        doubt.known_until = candidate.known_until
-        doubt.since, doubt.missed_at = self._session.clock.monotonic(), None
-        doubt.status, doubt.message = verdict.status, verdict.message
+        unresolved.is_of_this_run |= verdict.event is Event.LOST
+        unresolved.known_until = candidate.known_until
+        unresolved.since, unresolved.missed_at = self._session.clock.monotonic(), None
+        unresolved.status, unresolved.message = verdict.status, verdict.message
 
     async def _read_unknown(self) -> list[Unfinished]:
         base = self._session.journal.base
@@ -125,12 +119,12 @@ class Settler:
         unknown = [entry for entry in entries if self._is_to_be_settled(entry)]
         found_at = self._session.clock.monotonic()
         for entry in unknown:
-            doubt = self.doubts.setdefault(entry.identity, Unresolved(found_at))
-            if doubt.attempts not in (None, entry.attempts):
-                doubt.since, doubt.missed_at = found_at, None
-            doubt.attempts = entry.attempts
-            if not doubt.is_of_this_run:  # runs that died, say: that speaks of them, and not of the row
-                doubt.uncounted = entry.attempts
+            unresolved = self.unresolved.setdefault(entry.identity, Unresolved(found_at))
+            if unresolved.attempts not in (None, entry.attempts):
+                unresolved.since, unresolved.missed_at = found_at, None
+            unresolved.attempts = entry.attempts
+            if not unresolved.is_of_this_run:  # runs that died, say: that speaks of them, and not of the row
+                unresolved.uncounted = entry.attempts
         return unknown
 
     def _is_to_be_settled(self, entry: Unfinished) -> bool:
@@ -139,8 +133,8 @@ class Settler:
     def _time_to_next_look(self, unknown: list[Unfinished]) -> float:
         """Until a quiet period has passed for all: since the attempt, or since the look that first missed it."""
         quiet_s = self._session.policy.quiet_period_s
-        doubts = [self.doubts[entry.identity] for entry in unknown]
-        latest = max(doubt.since if doubt.missed_at is None else doubt.missed_at for doubt in doubts)
+        all_unresolved = [self.unresolved[entry.identity] for entry in unknown]
+        latest = max(each.since if each.missed_at is None else each.missed_at for each in all_unresolved)
         return max(latest, self._last.started_at) + quiet_s - self._session.clock.monotonic()
 
     async def _wait_for_next_look(self, unknown: list[Unfinished]) -> bool:
@@ -152,48 +146,50 @@ class Settler:
 
     async def _look(self, unknown: list[Unfinished]) -> list[Unfinished]:
         """Settle those that a look shows; note on the others what the look says of them."""
-        self._last = sighting = await self._look_for(self._session, [self._want(entry) for entry in unknown])
+        self._last = result = await self._look_for(self._session, [self._want(entry) for entry in unknown])
         self._looked_at = self._session.clock.monotonic()
-        base, lag_s = self._session.journal.base, sighting.lag_s
-        found = [(identity, ids[0]) for identity, ids in sighting.found.items()]
+        base, lag_s = self._session.journal.base, result.lag_s
+        found = [(identity, ids[0]) for identity, ids in result.found.items()]
 
         def write(ledger: Ledger) -> None:
             ledger.mark_found(base, State.UNKNOWN, found)
-            if lag_s > self._session.access.seeing.largest_lag_s:
+            if lag_s > self._session.access.lag.largest_lag_s:
                 record_lag(ledger.connection, base.account, lag_s)
 
         await self._session.journal.ask(write)
-        self._session.access.seeing.largest_lag_s = max(self._session.access.seeing.largest_lag_s, lag_s)
+        self._session.access.lag.largest_lag_s = max(self._session.access.lag.largest_lag_s, lag_s)
         remaining = []
         for entry in unknown:
-            if entry.identity in sighting.found:
-                self._end(entry, Event.FOUND, sighting.found[entry.identity])
+            if entry.identity in result.found:
+                self._end(entry, Event.FOUND, result.found[entry.identity])
             else:
-                self._note_absence(self.doubts[entry.identity], sighting, is_missed=entry.identity in sighting.missed)
+                self._note_absence(self.unresolved[entry.identity], result, is_missed=entry.identity in result.missed)
                 remaining.append(entry)
         return remaining
 
     def _want(self, entry: Unfinished) -> LookupKey:
         """Return the look-up key: in any spelling if the subscriber may have come by another way meanwhile."""
-        policy, doubt = self._session.policy, self.doubts[entry.identity]
-        is_fresh = doubt.is_of_this_run and self._session.clock.monotonic() <= doubt.known_until
+        policy, unresolved = self._session.policy, self.unresolved[entry.identity]
+        is_fresh = unresolved.is_of_this_run and self._session.clock.monotonic() <= unresolved.known_until
         return want_unfinished(entry, in_any_spelling=policy.is_looking and not is_fresh)
 
-    def _note_absence(self, doubt: Unresolved, sighting: LookupResult, *, is_missed: bool) -> None:
+    def _note_absence(self, unresolved: Unresolved, result: LookupResult, *, is_missed: bool) -> None:
         if not is_missed:
-            doubt.missed_at = None  # two looks in a row that can tell are asked for
-        elif doubt.missed_at is None and sighting.started_at >= doubt.since + self._session.policy.quiet_period_s:
-            doubt.missed_at = sighting.started_at
+            unresolved.missed_at = None  # two looks in a row that can tell are asked for
+        elif (
+            unresolved.missed_at is None and result.started_at >= unresolved.since + self._session.policy.quiet_period_s
+        ):
+            unresolved.missed_at = result.started_at
 
     def _is_absent(self, entry: Unfinished) -> bool:
-        doubt, sighting = self.doubts[entry.identity], self._last
-        if doubt.missed_at is None:
+        unresolved, result = self.unresolved[entry.identity], self._last
+        if unresolved.missed_at is None:
             return False
-        if sighting.started_at < doubt.missed_at + self._session.policy.quiet_period_s:
+        if result.started_at < unresolved.missed_at + self._session.policy.quiet_period_s:
             return False
-        if self._session.has_confirmed_since(doubt.since):
-            return sighting.latest_seen_at > doubt.since
-        return sighting.started_at >= doubt.since + 2 * self._session.access.seeing.largest_lag_s
+        if self._session.has_confirmed_since(unresolved.since):
+            return result.latest_seen_at > unresolved.since
+        return result.started_at >= unresolved.since + 2 * self._session.access.lag.largest_lag_s
 
     async def _dispose(self, absent: list[Unfinished]) -> None:
         """Send the absent again or, as the lists, the job or their history say, give them up, hold or refuse them."""
@@ -208,52 +204,52 @@ class Settler:
             ledger.mark_withheld(base, [entry.identity for entry in chosen(Event.WITHHELD)])
             ledger.mark_refused(base, State.UNKNOWN, [self._words(entry) for entry in chosen(Event.REFUSED)])
 
-        def tell(_: None) -> None:
+        def report(_: None) -> None:
             for entry, fate in fates:
                 if fate is None:
                     self.left_to[entry.identity] = entry.suppressed_by or ""
                 elif fate is not Event.ABSENT:
                     self._end(entry, fate)
 
-        await self._session.journal.ask(write, tell)
+        await self._session.journal.ask(write, report)
         again = [self._build_again(entry, base) for entry in chosen(Event.ABSENT)]
         await self._create(CandidateList(again, self._session.clock.monotonic).take)
 
     def _decide_fate(self, entry: Unfinished) -> Event | None:
         """Return what becomes of an absent entry; None if only another job's suppression list could decide."""
-        session, doubt = self._session, self.doubts[entry.identity]
+        session, unresolved = self._session, self.unresolved[entry.identity]
         if entry.suppressed_by not in (None, session.job):
             return None
         if session.is_suppressed(entry.identity, self._newest(entry)):
             return Event.SUPPRESSED
         if self._is_to_be_held(entry):
             return Event.WITHHELD
-        if entry.attempts - doubt.uncounted >= _ATTEMPTS and doubt.is_of_this_run:
-            return Event.WITHHELD if doubt.status is None else Event.REFUSED
+        if entry.attempts - unresolved.uncounted >= _ATTEMPTS and unresolved.is_of_this_run:
+            return Event.WITHHELD if unresolved.status is None else Event.REFUSED
         return Event.ABSENT
 
     def _is_to_be_held(self, entry: Unfinished) -> bool:
         """By this run's policy, or by that of the run that left it: only a person may say otherwise."""
-        if self.doubts[entry.identity].is_refused:
+        if self.unresolved[entry.identity].is_refused:
             return False
         return self._session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self.is_resending_held)
 
     def _words(self, entry: Unfinished) -> tuple[bytes, int, str]:
-        doubt = self.doubts[entry.identity]
-        return entry.identity, doubt.status or 0, doubt.message
+        unresolved = self.unresolved[entry.identity]
+        return entry.identity, unresolved.status or 0, unresolved.message
 
     def _end(self, entry: Unfinished, event: Event, ids: tuple[int, ...] = ()) -> None:
-        self._on_settled(Settled(event, self.doubts.pop(entry.identity), entry.attempts, ids))
+        self._on_settled(self.unresolved.pop(entry.identity), event, entry.attempts, ids)
 
     def _newest(self, entry: Unfinished) -> dict[str, object]:
         """The subscriber as the source has it now, or else as it was kept."""
-        newer = self.doubts[entry.identity].newer
+        newer = self.unresolved[entry.identity].newer
         kept = newer.sent if newer is not None else read_body(entry)
         return {name: value for name, value in kept.items() if value is not None}
 
     def _build_again(self, entry: Unfinished, base: Base) -> Candidate:
         """The create once more, addressed to the base as it is known now."""
-        newer, sent = self.doubts[entry.identity].newer, self._newest(entry)
+        newer, sent = self.unresolved[entry.identity].newer, self._newest(entry)
         intent = newer.intent if newer is not None else read_intent(entry)
         known_until = self._session.policy.known_until(self._last.started_at, self._looked_at)
         return replace(build_again(intent, sent, base, State.UNKNOWN), known_until=known_until)

@@ -9,12 +9,12 @@ from typing import Literal
 from connector.fields import NAMES
 from connector.ledger import Base, Ledger, Unfinished, mark_misanswered_base
 from connector.load.candidates import Candidate, CandidateList, describe_held, read_body, want_unfinished
-from connector.load.finishing import PLANNING, SENDING, Finisher, RunMode
+from connector.load.finishing import Finisher, RunMode
 from connector.load.presence import look_as_well_as_can_be
 from connector.load.resolution import Unresolved, build_again, read_intent
 from connector.load.session import Session
 from connector.outcomes import Outcome
-from connector.rows import Row, write_cell
+from connector.rows import LoadRow, Row, write_cell
 from connector.states import State
 
 Held = Literal["leave", "resend", "accept", "drop"]
@@ -40,7 +40,7 @@ class RetryPlan:
     def choose_mode(self, base: Base) -> RunMode:
         """Send, or in a base that was answered as another look only."""
         is_sending = self.held == "resend" or self.is_rejected or not base.is_misanswered
-        return SENDING if is_sending else PLANNING
+        return RunMode.LOAD if is_sending else RunMode.PLAN
 
     def concerns(self, entry: Unfinished) -> bool:
         """Return whether the entry is of the run that was asked for."""
@@ -75,7 +75,7 @@ class _Retry:
     async def take_up_unknown(self) -> None:
         """Take unknown entries up, to be settled."""
         for entry in await self._find(State.UNKNOWN):
-            self._doubt(entry)
+            self._settle_later(entry)
 
     async def take_up_held(self) -> None:
         """Take held entries up: send them again after another look, accept them, drop them, or confirm found ones."""
@@ -99,7 +99,7 @@ class _Retry:
         base = self._session.journal.base
         accepted = [(entry.identity, entry.answered_id) for entry in held if entry.answered_id is not None]
         await self._session.journal.ask(lambda ledger: ledger.mark_accepted(base, accepted))
-        self._count(Outcome.EXISTS, len(accepted))
+        self._session.tally.count(Outcome.EXISTS, len(accepted))
         for entry in held:
             if entry.answered_id is None:
                 words = f"no answer to accept; {describe_held(entry.message)}"
@@ -116,7 +116,7 @@ class _Retry:
 
         await journal.ask(write)
         for entry in ours:
-            self._doubt(entry)
+            self._settle_later(entry)
         for entry in held:
             if entry.suppressed_by not in (None, session.job):
                 words = f"held: only the job {entry.suppressed_by}, which has a suppression list, may send it again"
@@ -125,15 +125,15 @@ class _Retry:
     async def take_up_rejected(self) -> None:
         """Look rejected entries up, and send absent ones again; one that may not show yet is settled first."""
         rejected, journal = await self._find(State.REJECTED), self._session.journal
-        doubted = [entry for entry in rejected if self._finisher.is_unproved(entry)]
-        identities = [entry.identity for entry in doubted]
+        unproved = [entry for entry in rejected if self._finisher.refusals.is_unproved(entry)]
+        identities = [entry.identity for entry in unproved]
         await journal.ask(lambda ledger: ledger.mark_doubted(journal.base, identities))
-        for entry in doubted:
-            self._doubt(entry)
-        others = [entry for entry in rejected if not self._finisher.is_unproved(entry)]
+        for entry in unproved:
+            self._settle_later(entry)
+        others = [entry for entry in rejected if not self._finisher.refusals.is_unproved(entry)]
         while others and not self._session.control.is_stopping:
             began_at = self._session.clock.monotonic()
-            absent = await self._find_out(others, State.REJECTED, is_told=True)
+            absent = await self._find_out(others, State.REJECTED, is_known=True)
             known_until = self._session.policy.known_until(began_at, self._session.clock.monotonic())
             candidates = [candidate for entry in absent if (candidate := self._build(entry, known_until)) is not None]
             again = CandidateList(candidates, self._session.clock.monotonic)
@@ -146,27 +146,26 @@ class _Retry:
         entries = await self._session.journal.ask(lambda ledger: ledger.find_unfinished(base, state))
         concerned = [each for each in entries if self._plan.concerns(each) and each.identity not in self._given_up]
         self._session.tally.read += len(concerned)
-        self._finisher.open += len(concerned)
         return concerned
 
-    async def _find_out(self, entries: list[Unfinished], left: State, *, is_told: bool = False) -> list[Unfinished]:
-        """Confirm entries that a look shows; return the others, or with `is_told` those of them that are absent."""
+    async def _find_out(self, entries: list[Unfinished], left: State, *, is_known: bool = False) -> list[Unfinished]:
+        """Confirm entries that a look shows; return the others, or with `is_known` those of them that are absent."""
         if not entries:
             return []
         wanted = [want_unfinished(entry, in_any_spelling=left is State.REJECTED) for entry in entries]
-        sighting = await look_as_well_as_can_be(self._session, wanted)
+        result = await look_as_well_as_can_be(self._session, wanted)
         base, tally = self._session.journal.base, self._session.tally
-        found = [(identity, ids[0]) for identity, ids in sighting.found.items()]
+        found = [(identity, ids[0]) for identity, ids in result.found.items()]
         await self._session.journal.ask(lambda ledger: ledger.mark_found(base, left, found))
         tally.settled_found += len(found)
-        self._count(Outcome.EXISTS, len(found))
-        others = [entry for entry in entries if entry.identity not in sighting.found]
-        if not is_told:
+        tally.count(Outcome.EXISTS, len(found))
+        others = [entry for entry in entries if entry.identity not in result.found]
+        if not is_known:
             return others
         for entry in others:
-            if entry.identity not in sighting.missed:
+            if entry.identity not in result.missed:
                 self._reject(entry, "the service has not shown whether it exists, so it was not sent again")
-        return [entry for entry in others if entry.identity in sighting.missed]
+        return [entry for entry in others if entry.identity in result.missed]
 
     def _build(self, entry: Unfinished, known_until: float) -> Candidate | None:
         """Return a create of a rejected entry; None, with its outcome reported, if the lists forbid it."""
@@ -176,30 +175,25 @@ class _Retry:
             self._reject(entry, f"only the job {entry.suppressed_by}, which has a suppression list, may send it again")
             return None
         if session.is_suppressed(entry.identity, sent):
-            self._count(Outcome.SUPPRESSED, 1)
+            self._session.tally.count(Outcome.SUPPRESSED, 1)
             return None
         again = build_again(read_intent(entry), sent, session.journal.base, State.REJECTED)
         refused = entry.status or 0, entry.message or ""
         row = partial(self._write, entry)
         return Candidate(again.intent, again.sent, row, State.REJECTED, refused, known_until)
 
-    def _doubt(self, entry: Unfinished) -> None:
-        self._finisher.open -= 1
+    def _settle_later(self, entry: Unfinished) -> None:
         if self._finisher.settler.only is not None:
             self._finisher.settler.only.add(entry.identity)
-        self._finisher.doubts[entry.identity] = Unresolved(self._session.clock.monotonic(), self._write(entry))
+        row = LoadRow(self._write(entry), entry.identity, "", b"", {})
+        self._finisher.unresolved[entry.identity] = Unresolved(self._session.clock.monotonic(), row)
 
     def _reject(self, entry: Unfinished, why: str) -> None:
         words = f"{entry.message or 'rejected'}; {why}"
         self._report(entry, Outcome.REJECTED, "rejected", words, entry.status)
 
     def _report(self, entry: Unfinished, outcome: Outcome, code: str, message: str, status: int | None) -> None:
-        self._finisher.open -= 1
         self._finisher.report(self._write(entry), outcome, code, message, status, entry.attempts)
-
-    def _count(self, outcome: Outcome, number: int) -> None:
-        self._finisher.open -= number
-        self._session.tally.count(outcome, number)
 
     def _write(self, entry: Unfinished) -> Row:
         """The kept body as a row for a person: a column for each field, so that it can be imported again."""

@@ -19,7 +19,7 @@ from connector.ledger import LedgerWriter
 from connector.listing import ListAccess, ListPolicy, LookupKey, LookupResult
 from connector.outcomes import Outcome
 from connector.pace import Pace
-from connector.rows import Chunk, Omission, Row, Told
+from connector.rows import Chunk, LoadRow, Omission, Row
 from connector.subscribers import FINGERPRINT_BYTES, IDENTITY_BYTES, Suppression, join_digests
 
 _SHORTEST_FRESH_S = 1.0
@@ -68,8 +68,7 @@ class WaitingRow:
     """A row that waits: `owner` is what it was handed in with."""
 
     owner: object
-    row: Row
-    told: Told
+    row: LoadRow
     since: Since
 
 
@@ -93,18 +92,18 @@ class WaitingRows:
         """The places of those that no earlier run has reported."""
         return [place for place, since in enumerate(self._since) if since != Since.REPORTED]
 
-    def add(self, owner: object, rows: Sequence[tuple[Row, Told, Since]]) -> None:
+    def add(self, owner: object, rows: Sequence[tuple[LoadRow, Since]]) -> None:
         """Let these rows wait. Raises RunAborted for want of room."""
         if self._values is None:
             self._values = KeptValues()
         if not any(each is owner for each in self._owners):
             self._owners.append(owner)
         number = next(place for place, each in enumerate(self._owners) if each is owner)
-        self._values.add([[row.number, row.file, told.name, dict(told.values)] for row, told, _ in rows])
-        for _, told, since in rows:
+        self._values.add([[row.source.number, row.source.file, row.name, dict(row.values)] for row, _ in rows])
+        for row, since in rows:
             self._owner_of.append(number)
             self._since.append(since)
-            self._digests += told.identity + told.fingerprint
+            self._digests += row.identity + row.fingerprint
 
     def read(self, place: int) -> WaitingRow:
         """Return one of them, by its place (0-based)."""
@@ -114,9 +113,8 @@ class WaitingRows:
         begin = place * (IDENTITY_BYTES + FINGERPRINT_BYTES)
         identity = bytes(self._digests[begin : begin + IDENTITY_BYTES])
         fingerprint = bytes(self._digests[begin + IDENTITY_BYTES : begin + IDENTITY_BYTES + FINGERPRINT_BYTES])
-        told = Told(identity, name, fingerprint, values)
-        owner = self._owners[self._owner_of[place]]
-        return WaitingRow(owner, Row(number, file, (), ()), told, Since(self._since[place]))
+        row = LoadRow(Row(number, file, (), ()), identity, name, fingerprint, values)
+        return WaitingRow(self._owners[self._owner_of[place]], row, Since(self._since[place]))
 
     def clear(self) -> None:
         """Forget them all."""
@@ -150,7 +148,7 @@ class Tally:
     reactivated: int = 0  # rows created as active whose identities the list shows as inactive
     altered: Counter[str] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
-    foretold: list[str] = field(default_factory=list)  # messages of a plan about what a load will do
+    forecasts: list[str] = field(default_factory=list)  # messages of a plan about what a load will do
     has_doubled: bool = False  # whether a subscriber that this run sent is known to exist twice
 
     def count(self, outcome: Outcome, number: int = 1) -> None:
@@ -170,13 +168,17 @@ class Tally:
             row = take_row()
             self.on_rows(outcome, row.file, [row.number])
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Forget the rows, which are read again; what was found out besides stays."""
         self.read = 0
         self.reactivated = 0
         self.outcomes.clear()
         self.leftovers.clear()
-        self.foretold.clear()
+        self.forecasts.clear()
+
+    def count_unsent(self) -> None:
+        """Count the rows of a run that ended early which have no outcome as UNSENT."""
+        self.outcomes[Outcome.UNSENT] += max(0, self.read - self.outcomes.total())
 
     def report(self, problem: Problem) -> None:
         """Count and report a row that a person must see."""
@@ -204,10 +206,10 @@ class Tally:
         if message not in self.messages:
             self.messages.append(message)
 
-    def foretell(self, message: str) -> None:
+    def add_forecast(self, message: str) -> None:
         """Add, once, a message on what a load will do; the load that follows its survey does not repeat it."""
-        if message not in self.foretold:
-            self.foretold.append(message)
+        if message not in self.forecasts:
+            self.forecasts.append(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +354,7 @@ class Session:
 
     def has_confirmed_since(self, at: float) -> bool:
         """Return whether this run has confirmed a subscriber after `at` (monotonic)."""
-        sentinels = self.access.witnesses
+        sentinels = self.access.sentinels
         return bool(sentinels) and sentinels[-1].at > at
 
     def is_suppressed(self, identity: bytes, sent: Mapping[str, object]) -> bool:

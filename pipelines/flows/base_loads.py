@@ -3,18 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.fields import BaseRef, fold_base_name
 from connector.ledger import Base, Ledger, find_or_add_base, find_run, list_bases
-from connector.load import (
-    SENDING,
-    Loader,
-    PresenceCache,
-    RunMode,
-    Session,
-)
+from connector.load import Loader, PresenceCache, RunMode, Session
 from connector.outcomes import Outcome
 from connector.rows import (
     Planned,
@@ -70,33 +63,12 @@ def refuse_too_many(column: BaseColumn, number: int) -> None:
         )
 
 
-class BaseLoad(Protocol):
-    """The load of one base, as `Loader` is one. Each raises RunAborted when the run cannot go on."""
-
-    knowledge: PresenceCache
-
-    async def begin(self) -> None:
-        """Check that the base is the one that was meant."""
-
-    async def take(self, planned: Planned) -> None:
-        """Give each row of a chunk's part its outcome, or leave it to `settle`."""
-
-    async def settle_at_once(self) -> bool:
-        """Settle what can be settled without waiting; whether anything is left."""
-
-    async def settle(self) -> None:
-        """Settle what is unknown in the base."""
-
-    async def close(self) -> None:
-        """Count what has no outcome yet."""
-
-
 @dataclass(slots=True)
 class _BaseLoad:
     """One base's load; `created` is how many rows it has created."""
 
     session: Session
-    load: BaseLoad
+    load: Loader
     created: int = 0
 
     @property
@@ -107,7 +79,7 @@ class _BaseLoad:
 class BaseLoads:
     """`begin`; `take` each chunk, then `settle`; `close` however it ends.
 
-    `conduct` says whether rows are sent, `survey` are the run's loads that planned it all before (None: no survey),
+    `survey` are the run's loads that planned it all before (None: no survey),
     and `make` makes each base's load.
     """
 
@@ -115,14 +87,13 @@ class BaseLoads:
         self,
         run: Run,
         base: BaseRef | BaseColumn,
-        conduct: RunMode = SENDING,
+        mode: RunMode = RunMode.LOAD,
         survey: "BaseLoads | None" = None,
-        make: Callable[[Session, RunMode, PresenceCache | None], BaseLoad] = Loader,
+        make: Callable[[Session, RunMode, PresenceCache | None], Loader] = Loader,
     ) -> None:
-        self._run, self._base, self._conduct, self._survey, self._make = run, base, conduct, survey, make
+        self._run, self._base, self._mode, self._survey, self._make = run, base, mode, survey, make
         self._begun: list[_BaseLoad] = []
         self._loads: dict[BaseRef, _BaseLoad] = {}
-        self._waiting = 0  # rows that were taken, and have not had their base's turn yet
 
     async def begin(self) -> None:
         """Begin the one base that all rows are for; where a column says it, each begins with its first row."""
@@ -135,14 +106,12 @@ class BaseLoads:
         `bases` are those of the rows; None: all are for the one base. Raises RunAborted when the run cannot go on;
         rows that it did not reach are `unsent`.
         """
-        self._waiting += len(planned.identities)
         self._refuse_too_many(bases)
         for asked, part in self._split(planned, bases):
             if asked not in self._loads and self._run.stop.event.is_set():
                 continue
             each = self._loads.get(asked) or await self._open(asked)
             with self._turn(each):
-                self._waiting -= len(part.identities)
                 await each.load.take(part)
 
     async def settle(self) -> None:
@@ -152,20 +121,16 @@ class BaseLoads:
         """
         if isinstance(self._base, BaseColumn) and not self._run.stop.event.is_set():
             await self._open_left()
-        if len(self._begun) > 1 and self._conduct.is_sending:
+        if len(self._begun) > 1 and self._mode is RunMode.LOAD:
             await self._look_together()
         for each in self._begun:
             await self._settle(each)
 
     async def close(self) -> None:
-        """Close every load, whatever becomes of the others; rows that had no turn are unsent."""
-        try:
-            async with AsyncExitStack() as stack:
-                for each in reversed(self._begun):  # the last one in is the first one out
-                    stack.push_async_callback(self._close, each)
-        finally:
-            self._run.tally.count(Outcome.UNSENT, self._waiting)
-            self._waiting = 0
+        """Close every load, whatever becomes of the others."""
+        async with AsyncExitStack() as stack:
+            for each in reversed(self._begun):  # the last one in is the first one out
+                stack.push_async_callback(self._close, each)
 
     @property
     def sessions(self) -> list[Session]:
@@ -203,8 +168,8 @@ class BaseLoads:
         surveyed = self._survey._loads.get(asked) if self._survey is not None else None
         session = self._run.open_session(base, asked.name) if surveyed is None else surveyed.session
         session.limits, session.journal.base = self._run.limits, base
-        knowledge = None if surveyed is None else surveyed.load.knowledge
-        each = self._loads[asked] = _BaseLoad(session, self._make(session, self._conduct, knowledge))
+        presence = None if surveyed is None else surveyed.load.presence
+        each = self._loads[asked] = _BaseLoad(session, self._make(session, self._mode, presence))
         self._begun.append(each)
         with self._turn(each):
             await each.load.begin()

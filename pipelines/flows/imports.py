@@ -17,7 +17,7 @@ from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BaseRef
 from connector.ledger import Base, Ledger, find_or_add_base, find_rows_read
-from connector.load import PLANNING, SENDING, Limits, LoadPolicy, RunMode, Tally, is_excess
+from connector.load import Limits, LoadPolicy, RunMode, Tally, is_excess
 from connector.outcomes import Outcome
 from connector.plurals import agree, count
 from connector.report import Report
@@ -241,31 +241,31 @@ class _Load:
         """Plan the rows first if there are guards, then load them, settle what is unknown, and collect messages."""
         plan, run = self._plan, self._run
         if plan.is_planned:
-            loads = await self._pass(PLANNING)
+            loads = await self._pass(RunMode.PLAN)
             await self._judge()
         elif plan.guard is None:
-            loads = await self._pass(SENDING)
+            loads = await self._pass(RunMode.LOAD)
         else:
             loads = await self._load_guarded(plan.guard)
         run.report.unmapped_columns = list(plan.unmapped_columns)
-        run.report.messages += [*run.tally.messages, *run.tally.foretold, *self._remark(loads)]
+        run.report.messages += [*run.tally.messages, *run.tally.forecasts, *self._remark(loads)]
 
     async def _load_guarded(self, guard: Guard) -> BaseLoads:
         """Plan it all first; nothing is sent unless every guard lets it pass."""
-        run, survey = self._run, await self._pass(PLANNING)
+        run, survey = self._run, await self._pass(RunMode.PLAN)
         await self._judge()
         run.reason = run.reason or run.rows.failure
         if not run.is_going_on:
             withdraw(run.tally)
             return survey
-        run.begin_anew()
+        run.restart()
         self._remarks = Remarks()
         run.limits = build_limits(guard)
-        return await self._pass(SENDING, survey)
+        return await self._pass(RunMode.LOAD, survey)
 
-    async def _pass(self, conduct: RunMode, survey: BaseLoads | None = None) -> BaseLoads:
-        loads = BaseLoads(self._run, self._plan.base, conduct, survey)
-        is_compared = conduct.is_sending or self._plan.is_planned  # not by the survey of a load, which does it itself
+    async def _pass(self, mode: RunMode, survey: BaseLoads | None = None) -> BaseLoads:
+        loads = BaseLoads(self._run, self._plan.base, mode, survey)
+        is_compared = mode is RunMode.LOAD or self._plan.is_planned  # not by the survey of a load, which does it itself
         await self._run.see_through(loads, self._load(loads, is_compared=is_compared))
         return loads
 

@@ -18,7 +18,7 @@ from connector.ledger import (
     Ledger,
     RunRecord,
     Unfinished,
-    count_doubts,
+    count_unsettled,
     find_or_add_base,
     find_run,
     list_bases,
@@ -89,15 +89,15 @@ class _Retry:
     def __init__(self, order: RetryOrder) -> None:
         self._order = order
         self._left_to: Counter[str] = Counter()  # entries that only another job may send again, by its name
-        self._elsewhere: dict[str, int] = {}  # doubts of other accounts
-        self._besides = 0  # doubts of this one
+        self._elsewhere: dict[str, int] = {}  # unsettled entries of other accounts
+        self._besides = 0  # unsettled entries of this one
 
     def find_bases(self, ledger: Ledger) -> list[Base]:
         """Return the bases with entries to take up; note what else the ledger holds, to report it."""
         order, settings = self._order, self._order.settings
         if order.what.run_id is not None and find_run(ledger.connection, order.what.run_id) is None:
             raise ConfigurationError(_describe_unknown_run(list_runs(ledger.connection, _RUNS_NAMED)))
-        self._elsewhere = count_doubts(ledger.connection)
+        self._elsewhere = count_unsettled(ledger.connection)
         self._besides = self._elsewhere.pop(settings.account, 0)
         bases = choose_bases(ledger, settings.account, order.base_id, order.base_name)
         is_resending = order.what.held == "resend"  # which also says that a base that was answered as another is right

@@ -7,7 +7,7 @@ import pytest
 from connector.errors import ConfigurationError
 from connector.ledger import (
     Ledger,
-    count_doubts_elsewhere,
+    count_unsettled_elsewhere,
     find_or_add_base,
     learn_base,
     list_bases,
@@ -88,10 +88,10 @@ def test_doubts_under_a_line_that_may_be_the_same_base_are_counted(ledger: Ledge
     by_name, by_id = add_base(ledger, None, "News"), add_base(ledger, 7)
     bring_to(ledger, by_name, state)
     with ledger.transaction() as connection:
-        assert count_doubts_elsewhere(connection, by_id) == 1
-        assert count_doubts_elsewhere(connection, by_name) == 0
+        assert count_unsettled_elsewhere(connection, by_id) == 1
+        assert count_unsettled_elsewhere(connection, by_name) == 0
         whole = learn_base(connection, by_name, 7, "News")
-        assert count_doubts_elsewhere(connection, whole) == 0
+        assert count_unsettled_elsewhere(connection, whole) == 0
 
 
 @pytest.mark.parametrize("name", ["a\0b", "half \ud83d of a pair"])

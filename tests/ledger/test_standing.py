@@ -9,7 +9,7 @@ from connector.ledger import (
     Intent,
     Ledger,
     RunRecord,
-    count_doubts,
+    count_unsettled,
     find_or_add_base,
     find_run,
     finish_run,
@@ -59,4 +59,4 @@ def test_doubts_are_counted_by_account_and_what_is_final_is_none(ledger: Ledger)
         confirmed, rejected = add_entries(ledger, done, run_key, range(9, 11))
         ledger.mark_answered(done, [(confirmed, 1)])
         ledger.mark_refused(done, State.SENDING, [(rejected, 422, "no")])
-        assert count_doubts(connection) == {"here": 4, "there": 2}
+        assert count_unsettled(connection) == {"here": 4, "there": 2}

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event, text
 
 from connector.errors import ConfigurationError
-from connector.ledger import Ledger, count_doubts, open_ledger, open_private_copy
+from connector.ledger import Ledger, count_unsettled, open_ledger, open_private_copy
 from connector.ledger.schema import SCHEMA_VERSION, emails_metadata, metadata
 from connector.states import State
 from tests.ledger.moves import IDENTITY, add_base, bring_to
@@ -70,7 +70,7 @@ def test_what_every_run_asks_of_unfinished_entries_reads_no_confirmed_ones(ledge
         with heard(ledger) as statements:
             ledger.mark_died()
             assert [entry.identity for entry in ledger.find_unfinished(base, State.UNKNOWN)] == [IDENTITY]
-            assert count_doubts(connection) == {"account": 1}
+            assert count_unsettled(connection) == {"account": 1}
         assert len(statements) == 3
         explain = "EXPLAIN QUERY PLAN " if is_sqlite else "EXPLAIN "
         for statement, values in statements:

@@ -47,7 +47,7 @@ def identity(text: str, field: str = "email") -> bytes:
     return digest_identity(field, text)
 
 
-def witness(at: float, subscriber_id: int, text: str, field: str = "email") -> Sentinel:
+def sentinel(at: float, subscriber_id: int, text: str, field: str = "email") -> Sentinel:
     return Sentinel(at, subscriber_id, field, text)
 
 
@@ -89,7 +89,7 @@ def look_at_fake(
     folder: Path,
     look: Callable[[Session], Coroutine[Any, Any, T]],
     *,
-    witnesses: tuple[Sentinel, ...] = (),
+    sentinels: tuple[Sentinel, ...] = (),
     **options: Any,
 ) -> T:
     """One session with the fake, at 1000.0 by its clock; a look that hangs fails in ten seconds."""
@@ -97,7 +97,7 @@ def look_at_fake(
     async def run() -> T:
         with open_journal(folder, options.pop("base_id", BASE), options.get("name")) as journal:
             session = build_session(fake, journal, time=options.pop("time", VirtualTime()), **options)
-            session.access.witnesses.extend(witnesses)
+            session.access.sentinels.extend(sentinels)
             return await asyncio.wait_for(look(session), 10)
 
     return asyncio.run(run())
@@ -117,9 +117,9 @@ def look_at_sandbox(
     return asyncio.run(run())
 
 
-def told(sighting: LookupResult) -> tuple[dict[bytes, tuple[int, ...]], set[bytes]]:
+def told(result: LookupResult) -> tuple[dict[bytes, tuple[int, ...]], set[bytes]]:
     """Whom it found, under which ids, and whom it missed."""
-    return dict(sighting.found), set(sighting.missed)
+    return dict(result.found), set(result.missed)
 
 
 def read_recorded(journal: LedgerWriter, *texts: str) -> list[int | None]:

@@ -42,7 +42,7 @@ class Service:
 
 
 class SlowLook:
-    """Believes a refusal once everybody else has been sent: whoever waits for a witness waits like that."""
+    """Believes a refusal once everybody else has been sent: whoever waits for a sentinel waits like that."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

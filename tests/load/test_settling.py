@@ -29,7 +29,7 @@ from connector.ledger import (
 from connector.listing import ListAccess, LookupKey, LookupResult, Sentinel
 from connector.load import LoadPolicy, Session, Tally
 from connector.load.candidates import Candidate
-from connector.load.resolution import Settled, Settler, Unresolved
+from connector.load.resolution import Settler, Unresolved
 from connector.sender import Take
 from connector.service import encode_subscriber
 from connector.states import Event, State
@@ -42,7 +42,7 @@ WITNESS = 99
 
 @dataclass
 class Look:
-    """What one look shows: the people found, whether it can tell who is missed, whether it shows the witness."""
+    """What one look shows: the people found, whether it can tell who is missed, whether it shows the sentinel."""
 
     found: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
     is_complete: bool = True
@@ -65,15 +65,17 @@ class Bench:
     now: float = 1000.0
     looked_at: list[float] = field(default_factory=list)
     sent_again: list[Candidate] = field(default_factory=list)
-    settled: list[Settled] = field(default_factory=list)
+    settled: list[Event] = field(default_factory=list)
     in_any_spelling: list[bool] = field(default_factory=list)
     body: bytes = encode_subscriber({"base_id": 7, "email": "ann@x.org"})
     losses: int = 0  # of creates that are answered with an error before one is answered
 
-    def settle(self, *, hold: bool = False, confirmed_at: float | None = None, doubt: Unresolved | None = None) -> None:
-        asyncio.run(self._settle(hold, confirmed_at, doubt))
+    def settle(
+        self, *, hold: bool = False, confirmed_at: float | None = None, unresolved: Unresolved | None = None
+    ) -> None:
+        asyncio.run(self._settle(hold, confirmed_at, unresolved))
 
-    async def _settle(self, hold: bool, confirmed_at: float | None, doubt: Unresolved | None) -> None:
+    async def _settle(self, hold: bool, confirmed_at: float | None, unresolved: Unresolved | None) -> None:
         clock = Clock(lambda: self.now, lambda: datetime.fromtimestamp(self.now, UTC), self._sleep)
         policy = LoadPolicy(quiet_period_s=QUIET_S, on_unknown="hold" if hold else "resend")
         nothing = cast("Any", None)  # no request is sent: look-ups and creates are passed in
@@ -81,11 +83,13 @@ class Bench:
         access = ListAccess(RunControl(clock, asyncio.Event()), nothing, nothing, writer, policy.listing)
         session = Session(access, policy, Tally(lambda problem: None))
         if confirmed_at is not None:
-            session.access.witnesses.append(Sentinel(confirmed_at, WITNESS, "email", "witness@x.org"))
+            session.access.sentinels.append(Sentinel(confirmed_at, WITNESS, "email", "sentinel@x.org"))
         self.session = session
-        self.settler = settler = Settler(session, self._create, self.settled.append, self._look)
-        if doubt is not None:
-            settler.doubts[ANN] = doubt
+        self.settler = settler = Settler(
+            session, self._create, lambda _entry, event, *_: self.settled.append(event), self._look
+        )
+        if unresolved is not None:
+            settler.unresolved[ANN] = unresolved
         await settler.begin()
         await settler.settle()
 
@@ -97,9 +101,9 @@ class Bench:
         self.in_any_spelling.append(wanted[0].in_any_spelling)
         if not self.looks:
             session.control.end("no more looks were foreseen")
-            return build_sighting(INCOMPLETE, self.now, session)
+            return build_result(INCOMPLETE, self.now, session)
         self.looked_at.append(self.now)
-        return build_sighting(self.looks.pop(0), self.now, session)
+        return build_result(self.looks.pop(0), self.now, session)
 
     async def _create(self, take: Take[Candidate]) -> None:
         while batch := await take(10):
@@ -120,8 +124,8 @@ class Bench:
             return self.ledger.find_entries(self.base, [ANN])[ANN].state
 
 
-def build_sighting(look: Look, now: float, session: Session) -> LookupResult:
-    confirmed = [each.at for each in session.access.witnesses if each.at < now]
+def build_result(look: Look, now: float, session: Session) -> LookupResult:
+    confirmed = [each.at for each in session.access.sentinels if each.at < now]
     seen = confirmed if look.is_witness_seen else []
     lag_s = max((now - at for at in confirmed if at not in seen), default=0.0)
     missed = frozenset({ANN}) - look.found.keys() if look.is_complete else frozenset[bytes]()
@@ -154,7 +158,7 @@ def test_absence_takes_two_complete_looks_a_quiet_period_apart_the_first_one_aft
 
 def test_the_quiet_period_counts_from_the_end_of_the_attempt(bench: Bench) -> None:
     bench.looks = [NOTHING, NOTHING]
-    bench.settle(confirmed_at=991.0, doubt=Unresolved(since=960.0))
+    bench.settle(confirmed_at=991.0, unresolved=Unresolved(since=960.0))
     assert bench.looked_at == [1000.0, 1030.0]
     assert len(bench.sent_again) == 1
 
@@ -163,7 +167,7 @@ def test_somebody_who_shows_at_the_second_look_is_not_sent_again(bench: Bench) -
     bench.looks = [NOTHING, NOTHING, FOUND]
     bench.settle(confirmed_at=1001.0)
     assert (bench.state, bench.sent_again) == (State.CONFIRMED, [])
-    assert [each.event for each in bench.settled] == [Event.FOUND]
+    assert bench.settled == [Event.FOUND]
 
 
 def test_an_incomplete_look_proves_nothing_and_breaks_the_row_of_two(bench: Bench) -> None:
@@ -219,7 +223,7 @@ def test_who_was_left_by_an_earlier_run_may_have_come_by_another_way_in_any_spel
 
 def test_a_create_of_this_run_is_looked_for_as_it_was_sent_while_it_is_fresh_who_was_there(bench: Bench) -> None:
     bench.looks = [INCOMPLETE, INCOMPLETE, INCOMPLETE, INCOMPLETE, NOTHING, NOTHING]
-    bench.settle(confirmed_at=1001.0, doubt=Unresolved(since=990.0, is_of_this_run=True, known_until=1060.0))
+    bench.settle(confirmed_at=1001.0, unresolved=Unresolved(since=990.0, is_of_this_run=True, known_until=1060.0))
     assert bench.in_any_spelling == [False, False, False, True, True, True]
 
 
@@ -241,7 +245,7 @@ def lose_often(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("doubt", "state"),
+    ("unresolved", "state"),
     [
         (Unresolved(since=990.0, is_of_this_run=True), State.HELD),
         (Unresolved(since=990.0, status=422, message="no", is_of_this_run=True), State.REJECTED),
@@ -250,11 +254,11 @@ def lose_often(bench: Bench) -> None:
     ],
     ids=["no words", "with words", "some never left", "by an earlier run"],
 )
-def test_who_is_lost_again_and_again_is_left_to_a_person(bench: Bench, doubt: Unresolved, state: State) -> None:
+def test_who_is_lost_again_and_again_is_left_to_a_person(bench: Bench, unresolved: Unresolved, state: State) -> None:
     """After five creates that this run made; those that never left, and an earlier run's, do not count."""
     lose_often(bench)
     bench.looks = [NOTHING, NOTHING, NOTHING]
-    bench.settle(confirmed_at=1001.0, doubt=doubt)
+    bench.settle(confirmed_at=1001.0, unresolved=unresolved)
     assert bench.state is state
 
 
@@ -269,7 +273,7 @@ def test_hold_leaves_it_to_a_person(bench: Bench) -> None:
     bench.looks = [NOTHING, NOTHING, NOTHING]
     bench.settle(hold=True, confirmed_at=1001.0)
     assert (bench.state, bench.sent_again) == (State.HELD, [])
-    assert [each.event for each in bench.settled] == [Event.WITHHELD]
+    assert bench.settled == [Event.WITHHELD]
 
 
 def test_what_is_sent_again_is_addressed_to_the_base_as_it_is_known_now(bench: Bench) -> None:

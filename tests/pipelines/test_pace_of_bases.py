@@ -13,10 +13,10 @@ def load_and_watch(connector: Connector, job: Path) -> list[tuple[Pace, Found | 
     """Run a job in this process; returns the pace of each base, and what it had found, as the base's load was made."""
     begun: list[tuple[Pace, Found | None]] = []
 
-    def make(session: Session, conduct: RunMode, knowledge: PresenceCache | None) -> Loader:
+    def make(session: Session, mode: RunMode, presence: PresenceCache | None) -> Loader:
         assert session.pace is not None
         begun.append((session.pace, session.pace.rate.found))
-        return Loader(session, conduct, knowledge)
+        return Loader(session, mode, presence)
 
     assert load_here(connector, job, make=make).status == "ok"
     return begun

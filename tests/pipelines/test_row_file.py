@@ -9,7 +9,7 @@ from connector.row_files import RowFile
 def test_a_file_that_is_begun_anew_holds_only_what_came_since(tmp_path: Path) -> None:
     file = RowFile(tmp_path / "rows.csv", ["name"], "rejects file", "rows")
     file.write(["Ann"])
-    file.begin_anew()
+    file.restart()
     assert (file.path, list(tmp_path.iterdir())) == (None, [])
     file.write(["Bob"])
     file.close()
@@ -22,7 +22,7 @@ def test_one_that_cannot_be_thrown_away_is_a_failure_that_is_told(tmp_path: Path
     file.write(["Ann"])
     path.unlink()
     path.mkdir()
-    file.begin_anew()
+    file.restart()
     assert file.failure is not None
     assert f"the rejects file {path} cannot be replaced" in file.failure
 

@@ -60,13 +60,17 @@ MUTATIONS = (
         (
             Edit(
                 "load/resolution.py",
-                "sighting.started_at >= doubt.since + self._session.policy.quiet_period_s",
-                "sighting.started_at >= doubt.since",
+                "result.started_at >= unresolved.since + self._session.policy.quiet_period_s",
+                "result.started_at >= unresolved.since",
             ),
             Edit(
                 "load/resolution.py", "        quiet_s = self._session.policy.quiet_period_s", "        quiet_s = 0.0"
             ),
-            Edit("load/resolution.py", "doubt.missed_at + self._session.policy.quiet_period_s", "doubt.missed_at"),
+            Edit(
+                "load/resolution.py",
+                "unresolved.missed_at + self._session.policy.quiet_period_s",
+                "unresolved.missed_at",
+            ),
         ),
     ),
     Mutation(
@@ -74,14 +78,14 @@ MUTATIONS = (
         (
             Edit(
                 "load/resolution.py",
-                "sighting.started_at < doubt.missed_at + self._session.policy.quiet_period_s",
-                "sighting.started_at < doubt.missed_at",
+                "result.started_at < unresolved.missed_at + self._session.policy.quiet_period_s",
+                "result.started_at < unresolved.missed_at",
             ),
         ),
     ),
     Mutation(
         "absence needs no witness that came later",
-        (Edit("load/resolution.py", "return sighting.latest_seen_at > doubt.since", "return True"),),
+        (Edit("load/resolution.py", "return result.latest_seen_at > unresolved.since", "return True"),),
         first=400,
     ),
     Mutation(

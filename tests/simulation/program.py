@@ -18,7 +18,6 @@ from connector.fields import BaseRef
 from connector.ledger import Commits, Ledger, LedgerWriter, find_or_add_base, finish_run, start_run
 from connector.listing import ListAccess
 from connector.load import (
-    SENDING,
     Change,
     Loader,
     LoadPolicy,
@@ -93,7 +92,7 @@ class Program:
         session = self._open_session(client)
         loads = self._open_by_row(session) if self.night.is_by_row else None
         retry = self.night.retry
-        loader = Loader(session, SENDING if retry is None else retry.choose_mode(session.journal.base))
+        loader = Loader(session, RunMode.LOAD if retry is None else retry.choose_mode(session.journal.base))
         self.working = asyncio.current_task()
         try:
             await (self._load(session, loader) if loads is None else self._load_by_row(loads))
@@ -108,6 +107,8 @@ class Program:
         self.working = None  # what is being recorded, a second signal does not end
         await (loader if loads is None else loads).close()
         close_waiting(session.waiting, self.report.tally, "the run ended before it was compared")
+        if self.report.reason is not None or self.stopping.is_set():
+            self.report.tally.count_unsent()
         counts = client.counts["create"]
         self.report.attempts, self.report.limited = counts.sent, counts.limited
         with self.ledger.transaction() as connection:
@@ -180,9 +181,9 @@ class Program:
             suppression=session.suppression,
         )
 
-        def make(session: Session, conduct: RunMode, knowledge: PresenceCache | None) -> Loader:
+        def make(session: Session, mode: RunMode, presence: PresenceCache | None) -> Loader:
             session.access.draw = self.random.randbytes
-            return Loader(session, conduct, knowledge)
+            return Loader(session, mode, presence)
 
         return BaseLoads(run, BaseColumn("list"), make=make)
 

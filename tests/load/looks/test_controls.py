@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from connector.listing import Sentinel, take_survey
+from connector.listing import Sentinel, take_stats
 from connector.listing.lookup import FilterCheck, check_filters, has_control
 from connector.load import Session
 from connector.service import ListPage, ListQuery, Refused
 from connector.subscribers import SpellingClass, classify
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd
-from tests.load.sessions import look_at_fake, witness
+from tests.load.sessions import look_at_fake, sentinel
 
 PLAIN, PLUS, CAPITALS = (classify("email", text) for text in ("a@x.org", "a+b@x.org", "Ann@x.org"))
 KEY = classify("client_user_id", "c1")
@@ -18,7 +18,7 @@ KEY = classify("client_user_id", "c1")
 
 def check(fake: FakeList, folder: Path, *classes: SpellingClass, case: bool = False, **options: Any) -> FilterCheck:
     async def look(session: Session) -> FilterCheck:
-        await take_survey(session.access)
+        await take_stats(session.access)
         return await check_filters(session.access, classes, with_case=case)
 
     return look_at_fake(fake, folder, look, **options)
@@ -45,7 +45,7 @@ def test_a_class_passes_by_somebody_of_it_on_the_list_and_fails_alone(tmp_path: 
 def test_one_control_a_class_and_one_made_up_a_field_are_asked_for(tmp_path: Path) -> None:
     fake = with_plus()
     check(fake, tmp_path, PLAIN, PLUS, KEY)
-    assert len(fake.asked) == 1 + 2 + 3  # the survey, two made up, three classes
+    assert len(fake.asked) == 1 + 2 + 3  # the stats, two made up, three classes
 
 
 def test_a_control_that_has_vanished_is_replaced_by_another(tmp_path: Path) -> None:
@@ -79,9 +79,9 @@ def test_a_filter_that_shows_somebody_made_up_is_not_used_in_this_run_any_more(t
     fake = FakeList(crowd(5), finds=fake_list.ignored)
 
     async def look(session: Session) -> None:
-        await take_survey(session.access)
+        await take_stats(session.access)
         assert await check_filters(session.access, [PLAIN]) == FilterCheck(failed=frozenset({PLAIN}))
-        assert session.access.lookout.useless == {"email"}
+        assert session.access.state.useless == {"email"}
         asked = len(fake.asked)
         fake.finds = fake_list.exact
         assert (await check_filters(session.access, [PLAIN])).passed == set()
@@ -104,7 +104,7 @@ def test_the_made_up_are_others_each_time(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
 
     async def look(session: Session) -> None:
-        await take_survey(session.access)
+        await take_stats(session.access)
         await check_filters(session.access, [PLAIN, KEY])
         await check_filters(session.access, [PLAIN, KEY])
 
@@ -114,35 +114,35 @@ def test_the_made_up_are_others_each_time(tmp_path: Path) -> None:
     assert len(set(made_up)) == len(made_up) == 4
 
 
-def witnesses(*texts: str) -> tuple[Sentinel, ...]:
-    return tuple(witness(900.0 + number, 100 + number, text) for number, text in enumerate(texts))
+def sentinels(*texts: str) -> tuple[Sentinel, ...]:
+    return tuple(sentinel(900.0 + number, 100 + number, text) for number, text in enumerate(texts))
 
 
 def test_a_witness_by_the_text_as_sent_is_the_first_control(tmp_path: Path) -> None:
     fake = with_plus()
     fake.add(100, "wit+ness@x.org")
-    (sent,) = witnesses("wit+ness@x.org")
-    checked = check(fake, tmp_path, PLUS, witnesses=(sent,))
+    (sent,) = sentinels("wit+ness@x.org")
+    checked = check(fake, tmp_path, PLUS, sentinels=(sent,))
     assert (set(checked.passed), checked.shown) == ({PLUS}, (sent,))
     assert fake.times("p+11@x.org") == 0
 
 
 def test_a_witness_who_does_not_show_by_id_either_is_no_verdict(tmp_path: Path) -> None:
     fake = with_plus()
-    checked = check(fake, tmp_path, PLUS, witnesses=witnesses("late+1@x.org", "late+2@x.org", "late+3@x.org"))
+    checked = check(fake, tmp_path, PLUS, sentinels=sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org"))
     assert (set(checked.passed), checked.shown) == ({PLUS}, ())
     assert [fake.times(f"late+{each}@x.org") for each in (1, 2, 3)] == [1, 1, 0]
 
 
 def test_lag_alone_fails_no_class(tmp_path: Path) -> None:
-    checked = check(FakeList(crowd(5)), tmp_path, PLUS, witnesses=witnesses("late+1@x.org"))
+    checked = check(FakeList(crowd(5)), tmp_path, PLUS, sentinels=sentinels("late+1@x.org"))
     assert (set(checked.passed), set(checked.failed)) == (set(), set())
 
 
 def test_a_witness_who_shows_by_id_and_not_by_what_was_sent_fails_the_class(tmp_path: Path) -> None:
     fake = with_plus()
     fake.add(100, "WIT+NESS@X.ORG")  # the service keeps what is sent now in capitals, and tells them apart
-    checked = check(fake, tmp_path, PLUS, witnesses=witnesses("wit+ness@x.org"))
+    checked = check(fake, tmp_path, PLUS, sentinels=sentinels("wit+ness@x.org"))
     assert (set(checked.passed), set(checked.failed)) == (set(), {PLUS})
 
 
@@ -154,15 +154,15 @@ def test_a_witness_who_begins_to_show_between_the_two_questions_speaks_for_the_f
             fake.add(100, "wit+ness@x.org")
 
     fake.before = show_late
-    assert check(fake, tmp_path, PLUS, witnesses=witnesses("wit+ness@x.org")).passed == {PLUS}
+    assert check(fake, tmp_path, PLUS, sentinels=sentinels("wit+ness@x.org")).passed == {PLUS}
 
 
 def test_there_is_a_control_for_whom_was_surveyed_or_confirmed(tmp_path: Path) -> None:
     async def look(session: Session) -> list[bool]:
-        await take_survey(session.access)
+        await take_stats(session.access)
         return [has_control(session.access, each) for each in (PLAIN, PLUS, CAPITALS, KEY)]
 
-    options = {"witnesses": witnesses("wit+ness@x.org")}
+    options = {"sentinels": sentinels("wit+ness@x.org")}
     assert look_at_fake(FakeList(crowd(5)), tmp_path, look, **options) == [True, True, False, True]
 
 
@@ -197,9 +197,9 @@ def test_a_filter_that_told_capitals_apart_once_is_not_asked_again(tmp_path: Pat
     fake = FakeList(crowd(5))
 
     async def look(session: Session) -> int:
-        await take_survey(session.access)
+        await take_stats(session.access)
         await check_filters(session.access, [PLAIN], with_case=True)
-        assert session.access.lookout.tells_capitals_apart
+        assert session.access.state.tells_capitals_apart
         fake.asked.clear()
         assert not (await check_filters(session.access, [PLAIN], with_case=True)).is_case_blind
         return len(fake.asked)

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.listing import LookupResult, can_tell, count_requests, look_by_filter, take_survey
+from connector.listing import LookupResult, can_tell, count_requests, look_by_filter, take_stats
 from connector.load import Session
 from connector.service import ListPage, ListQuery, Refused
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd
-from tests.load.sessions import VirtualTime, identity, look_at_fake, told, want, witness
+from tests.load.sessions import VirtualTime, identity, look_at_fake, sentinel, told, want
 
 NOBODY = float("-inf")
 
@@ -29,10 +29,10 @@ def digests(*texts: str) -> set[bytes]:
 def test_who_is_there_is_found_and_who_is_not_is_missed(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
     fake.add(50, "ann@x.org")
-    sighting = look(fake, tmp_path, "ann@x.org", "bob@x.org")
-    assert sighting.found == {identity("ann@x.org"): (50,)}
-    assert sighting.missed == digests("bob@x.org")
-    assert (sighting.started_at, sighting.latest_seen_at, sighting.lag_s) == (1000.0, NOBODY, 0.0)
+    result = look(fake, tmp_path, "ann@x.org", "bob@x.org")
+    assert result.found == {identity("ann@x.org"): (50,)}
+    assert result.missed == digests("bob@x.org")
+    assert (result.started_at, result.latest_seen_at, result.lag_s) == (1000.0, NOBODY, 0.0)
 
 
 def test_all_the_ids_of_an_identity_in_the_base_are_told_and_those_of_other_bases_are_not(tmp_path: Path) -> None:
@@ -40,9 +40,9 @@ def test_all_the_ids_of_an_identity_in_the_base_are_told_and_those_of_other_base
     for subscriber_id, email, base in ((52, "ann@x.org", 7), (51, "Ann@X.org", 7), (50, "ann@x.org", 8)):
         fake.add(subscriber_id, email, base={"Id": base, "Name": f"b{base}"})
     fake.add(60, "bob@x.org", base={"Id": 8, "Name": "b8"})
-    sighting = look(fake, tmp_path, "ann@x.org", "bob@x.org")
-    assert sighting.found == {identity("ann@x.org"): (51, 52)}
-    assert sighting.missed == digests("bob@x.org")
+    result = look(fake, tmp_path, "ann@x.org", "bob@x.org")
+    assert result.found == {identity("ann@x.org"): (51, 52)}
+    assert result.missed == digests("bob@x.org")
 
 
 def test_what_a_filter_shows_beyond_what_was_asked_for_is_not_taken_for_it(tmp_path: Path) -> None:
@@ -55,8 +55,8 @@ def test_a_base_known_by_its_name_is_compared_by_that(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
     fake.add(50, "ann@x.org", base={"Id": 8, "Name": "Shop"})
     fake.add(51, "bob@x.org", base={"Id": 7, "Name": "News"})
-    sighting = look(fake, tmp_path, "ann@x.org", "bob@x.org", base_id=None, name="News")
-    assert (set(sighting.found), set(sighting.missed)) == (digests("bob@x.org"), digests("ann@x.org"))
+    result = look(fake, tmp_path, "ann@x.org", "bob@x.org", base_id=None, name="News")
+    assert (set(result.found), set(result.missed)) == (digests("bob@x.org"), digests("ann@x.org"))
 
 
 def test_a_name_that_two_bases_bear_ends_the_run_even_over_two_batches(tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_a_class_whose_filter_fails_is_untold_and_the_others_are_not(tmp_path: P
     fake = FakeList(crowd(5), lambda asked, stored: asked.replace("+", " ") == stored)
     fake.add(50, "known+1@x.org")
     fake.add(51, "ann+b@x.org")
-    sighting = look(fake, tmp_path, "ann+b@x.org", "cem+d@x.org", "bob@x.org")
-    assert told(sighting) == ({}, digests("bob@x.org"))
+    result = look(fake, tmp_path, "ann+b@x.org", "cem+d@x.org", "bob@x.org")
+    assert told(result) == ({}, digests("bob@x.org"))
 
 
 def test_a_class_that_failed_is_not_asked_for(tmp_path: Path) -> None:
@@ -82,30 +82,30 @@ def test_a_class_that_failed_is_not_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_class_that_passes_only_afterwards_misses_nobody(tmp_path: Path) -> None:
-    fake = FakeList(crowd(5))  # the one witness with a plus begins to show while others are looked up
+    fake = FakeList(crowd(5))  # the one sentinel with a plus begins to show while others are looked up
 
     def show_late(query: ListQuery) -> None:
         if query.email == "ann+b@x.org" and len(fake.people) == 5:
             fake.add(100, "wit+ness@x.org")
 
     fake.before = show_late
-    witnesses = (witness(990.0, 100, "wit+ness@x.org"),)
-    assert look(fake, tmp_path, "ann+b@x.org", "bob@x.org", witnesses=witnesses).missed == digests("bob@x.org")
+    sentinels = (sentinel(990.0, 100, "wit+ness@x.org"),)
+    assert look(fake, tmp_path, "ann+b@x.org", "bob@x.org", sentinels=sentinels).missed == digests("bob@x.org")
 
 
 def test_without_a_control_of_its_class_somebody_may_be_found_and_not_missed(tmp_path: Path) -> None:
     fake = FakeList(crowd(1000))
     fake.add(2000, "ann+b@x.org")  # not on the first page: nobody surveyed has a plus
-    sighting = look(fake, tmp_path, "ann+b@x.org", "cem+d@x.org")
-    assert told(sighting) == ({identity("ann+b@x.org"): (2000,)}, set())
+    result = look(fake, tmp_path, "ann+b@x.org", "cem+d@x.org")
+    assert told(result) == ({identity("ann+b@x.org"): (2000,)}, set())
 
 
 def test_every_spelling_is_asked_for_and_each_needs_its_control(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
     fake.add(50, "bob@x.org")  # was sent as Bob@X.org, and is kept in lower case
-    sighting = look(fake, tmp_path, "Bob@X.org", "Ann@X.org")
-    assert sighting.found == {identity("bob@x.org"): (50,)}
-    assert sighting.missed == set()  # nobody is kept with capitals, so nobody knows what asking with them is worth
+    result = look(fake, tmp_path, "Bob@X.org", "Ann@X.org")
+    assert result.found == {identity("bob@x.org"): (50,)}
+    assert result.missed == set()  # nobody is kept with capitals, so nobody knows what asking with them is worth
     assert [fake.times(text) for text in ("Ann@X.org", "Ann@x.org", "ann@x.org")] == [1, 1, 1]
 
 
@@ -118,17 +118,17 @@ def test_a_service_that_lowers_domains_and_compares_case_never_misses_whom_it_ha
     sent = [f"{name}@{domain}" for name in ("ann", "Bob") for domain in ("x.org", "X.org")]
     for number, email in enumerate(sent):
         fake.add(100 + number, keep(f"is.there.{email}"))
-    sighting = look(fake, tmp_path, *sent, *(f"is.there.{email}" for email in sent))
-    assert set(sighting.found) == digests(*(f"is.there.{email}" for email in sent))
-    assert sighting.missed == digests("ann@x.org", "bob@x.org")  # asked for as x.org too, which is told
+    result = look(fake, tmp_path, *sent, *(f"is.there.{email}" for email in sent))
+    assert set(result.found) == digests(*(f"is.there.{email}" for email in sent))
+    assert result.missed == digests("ann@x.org", "bob@x.org")  # asked for as x.org too, which is told
 
 
 def test_ignored_filters_tell_nothing_and_are_asked_once(tmp_path: Path) -> None:
     fake = FakeList(crowd(5), fake_list.ignored)
     fake.add(50, "ann@x.org")
-    sighting = look(fake, tmp_path, "ann@x.org", "bob@x.org")
-    assert told(sighting) == ({}, set())
-    assert len(fake.asked) == 2  # the survey, and somebody made up
+    result = look(fake, tmp_path, "ann@x.org", "bob@x.org")
+    assert told(result) == ({}, set())
+    assert len(fake.asked) == 2  # the stats, and somebody made up
 
 
 @pytest.mark.parametrize("count", [lambda number: None, lambda number: number + 1, lambda number: max(0, number - 1)])
@@ -186,9 +186,9 @@ def test_who_may_be_there_in_other_capitals_is_missed_only_by_a_filter_that_is_b
     fake = FakeList(crowd(5) + crowd(3, 20, "p{}@bücher.de") + crowd(3, 30, "p{}@xn--bcher-kva.de"), finds)
     fake.add(50, "Ann@X.org")  # signed up elsewhere
     wanted = ("ann@x.org", "bob@x.org", "eva@bücher.de")
-    sighting = look(fake, tmp_path, *wanted, in_any_spelling=True)
-    assert set(sighting.found) == (digests("ann@x.org") if missed else set())
-    assert sighting.missed == digests(*missed)  # eva's domain may be kept in yet another form
+    result = look(fake, tmp_path, *wanted, in_any_spelling=True)
+    assert set(result.found) == (digests("ann@x.org") if missed else set())
+    assert result.missed == digests(*missed)  # eva's domain may be kept in yet another form
     if not missed:
         assert fake.times("bob@x.org") == 0  # nothing is asked that could not be believed
 
@@ -197,30 +197,30 @@ def test_a_client_user_id_keeps_its_case_and_needs_no_blindness(tmp_path: Path) 
     fake = FakeList(crowd(5))
     fake.add(50, client="c50")
     wanted = [want(text, "client_user_id", in_any_spelling=True) for text in ("c50", "c99")]
-    sighting = look_at_fake(fake, tmp_path, lambda session: look_by_filter(session.access, wanted))
-    assert sighting.found == {identity("c50", "client_user_id"): (50,)}
-    assert sighting.missed == {identity("c99", "client_user_id")}
+    result = look_at_fake(fake, tmp_path, lambda session: look_by_filter(session.access, wanted))
+    assert result.found == {identity("c50", "client_user_id"): (50,)}
+    assert result.missed == {identity("c99", "client_user_id")}
 
 
 def test_the_latest_witness_is_looked_up_before_anybody_else(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
     fake.add(100, "wit@x.org")
-    witnesses = (witness(950.0, 99, "gone@x.org"), witness(990.0, 100, "wit@x.org"))
-    sighting = look(fake, tmp_path, "bob@x.org", witnesses=witnesses)
-    assert (sighting.latest_seen_at, sighting.lag_s) == (990.0, 0.0)
+    sentinels = (sentinel(950.0, 99, "gone@x.org"), sentinel(990.0, 100, "wit@x.org"))
+    result = look(fake, tmp_path, "bob@x.org", sentinels=sentinels)
+    assert (result.latest_seen_at, result.lag_s) == (990.0, 0.0)
     asked = [query.email for query in fake.asked]
     assert asked.index("wit@x.org") < asked.index("bob@x.org")
 
 
 def test_a_witness_who_does_not_show_is_a_lag_since_it_was_confirmed(tmp_path: Path) -> None:
-    sighting = look(FakeList(crowd(5)), tmp_path, "bob@x.org", witnesses=(witness(940.0, 100, "wit@x.org"),))
-    assert (sighting.latest_seen_at, sighting.lag_s) == (NOBODY, 60.0)
-    assert sighting.missed == digests("bob@x.org")
+    result = look(FakeList(crowd(5)), tmp_path, "bob@x.org", sentinels=(sentinel(940.0, 100, "wit@x.org"),))
+    assert (result.latest_seen_at, result.lag_s) == (NOBODY, 60.0)
+    assert result.missed == digests("bob@x.org")
 
 
 def test_a_witness_whose_class_has_not_passed_is_no_sign_of_lag(tmp_path: Path) -> None:
-    sighting = look(FakeList(crowd(5)), tmp_path, "bob@x.org", witnesses=(witness(940.0, 100, "w+t@x.org"),))
-    assert (sighting.latest_seen_at, sighting.lag_s) == (NOBODY, 0.0)
+    result = look(FakeList(crowd(5)), tmp_path, "bob@x.org", sentinels=(sentinel(940.0, 100, "w+t@x.org"),))
+    assert (result.latest_seen_at, result.lag_s) == (NOBODY, 0.0)
 
 
 def test_a_survey_is_read_once_and_again_when_it_is_old(tmp_path: Path) -> None:
@@ -245,14 +245,14 @@ def test_the_requests_are_as_many_as_were_counted_before(tmp_path: Path) -> None
 
     async def look_and_count(session: Session) -> None:
         for in_any_spelling in (False, True):
-            await take_survey(session.access)
+            await take_stats(session.access)
             fake.asked.clear()
             asked = [replace(each, in_any_spelling=in_any_spelling) for each in wanted]
             assert not (await look_by_filter(session.access, asked)).found
             expected = count_requests(asked)
-            assert expected - 4 <= len(fake.asked) <= expected  # the witness may be among the controls
+            assert expected - 4 <= len(fake.asked) <= expected  # the sentinel may be among the controls
 
-    look_at_fake(fake, tmp_path, look_and_count, witnesses=(witness(990.0, 100, "wit@x.org"),))
+    look_at_fake(fake, tmp_path, look_and_count, sentinels=(sentinel(990.0, 100, "wit@x.org"),))
 
 
 def test_a_plain_address_costs_one_request_beside_the_controls(tmp_path: Path) -> None:
@@ -263,13 +263,13 @@ def test_whom_a_filter_may_tell_is_known_before_it_is_asked(tmp_path: Path) -> N
     fake = FakeList(crowd(5) + crowd(3, 20, "p+{}@bücher.de"))
 
     async def ask(session: Session) -> None:
-        await take_survey(session.access)
+        await take_stats(session.access)
         told = {
             text: can_tell(session.access, want(text)) for text in ("a@x.org", "a+b@x.org", "a+b@bücher.de", "A@x.org")
         }
         assert told == {"a@x.org": True, "a+b@x.org": False, "a+b@bücher.de": False, "A@x.org": False}
         assert can_tell(session.access, want("a@x.org", in_any_spelling=True))
-        session.access.lookout.tells_capitals_apart = True
+        session.access.state.tells_capitals_apart = True
         assert not can_tell(session.access, want("a@x.org", in_any_spelling=True))
         assert can_tell(session.access, want("c9", "client_user_id", in_any_spelling=True))
 

@@ -10,7 +10,7 @@ from connector.listing import ListFailed, look_by_filter
 from connector.load import Session
 from connector.service import Ambiguous, ListQuery, Refused
 from tests.load.looks.fake_list import FakeList, crowd
-from tests.load.sessions import look_at_fake, want, witness
+from tests.load.sessions import look_at_fake, sentinel, want
 
 
 @pytest.mark.parametrize("answer", [Refused(403, "no"), Ambiguous(500, "broken"), Refused(429, "slow down")])
@@ -42,19 +42,19 @@ def test_nothing_that_is_said_names_anybody(tmp_path: Path) -> None:
     async def fail(session: Session) -> None:
         with pytest.raises(ListFailed) as failure:
             await look_by_filter(session.access, [want("ann@x.org")])
-        said = f"{failure.value} {session.control.activity} {want('ann@x.org')!r} {session.access.lookout!r}"
-        said += repr(session.access.witnesses)
+        said = f"{failure.value} {session.control.activity} {want('ann@x.org')!r} {session.access.state!r}"
+        said += repr(session.access.sentinels)
         assert "@" not in said
         assert session.control.activity == "looking for 1 by the list's filters"
 
-    look_at_fake(fake, tmp_path, fail, witnesses=(witness(940.0, 100, "wit@x.org"),))
+    look_at_fake(fake, tmp_path, fail, sentinels=(sentinel(940.0, 100, "wit@x.org"),))
 
 
 def test_a_query_has_one_filter_only(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
-    witnesses = (witness(940.0, 100, "wit@x.org"),)
+    sentinels = (sentinel(940.0, 100, "wit@x.org"),)
     look_at_fake(
-        fake, tmp_path, lambda session: look_by_filter(session.access, [want("ann@x.org")]), witnesses=witnesses
+        fake, tmp_path, lambda session: look_by_filter(session.access, [want("ann@x.org")]), sentinels=sentinels
     )
     for query in fake.asked:
         assert query in (ListQuery(), ListQuery(email=query.email), ListQuery(id=query.id))

@@ -13,7 +13,7 @@ from connector.load.presence import Estimate, estimate, look_for
 from connector.service import Ambiguous, ListPage, ListQuery, Refused
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd
-from tests.load.sessions import identity, look_at_fake, told, want, witness
+from tests.load.sessions import identity, look_at_fake, sentinel, told, want
 
 NOBODY = float("-inf")
 LONG = 20_000  # a sweep of so many takes 22 requests
@@ -35,8 +35,8 @@ def shuffled(fake: FakeList) -> None:
 def test_a_few_on_a_long_list_are_looked_up_by_filters(tmp_path: Path) -> None:
     fake = FakeList(crowd(LONG))
     fake.add(30_000, "ann@x.org")
-    sighting = look(fake, tmp_path, "ann@x.org", "bob@x.org")
-    assert (set(sighting.found), set(sighting.missed)) == ({identity("ann@x.org")}, {identity("bob@x.org")})
+    result = look(fake, tmp_path, "ann@x.org", "bob@x.org")
+    assert (set(result.found), set(result.missed)) == ({identity("ann@x.org")}, {identity("bob@x.org")})
     assert (fake.pages, len(fake.asked)) == (1, 1 + 2 + 2 * 2)
 
 
@@ -44,8 +44,8 @@ def test_a_few_on_a_long_list_are_looked_up_by_filters(tmp_path: Path) -> None:
 def test_many_or_a_short_list_are_looked_for_by_a_sweep(number: int, people: int, tmp_path: Path) -> None:
     fake = FakeList(crowd(people))
     wanted = [f"ann{each}@x.org" for each in range(number)]
-    sighting = look(fake, tmp_path, *wanted)
-    assert sighting.missed == {identity(each) for each in wanted}
+    result = look(fake, tmp_path, *wanted)
+    assert result.missed == {identity(each) for each in wanted}
     assert fake.pages == len(fake.asked)
 
 
@@ -77,9 +77,9 @@ def test_whom_filters_leave_untold_a_sweep_tells(tmp_path: Path) -> None:
     fake = FakeList([*crowd(3, 50_000, "p+{}@crowd.org"), *crowd(LONG)])
     fake.finds = lambda asked, stored: asked.replace("+", " ") == stored
     fake.add(60_000, "ann+b@x.org")
-    sighting = look(fake, tmp_path, "ann+b@x.org", "bob@x.org", "c+d@x.org")
-    assert set(sighting.found) == {identity("ann+b@x.org")}
-    assert sighting.missed == {identity("bob@x.org"), identity("c+d@x.org")}
+    result = look(fake, tmp_path, "ann+b@x.org", "bob@x.org", "c+d@x.org")
+    assert set(result.found) == {identity("ann+b@x.org")}
+    assert result.missed == {identity("bob@x.org"), identity("c+d@x.org")}
     assert has_swept(fake)
 
 
@@ -91,9 +91,9 @@ def test_a_list_in_no_stable_order_is_looked_up_by_filters_and_by_those_first_fr
     async def look_twice(session: Session) -> None:
         wanted = [want("ann@x.org"), *(want(f"bob{each}@x.org") for each in range(50))]
         for _ in range(2):
-            sighting = await look_for(session, wanted)
-            assert set(sighting.found) == {wanted[0].identity}
-            assert sighting.missed == {each.identity for each in wanted[1:]}
+            result = await look_for(session, wanted)
+            assert set(result.found) == {wanted[0].identity}
+            assert result.missed == {each.identity for each in wanted[1:]}
         swept = fake.pages
         assert (await look_for(session, wanted)).missed
         assert fake.pages == swept
@@ -104,8 +104,8 @@ def test_a_list_in_no_stable_order_is_looked_up_by_filters_and_by_those_first_fr
 def test_where_neither_can_tell_somebody_is_untold(tmp_path: Path) -> None:
     fake = FakeList(crowd(60), fake_list.ignored, largest_limit=10)
     shuffled(fake)
-    sighting = look(fake, tmp_path, "bob@x.org")
-    assert told(sighting) == ({}, set())
+    result = look(fake, tmp_path, "bob@x.org")
+    assert told(result) == ({}, set())
 
 
 @pytest.mark.parametrize("answer", [Ambiguous(500, "broken"), Refused(404, "no"), Refused(429, "slow down")])
@@ -138,8 +138,8 @@ def test_filters_that_do_not_show_what_we_send_miss_nobody_and_a_sweep_tells(tmp
     fake = FakeList(crowd(LONG))
     fake.add(60_000, "WIT@X.ORG")
     fake.add(60_001, "LOST@X.ORG")
-    witnesses = (witness(900.0, 60_000, "wit@x.org"),)
-    assert set(look(fake, tmp_path, "lost@x.org", witnesses=witnesses).found) == {identity("lost@x.org")}
+    sentinels = (sentinel(900.0, 60_000, "wit@x.org"),)
+    assert set(look(fake, tmp_path, "lost@x.org", sentinels=sentinels).found) == {identity("lost@x.org")}
 
 
 def test_witnesses_of_another_class_that_no_filter_shows_are_left_to_a_sweep(tmp_path: Path) -> None:
@@ -149,14 +149,14 @@ def test_witnesses_of_another_class_that_no_filter_shows_are_left_to_a_sweep(tmp
     async def look_twice(session: Session) -> list[float]:
         return [(await look_for(session, [want("bob@x.org")])).latest_seen_at for _ in range(2)]
 
-    witnesses = (witness(900.0, 60_000, "wit+ness@x.org"),)
-    assert look_at_fake(fake, tmp_path, look_twice, witnesses=witnesses) == [NOBODY, 900.0]
+    sentinels = (sentinel(900.0, 60_000, "wit+ness@x.org"),)
+    assert look_at_fake(fake, tmp_path, look_twice, sentinels=sentinels) == [NOBODY, 900.0]
 
 
 def test_a_lag_that_filters_show_is_no_reason_to_sweep(tmp_path: Path) -> None:
     fake = FakeList(crowd(LONG))
-    sighting = look(fake, tmp_path, "bob@x.org", witnesses=(witness(900.0, 60_000, "wit@x.org"),))
-    assert (set(sighting.missed), sighting.lag_s) == ({identity("bob@x.org")}, 100.0)
+    result = look(fake, tmp_path, "bob@x.org", sentinels=(sentinel(900.0, 60_000, "wit@x.org"),))
+    assert (set(result.missed), result.lag_s) == ({identity("bob@x.org")}, 100.0)
     assert fake.pages == 1
 
 
@@ -164,10 +164,10 @@ def test_of_two_looks_the_witness_must_show_to_each_that_missed_anybody(tmp_path
     fake = FakeList([*crowd(3, 1, "p+{}@crowd.org"), *crowd(LONG, 10)])
     fake.finds = lambda asked, stored: asked.replace("+", " ") == stored
     fake.add(60_000, "wit@x.org")
-    witnesses = (witness(900.0, 60_000, "wit@x.org"),)
-    sighting = look(fake, tmp_path, "bob@x.org", "c+d@x.org", witnesses=witnesses)
-    assert len(sighting.missed) == 2
-    assert sighting.latest_seen_at == NOBODY  # the filter showed them; the first sweep of many pages does not count
+    sentinels = (sentinel(900.0, 60_000, "wit@x.org"),)
+    result = look(fake, tmp_path, "bob@x.org", "c+d@x.org", sentinels=sentinels)
+    assert len(result.missed) == 2
+    assert result.latest_seen_at == NOBODY  # the filter showed them; the first sweep of many pages does not count
 
 
 def test_who_is_there_in_other_capitals_is_found_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_an_estimate_names_whom_no_filter_can_tell(tmp_path: Path) -> None:
     async def ask(session: Session) -> None:
         plus = [want("a+b@x.org")]
         assert (await estimate(session, asked_for(1) + plus)).untellable == {plus[0].identity}
-        session.access.lookout.tells_capitals_apart = True
+        session.access.state.tells_capitals_apart = True
         assert (await estimate(session, asked_for(1))).is_filter_cheaper
         assert not (await estimate(session, asked_for(1, in_any_spelling=True))).is_filter_cheaper
 
@@ -242,8 +242,8 @@ def test_a_look_before_creating_by_filters_alone_says_whom_it_could_not_tell(tmp
     fake = FakeList(crowd(50), fake_list.icase)
     fake.instead = lambda query: ListPage([], None, 0, 1000) if query.email == "q1@x.org" else None
     wanted = asked_for(3, in_any_spelling=True)
-    sighting = look_at_fake(fake, tmp_path, lambda session: look_by_filter(session.access, wanted))
-    assert sighting.missed == {wanted[0].identity, wanted[2].identity}
+    result = look_at_fake(fake, tmp_path, lambda session: look_by_filter(session.access, wanted))
+    assert result.missed == {wanted[0].identity, wanted[2].identity}
 
 
 def test_looks_that_are_made_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:

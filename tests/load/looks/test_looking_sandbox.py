@@ -187,7 +187,7 @@ async def create(session: Session, email: str) -> Sentinel:
     answer = await session.access.client.create_subscriber(encode_subscriber({"base_id": BASE, "email": email}))
     assert isinstance(answer, Created)
     made = Sentinel(session.clock.monotonic(), answer.subscriber_id, "email", email)
-    session.access.witnesses.append(made)
+    session.access.sentinels.append(made)
     return made
 
 
@@ -200,7 +200,7 @@ def test_what_we_send_being_kept_in_capitals_is_noticed_though_older_people_are_
     async def look(session: Session) -> LookupResult:
         made = await create(session, "wit@x.org")
         await create(session, "lost@x.org")
-        session.access.witnesses.pop()  # as if its answer had been lost
+        session.access.sentinels.pop()  # as if its answer had been lost
         sighting = await look_by_filter(session.access, [want("lost@x.org"), want("nobody@x.org")])
         assert told(sighting) == ({}, set())
         sighting = await look_for(session, [want("lost@x.org"), want("nobody@x.org")])

@@ -11,14 +11,14 @@ PLAIN, PLUS = classify("email", "a@x.org"), classify("email", "a+b@x.org")
 KEY = classify("client_user_id", "k")
 
 
-def survey(*people: dict[str, Any]) -> dict[SpellingClass, list[ListedSubscriber]]:
+def stats(*people: dict[str, Any]) -> dict[SpellingClass, list[ListedSubscriber]]:
     taken = ListStats(0.0)
     taken.note(people)
-    return taken.specimens
+    return taken.samples
 
 
 def test_both_identities_of_somebody_are_kept_by_class() -> None:
-    kept = survey({"Id": 1, "Email": "a+b@x.org", "ClientUserId": "k1"}, {"Id": 2, "Email": "c@x.org"})
+    kept = stats({"Id": 1, "Email": "a+b@x.org", "ClientUserId": "k1"}, {"Id": 2, "Email": "c@x.org"})
     assert kept == {
         PLUS: [ListedSubscriber(1, "a+b@x.org")],
         KEY: [ListedSubscriber(1, "k1")],
@@ -39,11 +39,11 @@ def test_both_identities_of_somebody_are_kept_by_class() -> None:
     ],
 )
 def test_whom_no_filter_could_be_tried_with_is_not_kept(person: dict[str, Any]) -> None:
-    assert survey(person) == {}
+    assert stats(person) == {}
 
 
 def test_three_of_a_class_are_kept_however_many_there_are() -> None:
-    kept = survey(*({"Id": each, "Email": f"{start}{each}@x.org"} for each in range(1000) for start in ("p", "p+")))
+    kept = stats(*({"Id": each, "Email": f"{start}{each}@x.org"} for each in range(1000) for start in ("p", "p+")))
     assert {spelling: [each.subscriber_id for each in those] for spelling, those in kept.items()} == {
         PLAIN: [0, 1, 2],
         PLUS: [0, 1, 2],
@@ -53,7 +53,7 @@ def test_three_of_a_class_are_kept_however_many_there_are() -> None:
 def test_the_classes_are_bounded() -> None:
     marks = "!#$%&'*/=?^`{|}~"
     people = [{"Id": 1, "Email": f"{a}{b}{c}@x.org"} for a in marks for b in marks for c in marks]
-    assert len(survey(*people)) == 500
+    assert len(stats(*people)) == 500
 
 
 def test_those_with_nothing_but_capitals_are_found() -> None:

@@ -15,7 +15,7 @@ from connector.load import Session
 from connector.service import Ambiguous, ListQuery
 from connector.subscribers import classify, digest_identity
 from tests.load.looks.fake_list import FakeList, crowd
-from tests.load.sessions import identity, look_at_fake, read_recorded, want, witness
+from tests.load.sessions import identity, look_at_fake, read_recorded, sentinel, want
 
 
 def sweep(fake: FakeList, folder: Path, *texts: str, **options: Any) -> LookupResult:
@@ -32,35 +32,35 @@ def test_everybody_is_told_by_a_complete_sweep_and_all_their_ids(tmp_path: Path)
     fake = FakeList(crowd(3000))
     for subscriber_id, email, base in ((5002, "Ann@X.org", 7), (5001, "ann@x.org", 7), (5003, "bob@x.org", 8)):
         fake.add(subscriber_id, email, base={"Id": base, "Name": "b"})
-    sighting = sweep(fake, tmp_path, "ann@x.org", "bob@x.org")
-    assert sighting.found == {identity("ann@x.org"): (5001, 5002)}
-    assert sighting.missed == {identity("bob@x.org")}
+    result = sweep(fake, tmp_path, "ann@x.org", "bob@x.org")
+    assert result.found == {identity("ann@x.org"): (5001, 5002)}
+    assert result.missed == {identity("bob@x.org")}
 
 
 def test_an_incomplete_sweep_finds_and_misses_nobody(tmp_path: Path) -> None:
     fake = FakeList(crowd(60), largest_limit=10)
     fake.add(5001, "ann@x.org")
     shuffled(fake)
-    sighting = sweep(fake, tmp_path, "ann@x.org", "bob@x.org", witnesses=(witness(900.0, 77, "w@x.org"),))
-    assert set(sighting.found) <= {identity("ann@x.org")}
-    assert (set(sighting.missed), sighting.lag_s) == (set(), 0.0)
+    result = sweep(fake, tmp_path, "ann@x.org", "bob@x.org", sentinels=(sentinel(900.0, 77, "w@x.org"),))
+    assert set(result.found) <= {identity("ann@x.org")}
+    assert (set(result.missed), result.lag_s) == (set(), 0.0)
 
 
 def test_identities_of_two_fields_are_looked_for_in_one_sweep(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
     fake.add(50, "ann@x.org", client="k50")
     wanted = [want("k50", "client_user_id"), want("ann@x.org"), want("k9", "client_user_id")]
-    sighting = look_at_fake(fake, tmp_path, lambda session: sweep_for(session.access, wanted))
-    assert set(sighting.found) == {wanted[0].identity, wanted[1].identity}
-    assert sighting.missed == {wanted[2].identity}
+    result = look_at_fake(fake, tmp_path, lambda session: sweep_for(session.access, wanted))
+    assert set(result.found) == {wanted[0].identity, wanted[1].identity}
+    assert result.missed == {wanted[2].identity}
 
 
 def test_witnesses_tell_how_late_the_list_is(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
     fake.add(50, "w@x.org", base={"Id": 9, "Name": "elsewhere"})
-    witnesses = (witness(900.0, 50, "w@x.org"), witness(950.0, 51, "v@x.org"))
-    sighting = sweep(fake, tmp_path, "bob@x.org", witnesses=witnesses)
-    assert (sighting.latest_seen_at, sighting.lag_s, sighting.started_at) == (900.0, 50.0, 1000.0)
+    sentinels = (sentinel(900.0, 50, "w@x.org"), sentinel(950.0, 51, "v@x.org"))
+    result = sweep(fake, tmp_path, "bob@x.org", sentinels=sentinels)
+    assert (result.latest_seen_at, result.lag_s, result.started_at) == (900.0, 50.0, 1000.0)
 
 
 def test_a_witness_on_a_later_page_counts_once_the_sweep_before_had_shown_it(tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_a_witness_on_a_later_page_counts_once_the_sweep_before_had_shown_it(tmp
     async def sweep_twice(session: Session) -> list[float]:
         return [(await sweep_for(session.access, [want("bob@x.org")])).latest_seen_at for _ in range(2)]
 
-    witnesses = (witness(900.0, 5000, "w@x.org"),)
-    assert look_at_fake(fake, tmp_path, sweep_twice, witnesses=witnesses) == [float("-inf"), 900.0]
+    sentinels = (sentinel(900.0, 5000, "w@x.org"),)
+    assert look_at_fake(fake, tmp_path, sweep_twice, sentinels=sentinels) == [float("-inf"), 900.0]
 
 
 def test_nobody_is_absent_by_a_witness_who_began_to_show_in_the_middle_of_the_sweep(tmp_path: Path) -> None:
@@ -86,9 +86,9 @@ def test_nobody_is_absent_by_a_witness_who_began_to_show_in_the_middle_of_the_sw
             fake.people = sorted((p for p in fake.people if p["Id"] not in (4, 2950)), key=lambda each: int(each["Id"]))
 
     fake.before = show_late
-    sighting = sweep(fake, tmp_path, "lost@x.org", witnesses=(witness(900.0, 5000, "w@x.org"),))
-    assert sighting.missed == {identity("lost@x.org")}
-    assert sighting.latest_seen_at == float("-inf")
+    result = sweep(fake, tmp_path, "lost@x.org", sentinels=(sentinel(900.0, 5000, "w@x.org"),))
+    assert result.missed == {identity("lost@x.org")}
+    assert result.latest_seen_at == float("-inf")
 
 
 def test_a_sweep_remembers_the_lists_length_what_it_took_and_some_of_every_class(tmp_path: Path) -> None:
@@ -96,22 +96,22 @@ def test_a_sweep_remembers_the_lists_length_what_it_took_and_some_of_every_class
 
     async def look(session: Session) -> None:
         await sweep_for(session.access, [want("bob@x.org")])
-        lookout = session.access.lookout
-        assert lookout.survey is not None
-        assert (lookout.survey.total, lookout.survey.pages) == (3001, len(fake.asked))
-        assert [each.text for each in lookout.survey.specimens[classify("email", "a+b@x.org")]] == ["p+5000@x.org"]
-        assert len(lookout.survey.specimens[classify("email", "a@x.org")]) == 3
-        assert not lookout.is_list_unreadable
+        state = session.access.state
+        assert state.stats is not None
+        assert (state.stats.total, state.stats.pages) == (3001, len(fake.asked))
+        assert [each.text for each in state.stats.samples[classify("email", "a+b@x.org")]] == ["p+5000@x.org"]
+        assert len(state.stats.samples[classify("email", "a@x.org")]) == 3
+        assert not state.is_list_unreadable
         fake.largest_limit = 200
         shuffled(fake)
         await sweep_for(session.access, [want("bob@x.org")])
-        assert session.access.lookout.is_list_unreadable
+        assert session.access.state.is_list_unreadable
 
     look_at_fake(fake, tmp_path, look)
 
 
 def test_only_the_last_sweep_of_a_look_shows_a_witness(tmp_path: Path) -> None:
-    """Two sweeps must agree, and the witness is gone after the first: there are three."""
+    """Two sweeps must agree, and the sentinel is gone after the first: there are three."""
     fake = FakeList(crowd(100), arrange=lambda people: sorted(people, key=lambda each: str(each["Email"])))
     fake.add(500, "w@x.org")
     fake.largest_limit = 60
@@ -122,10 +122,10 @@ def test_only_the_last_sweep_of_a_look_shows_a_witness(tmp_path: Path) -> None:
 
     fake.before = vanish
 
-    sighting = sweep(fake, tmp_path, "bob@x.org", witnesses=(witness(900.0, 500, "w@x.org"),))
+    result = sweep(fake, tmp_path, "bob@x.org", sentinels=(sentinel(900.0, 500, "w@x.org"),))
 
-    assert sighting.missed
-    assert (sighting.latest_seen_at, sighting.lag_s) == (float("-inf"), 100.0)
+    assert result.missed
+    assert (result.latest_seen_at, result.lag_s) == (float("-inf"), 100.0)
 
 
 def listing(fake: FakeList, folder: Path, *texts: str, **options: Any) -> tuple[Listing, list[int | None]]:
@@ -155,7 +155,7 @@ def test_a_listing_that_shows_none_of_the_known_is_of_another_account_and_record
     known = Known(digest_identity("email", "Ann@x.org"), 51, None)
 
     async def look(session: Session) -> list[int | None]:
-        session.access.lookout.known = (known, Known(b"n" * 16, 999, None))
+        session.access.state.known = (known, Known(b"n" * 16, 999, None))
         with nullcontext() if is_there else pytest.raises(EmptiedError):
             await list_base(session.access)
         return read_recorded(session.journal, "ann@x.org", "other@x.org")
@@ -169,7 +169,7 @@ def test_an_incomplete_listing_that_shows_none_of_the_known_records_nobody_eithe
     shuffled(fake)
 
     async def look(session: Session) -> tuple[bool, list[int | None]]:
-        session.access.lookout.known = (Known(b"n" * 16, 999, None),)
+        session.access.state.known = (Known(b"n" * 16, 999, None),)
         listed = await list_base(session.access)
         return listed.is_complete, read_recorded(session.journal, "other@x.org")
 

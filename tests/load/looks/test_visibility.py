@@ -1,4 +1,4 @@
-"""What the witnesses that a look shows, and does not show, say of how late the service shows people."""
+"""What the sentinels that a look shows, and does not show, say of how late the service shows people."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,11 +11,11 @@ from connector.load import Session
 from connector.paging import Certificate, Order, Reason, Verdict
 from connector.subscribers import classify
 from tests.load.looks.fake_list import FakeList
-from tests.load.sessions import look_at_fake, witness
+from tests.load.sessions import look_at_fake, sentinel
 
 NOBODY = float("-inf")
 PLAIN = frozenset({classify("email", "a@x.org")})
-OLD, NEW = witness(100.0, 1, "old@x.org"), witness(200.0, 2, "new@x.org")
+OLD, NEW = sentinel(100.0, 1, "old@x.org"), sentinel(200.0, 2, "new@x.org")
 
 
 def certificate(reason: Reason) -> Certificate:
@@ -51,21 +51,21 @@ def test_who_was_confirmed_after_a_sweep_began_is_no_sign_of_lag() -> None:
     assert visibility == Visibility(NOBODY, 0.0)
 
 
-def find(fake: FakeList, folder: Path, *witnesses: Sentinel, checked: FilterCheck | None = None) -> Visibility:
+def find(fake: FakeList, folder: Path, *sentinels: Sentinel, checked: FilterCheck | None = None) -> Visibility:
     checked = checked or FilterCheck(PLAIN)
     return look_at_fake(
-        fake, folder, lambda session: find_visibility(session.access, checked, 1000.0, ["email"]), witnesses=witnesses
+        fake, folder, lambda session: find_visibility(session.access, checked, 1000.0, ["email"]), sentinels=sentinels
     )
 
 
 def test_each_field_needs_a_witness_of_its_own(tmp_path: Path) -> None:
     """The service may show people by their email long before it finds them by their client_user_id."""
-    fake, seen = FakeList(), witness(900.0, 1, "a@x.org")
+    fake, seen = FakeList(), sentinel(900.0, 1, "a@x.org")
     fake.add(1, "a@x.org")
 
     def find_by(fields: list[str], name: str) -> Visibility:
         look = lambda session: find_visibility(session.access, FilterCheck(PLAIN), 1000.0, fields)  # noqa: E731
-        return look_at_fake(fake, tmp_path / name, look, witnesses=(seen,))
+        return look_at_fake(fake, tmp_path / name, look, sentinels=(seen,))
 
     assert find_by(["email"], "email").latest_seen_at == 900.0
     assert find_by(["client_user_id"], "id").latest_seen_at == NOBODY
@@ -74,12 +74,12 @@ def test_each_field_needs_a_witness_of_its_own(tmp_path: Path) -> None:
 
 def run_of(number: int) -> tuple[Sentinel, ...]:
     """Witnesses a second apart, the last at 999.0; the number is the time."""
-    return tuple(witness(float(at), at, f"p{at}@x.org") for at in range(1000 - number, 1000))
+    return tuple(sentinel(float(at), at, f"p{at}@x.org") for at in range(1000 - number, 1000))
 
 
-def showing(witnesses: tuple[Sentinel, ...], until: float) -> FakeList:
+def showing(sentinels: tuple[Sentinel, ...], until: float) -> FakeList:
     fake = FakeList()
-    for each in witnesses:
+    for each in sentinels:
         if each.at <= until:
             fake.add(each.subscriber_id, each.value)
     return fake
@@ -92,16 +92,16 @@ def test_where_the_latest_shows_one_request_is_enough(tmp_path: Path) -> None:
 
 
 def test_a_witness_that_was_the_control_is_not_asked_for_again(tmp_path: Path) -> None:
-    fake, witnesses = showing(run_of(1), 999.0), run_of(1)
-    assert find(fake, tmp_path, *witnesses, checked=FilterCheck(PLAIN, shown=witnesses)) == Visibility(999.0, 0.0)
+    fake, sentinels = showing(run_of(1), 999.0), run_of(1)
+    assert find(fake, tmp_path, *sentinels, checked=FilterCheck(PLAIN, shown=sentinels)) == Visibility(999.0, 0.0)
     assert fake.asked == []
 
 
 @pytest.mark.parametrize(("number", "until"), [(1, 0.0), (2, 998.0), (10, 995.0), (1000, 700.0), (1000, 998.0)])
 def test_where_it_does_not_a_few_tell_from_when_on_nobody_shows(tmp_path: Path, number: int, until: float) -> None:
-    witnesses = run_of(number)
-    fake = showing(witnesses, until)
-    visibility = find(fake, tmp_path, *witnesses)
+    sentinels = run_of(number)
+    fake = showing(sentinels, until)
+    visibility = find(fake, tmp_path, *sentinels)
     latest = visibility.latest_seen_at
     assert latest <= until
     assert latest >= until - number / 10 or latest == NOBODY
@@ -118,7 +118,7 @@ def test_nobody_shows_as_long_as_the_first_has_not(tmp_path: Path) -> None:
 
 
 def test_only_witnesses_of_a_class_that_passed_are_a_sign_of_lag(tmp_path: Path) -> None:
-    mixed = (witness(900.0, 1, "a+1@x.org"), witness(910.0, 2, "b@x.org"), witness(920.0, 3, "c+3@x.org"))
+    mixed = (sentinel(900.0, 1, "a+1@x.org"), sentinel(910.0, 2, "b@x.org"), sentinel(920.0, 3, "c+3@x.org"))
     assert find(FakeList(), tmp_path, *mixed) == Visibility(NOBODY, 90.0)
     assert find(FakeList(), tmp_path / "none", *mixed, checked=FilterCheck()) == Visibility(NOBODY, 0.0)
 
@@ -126,12 +126,12 @@ def test_only_witnesses_of_a_class_that_passed_are_a_sign_of_lag(tmp_path: Path)
 def test_a_witness_is_asked_for_in_every_spelling(tmp_path: Path) -> None:
     fake = FakeList()
     fake.add(1, "ann@x.org")  # kept in lower case
-    assert find(fake, tmp_path, witness(900.0, 1, "Ann@X.org")) == Visibility(900.0, 0.0)
+    assert find(fake, tmp_path, sentinel(900.0, 1, "Ann@X.org")) == Visibility(900.0, 0.0)
 
 
 def test_who_was_confirmed_while_the_look_began_is_not_asked_for(tmp_path: Path) -> None:
     fake = FakeList()
-    assert find(fake, tmp_path, witness(1000.5, 1, "a@x.org")) == Visibility(NOBODY, 0.0)
+    assert find(fake, tmp_path, sentinel(1000.5, 1, "a@x.org")) == Visibility(NOBODY, 0.0)
     assert fake.asked == []
 
 
