@@ -83,7 +83,7 @@ class PlannedRows:
         cells: list[object] = [Outcome.CHANGED, "", "not_compared" if change.reason else "", message]
         self._add((change.row.file, change.row.number), cells, "; ".join(was), _write_values(was), _write_values(now))
 
-    def write(self, problem: Problem, _raw: str | None = None) -> None:
+    def write(self, problem: Problem) -> None:
         """A row that a person must see."""
         if self._text is not None:
             cells: list[object] = [problem.outcome, problem.field, problem.code, problem.message]

@@ -46,6 +46,7 @@ class Report:
     rows: dict[str, int] = field(default_factory=lambda: count_rows(0, {}))
     settled: dict[str, int] = field(default_factory=lambda: {"found": 0, "absent": 0})
     requests: dict[str, dict[str, int]] = field(default_factory=dict)
+    accepted: dict[str, int] = field(default_factory=dict)  # of the rows, by outcome, those that a person has accepted
     rejects_file: str | None = None
     drift_file: str | None = None
     echo: dict[str, int] = field(default_factory=dict)
@@ -77,6 +78,7 @@ class Report:
             "certificate": self.certificate,
             "unmapped_columns": self.unmapped_columns,
             **({"planned": True} if self.is_planned else {}),
+            **({"accepted": self.accepted} if self.accepted else {}),
             **({"planned_rows": self.planned_rows} if self.planned_rows is not None else {}),
             **(self.reconciled or {}),
             **({"email": self.email} if self.email is not None else {}),

@@ -4,6 +4,7 @@ the source says and the service does not have, architecture 8). Each is a CSV wh
 
 import csv
 import io
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -31,11 +32,17 @@ from connector.rows import (
     Source,
     write_cell,
 )
-from connector.subscribers import PreparedChunk
+from connector.subscribers import IDENTITY_BYTES, PreparedChunk, digest_text
 
 ADDED_COLUMNS = (
     "_row", "_file", "_outcome", "_field", "_code", "_message", "_http_status", "_attempts", "_run_id", "_at", "_raw",
+    "_digest",
 )  # fmt: skip
+
+ACCEPTABLE = (Outcome.INVALID, Outcome.REJECTED)
+"""Outcomes of rows that a person may accept as they are; an unknown one is settled by `connector retry`."""
+
+_DIGEST = "r"  # before the digits, or a spreadsheet takes some of them for a number
 
 COLUMNS = {
     "identity": "Email or client_user_id, as the source has it.",
@@ -117,8 +124,16 @@ class RowFile:
 class RejectsFile(Closing):
     """Written as the run goes, a line for each problem."""
 
-    def __init__(self, path: Path, columns: Sequence[str], run_id: str, now: Callable[[], datetime]) -> None:
-        self._columns = own_columns(columns)
+    def __init__(
+        self,
+        path: Path,
+        columns: Sequence[str],
+        run_id: str,
+        now: Callable[[], datetime],
+        used: Sequence[str] = (),
+    ) -> None:
+        """`columns` are the source's, `used` those of them that say what is sent: only then can rows be accepted."""
+        self._columns, self._used = own_columns(columns), used
         self._run_id = run_id
         self._now = now
         header = [*self._columns, *ADDED_COLUMNS]
@@ -134,16 +149,20 @@ class RejectsFile(Closing):
         """Why it could not be written, which ends the run at the next chunk."""
         return self._file.failure
 
-    def write(self, problem: Problem, raw: str | None = None) -> None:
+    def write(self, problem: Problem) -> None:
         """Add one row."""
         row, at = problem.row, self._now().isoformat(timespec="seconds")
         cells = dict(zip(row.columns, row.cells, strict=True)) if row.cells else {}
         written: list[object] = [
             *(cells.get(name) for name in self._columns),
             *(row.number, row.file, problem.outcome, problem.field, problem.code, problem.message),
-            *(problem.http_status, problem.attempts, self._run_id, at, raw),
+            *(problem.http_status, problem.attempts, self._run_id, at, problem.raw, self._write_digest(problem)),
         ]
         self._file.write(written)
+
+    def _write_digest(self, problem: Problem) -> str | None:
+        digest = digest_problem(problem, self._used)
+        return None if digest is None else f"{_DIGEST}{digest.hex()}"
 
     def restart(self) -> None:
         """Throw away what was written: all rows are read again."""
@@ -152,6 +171,27 @@ class RejectsFile(Closing):
     def close(self) -> None:
         """Close the file: all lines are written."""
         self._file.close()
+
+
+def digest_problem(problem: Problem, used: Sequence[str]) -> bytes | None:
+    """Return the digest of a bad row by which a person accepts it: of the `used` columns' cells, or of a record that is
+    no row, and of what is wrong with it. None for a row that cannot be accepted: it is neither invalid nor rejected, or
+    no column is used."""
+    if not used or problem.outcome not in ACCEPTABLE:
+        return None
+    cells = dict(zip(problem.row.columns, problem.row.cells, strict=True)) if problem.row.cells else {}
+    said = (problem.field, problem.code) if problem.outcome is Outcome.INVALID else ()  # a service's words vary
+    parts = [problem.outcome, *said, problem.raw, *(text for name in used for text in (name, cells.get(name)))]
+    return digest_text(json.dumps(["accepted-1", *(part or "" for part in parts)]))
+
+
+def read_digest(text: str) -> bytes | None:
+    """Return the digest as a rejects file has it; None where there is none."""
+    try:
+        digest = bytes.fromhex(text.removeprefix(_DIGEST))
+    except ValueError:
+        return None
+    return digest if len(digest) == IDENTITY_BYTES else None
 
 
 class CorrectedRejects(Closing):
@@ -210,7 +250,7 @@ def own_columns(columns: Sequence[str]) -> tuple[str, ...]:
 def build_malformed(row: MalformedRow, file: str) -> Problem:
     """Return a record that could not be read as a row."""
     where = f"line {row.line}: " if row.line is not None else ""
-    return Problem(Row(row.number, file, (), ()), Outcome.INVALID, "", row.code, where + row.message)
+    return Problem(Row(row.number, file, (), ()), Outcome.INVALID, "", row.code, where + row.message, raw=row.raw)
 
 
 def build_invalid(chunk: Chunk, faults: Sequence[Fault]) -> list[Problem]:
@@ -320,8 +360,8 @@ class RowListener(Protocol):
     def begin_chunk(self, prepared: PreparedChunk) -> None:
         """Begin with these rows: their outcomes are reported next."""
 
-    def write(self, problem: Problem, raw: str | None = None) -> None:
-        """A row that a person must see; `raw` is a record that is no row."""
+    def write(self, problem: Problem) -> None:
+        """A row that a person must see."""
 
     def remark(self) -> Iterator[str]:
         """Yield messages on the rows that were reported."""
@@ -341,8 +381,15 @@ class LoadFiles:
 
     lines: list[dict[str, object]] | None = None
 
-    def __init__(self, state_dir: Path, columns: Sequence[str], run_id: str, now: Callable[[], datetime]) -> None:
-        self._rejects = RejectsFile(state_dir / "rejects" / f"{run_id}.csv", columns, run_id, now)
+    def __init__(
+        self,
+        state_dir: Path,
+        columns: Sequence[str],
+        run_id: str,
+        now: Callable[[], datetime],
+        used: Sequence[str] = (),
+    ) -> None:
+        self._rejects = RejectsFile(state_dir / "rejects" / f"{run_id}.csv", columns, run_id, now, used)
         self._drift = DriftFile(state_dir / "drift" / f"{run_id}.csv", run_id, now)
         self._opened = ExitStack()
 
@@ -368,9 +415,9 @@ class LoadFiles:
     def begin_chunk(self, prepared: PreparedChunk) -> None:
         """Nothing: rows are written as they come."""
 
-    def write(self, problem: Problem, raw: str | None = None) -> None:
+    def write(self, problem: Problem) -> None:
         """A row for the rejects file."""
-        self._rejects.write(problem, raw)
+        self._rejects.write(problem)
 
     def remark(self) -> Iterator[str]:
         """Yield messages on rows that have changed."""

@@ -1,7 +1,7 @@
 """A run: what its parts share, and its frame: the ledger is opened, the run recorded, carried out, ended, reported."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,15 +19,27 @@ from connector.ledger import (
     open_commits,
     open_ledger,
     open_private_copy,
+    read_accepted_rows,
     read_found_limit,
     record_found_limit,
     start_run,
 )
 from connector.listing import ListAccess, ListLag
-from connector.load import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows, close_waiting, compare_waiting
+from connector.load import (
+    Canaries,
+    Limits,
+    LoadPolicy,
+    Problem,
+    Session,
+    Tally,
+    WaitingRows,
+    close_waiting,
+    compare_waiting,
+)
 from connector.outcomes import Outcome
 from connector.pace import Pace
 from connector.planned_rows import PlannedRows
+from connector.plurals import agree, count
 from connector.report import (
     Report,
     Status,
@@ -40,7 +52,7 @@ from connector.report import (
     record_report,
     start_report,
 )
-from connector.row_files import LoadFiles, RowListener
+from connector.row_files import LoadFiles, RowListener, digest_problem
 from connector.run_log import RETENTION_S
 from connector.service import Client, Retrier, Service, open_client
 from connector.subscribers import InactiveIdentities, Suppression
@@ -75,6 +87,9 @@ class Frame:
     job: str
     by_job: str
     columns: Sequence[str]
+    used_columns: Sequence[str] = field(
+        default=(), kw_only=True
+    )  # those by which a bad row is known; none: no row can be accepted
     find_bases: Callable[[Ledger], Sequence[Base]]
     policy: LoadPolicy
     service: Service
@@ -261,6 +276,7 @@ async def _work_in(
         pace = _build_pace(ledger, frame, clock)
         async with open_client(frame.service, rate=pace.rate) as client:
             tally = rows.build_tally()
+            tally.is_accepted = _find_accepted(ledger, frame)
             run = Run(frame, report, stop, clock, rows, tally, ledger, client, key, bases, commits, pace)
             on_begin(run.describe)
             await work(run)
@@ -282,7 +298,14 @@ async def _work_in(
 def _build_listener(frame: Frame, report: Report, clock: Clock) -> RowListener:
     if frame.is_planned:
         return PlannedRows(frame.rows_path, frame.policy.identity, is_reported=frame.are_rows_reported)
-    return LoadFiles(frame.state_dir, frame.columns, report.run_id, clock.now)
+    return LoadFiles(frame.state_dir, frame.columns, report.run_id, clock.now, frame.used_columns)
+
+
+def _find_accepted(ledger: Ledger, frame: Frame) -> Callable[[Problem], bool]:
+    """Return whether a person has accepted a bad row as it is."""
+    with ledger.transaction() as connection:
+        accepted = read_accepted_rows(connection, frame.account)
+    return lambda problem: bool(accepted) and digest_problem(problem, frame.used_columns) in accepted
 
 
 def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
@@ -306,6 +329,15 @@ def _begin(ledger: Ledger, frame: Frame, report: Report) -> tuple[int, Sequence[
         return start_run(connection, *names, at, suppressed_by, is_holding=is_holding, account=account), bases
 
 
+def _describe_accepted(tally: Tally) -> Iterator[str]:
+    if number := tally.accepted.total():
+        rows = ", ".join(f"{of_outcome:,} {outcome}" for outcome, of_outcome in sorted(tally.accepted.items()))
+        yield (
+            f"{count(number, 'bad row')} {agree(number, 'was', 'were')} accepted before as "
+            f"{agree(number, 'it is', 'they are')} ({rows})"
+        )
+
+
 def _end(run: Run) -> None:
     report, outcomes, tally = run.report, run.tally.outcomes, run.tally
     reason = run.reason or run.rows.failure
@@ -318,7 +350,9 @@ def _end(run: Run) -> None:
     report.settled = {"found": tally.settled_found, "absent": tally.settled_absent}
     report.echo = dict(sorted(tally.altered.items()))
     report.rejects_file, report.drift_file = run.rows.rejects_path, run.rows.drift_path
-    is_partial = any(outcomes[each] or tally.leftovers[each] for each in _FOR_A_PERSON)
+    report.accepted = {str(each): number for each, number in sorted(tally.accepted.items())}
+    report.messages += _describe_accepted(tally)
+    is_partial = any(outcomes[each] > tally.accepted[each] or tally.leftovers[each] for each in _FOR_A_PERSON)
     is_partial = is_partial or bool(tally.leftovers["held"]) or tally.has_doubled
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
     end_run(report, run.stop, status, run.clock.now(), reason)

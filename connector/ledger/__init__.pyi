@@ -37,6 +37,7 @@ from .records import (
     KeptCursor as KeptCursor,
     RefusalKind as RefusalKind,
     RunRecord as RunRecord,
+    accept_rows as accept_rows,
     count_unsettled_elsewhere as count_unsettled_elsewhere,
     find_or_add_base as find_or_add_base,
     find_rows_read as find_rows_read,
@@ -49,6 +50,7 @@ from .records import (
     mark_refusal_checked as mark_refusal_checked,
     mark_refusal_created as mark_refusal_created,
     move_cursor as move_cursor,
+    read_accepted_rows as read_accepted_rows,
     read_cursor as read_cursor,
     read_found_limit as read_found_limit,
     read_largest_lag as read_largest_lag,
@@ -56,6 +58,8 @@ from .records import (
     record_found_limit as record_found_limit,
     record_lag as record_lag,
     record_refusal as record_refusal,
+    revoke_job as revoke_job,
+    revoke_rows as revoke_rows,
     start_run as start_run,
 )
 from .restore import (

@@ -3,6 +3,7 @@
 Every function runs inside a transaction that its caller opened by `Ledger.transaction`; nothing here commits.
 """
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, text
@@ -153,6 +154,7 @@ class RunRecord:
     command: str
     started_at: float
     status: str | None
+    account: str | None = None
 
 
 def find_run(connection: Connection, run_id: str) -> RunRecord | None:
@@ -164,6 +166,32 @@ def find_run(connection: Connection, run_id: str) -> RunRecord | None:
 def list_runs(connection: Connection, number: int) -> list[RunRecord]:
     """Return the latest runs, at most `number`, the last one first."""
     return [RunRecord(*row) for row in connection.execute(_LATEST_RUNS, {"number": number})]
+
+
+# Rows that are bad, and that a person has accepted as they are; known by a digest of the row and what is wrong with it
+
+
+def read_accepted_rows(connection: Connection, account: str) -> frozenset[bytes]:
+    """Return the digests of the account's accepted rows."""
+    return frozenset(bytes(digest) for (digest,) in connection.execute(_ACCEPTED, {"account": keep_text(account)}))
+
+
+def accept_rows(connection: Connection, account: str, job: str, digests: Iterable[bytes], at: float) -> None:
+    """Record that these rows of a job are accepted as they are (`at`: Unix seconds)."""
+    for digest in digests:
+        values = {"account": keep_text(account), "digest": digest, "job": keep_text(job), "at": at}
+        connection.execute(_ACCEPT, values)
+
+
+def revoke_rows(connection: Connection, account: str, digests: Iterable[bytes]) -> int:
+    """Take back that these rows were accepted; return how many were."""
+    values = [{"account": keep_text(account), "digest": digest} for digest in digests]
+    return sum(connection.execute(_REVOKE, each).rowcount for each in values)
+
+
+def revoke_job(connection: Connection, account: str, job: str) -> int:
+    """Take back that any row of this job was accepted; return how many were."""
+    return connection.execute(_REVOKE_JOB, {"account": keep_text(account), "job": keep_text(job)}).rowcount
 
 
 # Cursors: how far incremental sources have been read (architecture 4.11); which value comes after which, the source
@@ -293,9 +321,16 @@ _LAST_READ = text(
     "WHERE for_account = :account AND job = :job AND command = :command AND rows_read IS NOT NULL "
     "ORDER BY run_key DESC LIMIT 1"
 )
-_RUN = "SELECT run_id, job, command, started_at, status FROM run "
+_RUN = "SELECT run_id, job, command, started_at, status, for_account FROM run "
 _FIND_RUN = text(_RUN + "WHERE run_id = :run_id")
 _LATEST_RUNS = text(_RUN + "ORDER BY run_key DESC LIMIT :number")
+_ACCEPTED = text("SELECT digest FROM accepted_row WHERE account = :account")
+_ACCEPT = text(
+    "INSERT INTO accepted_row (account, digest, job, accepted_at) VALUES (:account, :digest, :job, :at) "
+    "ON CONFLICT (account, digest) DO UPDATE SET job = :job, accepted_at = :at"
+)
+_REVOKE = text("DELETE FROM accepted_row WHERE account = :account AND digest = :digest")
+_REVOKE_JOB = text("DELETE FROM accepted_row WHERE account = :account AND job = :job")
 _READ_CURSOR = text(
     "SELECT value, run_id FROM source_cursor AS kept JOIN run USING (run_key) "
     "WHERE kept.job = :job AND kept.source = :source"

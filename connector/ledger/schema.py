@@ -32,7 +32,7 @@ from connector.fields import IDENTITY_RULE
 from connector.states import EmailState, State
 from connector.subscribers import FINGERPRINT_BYTES, IDENTITY_BYTES
 
-SCHEMA_VERSION = 2  # counted up with every change of the columns; any other is refused
+SCHEMA_VERSION = 3  # counted up with every change of the columns; any other is refused
 SOURCE_BYTES = 16  # of the digest that tells an incremental source from another
 
 UNFINISHED = f"state <> {State.CONFIRMED}"
@@ -153,6 +153,24 @@ source_cursor = Table(
     Column("value", Text, nullable=False),  # the largest that was read
     Column("run_key", Integer, ForeignKey(run.c.run_key), nullable=False),  # by this run
     CheckConstraint(f"length(source) = {SOURCE_BYTES}", name="source_is_whole"),
+)
+
+accepted_row = Table(
+    "accepted_row",
+    metadata,
+    Column("account", Text, primary_key=True),
+    Column("digest", LargeBinary(IDENTITY_BYTES), primary_key=True),  # of a bad row, and of what is wrong with it
+    Column("job", Text, nullable=False),
+    Column("accepted_at", Float, nullable=False),  # Unix seconds
+)
+
+habit = Table(
+    "habit",
+    metadata,
+    Column("account", Text, primary_key=True),
+    Column("name", String(40), primary_key=True),
+    Column("seen", Text, nullable=False),  # what `probe` has seen of it, as JSON
+    Column("seen_at", Float, nullable=False),  # Unix seconds
 )
 
 # The emails: in SQLite a file of their own, in PostgreSQL the same schema

@@ -196,7 +196,10 @@ SHOPIFY_APOSTROPHES: tuple[str, ...] = ("client_user_id", "phone", "address_zip"
 
 OWN_EXTRAS: frozenset[str] = frozenset(
     f"_{word}"
-    for words in ("row file outcome field code message http_status attempts at raw", "run_id exported_at invalid")
+    for words in (
+        "row file outcome field code message http_status attempts at raw digest",
+        "run_id exported_at invalid",
+    )
     for word in words.split()
 )
 """Columns that our rejects files and exports add; when such a file is imported again, they are passed over."""

@@ -24,6 +24,7 @@ COMMANDS = {
     "reconcile": "exports:reconcile_command",
     "retry": "loads:retry_command",
     "forget": "ledger:forget_command",
+    "accept": "accept:accept_command",
     "check": "runs:check_command",
     "status": "runs:status_command",
     "prune": "runs:prune_command",

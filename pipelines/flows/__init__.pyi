@@ -1,3 +1,11 @@
+from .accept import (
+    Acceptance as Acceptance,
+    AcceptPlan as AcceptPlan,
+    accept as accept,
+    find_rejected as find_rejected,
+    read_rejected as read_rejected,
+    revoke_all as revoke_all,
+)
 from .check import (
     CheckResult as CheckResult,
     check as check,

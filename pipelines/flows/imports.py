@@ -198,6 +198,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock 
         job=plan.job,
         by_job=plan.by_job,
         columns=plan.source.columns,
+        used_columns=plan.columns,
         find_bases=find_bases,
         policy=plan.policy,
         service=build_service(plan.settings, plan.policy.max_concurrency),
@@ -351,8 +352,7 @@ class _Load:
         self._remarks.take(prepared)
         run.rows.begin_chunk(prepared)
         for malformed in prepared.chunk.malformed:
-            tally.count(Outcome.INVALID)
-            run.rows.write(build_malformed(malformed, prepared.chunk.name), malformed.raw)
+            tally.report(build_malformed(malformed, prepared.chunk.name))
         for problem in build_invalid(prepared.chunk, prepared.faults):
             tally.report(problem)
         tally.count_positions(Outcome.DUPLICATE, prepared.chunk, prepared.repeats)

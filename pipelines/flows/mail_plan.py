@@ -110,8 +110,8 @@ class Spool:
 
 _RULES = ValidationRules(identity="email")
 
-Hear = Callable[[Problem, str | None], None]
-"""A row that a person must see, and its record if that is no row."""
+Hear = Callable[[Problem], None]
+"""Hears of a row that a person must see."""
 
 
 @dataclass(slots=True)
@@ -155,9 +155,9 @@ class Checker:
         checked.messages += prepared.chunk.messages
         invalid = build_invalid(prepared.chunk, prepared.faults)
         for malformed in prepared.chunk.malformed:
-            self.hear(build_malformed(malformed, prepared.chunk.name), malformed.raw)
+            self.hear(build_malformed(malformed, prepared.chunk.name))
         for problem in invalid:
-            self.hear(problem, None)
+            self.hear(problem)
         checked.outcomes[MailOutcome.INVALID] += len(invalid) + len(prepared.chunk.malformed)
         checked.outcomes[MailOutcome.DUPLICATE] += len(prepared.repeats)
         checked.outcomes[MailOutcome.SUPPRESSED] += len(prepared.suppressed)
@@ -183,7 +183,7 @@ class Checker:
 
     def _refuse(self, row: Row, field: str, code: str, message: str, checked: MailCheck) -> None:
         checked.outcomes[MailOutcome.INVALID] += 1
-        self.hear(Problem(row, Outcome.INVALID, field, code, message), None)
+        self.hear(Problem(row, Outcome.INVALID, field, code, message))
 
 
 def read_cells(row: Row) -> dict[str, str]:

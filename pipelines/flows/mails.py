@@ -69,8 +69,8 @@ class _Run:
         """Those so far."""
         return self.checked.outcomes
 
-    def hear(self, problem: Problem, raw: str | None) -> None:
-        self.rejects.write(problem, raw)
+    def hear(self, problem: Problem) -> None:
+        self.rejects.write(problem)
 
     def on_verdict(self, addressee: Addressee, verdict: SendVerdict) -> None:
         """Count and report what became of a recipient's email."""
@@ -78,9 +78,7 @@ class _Run:
         self.outcomes[verdict.outcome] += 1
         if verdict.outcome in _FOR_A_PERSON:
             self.reported.add(addressee.recipient)
-            self.hear(
-                Problem(row, Outcome(verdict.outcome), "email", verdict.outcome, verdict.words, verdict.status), None
-            )
+            self.hear(Problem(row, Outcome(verdict.outcome), "email", verdict.outcome, verdict.words, verdict.status))
 
 
 async def run_mail(plan: MailPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
@@ -251,7 +249,7 @@ def _tell_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
         others = [each for each in log.read_unsettled(campaign) if each.recipient not in run.reported]
     for each in others:
         words = f"{each.address}: the run {each.run_id} sent it, and no certain answer came"
-        run.hear(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", words, each.status), None)
+        run.hear(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", words, each.status))
     run.has_others = bool(others)
     if others:
         run.report.messages.append(
@@ -314,7 +312,7 @@ async def preview(
 def _check_rows(
     plan: MailPlan, spool: Spool, report: Report, stop: Stop, faults: list[str]
 ) -> tuple[MailCheck, Checker]:
-    def hear(problem: Problem, _raw: str | None) -> None:
+    def hear(problem: Problem) -> None:
         if len(faults) < _FAULTS_SHOWN:
             faults.append(f"row {problem.row.number} is invalid: {problem.field or 'template'}: {_describe(problem)}")
 

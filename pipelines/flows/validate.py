@@ -116,7 +116,9 @@ def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> 
         opened.enter_context(plan.source)
         file = None
         if rejects is not None:
-            file = opened.enter_context(RejectsFile(rejects, plan.source.columns, report.run_id, clock.now))
+            file = opened.enter_context(
+                RejectsFile(rejects, plan.source.columns, report.run_id, clock.now, plan.columns)
+            )
         reason = _read_all(plan, verdict, file, clock)
     if file is not None:
         report.rejects_file = file.path
@@ -209,7 +211,7 @@ def _show_some(finding: ValidationFinding, chunk: Chunk, faults: Sequence[Fault]
 def _reject(prepared: PreparedChunk, identity: str, file: RejectsFile) -> None:
     """What an import would write: records that are no rows, invalid ones, and duplicates that differ."""
     for malformed in prepared.chunk.malformed:
-        file.write(build_malformed(malformed, prepared.chunk.name), malformed.raw)
+        file.write(build_malformed(malformed, prepared.chunk.name))
     for problem in build_invalid(prepared.chunk, prepared.faults):
         file.write(problem)
     for position in prepared.different:
