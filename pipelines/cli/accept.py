@@ -23,7 +23,7 @@ _FROM_STDIN = "-"
 
 
 @click.command("accept")
-@click.argument("rows", metavar="[FILE|IDENTITY]...", nargs=-1)
+@click.argument("rows", metavar="[FILE|IDENTITY]...", nargs=-1, type=click.Path())
 @click.option("--job", "job_path", type=click.Path(path_type=Path), help="Accept rows of this job, by IDENTITY.")
 @click.option(
     "--revoke", "is_revoked", is_flag=True, help="Judge the rows again; without any, all accepted rows of --job."

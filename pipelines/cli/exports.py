@@ -11,7 +11,7 @@ import click
 
 from connector.errors import ConfigurationError
 from pipelines.cli.options import Duration, Share, refuse_empty, time_limit_option
-from pipelines.cli.output import Output, finish, output_options, run_and_notify, run_flow
+from pipelines.cli.output import Output, finish, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
     from connector.report import Report
@@ -24,7 +24,7 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
 
 
 @click.command("export")
-@click.argument("target", metavar="DEST|JOB")
+@click.argument("target", metavar="DEST|JOB", type=click.Path())
 @click.option("--table", help="The table in a database.  [default: subscribers]")
 @click.option("--schema", help="The table's schema, where the database has any.")
 @click.option(
@@ -64,7 +64,7 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
 @click.option("--last-name", callback=refuse_empty, help="Only with this last name.")
 @click.option("--gender", type=click.Choice(["male", "female", "unspecified"]), help="Only of this gender.")
 @time_limit_option
-@output_options
+@run_options
 def export_command(
     target: str,
     table: str | None,
@@ -155,7 +155,7 @@ def _refuse_clash(plan: ExportPlan, output: Output) -> None:
 @click.option("--forget-missing", is_flag=True, help="Forget entries whose subscribers the service has lost.")
 @click.option("--yes", "is_sure", is_flag=True, help="Forget even if the service has lost all of a base.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
-@output_options
+@run_options
 def reconcile_command(
     path: Path,
     to: Path | None,

@@ -33,7 +33,7 @@ _STYLES = {"sure": "green", "likely": "yellow", "unsure": "red"}
 
 
 @click.command("init")
-@click.argument("source", metavar="SOURCE")
+@click.argument("source", metavar="SOURCE", type=click.Path())
 @click.option("--table", help="The table or view, if SOURCE is a database.")
 @click.option("--base-id", type=click.IntRange(min=1), help="The base that the job loads into, by its id.")
 @click.option("--base-name", help="The base that the job loads into, by its name.")

@@ -22,7 +22,7 @@ from pipelines.cli.options import (
     refuse_both,
     time_limit_option,
 )
-from pipelines.cli.output import Output, end, finish, output_options, run_and_notify, run_flow, show
+from pipelines.cli.output import Output, end, finish, output_options, run_and_notify, run_flow, run_options, show
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
 @time_limit_option
 @dry_run_option
-@output_options
+@run_options
 def import_command(
     file: Path,
     given: FileGiven,
@@ -113,7 +113,7 @@ def plan_file(
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
 @time_limit_option
 @dry_run_option
-@output_options
+@run_options
 def sync_command(
     jobs: tuple[Path, ...],
     is_full: bool,
@@ -311,7 +311,7 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
 @click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
 @time_limit_option
-@output_options
+@run_options
 def retry_command(
     run_id: str | None,
     is_rejected: bool,

@@ -15,7 +15,7 @@ from connector.choices import SETTINGS, TRACKING
 from connector.errors import ConfigurationError
 from pipelines.cli.logs import say
 from pipelines.cli.options import Command, Duration, refuse_empty, time_limit_option
-from pipelines.cli.output import Output, end, finish, output_options, run_and_notify, run_flow
+from pipelines.cli.output import Output, end, finish, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
     from connector.mail import Composed, Draft
@@ -135,7 +135,7 @@ def _parse_pair(option: str, text: str, separator: str, form: str) -> tuple[str,
     type=click.Path(path_type=Path),
     help="Where a dry run writes the email; a file that is there is left alone.  [default: email.eml]",
 )
-@output_options
+@run_options
 def send_command(file: Path | None, given: EmailGiven, is_dry: bool, eml: Path | None, output: Output) -> None:
     """Send one email, at most once: FILE, the options, or both, of which the options have priority.
 
@@ -201,7 +201,7 @@ def _show(composed: Composed, path: Path, output: Output) -> NoReturn:
 )
 @click.option("--wait", "wait_s", type=Duration(), default="0s", help="How long to wait for another run's lock.")
 @time_limit_option
-@output_options
+@run_options
 def mail_command(
     job: Path,
     limit: int | None,

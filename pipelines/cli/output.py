@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import pairwise
 from pathlib import Path
@@ -66,6 +66,7 @@ class Output:
     is_quiet: bool
     report_path: Path | None
     is_data_on_stdout: bool = False
+    metrics_path: Path | None = None
 
     def refuse_to_overwrite(self, file: Path, what: str) -> None:
         """Raise ConfigurationError if the report would take the place of this file; `what` names it in the error."""
@@ -107,6 +108,27 @@ def output_options(command: Command) -> Command:
             start_logging(verbosity, log_format)
         _check_report_path(report_path)
         return command(*args, output=Output(form == "json", quiet, report_path), **kwargs)
+
+    return wrapped
+
+
+def run_options(command: Command) -> Command:
+    """Add what `output_options` adds, and `--metrics`: for a command that carries out a run, or several."""
+
+    @click.option(
+        "--metrics",
+        "metrics_path",
+        type=click.Path(path_type=Path),
+        help="Write metrics of the run to this .prom file, for Prometheus.",
+    )
+    @output_options
+    @wraps(command)
+    def wrapped(*args: Any, metrics_path: Path | None, output: Output, **kwargs: Any) -> Any:
+        if metrics_path is not None:
+            from pipelines.cli.metrics import check_metrics_path
+
+            check_metrics_path(metrics_path)
+        return command(*args, output=replace(output, metrics_path=metrics_path), **kwargs)
 
     return wrapped
 
@@ -153,6 +175,10 @@ def end(report: dict[str, Any], exit_code: int, output: Output, *, is_shown: boo
     if output.report_path is not None:
         path = output.report_path
         is_shown = _try(lambda: _write_report(report, path)) and is_shown
+    if (metrics := output.metrics_path) is not None:
+        from pipelines.cli.metrics import write_metrics
+
+        is_shown = _try(lambda: write_metrics(report.get("runs", [report]), metrics)) and is_shown
     sys.exit(3 if exit_code in (0, 1) and not is_shown else exit_code)
 
 

@@ -1,0 +1,86 @@
+"""The last run of each job as metrics in Prometheus' text form, for the textfile collector of its node exporter."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from connector.atomic_file import TargetKind, read_target_kind, write_whole
+from connector.errors import ConfigurationError
+
+_READABLE_BY_ALL = 0o644  # by the exporter, which is another user; it holds counts and names of jobs
+_BEGINNING = b"# HELP connector_"
+_STATUSES = ("ok", "partial", "aborted", "stopped", "locked")
+
+_HELP = {
+    "start_timestamp_seconds": "When the last run began.",
+    "end_timestamp_seconds": "When the last run ended.",
+    "duration_seconds": "How long the last run took.",
+    "status": "Whether the last run ended with this status.",
+    "rows_read": "Rows that the last run read; of an export, subscribers listed.",
+    "rows": "Rows of the last run by their outcome.",
+    "requests": "Requests of the last run by operation and result; all are counted as sent.",
+}
+
+
+class _Sample(NamedTuple):
+    metric: str
+    labels: Mapping[str, str]
+    value: float
+
+
+def check_metrics_path(path: Path) -> None:
+    """Raise ConfigurationError unless metrics may be written there: a new file, an empty one, or earlier metrics."""
+    try:
+        kind = read_target_kind(path)
+        is_ours = kind is TargetKind.FILE and path.read_bytes().startswith(_BEGINNING)
+    except OSError as error:
+        raise ConfigurationError(f"--metrics {path}: {error.strerror}; name another file") from None
+    if path.suffix != ".prom":
+        raise ConfigurationError(f"--metrics {path}: name a file that ends in .prom; no other is collected")
+    if kind is not TargetKind.FREE and not is_ours:
+        raise ConfigurationError(f"--metrics {path}: that holds no metrics of a run, and is left as it is")
+    if not path.resolve().parent.is_dir():
+        raise ConfigurationError(f"--metrics {path}: name a file in a folder that exists")
+
+
+def write_metrics(reports: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write the metrics of these reports, of one command and job the last; plans are no runs, and leave the file as it
+    is. Raises OSError and ConfigurationError."""
+    check_metrics_path(path)
+    last = {(report["command"], report["job"]): report for report in reports if not report.get("planned")}
+    if not last:
+        return
+    samples = [sample for report in last.values() for sample in _list_samples(report)]
+    lines: list[str] = []
+    for metric, words in _HELP.items():
+        name = f"connector_last_run_{metric}"
+        lines += [f"# HELP {name} {words}", f"# TYPE {name} gauge"]
+        lines += [f"{name}{_write_labels(each.labels)} {each.value:.15g}" for each in samples if each.metric == metric]
+    write_whole(path, "\n".join([*lines, ""]).encode("utf-8", "backslashreplace"), mode=_READABLE_BY_ALL)
+
+
+def _list_samples(report: Mapping[str, Any]) -> Iterator[_Sample]:
+    labels = {"command": report["command"], "job": report["job"]}
+    began, ended = (datetime.fromisoformat(report[key]).timestamp() for key in ("started_at", "finished_at"))
+    yield _Sample("start_timestamp_seconds", labels, began)
+    yield _Sample("end_timestamp_seconds", labels, ended)
+    yield _Sample("duration_seconds", labels, round(ended - began, 6))
+    for status in _STATUSES:
+        yield _Sample("status", {**labels, "status": status}, status == report["status"])
+    for outcome, number in report["rows"].items():
+        if outcome == "read":
+            yield _Sample("rows_read", labels, number)
+        else:
+            yield _Sample("rows", {**labels, "outcome": outcome}, number)
+    for operation, counts in report["requests"].items():
+        for result, number in counts.items():
+            yield _Sample("requests", {**labels, "operation": operation, "result": result}, number)
+
+
+def _write_labels(labels: Mapping[str, str]) -> str:
+    return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
