@@ -70,7 +70,7 @@ BY_HAND = Tool("by hand, 32 threads", "by_hand.py", ("requests>=2.32,<3", "panda
 BY_HAND_EXPORT = Tool(
     "by hand",
     "by_hand_export.py",
-    ("requests>=2.32,<3", "pandas>=3.0,<4", "pyarrow>=21", "sqlalchemy>=2.0,<3"),
+    ("requests>=2.32,<3", "pandas>=3.0,<4", "pyarrow>=21", "sqlalchemy>=2.0,<3", "duckdb>=1.3"),
     "requests",
 )
 DLT_EXPORT = Tool("dlt rest_api", "dlt_export.py", ("dlt[duckdb,parquet]>=1.31,<2",), "dlt")

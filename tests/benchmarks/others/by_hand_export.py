@@ -1,7 +1,8 @@
-"""The export that one writes by hand: requests, a loop over offsets until TotalCount, pandas, to_sql or to_parquet.
+"""The export that one writes by hand: requests, a loop over offsets until TotalCount, pandas, and then its to_parquet
+or to_sql, or DuckDB's own reading of a frame.
 
 `python by_hand_export.py PLACE`, with CONNECTOR_BASE_URL and CONNECTOR_TOKEN in the environment; PLACE is a path ending
-in .parquet, or a URL of SQLAlchemy.
+in .parquet or .duckdb, or a URL of SQLAlchemy.
 """
 # mypy: ignore-errors
 # It runs in an environment of its own: requests is not installed in the project's.
@@ -36,6 +37,12 @@ def main():
     frame["birthday"] = pd.to_datetime(frame["birthday"], errors="coerce")
     if place.endswith(".parquet"):
         frame.to_parquet(place, index=False)
+    elif place.endswith(".duckdb"):
+        import duckdb
+
+        with duckdb.connect(place) as connection:
+            connection.register("people", frame)
+            connection.execute("create table subscribers as select * from people")
     else:
         import sqlalchemy as sa
 
