@@ -15,10 +15,8 @@ from connector.choices import FILE_FORMATS
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Chunk, Closing, Source
 from connector.sources.cell_text import TEXT
-from connector.sources.columnar import open_json_lines, open_parquet
 from connector.sources.csv import open_csv
 from connector.sources.inputs import Input, open_input
-from connector.sources.workbook import open_workbook
 
 FileFormat = Literal["csv", "tsv", "excel", "parquet", "jsonl"]
 AUTO = "auto"
@@ -67,11 +65,13 @@ def open_file(
             form = "csv"  # tsv by its suffix alone, and the delimiter was given
         _refuse_misfits(form, source_input.name, delimiter=delimiter, encoding=encoding, sheet=sheet)
         if form == "excel":
+            from connector.sources.workbook import open_workbook  # here: CSV needs none of what these import
+
             return open_workbook(source_input, sheet)
-        if form == "parquet":
-            return open_parquet(source_input)
-        if form == "jsonl":
-            return open_json_lines(source_input, encoding)
+        if form in ("parquet", "jsonl"):
+            from connector.sources.columnar import open_json_lines, open_parquet
+
+            return open_parquet(source_input) if form == "parquet" else open_json_lines(source_input, encoding)
         return open_csv(source_input, delimiter="\t" if form == "tsv" else delimiter, encoding=encoding)
     except BaseException:
         source_input.close()

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from email_validator import EmailNotValidError, validate_email
 
 # Columns as arrays
 
@@ -162,6 +161,8 @@ def is_email(cells: pa.Array) -> pa.Array:
 def _is_valid(text: str) -> bool:
     if "@" not in text:
         return False
+    from email_validator import EmailNotValidError, validate_email  # here: most lists have plain addresses alone
+
     try:
         validate_email(text, check_deliverability=False, allow_smtputf8=True, test_environment=True, strict=True)
     except EmailNotValidError:

@@ -149,6 +149,8 @@ def run_flow(
             return await flow(stop, progress)
 
     gc.freeze()  # what is loaded by now is never garbage
+    # What a run makes is nearly all freed by its counts: looking through it took 50 µs of the 360 of a create.
+    gc.set_threshold(50_000, 20, 20)
     return uvloop.run(run())
 
 

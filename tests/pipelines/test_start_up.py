@@ -12,7 +12,10 @@ import pytest
 from pipelines.cli import COMMANDS
 from tests.pipelines.conftest import ROOT, Connector
 
-HEAVY = ("duckdb", "pandas", "pandera", "psycopg", "pyarrow.parquet", "pydantic", "pymysql", "sqlalchemy", "yaml")
+HEAVY = (
+    "duckdb", "email_validator", "pandas", "pandera", "psycopg", "pyarrow.parquet", "pydantic", "pymysql",
+    "python_calamine", "sqlalchemy", "xml.etree", "yaml",
+)  # fmt: skip
 HEAVIER = ("aiohttp", "pyarrow", "rich", "uvloop")  # those that most runs need
 DIALECTS = ("sqlalchemy.dialects.postgresql",)
 _RUN = f"""
@@ -92,6 +95,15 @@ def test_an_export_without_a_ledger_needs_no_library_of_ledgers(connector: Conne
 
     code, imported = run_and_list(connector, "export", "out.parquet", "--output", "json")
     assert (code, imported) == (0, ["pyarrow.parquet", "aiohttp", "pyarrow", "uvloop"])
+
+
+def test_an_import_of_plain_rows_needs_no_library_for_others(connector: Connector, tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("email\nann@example.com\n", encoding="utf-8")
+    options = ("--base-id", "1", "--active", "--quiet-period", "1ms")
+
+    code, imported = run_and_list(connector, "import", "people.csv", *options)
+    unneeded = {"duckdb", "email_validator", "psycopg", "pyarrow.parquet", "python_calamine", "xml.etree", *DIALECTS}
+    assert (code, unneeded & set(imported)) == (0, set())
 
 
 def test_an_export_by_a_job_needs_no_package_of_databases_either(connector: Connector, tmp_path: Path) -> None:
