@@ -64,8 +64,8 @@ def describe_unwritable(folder: Path, error: OSError) -> ConfigurationError | Ru
 
 
 class PartialFile:
-    """The file beside `target`, a link followed, that is to take its place; a context manager that discards it unless
-    it has been put there.
+    """The file at `path`, beside `target`, a link followed, that is to take its place; a context manager that discards
+    it unless it has been put there.
 
     Raises LockedError if another process is writing the same target, and what `describe_unwritable` has if nothing can
     be written beside it.
@@ -73,35 +73,35 @@ class PartialFile:
 
     def __init__(self, target: Path, *, mode: int = OWNER_ONLY) -> None:
         self.target = target.resolve()
-        self._path = self.target.with_name(f".{self.target.name}.partial")
+        self.path = self.target.with_name(f".{self.target.name}.partial")
         try:
-            self.file: BinaryIO = os.fdopen(_open_held(self._path, self.target, mode), "w+b")
+            self.file: BinaryIO = os.fdopen(_open_held(self.path, self.target, mode), "w+b")
         except OSError as error:
             raise describe_unwritable(self.target.parent, error) from error
 
     def put_in_place(self) -> None:
         """Let the file be the target from now on; durable when this returns. Raises OSError."""
         self._sync()
-        self._path.replace(self.target)
+        self.path.replace(self.target)
         self._end()
 
     def put_in_free_place(self) -> None:
         """As `put_in_place`, but replace nothing: raises RunAborted for a target that was made meanwhile."""
         self._sync()
         try:
-            os.link(self._path, self.target)
+            os.link(self.path, self.target)
         except FileExistsError:
             raise RunAborted(
                 f"{self.target} was made by another program meanwhile and was left as it is: run it again."
             ) from None
-        self._path.unlink()
+        self.path.unlink()
         self._end()
 
     def discard(self) -> None:
         """Remove the file, unless it is in place; harmless when repeated."""
         if self.file.closed:
             return
-        self._path.unlink(missing_ok=True)  # before the lock is let go: else another writer's file would be removed
+        self.path.unlink(missing_ok=True)  # before the lock is let go: else another writer's file would be removed
         with suppress(OSError):  # bytes that no longer fit on the disk belong to a file that is gone
             self.file.close()
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from connector.control import stay_alive
 from connector.listing import FindLacking, ListProgress, list_filters, open_columns, read_list
 from connector.paging import Certificate, Reason
 from connector.service import Client, ListQuery, Retrier
@@ -143,15 +144,9 @@ async def _block(work: Callable[[], T], writer: Writer, *, is_kept: bool = False
             raise
         error = working.exception()
         if error is None or isinstance(error, CommitUnknown):
-            _go_on()
+            stay_alive()
             return working.result()
         raise
-
-
-def _go_on() -> None:
-    task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

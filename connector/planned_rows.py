@@ -9,8 +9,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import orjson
 
@@ -19,6 +17,7 @@ from connector.errors import ConfigurationError
 from connector.fields import normalise_identity
 from connector.load import Change, Problem, Tally
 from connector.outcomes import Outcome
+from connector.rows import Closing
 from connector.subscribers import PreparedChunk
 
 COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "service", "source")
@@ -33,7 +32,7 @@ _NAME, _FIELDS, _SERVICE, _SOURCE = (COLUMNS.index(name) for name in ("identity"
 _Place = tuple[str, int]  # a row's file and number
 
 
-class PlannedRows:
+class PlannedRows(Closing):
     """Hears of the rows of a plan: for the file at `path` (None: no file), and `is_reported` for the report itself.
 
     Holds the lines of one chunk, and the identities of rows without an outcome until the plan's end.
@@ -49,8 +48,8 @@ class PlannedRows:
         self._written = 0
         self.lines: list[dict[str, object]] | None = None  # for the report, once the plan has ended
         is_asked_for = path is not None or is_reported
-        self._file = tempfile.TemporaryFile() if is_asked_for else None  # noqa: SIM115 - closed by __exit__
-        self._text = io.TextIOWrapper(self._file, "utf-8", "backslashreplace", newline="") if self._file else None
+        file = tempfile.TemporaryFile() if is_asked_for else None  # noqa: SIM115 - closed by `close`
+        self._text = io.TextIOWrapper(file, "utf-8", "backslashreplace", newline="") if file else None
         self.failure: str | None = None
 
     def build_tally(self) -> Tally:
@@ -125,13 +124,9 @@ class PlannedRows:
                 "TMPDIR to another folder"
             )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._text is None or self._file is None:
+    def close(self) -> None:
+        """Write the file, and keep the lines for the report: the plan has ended."""
+        if self._text is None or self._text.closed:
             return
         for file, number in list(self._names):
             self.tell(Outcome.UNSENT, file, [number])

@@ -7,12 +7,10 @@ import io
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from connector.atomic_file import GUARDED, create_private, guard_formula
 from connector.load import (
@@ -276,69 +274,8 @@ def build_different(chunk: Chunk, position: int, identity: str) -> Problem:
     return Problem(take_row(chunk, position), Outcome.DUPLICATE, identity, "differs", message)
 
 
-class DriftFile(Closing):
-    """A line for each field that differs, for each row that could not be compared, and for each zip that was left out
-    of a create. Rows that an earlier run has reported in its own file are counted, and not written."""
-
-    def __init__(self, path: Path, run_id: str, now: Callable[[], datetime]) -> None:
-        self._file = RowFile(path, tuple(COLUMNS), "drift file", "what the service does not have")
-        self._run_id, self._now = run_id, now
-        self.restart()
-
-    def restart(self) -> None:
-        """Throw away what was written: all rows are read again."""
-        self._file.restart()
-        self._known = 0  # rows
-        self._not_compared = Counter[str]()  # rows, by the reason
-
-    @property
-    def path(self) -> str | None:
-        """Where it is, or None if no line was written."""
-        return self._file.path
-
-    @property
-    def failure(self) -> str | None:
-        """Why it could not be written, which ends the run at the next chunk."""
-        return self._file.failure
-
-    def write_change(self, change: Change) -> None:
-        """A row has changed."""
-        self._known += change.is_known
-        for name, was, now in change.fields:
-            self._write(change.row, change.identity, name, was, now, Outcome.CHANGED, "changed")
-        if change.reason:
-            self._not_compared[change.reason] += 1
-            self._write(change.row, change.identity, "", None, None, Outcome.CHANGED, "not_compared")
-
-    def write_omission(self, omission: Omission) -> None:
-        """A subscriber was created without the zip of the row."""
-        self._write(omission.row, omission.identity, "address_zip", None, omission.zip, Outcome.CREATED, "zip_omitted")
-
-    def remark(self) -> Iterator[str]:
-        """Yield what a person should know of the rows that have changed."""
-        if self._known:
-            yield (
-                f"{self._known} changed rows say what an earlier run reported in its drift file; they are compared "
-                "again 7 days after that, or with --full"
-            )
-        for reason, number in sorted(self._not_compared.items()):
-            rows = f"{count(number, 'changed row')} {agree(number, 'is', 'are')}"
-            yield f"{rows} in the drift file without a field, since not compared: {reason}"
-
-    def _write(
-        self, row: Row, identity: str, name: str, service: object, source: object, outcome: Outcome, code: str
-    ) -> None:
-        at = self._now().isoformat(timespec="seconds")
-        cells = [identity, name, write_cell(service), write_cell(source)]
-        self._file.write([*cells, row.number, row.file, outcome, code, self._run_id, at])
-
-    def close(self) -> None:
-        """Close the file: all lines are written."""
-        self._file.close()
-
-
-class RowListener(Protocol):
-    """A context manager that hears of rows; `failure` is why it could not keep what it heard, which ends the run."""
+class RowListener(Closing, Protocol):
+    """Receives the rows of a run until it is closed; `failure` is why it could not keep them, which ends the run."""
 
     @property
     def failure(self) -> str | None: ...
@@ -352,7 +289,7 @@ class RowListener(Protocol):
 
     @property
     def lines(self) -> list[dict[str, object]] | None:
-        """The rows one by one for the report, if it is to hold them, once the context has ended."""
+        """The rows one by one for the report, if it is to hold them, once this is closed."""
 
     def build_tally(self) -> Tally:
         """Return the sums of the run, which report rows to this listener."""
@@ -367,17 +304,15 @@ class RowListener(Protocol):
         """Yield messages on the rows that were reported."""
 
     def restart(self) -> None:
-        """All rows were surveyed, and are read again: what was heard of them is forgotten."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+        """All rows were surveyed, and are read again: what was reported of them is forgotten."""
 
 
-class LoadFiles:
-    """The files of one load in the state folder, each there once it has a line."""
+class LoadFiles(Closing):
+    """The files of one load in the state folder, each there once it has a line.
+
+    The drift file has a line for each field that differs, for each row that could not be compared, and for each zip
+    that was left out of a create. Rows that an earlier run has reported in its own file are counted, and not written.
+    """
 
     lines: list[dict[str, object]] | None = None
 
@@ -389,9 +324,12 @@ class LoadFiles:
         now: Callable[[], datetime],
         used: Sequence[str] = (),
     ) -> None:
+        self._run_id, self._now = run_id, now
         self._rejects = RejectsFile(state_dir / "rejects" / f"{run_id}.csv", columns, run_id, now, used)
-        self._drift = DriftFile(state_dir / "drift" / f"{run_id}.csv", run_id, now)
-        self._opened = ExitStack()
+        drift = state_dir / "drift" / f"{run_id}.csv"
+        self._drift = RowFile(drift, tuple(COLUMNS), "drift file", "what the service does not have")
+        self._known = 0  # changed rows that an earlier run has reported
+        self._not_compared = Counter[str]()  # rows, by the reason
 
     @property
     def failure(self) -> str | None:
@@ -410,7 +348,7 @@ class LoadFiles:
 
     def build_tally(self) -> Tally:
         """Return the sums of the run; rows that need a person, and changed ones, are written as they come."""
-        return Tally(self._rejects.write, self._drift.write_change, self._drift.write_omission)
+        return Tally(self._rejects.write, self.write_change, self._write_omission)
 
     def begin_chunk(self, prepared: PreparedChunk) -> None:
         """Nothing: rows are written as they come."""
@@ -419,21 +357,44 @@ class LoadFiles:
         """A row for the rejects file."""
         self._rejects.write(problem)
 
+    def write_change(self, change: Change) -> None:
+        """A row that has changed, for the drift file."""
+        self._known += change.is_known
+        for name, was, now in change.fields:
+            self._write(change.row, change.identity, name, was, now, Outcome.CHANGED, "changed")
+        if change.reason:
+            self._not_compared[change.reason] += 1
+            self._write(change.row, change.identity, "", None, None, Outcome.CHANGED, "not_compared")
+
+    def _write_omission(self, omission: Omission) -> None:
+        self._write(omission.row, omission.identity, "address_zip", None, omission.zip, Outcome.CREATED, "zip_omitted")
+
+    def _write(
+        self, row: Row, identity: str, name: str, service: object, source: object, outcome: Outcome, code: str
+    ) -> None:
+        at = self._now().isoformat(timespec="seconds")
+        cells = [identity, name, write_cell(service), write_cell(source)]
+        self._drift.write([*cells, row.number, row.file, outcome, code, self._run_id, at])
+
     def remark(self) -> Iterator[str]:
         """Yield messages on rows that have changed."""
-        return self._drift.remark()
+        if self._known:
+            yield (
+                f"{self._known} changed rows say what an earlier run reported in its drift file; they are compared "
+                "again 7 days after that, or with --full"
+            )
+        for reason, number in sorted(self._not_compared.items()):
+            rows = f"{count(number, 'changed row')} {agree(number, 'is', 'are')}"
+            yield f"{rows} in the drift file without a field, since not compared: {reason}"
 
     def restart(self) -> None:
         """Throw both files away."""
         self._rejects.restart()
         self._drift.restart()
+        self._known = 0
+        self._not_compared.clear()
 
-    def __enter__(self) -> Self:
-        self._opened.enter_context(self._rejects)
-        self._opened.enter_context(self._drift)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._opened.__exit__(kind, error, trace)
+    def close(self) -> None:
+        """Close both files: all lines are written."""
+        self._rejects.close()
+        self._drift.close()

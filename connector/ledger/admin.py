@@ -14,7 +14,6 @@ is there, and it is read as one that no process changes, since SQLite would make
 whether a process did change it meanwhile, shows.
 """
 
-import glob
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from pathlib import Path
 from sqlalchemy import URL, Connection, Select, Table, create_engine, event, func, insert, inspect, select, text
 from sqlalchemy.pool import StaticPool
 
+from connector.atomic_file import PartialFile
 from connector.databases import parse_place, show_place
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, LedgerError, LockedError, RunAborted
@@ -65,11 +65,6 @@ class _FileCopy:
     open_source: Callable[[Path], AbstractContextManager[sqlite3.Connection]]
     tables: tuple[str, str]
 
-    @property
-    def partial(self) -> Path:
-        """Where the copy is until it is whole."""
-        return self.target.with_name(f".{self.target.name}.{os.getpid()}.partial")
-
 
 def back_up_ledger(url: str, target: Path, *, is_replacing: bool = False) -> Backup:
     """Copy the ledger at `url` to the file `target`, and its emails to `find_emails(target)`, where that ledger looks
@@ -77,8 +72,9 @@ def back_up_ledger(url: str, target: Path, *, is_replacing: bool = False) -> Bac
 
     The copy can be opened as a ledger: what was being sent at its moment is unknown in it. Raises ConfigurationError
     when `url` is no file's, or a target cannot be written, or is there already and not `is_replacing`, or there is
-    nothing to take its place; LedgerError when the ledger cannot be read; nothing is at a target then that was not
-    there before, unless the disk failed between the one's publishing and the other's.
+    nothing to take its place; LockedError while another backup writes it; LedgerError when the ledger cannot be read.
+    Nothing is at a target then that was not there before, unless the disk failed between the one's publishing and the
+    other's.
     """
     place = parse_place(url)
     if not isinstance(place, Path):
@@ -92,39 +88,26 @@ def back_up_ledger(url: str, target: Path, *, is_replacing: bool = False) -> Bac
     copies = [each for each in files if each.source.is_file()]
     if not copies:
         raise build_missing(str(place))
-    _check_targets(files, is_replacing)
     try:
-        numbers = {each.tables[-1]: make_copy(each) for each in copies}
-        _take_in_journal(ledger)
-        _check_targets(files, is_replacing)
-        for each in reversed(copies):  # the emails first: who looks for them finds them beside a ledger
-            publish_copy(each)
-    finally:
-        for each in copies:
-            drop_copy(each)
-    return Backup(numbers.get("entry"), numbers.get("email"))
-
-
-def _check_targets(files: tuple[_FileCopy, ...], is_replacing: bool) -> None:
-    for each in files:
-        try:
+        for each in files:
             _check_target([file.source for file in files], each, is_replacing)
-        except OSError as error:
-            raise ConfigurationError(f"{each.target} cannot be written: {error.strerror}") from None
+        with ExitStack() as stack:
+            partials = {each: stack.enter_context(PartialFile(each.target)) for each in copies}
+            numbers = {each.tables[-1]: _copy_pages(each, partials[each].path) for each in copies}
+            _take_in_journal(ledger)
+            for partial in reversed(partials.values()):  # the emails first: a reader finds them beside a ledger
+                partial.put_in_place() if is_replacing else partial.put_in_free_place()
+    except OSError as error:
+        raise ConfigurationError(f"{target} cannot be written: {error.strerror}") from None
+    return Backup(numbers.get("entry"), numbers.get("email"))
 
 
 def _check_target(sources: list[Path], copy: _FileCopy, is_replacing: bool) -> None:
     target = copy.target
-    for source in sources:
-        is_source = target.exists() and source.exists() and target.samefile(source)  # also under another name
-        if is_source or _belongs_to(source, target.resolve()):
-            raise ConfigurationError(f"{target} is a part of the ledger itself: name another file")
-    if target.is_dir():
-        raise ConfigurationError(f"{target} is a folder: name a file in it")
+    if any(_belongs_to(source, target.resolve()) for source in sources):
+        raise ConfigurationError(f"{target} is a part of the ledger itself: name another file")
     if target.exists() and not target.is_file():
         raise ConfigurationError(f"{target} is no file, and is left as it is: name a file")
-    if not target.parent.is_dir():
-        raise ConfigurationError(f"the folder {target.parent} does not exist: create it, or name another file")
     if os.path.lexists(target) and not copy.source.is_file():  # it would be taken for part of the copy
         raise ConfigurationError(
             f"{target} exists, and the file that it would be a copy of, {copy.source}, does not: move "
@@ -170,68 +153,16 @@ def _open_emails_file(path: Path) -> Iterator[sqlite3.Connection]:
         yield opened
 
 
-def make_copy(copy: _FileCopy) -> int:
-    """Make the copy at `copy.partial`, of its owner alone; returns how many lines its last table has.
+def _copy_pages(file: _FileCopy, partial: Path) -> int:
+    """Copy in one step, so in one read transaction; what comes out is checked, and needs no WAL to be read. Returns how
+    many lines the last of the tables has. A journal that a killed copy left is SQLite's own to take away.
 
-    Raises ConfigurationError when nothing can be written there, LedgerError when the source cannot be read or is
-    damaged.
+    Raises LedgerError when the source cannot be read or is damaged.
     """
-    _sweep(copy.target)
-    _make_file(copy.partial)
-    return _copy_pages(copy)
-
-
-def publish_copy(copy: _FileCopy) -> None:
-    """Give the copy its name: it is on the disk before that, and so is the name before this returns."""
-    try:
-        _sync(copy.partial)
-        copy.partial.replace(copy.target)
-        _sync(copy.target.parent)
-    except OSError as error:
-        raise ConfigurationError(f"{copy.target} cannot be written: {error.strerror}") from None
-
-
-def drop_copy(copy: _FileCopy) -> None:
-    """Take away what is left under the copy's own name; nothing is when it was published."""
-    for suffix in ("", *BESIDE):
-        with suppress(OSError):
-            Path(f"{copy.partial}{suffix}").unlink()
-
-
-def _sweep(target: Path) -> None:
-    """Take away what a copy that was killed left beside this target."""
-    for path in target.parent.glob(f".{glob.escape(target.name)}.*.partial*"):
-        pid = path.name.removeprefix(f".{target.name}.").partition(".")[0]
-        if pid.isdigit() and (int(pid) == os.getpid() or not _is_alive(int(pid))):
-            with suppress(OSError):
-                path.unlink()
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's
-        return True
-    return True
-
-
-def _make_file(partial: Path) -> None:
-    try:
-        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except OSError as error:
-        raise ConfigurationError(
-            f"nothing can be written in {partial.parent} ({error.strerror}): allow it, or name another file"
-        ) from None
-
-
-def _copy_pages(file: _FileCopy) -> int:
-    """Copy in one step, so in one read transaction; what comes out is checked, and needs no WAL to be read."""
     try:
         with (
             file.open_source(file.source) as source,
-            closing(sqlite3.connect(file.partial, isolation_level=None)) as copy,
+            closing(sqlite3.connect(partial, isolation_level=None)) as copy,
         ):
             source.backup(copy, pages=-1)
             copy.execute("PRAGMA journal_mode = DELETE")
@@ -246,14 +177,6 @@ def _copy_pages(file: _FileCopy) -> int:
     except sqlite3.Error as error:
         said = say_safely(error)
         raise LedgerError(f"the ledger {file.source} cannot be copied to {file.target.parent}: {said}") from None
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # A look beside a run

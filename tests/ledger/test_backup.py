@@ -174,10 +174,9 @@ def test_what_is_there_already_stays_unless_it_is_to_be_replaced(source: Path, t
 
 
 @pytest.mark.parametrize("is_replacing", [True, False])
-@pytest.mark.parametrize("name", ["state/ledger.db", "link.db", "hard.db"])
+@pytest.mark.parametrize("name", ["state/ledger.db", "link.db"])
 def test_the_ledger_is_not_its_own_backup(source: Path, tmp_path: Path, name: str, is_replacing: bool) -> None:
     (tmp_path / "link.db").symlink_to(source)
-    (tmp_path / "hard.db").hardlink_to(source)
     with pytest.raises(ConfigurationError, match="of the ledger itself"):
         back_up_ledger(url_of(source), tmp_path / name, is_replacing=is_replacing)
     assert len(read_people(source)) == 1
@@ -194,13 +193,11 @@ def test_what_would_be_taken_for_part_of_the_copy_is_in_its_way(source: Path, tm
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("state", "is a folder"),
-        ("nowhere/backup.db", "does not exist: create"),
-        ("file/backup.db", "does not exist"),
+        ("state", "is no file"),
+        ("nowhere/backup.db", "Cannot write in .*/nowhere"),
     ],
 )
 def test_a_place_that_can_hold_no_backup_is_named(source: Path, tmp_path: Path, target: str, words: str) -> None:
-    (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match=words):
         back_up_ledger(url_of(source), tmp_path / target)
 
@@ -211,27 +208,6 @@ def test_a_pipe_is_not_replaced_by_a_backup(source: Path, tmp_path: Path, is_rep
     with pytest.raises(ConfigurationError, match=r"is no file|is there already"):
         back_up_ledger(url_of(source), tmp_path / "copy.db", is_replacing=is_replacing)
     assert (tmp_path / "copy.db").is_fifo()
-
-
-def test_a_copy_is_on_the_disk_before_it_has_its_name_and_the_name_too(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[str] = []
-    fsync, replace = os.fsync, Path.replace
-
-    def note_fsync(descriptor: int) -> None:
-        done.append(f"fsync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
-        fsync(descriptor)
-
-    def note_replace(path: Path, target: Path) -> Path:
-        done.append(f"{path.name} becomes {target.name}")
-        return replace(path, target)
-
-    monkeypatch.setattr(os, "fsync", note_fsync)
-    monkeypatch.setattr(Path, "replace", note_replace)
-    back_up_ledger(url_of(source), tmp_path / "backup.db")
-    partial = f".backup.db.{os.getpid()}.partial"
-    assert done == [f"fsync {partial}", f"{partial} becomes backup.db", f"fsync {tmp_path.name}"]
 
 
 def test_a_ledger_that_is_not_there_is_not_made(tmp_path: Path) -> None:
@@ -291,15 +267,12 @@ def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) 
     assert len(read_people(source)) == 5001
 
 
-def test_what_a_killed_backup_left_is_swept_away_by_the_next(source: Path, tmp_path: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    names = [f".copy.db.{pid}.partial" for pid in (int(ended.stdout), os.getpid())]
-    left = [tmp_path / f"{name}{suffix}" for name in names for suffix in ("", "-journal")]
-    other = tmp_path / f".copy.db.{os.getppid()}.partial"  # of a process that is alive
-    for path in (*left, other):
+def test_what_a_killed_backup_left_is_written_over_by_the_next(source: Path, tmp_path: Path) -> None:
+    left = [tmp_path / f".copy.db.partial{suffix}" for suffix in ("", "-journal", "-wal")]
+    for path in left:
         path.write_bytes(b"ann@example.com")
     assert back_up_ledger(url_of(source), tmp_path / "copy.db") == Backup(1, None)
-    assert [path for path in (*left, other) if path.exists()] == [other]
+    assert [path for path in left if path.exists()] == []
 
 
 def test_a_journal_whose_writer_was_not_the_last_to_close_is_taken_in_by_the_backup(

@@ -7,7 +7,7 @@ from pathlib import Path
 from connector.load import (
     Change,
 )
-from connector.row_files import DriftFile
+from connector.row_files import LoadFiles
 from connector.rows import (
     Row,
 )
@@ -19,14 +19,14 @@ KNOWN = Change(ROW, "eve@x.org", is_known=True)
 
 
 def test_it_has_a_line_for_each_field_and_for_each_row_that_was_not_compared(tmp_path: Path) -> None:
-    with DriftFile(tmp_path / "drift" / "run.csv", "run", lambda: datetime(2026, 11, 1, tzinfo=UTC)) as file:
+    with LoadFiles(tmp_path, ["email"], "run", lambda: datetime(2026, 11, 1, tzinfo=UTC)) as file:
         for change in (COMPARED, NOT_COMPARED, KNOWN):
             file.write_change(change)
         known, not_compared = file.remark()
     assert known.startswith("1 changed rows say what an earlier run reported")
     assert not_compared.endswith("since not compared: the list could not be read")
-    assert file.path is not None
-    with Path(file.path).open(encoding="utf-8", newline="") as opened:
+    assert file.drift_path is not None
+    with Path(file.drift_path).open(encoding="utf-8", newline="") as opened:
         lines = [[*line[:4], line[7]] for line in csv.reader(opened)][1:]
     assert lines == [
         ["ann@x.org", "first_name", "Ann", "Anna", "changed"],
@@ -36,6 +36,6 @@ def test_it_has_a_line_for_each_field_and_for_each_row_that_was_not_compared(tmp
 
 
 def test_rows_that_an_earlier_run_reported_make_no_file(tmp_path: Path) -> None:
-    with DriftFile(tmp_path / "drift" / "run.csv", "run", lambda: datetime(2026, 11, 1, tzinfo=UTC)) as file:
+    with LoadFiles(tmp_path, ["email"], "run", lambda: datetime(2026, 11, 1, tzinfo=UTC)) as file:
         file.write_change(KNOWN)
-    assert (file.path, list(tmp_path.iterdir())) == (None, [])
+    assert (file.drift_path, list(tmp_path.iterdir())) == (None, [])
