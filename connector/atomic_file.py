@@ -174,12 +174,9 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-FORMULA_BEGINNINGS = "=+-@\t\r\n"
-"""OWASP's list, "CSV Injection": with these a cell begins that Excel, LibreOffice or Google Sheets may carry out."""
-
 FORMULA = "^'*[=+@\t\r\n-]"
-"""A text that is guarded: one that begins so, also behind apostrophes, so that `unguard_formula` gives back each text
-as it was."""
+"""A text that is guarded: it begins, also behind apostrophes, as OWASP's list for "CSV Injection" says of cells that Excel,
+LibreOffice or Google Sheets may carry out. So `unguard_formula` gives back each text as it was."""
 
 GUARDED = f"^'({FORMULA[1:]})"
 """A text that `guard_formula` gave; its group begins as the text did before."""

@@ -24,7 +24,6 @@ logger = logging.getLogger(__name__)
 Status = Literal["ok", "partial", "aborted", "stopped", "locked"]
 
 EXIT_CODES: Mapping[str, int] = {"ok": 0, "partial": 1, "aborted": 3, "locked": 4}
-USAGE_EXIT_CODE = 2
 _MAIL_ORDER = (
     MailOutcome.SENT,
     MailOutcome.ALREADY_SENT,

@@ -38,16 +38,9 @@ _PYTHON_TYPES: dict[Kind, type] = {Kind.NUMBER: int, Kind.FLAG: bool, Kind.TAGS:
 _NOTHING = build_null(pa.string())
 _LARGEST_BLOCK = 2**30  # more than any answer: it is never cut in two
 
-_DEEPEST = 900
-"""Levels that the other reader follows with certainty (it stops at 1,024): what lies deeper is its to refuse."""
-
 _BLANKS_BEFORE = 64  # more of them, and the page is read value by value
 
-_OPENINGS, _CLOSINGS = np.frombuffer(b"[{", np.uint8), np.frombuffer(b"]}", np.uint8)
 _NO_NUMBER = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
-_QUOTE = ord('"')
-_COUNTED_AT_ONCE = 1 << 16  # bytes: a copy of so many stays in the processor's cache, and needs no new memory
-_TO_OPENING = 0xDF  # the one bit in which [ and { differ, taken away
 
 
 def _read_type(field: Field) -> pa.DataType:
@@ -150,13 +143,15 @@ def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
     if not _is_safe(body):
         return None
     try:
-        answers = arrow_json.read_json(pa.py_buffer(body), _READ, _choose_options(body))
+        is_one_line = body.find(b"\n") in (-1, len(body) - 1)
+        options = _ONE_LINE if is_one_line else _MANY_LINES  # the latter takes longer
+        answers = arrow_json.read_json(pa.py_buffer(body), _READ, options)
         found = _find_page(answers)
         if found is None:
             return None
         page, rows = found
         columns = _read_columns(rows)
-        if columns is None or _is_deep(body, rows):
+        if columns is None:
             return None
         columns.validate(full=True)  # half a character is no text; not every RapidJSON refuses it
     except pa.ArrowException:
@@ -169,11 +164,6 @@ def _is_safe(body: bytes) -> bool:
     (apache/arrow#47409), takes NaN for a number, and does not look at the encoding."""
     is_object = body[:_BLANKS_BEFORE].lstrip(b" \t\r\n").startswith(b"{")
     return is_object and not _has_no_numbers(body) and _is_utf8(body)
-
-
-def _choose_options(body: bytes) -> arrow_json.ParseOptions:
-    end = body.find(b"\n")
-    return _ONE_LINE if end in (-1, len(body) - 1) else _MANY_LINES  # the latter takes longer
 
 
 def _has_no_numbers(body: bytes) -> bool:
@@ -214,7 +204,10 @@ def _find_page(answers: pa.Table) -> tuple[pa.StructArray, pa.StructArray] | Non
 
 def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
     inner = {name: rows.field(name) for name in _PARENTS}
-    parents = {name: dict(zip(_names(array.type), array.flatten(), strict=True)) for name, array in inner.items()}
+    parents = {
+        name: dict(zip([each.name for each in array.type], array.flatten(), strict=True))
+        for name, array in inner.items()
+    }
     columns = []
     for field in FIELDS:
         *parent, key = field.path
@@ -228,32 +221,6 @@ def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
         columns.append(column)
     columns.append(pa.nulls(len(rows), pa.string()))
     return pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
-
-
-def _names(kind: pa.StructType) -> list[str]:
-    return [each.name for each in kind]
-
-
-def _is_deep(body: bytes, rows: pa.StructArray) -> bool:
-    """Return whether anything in the answer may lie deeper than `_DEEPEST`; Arrow's parser follows to any depth.
-
-    What was read is five levels deep. So many brackets as it has are accounted for; the others, of what was passed over
-    and of texts, are nearly always too few.
-    """
-    marks = np.frombuffer(body, np.uint8)
-    parts = (marks[start : start + _COUNTED_AT_ONCE] for start in range(0, len(marks), _COUNTED_AT_ONCE))
-    brackets = sum(np.count_nonzero((part & _TO_OPENING) == _OPENINGS[0]) for part in parts)
-    inner = sum(len(rows) - rows.field(name).null_count for name in (*_PARENTS, *_LISTS))
-    return bool(brackets - (3 + len(rows) + inner) > _DEEPEST) and _measure_depth(body) > _DEEPEST
-
-
-def _measure_depth(body: bytes) -> int:
-    """The deepest level of what is JSON."""
-    plain = body.replace(rb"\\", b"").replace(rb"\"", b"")  # so that each quote left opens or closes a text
-    marks = np.frombuffer(plain, np.uint8)
-    is_outside = np.logical_xor.accumulate(marks == _QUOTE) ^ True
-    steps = np.isin(marks, _OPENINGS).astype(np.int32) - np.isin(marks, _CLOSINGS)
-    return int(np.cumsum(steps * is_outside).max(initial=0))
 
 
 def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
@@ -286,9 +253,9 @@ def _build_column(
     column = _read_at_once(field.kind, values)
     if column is not None:
         return column
-    typed: list[object] = []
+    typed, read_value = list[object](), _READERS.get(field.kind, _read_text)
     for row, value in enumerate(values):
-        read = _read_one(field.kind, value)
+        read = read_value(value)
         typed.append(read)
         if read is None and value is not None and not (field.kind is Kind.DATE and value == ""):
             broken.setdefault(row, {})[field.name] = value
@@ -301,15 +268,11 @@ def _read_at_once(kind: Kind, values: list[Any]) -> pa.Array | None:
         return None
     try:
         if kind is Kind.DATE:
-            return _read_dates_at_once(values)
+            return read_dates(pa.array([value or None for value in values], pa.string()))
         column = pa.array(values, TYPES.get(kind, pa.string()))
     except _ARROW_ERRORS:
         return None
     return None if kind is Kind.TAGS and column.flatten().null_count else column
-
-
-def _read_dates_at_once(values: list[Any]) -> pa.Array | None:
-    return read_dates(pa.array([value or None for value in values], pa.string()))
 
 
 def read_dates(texts: pa.Array) -> pa.Array | None:
@@ -318,12 +281,6 @@ def read_dates(texts: pa.Array) -> pa.Array | None:
     if dates.null_count == len(dates):
         return dates
     return dates if pc.min(texts).as_py() >= "0001" else None  # Arrow knows a year 0, and nothing else does
-
-
-def _read_one(kind: Kind, value: Any) -> object:
-    """The value as its kind's type; None where it is not of that type."""
-    reader = _READERS.get(kind, _read_text)
-    return reader(value)
 
 
 def _read_number(value: Any) -> int | None:

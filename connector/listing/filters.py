@@ -155,7 +155,7 @@ def _choose_samples(
     wanted = _classify(name, asked)
     if wanted is None:
         return []
-    known = ((subscriber, value) for subscriber in listed if _is_told(name, value := _read_value(subscriber, name)))
+    known = ((subscriber, value) for subscriber in listed if _is_usable(name, value := _read_value(subscriber, name)))
     of_class = [each for each in known if _classify(name, each[1]) == wanted]
     return sorted(of_class, key=lambda each: each[1] != asked)[:_SENTINELS]  # best of all the very value
 
@@ -177,7 +177,7 @@ def _read_value(subscriber: dict[str, Any], name: str) -> object:
     return "" if name == "gender" and value is None else value
 
 
-def _is_told(name: str, value: object) -> bool:
+def _is_usable(name: str, value: object) -> bool:
     if name == "gender":
         return value in ("male", "female", "")
     if name == "is_active":

@@ -34,8 +34,7 @@ from connector.subscribers import SpellingClass, build_spellings, classify, has_
 
 logger = logging.getLogger(__name__)
 
-_AT_A_TIME = 4
-_TIMES = 2  # a thousand sentinels are narrowed down to forty by eight look-ups: near enough, and the next look is later
+_SENTINELS_AT_A_TIME = 8  # the latest: should none of them show yet, the next look is a quiet period later
 _SENTINELS_TRIED = 2  # the first of the run, likeliest to show by now; another, should that one have been erased
 _PLAIN_EMAILS = SpellingClass("email", frozenset())
 
@@ -169,7 +168,7 @@ async def find_visibility(
 
 
 async def _find_by_filter(access: ListAccess, checked: FilterCheck, started_at: float, field: str) -> Visibility:
-    """Look for the latest sentinel and, while it does not show, for some before it.
+    """Look for the latest sentinel and, where it does not show, for a few before it.
 
     One who does not show is a sign of lag only if the filter has passed for their class.
     """
@@ -180,33 +179,11 @@ async def _find_by_filter(access: ListAccess, checked: FilterCheck, started_at: 
     if newest in checked.shown or await _is_shown(access, newest):
         return Visibility(newest.at)
     findable = [each for each in sentinels if classify(each.field, each.value) in checked.passed]
-    shown, hidden = await _narrow_down(access, findable, newest)
-    latest = max((each.at for each in shown), default=float("-inf"))
-    return Visibility(latest, measure_lag(hidden, started_at))
-
-
-async def _narrow_down(
-    access: ListAccess, sentinels: Sequence[Sentinel], hidden_one: Sentinel
-) -> tuple[list[Sentinel], list[Sentinel]]:
-    """Look up a few sentinels (in order of time), nearer each time to where they cease to show: shown, hidden."""
-    shown, hidden = list[Sentinel](), [each for each in sentinels[-1:] if each is hidden_one]
-    low, high = -1, len(sentinels) - len(hidden)
-    for _ in range(_TIMES):
-        places = _spread(low + 1, high)
-        looks = [partial(_is_shown, access, sentinels[place]) for place in places]
-        for place, is_shown in zip(places, await look_up_together(access, looks), strict=True):
-            (shown if is_shown else hidden).append(sentinels[place])
-            low = max(low, place) if is_shown else low
-        high = min((place for place in places if place > low), default=high)
-    return shown, hidden
-
-
-def _spread(start: int, stop: int) -> list[int]:
-    """A few places from `start` to before `stop`, evenly, both ends included."""
-    number = stop - start
-    if number <= _AT_A_TIME:
-        return list(range(start, stop))
-    return [start + place * (number - 1) // (_AT_A_TIME - 1) for place in range(_AT_A_TIME)]
+    tried = findable[-_SENTINELS_AT_A_TIME:]
+    are_shown = await look_up_together(access, [partial(_is_shown, access, each) for each in tried])
+    looked_up = list(zip(tried, are_shown, strict=True))
+    latest = max((each.at for each, is_shown in looked_up if is_shown), default=float("-inf"))
+    return Visibility(latest, measure_lag([each for each, is_shown in looked_up if not is_shown], started_at))
 
 
 async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool:
@@ -272,7 +249,7 @@ class _Question:
     needs_case_blind: bool
     has_hidden_spellings: bool
 
-    def is_told_by(self, checked: FilterCheck) -> bool:
+    def proves_absence(self, checked: FilterCheck) -> bool:
         """Return whether the controls allow to say that they are missed."""
         is_case_covered = checked.is_case_blind or not self.needs_case_blind
         return is_case_covered and not self.has_hidden_spellings and self.classes <= checked.passed
@@ -332,7 +309,7 @@ class _FilterLook:
 
     def _is_worth_asking(self, checked: FilterCheck) -> bool:
         """Return whether an answer could help: to prove an identity absent, or to find an unresolved one."""
-        if any(each.is_told_by(checked) for each in self.questions):
+        if any(each.proves_absence(checked) for each in self.questions):
             return True
         return any(each.is_askable(checked) and not each.wanted.in_any_spelling for each in self.questions)
 
@@ -364,5 +341,5 @@ class _FilterLook:
         for each in batch:
             answers = shown.get(each.wanted.identity, ())
             is_whole = bool(answers) and all(answer.is_whole for answer in answers)
-            if is_whole and each.is_told_by(before) and each.is_told_by(after):
+            if is_whole and each.proves_absence(before) and each.proves_absence(after):
                 self.missed.add(each.wanted.identity)

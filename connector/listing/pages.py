@@ -115,12 +115,12 @@ class TokenRefusedError(ListFailed, ConfigurationError):
 async def try_page(client: Client, retrier: Retrier, query: ListQuery) -> ListPage | None:
     """Return a page that can be done without: the service may refuse a question that it has no answer to. Raises
     TokenRefusedError."""
-    answer = await retrier.read(lambda: client.list_subscribers(query), client.counts["list"])
-    if isinstance(answer, ListPage):
-        return answer
-    if isinstance(failure := _explain(answer, client), TokenRefusedError):
-        raise failure
-    return None
+    try:
+        return await fetch_page(client, retrier, query)
+    except TokenRefusedError:
+        raise
+    except ListFailed:
+        return None
 
 
 async def fetch_page(

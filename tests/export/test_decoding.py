@@ -165,9 +165,6 @@ def test_bytes_that_do_not_belong_are_refused_alike(stray: bytes, where: str, pl
         *((page_of(f'{{"Id":{number},"Other":NaN}}'), False) for number in (1, 12)),  # at even places and at odd ones
         *((page_of(f'{{"Id":{number},"Other":[1, -Infinity]}}'), False) for number in (1, 12)),
         (page_of(FULL, BROKEN), False),
-        (page_of('{"Id":1,"Other":' + "[" * 1100 + "]" * 1100 + "}"), False),
-        (page_of('{"Id":1,"Other":' + "[" * 200_000 + "]" * 200_000 + "}"), False),
-        (page_of('{"Id":1,"Other":"]]]]' + r"\\" + '","More":' + "[" * 1100 + "]" * 1100 + "}"), False),
         (page_of('{"Id":1,"Id":2}'), False),
         (page_of('{"Id":12.0}'), False),
         (page_of('{"Id":1,"Tags":["a",null]}'), False),
