@@ -175,8 +175,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 FORMULA = "^'*[=+@\t\r\n-]"
-"""A text that is guarded: it begins, also behind apostrophes, as OWASP's list for "CSV Injection" says of cells that Excel,
-LibreOffice or Google Sheets may carry out. So `unguard_formula` gives back each text as it was."""
+"""A text that is guarded: it begins, also behind apostrophes, with a character of OWASP's list, "CSV Injection", so
+that Excel, LibreOffice or Google Sheets may carry it out; and `unguard_formula` gives back each text as it was."""
 
 GUARDED = f"^'({FORMULA[1:]})"
 """A text that `guard_formula` gave; its group begins as the text did before."""
