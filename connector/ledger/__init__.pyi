@@ -35,6 +35,7 @@ from .opening import (
 )
 from .records import (
     KeptCursor as KeptCursor,
+    KeptHabit as KeptHabit,
     RefusalKind as RefusalKind,
     RunRecord as RunRecord,
     accept_rows as accept_rows,
@@ -53,9 +54,11 @@ from .records import (
     read_accepted_rows as read_accepted_rows,
     read_cursor as read_cursor,
     read_found_limit as read_found_limit,
+    read_habits as read_habits,
     read_largest_lag as read_largest_lag,
     read_refusal_kinds as read_refusal_kinds,
     record_found_limit as record_found_limit,
+    record_habit as record_habit,
     record_lag as record_lag,
     record_refusal as record_refusal,
     revoke_job as revoke_job,

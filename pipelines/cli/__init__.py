@@ -26,6 +26,7 @@ COMMANDS = {
     "forget": "ledger:forget_command",
     "accept": "accept:accept_command",
     "check": "runs:check_command",
+    "probe": "probe:probe_command",
     "status": "runs:status_command",
     "prune": "runs:prune_command",
     "ledger": "ledger:ledger_group",

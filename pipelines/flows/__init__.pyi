@@ -41,6 +41,11 @@ from .mails import (
 from .notify import (
     send_notices as send_notices,
 )
+from .probe import (
+    Probed as Probed,
+    ProbePlan as ProbePlan,
+    run_probe as run_probe,
+)
 from .reconciles import (
     plan_reconcile as plan_reconcile,
     run_reconcile as run_reconcile,
