@@ -1,7 +1,7 @@
 """The switches: everything that service-api.md leaves unsaid (architecture 2), and the faults (section 9), in one
 table.
 
-`SandboxSettings` is that table; `SWITCHES`, the messages and the reference in the README derive from its fields.
+`SandboxSettings` is that table; `SWITCHES`, the messages and the reference derive from its fields.
 """
 
 import math

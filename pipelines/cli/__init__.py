@@ -56,7 +56,7 @@ class Commands(click.Group):
     """Imports a command when it is called: `import` does not pay for DuckDB, in time or memory."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """List the commands in the order of the README."""
+        """List the commands in the order of the reference."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -139,7 +139,7 @@ def _parse_pair(option: str, text: str, separator: str, form: str) -> tuple[str,
 def send_command(file: Path | None, given: EmailGiven, is_dry: bool, eml: Path | None, output: Output) -> None:
     """Send one email, at most once: FILE, the options, or both, of which the options have priority.
 
-    FILE is a message file (.yaml, .yml, .json; its keys are those of the README) or an .eml file. What the service
+    FILE is a message file (.yaml, .yml, .json; its keys are in the documentation) or an .eml file. What the service
     answers is kept beside the ledger. An email whose answer is lost is never sent again: the report says that it is
     unknown (exit 1).
     """

@@ -1,6 +1,6 @@
 """A job as values: the keys of a job file (architecture 8), their types and what each may be.
 
-It knows neither YAML nor the environment; each description is a line of the reference in the README.
+It knows neither YAML nor the environment; each description is a line of the reference.
 """
 
 from typing import Annotated, Any, Literal, Self

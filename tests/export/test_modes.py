@@ -26,7 +26,7 @@ from connector.warehouse import (
 from tests.export.people import AT, build_table, run_of
 from tests.export.warehouses import DATABASES, open_destination, run_sql
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "history.md"
 
 Person = dict[str, Any]
 
@@ -296,8 +296,8 @@ def test_the_query_of_a_history_works_with_the_databases_own_now_in_any_time_zon
 
 
 def printed_query() -> str:
-    """The query of the README, for ids and names."""
-    (printed,) = re.findall(r"```sql\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    """The documented query, for ids and names."""
+    (printed,) = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     return str(printed).replace("select * from ", "select id, first_name from {}")
 
 

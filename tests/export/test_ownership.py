@@ -167,7 +167,7 @@ GRANTS = {
     "postgresql": ["usage, create on schema {}"],
     "mariadb": ["select, insert, update, delete, create, drop on {}.*"],
 }
-"""What the README says that an export needs; and what it needs besides for `upsert` and `history`."""
+"""What the documentation says that an export needs; and what it needs besides for `upsert` and `history`."""
 ALSO = {"mariadb": "create temporary tables on {}.*"}
 
 

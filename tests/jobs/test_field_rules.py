@@ -74,9 +74,9 @@ def test_a_rule_that_does_not_fit_its_field_is_refused(tmp_path: Path, fields: s
     assert words in refuse(tmp_path, JOB.replace("email: mail", fields))
 
 
-def test_the_readmes_rules_are_rules(tmp_path: Path) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (fields,) = re.findall(r"```yaml\n(fields:.*?)```", readme, re.DOTALL)
+def test_the_documented_rules_are_rules(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "sources.md").read_text(encoding="utf-8")
+    (fields,) = re.findall(r"```yaml\n(fields:.*?)```", page, re.DOTALL)
     path = tmp_path / "job.yaml"
     path.write_text(JOB.partition("  fields:")[0] + textwrap.indent(fields, "  "), encoding="utf-8")
     subscriber = load_job(path, {}).subscriber

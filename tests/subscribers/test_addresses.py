@@ -1,4 +1,4 @@
-"""Addresses are judged as email-validator judges those of its own tests; where we differ, the README says why."""
+"""Addresses are judged as email-validator judges those of its own tests; docs/reference/sources.md says where not."""
 
 import pyarrow as pa
 import pytest

@@ -1,0 +1,130 @@
+"""Write the pages of the reference that come from the code: commands, job keys, fields, files, switches, library.
+
+`python docs/generate_reference.py` writes them; a test fails when a page is behind.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+import connector
+from connector.fields import FIELDS, wire_name
+from connector.row_files import COLUMNS
+from connector.sandbox import SWITCHES
+from pipelines.cli import cli
+from pipelines.jobs import JobKey, MessageFile, list_keys
+from pipelines.report import DIFFERENCE_COLUMNS
+
+FOLDER = Path(__file__).parent / "reference"
+_NOTE = "<!-- written by docs/generate_reference.py -->"
+
+
+def build_pages() -> dict[str, str]:
+    """Return the text of each page, by its file's name."""
+    fields = [(f"`{field.name}`", wire_name(field), field.kind.value, field.rule) for field in FIELDS]
+    switches = [(f"`{switch.name}`", f"`{switch.default}`", switch.values, switch.help) for switch in SWITCHES]
+    return {
+        "commands.md": _build_page(
+            "Commands",
+            "This page is for you if you want every option. `connector COMMAND --help` shows the same.",
+            *_describe_commands(click.Context(cli, info_name="connector"), cli),
+        ),
+        "job-file.md": _build_page(
+            "Keys of a job file",
+            "This page is for you if you write a job. It is YAML; paths are relative to the file, `${NAME}` comes from "
+            "the environment, durations are `500ms 30s 10m 2h`, shares `5%`. `connector schema` prints a JSON Schema; "
+            "with `# yaml-language-server: $schema=job.schema.json` as a job's first line, an editor completes and "
+            "checks it.",
+            _build_keys(list_keys()),
+        ),
+        "message-file.md": _build_page(
+            "Keys of a message file",
+            "This page is for you if you send a message from a file: `connector send message.yaml` (or JSON).",
+            _build_keys(list_keys(MessageFile)),
+        ),
+        "fields.md": _build_page(
+            "Fields of a subscriber",
+            "This page is for you if you map columns. The names are those of DataFrames and tables, too.",
+            _build_table(("field", "in the service", "type", "rule"), fields),
+        ),
+        "files.md": _build_page(
+            "Files of a run",
+            "This page is for you if you read the files that a run leaves. The rejects file has the source's "
+            "columns and those of [correct rejected rows](../how-to/rejects.md).",
+            "## The drift file\n",
+            _build_columns(COLUMNS),
+            "## Differences of `reconcile`\n",
+            _build_columns(DIFFERENCE_COLUMNS),
+        ),
+        "sandbox.md": _build_page(
+            "Switches of the sandbox",
+            "This page is for you if you want to see what a job does when the service misbehaves. Set a switch by "
+            "`connector sandbox --set name=value`, or by hand on the sandbox's page in a browser.",
+            _build_table(("switch", "default", "values", "what it does"), switches),
+        ),
+        "library.md": _build_page(
+            "Library",
+            "This page is for you if you work in Python: a script, a notebook, an orchestrator.",
+            *_describe_library(),
+        ),
+    }
+
+
+def _build_page(title: str, introduction: str, *parts: str) -> str:
+    return "\n".join([_NOTE, f"# {title}\n", f"{introduction}\n", *parts])
+
+
+def _build_keys(keys: Sequence[JobKey]) -> str:
+    rows = [(f"`{key.key}`" + (" (required)" if key.is_required else ""), _sentence(key.description)) for key in keys]
+    return _build_table(("key", "what it says"), rows)
+
+
+def _build_columns(columns: Mapping[str, str]) -> str:
+    return _build_table(("column", "what it says"), [(f"`{name}`", meaning) for name, meaning in columns.items()])
+
+
+def _describe_commands(context: click.Context, group: click.Group) -> Iterator[str]:
+    """Each command of a group; of a group within it, its commands."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from _describe_commands(click.Context(command, info_name=name, parent=context), command)
+        elif command is not None:
+            yield _describe_command(context, command)
+
+
+def _describe_command(parent: click.Context, command: click.Command) -> str:
+    context = click.Context(command, info_name=command.name, parent=parent)
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    rows = [
+        (f"`{record[0]}`", record[1])
+        for parameter in command.get_params(context)
+        if isinstance(parameter, click.Option) and (record := parameter.get_help_record(context)) is not None
+    ]
+    text = inspect.cleandoc(command.help or "")
+    return f"## {context.command_path}\n\n`{usage}`\n\n{text}\n\n{_build_table(('option', 'what it does'), rows)}"
+
+
+def _describe_library() -> Iterator[str]:
+    """Each public name of `connector`, with its docstring."""
+    for name in sorted(dir(connector)):
+        value = getattr(connector, name)
+        if callable(value):
+            signature = "" if inspect.isclass(value) else str(inspect.signature(value)).replace("'", "")
+            yield f"## {name}\n\n```text\n{name}{signature}\n```\n\n{inspect.getdoc(value) or ''}\n"
+
+
+def _build_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([cell.replace("|", r"\|") for cell in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+if __name__ == "__main__":
+    for name, text in build_pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")

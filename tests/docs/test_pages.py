@@ -1,0 +1,107 @@
+"""What the README and the pages of docs/ say is so: their commands run as printed, their links lead somewhere, and the
+pages of the reference are the code's."""
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from connector.sandbox import SandboxProcess
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TOKEN = "sandbox"
+
+_BLOCK = re.compile(
+    r"(?:Save\s+this\s+as\s+`(?P<name>[^`]+)`[^\n]*\n\n)?```(?P<language>\w+)\n(?P<text>.*?)```", re.DOTALL
+)
+_EXIT = re.compile(r"^(?P<command>.*?)  # exit (?P<code>\d+)$", re.MULTILINE)
+_SANDBOX = "connector sandbox --port 8080 --token sandbox\n"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a page; `name` is the file that the page has it saved as."""
+
+    language: str
+    text: str
+    name: str | None
+
+
+def read_blocks(page: Path) -> list[Block]:
+    """Return the blocks in order, without those that make an environment, which CI runs."""
+    found = _BLOCK.finditer(page.read_text(encoding="utf-8"))
+    blocks = [Block(each["language"], each["text"], each["name"]) for each in found]
+    return [block for block in blocks if "venv --clear" not in block.text]
+
+
+def build_script(blocks: list[Block], port: str) -> Iterator[str]:
+    """Give the page's commands in order, as one script that ends at the first that fails.
+
+    A comment `# exit 1` says how a command ends; the sandbox runs already, at another port.
+    """
+    for block in blocks:
+        text = block.text.replace("127.0.0.1:8080", f"127.0.0.1:{port}")
+        if block.name is not None:
+            yield f"cat > '{block.name}' <<'END OF FILE'\n{text}END OF FILE\n"
+        elif block.language == "python":
+            yield f"python - <<'END OF FILE'\n{text}END OF FILE\n"
+        elif block.language == "sh" and block.text != _SANDBOX:
+            yield _EXIT.sub(r"code=0; \g<command> || code=$?; [ $code -eq \g<code> ]", text)
+
+
+RUNNABLE = [page for page in PAGES if any(block.language in ("sh", "python") for block in read_blocks(page))]
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.stem)
+def test_a_pages_commands_run_as_printed(page: Path, tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, module in (("connector", "-m pipelines"), ("python", "")):
+        shim = f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" {module} "$@"\n'
+        (programs / name).write_text(shim, encoding="utf-8")
+        (programs / name).chmod(0o755)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    blocks = read_blocks(page)
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("CONNECTOR_", "XDG_"))}
+    with SandboxProcess(token=TOKEN) as sandbox:
+        script = "set -x\n" + "\n".join(build_script(blocks, sandbox.base_url.rpartition(":")[2]))
+        ended = subprocess.run(
+            ["bash", "-e", "-u", "-c", script],
+            cwd=folder,
+            env=bare | {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path / "home")},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    pages = runpy.run_path(str(ROOT / "docs" / "generate_reference.py"))["build_pages"]()
+    behind = [name for name, text in pages.items() if (ROOT / "docs" / "reference" / name).read_text("utf-8") != text]
+    assert not behind, "run: python docs/generate_reference.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+def test_every_page_is_on_the_sites_first_page() -> None:
+    listed = re.findall(r"^([a-z/-]+)$", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
+    pages = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in PAGES[1:]}
+    assert pages - {"index"} == set(listed)
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
