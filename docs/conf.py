@@ -10,3 +10,5 @@ myst_enable_extensions = ["deflist"]
 html_theme = "furo"
 html_title = "subscriber-connector"
 html_show_sphinx = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
