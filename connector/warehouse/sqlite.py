@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import sqlalchemy as sa
 
@@ -120,5 +121,13 @@ def _read_rows(batch: pa.RecordBatch, tail: tuple[object, ...]) -> Iterator[tupl
             column = write_lists_as_json(column)
         elif pa.types.is_date(column.type):
             column = column.cast(pa.string())
-        columns.append(column.to_pylist())
+        is_text = pa.types.is_string(column.type)
+        columns.append(_read_texts(column.chunk(0)) if is_text else column.to_pylist())
     return zip(*columns, *([value] * len(batch) for value in tail), strict=True)
+
+
+def _read_texts(column: pa.StringArray) -> list[str | None]:
+    """One object for all texts that are equal: cities, tags and nulls recur, and each object takes time to make."""
+    encoded = column.dictionary_encode("encode")
+    texts = encoded.dictionary.to_pylist()
+    return [texts[index] for index in np.from_dlpack(encoded.indices).tolist()]
