@@ -120,7 +120,7 @@ class Closing(Protocol):
 
 
 class Source(Closing, Protocol):
-    """Rows from a file, files or a database, read once from the beginning; to be closed, or used with `with`."""
+    """Rows from a file, files or a database, to be read as often as is wanted; to be closed, or used with `with`."""
 
     @property
     def name(self) -> str:
@@ -131,7 +131,8 @@ class Source(Closing, Protocol):
         """The names of its columns, in order, each once."""
 
     def chunks(self) -> Iterator[Chunk]:
-        """Give the records, once, in order; none for a source without records. Raises SourceError."""
+        """Yield the records in order, from the first, each time; none for a source without records. Raises
+        SourceError."""
 
 
 def write_cell(value: object) -> str | None:

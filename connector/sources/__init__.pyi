@@ -11,12 +11,10 @@ from .cursor import (
 from .files import (
     open_file as open_file,
     open_files as open_files,
-    open_repeatedly as open_repeatedly,
     refuse_lacking as refuse_lacking,
 )
 from .inputs import (
     STANDARD_INPUT as STANDARD_INPUT,
-    spool_pipe as spool_pipe,
 )
 from .sql import (
     IncrementalSource as IncrementalSource,

@@ -1,12 +1,10 @@
 """Parquet and JSON Lines as sources: batches of typed values in, chunks of texts out, memory bounded by the batch.
 
-JSON Lines are read twice, since a key may come with the last line. A line that is broken, no object or too long costs
-that line alone.
+JSON Lines are read twice, since a key may come with the last line. A line that is broken or no object costs that line
+alone.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +24,7 @@ from connector.sources.cell_text import (
     show_record,
     write_lists,
 )
-from connector.sources.encoding import Utf8Stream, open_utf8, show_bytes
+from connector.sources.encoding import Utf8Stream, show_bytes
 from connector.sources.header_row import name_columns
 from connector.sources.inputs import Input
 
@@ -35,7 +33,6 @@ _BUFFER_BYTES = 1 << 20  # of a column, read ahead; a row group may be as large 
 
 _READ_BYTES = 1 << 22  # about 20,000 lines
 _MOST_LINE = 1 << 20  # bytes; a subscriber's line has a few hundred
-_KEPT_BYTES = 1 << 10  # of a line that is too long, for the rejects file
 _MOST_KEYS = 10_000  # an object with a key of its own for each subscriber is no row
 
 
@@ -45,13 +42,13 @@ class ParquetSource(Closing):
     def __init__(self, source_input: Input) -> None:
         self.name, self._input = source_input.name, source_input
         try:
-            self._file = pq.ParquetFile(source_input.take_file(), buffer_size=_BUFFER_BYTES, pre_buffer=False)
+            self._file = pq.ParquetFile(source_input.file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
             self.columns = name_columns(_flatten(self._file.schema_arrow.empty_table()).column_names)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise SourceError(f"{self.name}: is no Parquet file that can be read: {say_safely(error)}") from None
 
     def chunks(self) -> Iterator[Chunk]:
-        """Give the rows, in order, once; none for a file without any. Raises SourceError."""
+        """Yield the rows in order, from the first; none for a file without any. Raises SourceError."""
         first = 1
         try:
             # One thread: others that read ahead crash the interpreter if it ends before they do.
@@ -149,124 +146,91 @@ def _combine(column: pa.ChunkedArray) -> pa.Array:
 class JsonLinesSource(Closing):
     """A file of JSON Lines, opened by `open_json_lines`."""
 
-    def __init__(self, source_input: Input, file: BinaryIO, encoding: str, keys: Sequence[str]) -> None:
-        self.name = source_input.name
-        self.columns = name_columns(keys)
-        self._keys, self._input = tuple(keys), source_input
-        self._stream = open_utf8(file, encoding)
+    def __init__(self, source_input: Input, encoding: str) -> None:
+        self.name, self._input = source_input.name, source_input
+        self._stream = Utf8Stream(self.name, source_input.file, encoding)
+        self._keys = self._find_keys()
+        self.columns = name_columns(self._keys)
 
     def chunks(self) -> Iterator[Chunk]:
-        """Give the objects, in order, once; their numbers are those of their lines. Raises SourceError."""
-        for lines in _read_lines(self._stream):
-            yield self._build_chunk(lines)
+        """Yield the objects in order, from the first; their numbers are those of their lines. Raises SourceError."""
+        return map(self._build_chunk, self._read_lines())
 
     def close(self) -> None:
         """Release the file; may be called more than once."""
         self._input.close()
 
-    def _build_chunk(self, lines: Sequence["_Line"]) -> Chunk:
+    def _find_keys(self) -> list[str]:
+        keys: dict[str, None] = {}
+        filled: set[str] = set()  # those for which any object has a value
+        for lines in self._read_lines():
+            for row in (_parse_if_object(text) for _, text in lines):
+                if not row.keys() <= filled:
+                    keys |= dict.fromkeys(row)
+                    filled |= {key for key, value in row.items() if value is not None}
+            if len(keys) > _MOST_KEYS:
+                raise SourceError(f"{self.name}: has more than {_MOST_KEYS:,} keys; is each line a row?")
+        if not keys:
+            raise SourceError(f"{self.name}: holds no JSON object with a key; JSON Lines has one on each line")
+        nested = {key[:end] for key in keys for end, sign in enumerate(key) if sign == "."}
+        return [key for key in keys if key in filled or key not in nested]  # an object that is null is no key
+
+    def _read_lines(self) -> Iterator[list[tuple[int, bytes]]]:
+        """Yield the lines that are not blank with their numbers (from 1), about four megabytes at a time."""
+        self._stream.rewind()
+        first, rest, is_ended = 1, b"", False
+        while not is_ended:
+            block = self._stream.read(_READ_BYTES)
+            is_ended = not block
+            *lines, rest = [rest, b""] if is_ended else (rest + block).split(b"\n")
+            numbered = list(enumerate(lines, first))
+            first += len(lines)
+            for number, text in [*numbered, (first, rest)]:
+                if len(text) > _MOST_LINE:
+                    raise SourceError(
+                        f"{self.name}: line {number} is longer than {_MOST_LINE >> 20} MiB, as no row is; look there "
+                        "for a missing line end"
+                    )
+            if filled := [(number, stripped) for number, text in numbered if (stripped := text.strip())]:
+                yield filled
+
+    def _build_chunk(self, lines: Sequence[tuple[int, bytes]]) -> Chunk:
         rows: dict[int, dict[str, object]] = {}
         faults: dict[int, tuple[str, str]] = {}
-        for index, line in enumerate(lines):
+        for number, text in lines:
             try:
-                rows[index] = _read_row(line)
+                rows[number] = parse_object(text)
             except ValueError as error:
-                faults[index] = ("too_long" if line.is_too_long else "json", str(error))
-        indices = list(rows)
+                faults[number] = ("json", str(error))
+        numbers = np.array(list(rows), dtype=np.int64)
         texts = []
         for key, column in zip(self._keys, self.columns, strict=True):
             array, wrong = build_texts(write_lists([row.get(key) for row in rows.values()]))
             texts.append(array)
-            for at, why in wrong.items():
-                faults.setdefault(indices[at], ("encoding", f"{column} {why}"))
-        table = pa.table(texts, names=list(self.columns))
-        is_good = [index not in faults for index in indices]
-        frame = build_frame(table.filter(pa.array(is_good, pa.bool_())))
-        numbers = [lines[index].number for index, good in zip(indices, is_good, strict=True) if good]
-        malformed = tuple(_build_malformed(lines[index], *faults[index]) for index in sorted(faults))
-        return Chunk(frame, np.array(numbers, dtype=np.int64), malformed, self.name)
+            for index, why in wrong.items():
+                faults.setdefault(int(numbers[index]), ("encoding", f"{column} {why}"))
+        is_good = np.isin(numbers, list(faults), invert=True)
+        frame = build_frame(pa.table(texts, names=list(self.columns)).filter(pa.array(is_good)))
+        malformed = tuple(
+            MalformedRow(number, number, show_bytes(text), *faults[number])
+            for number, text in lines
+            if number in faults
+        )
+        return Chunk(frame, numbers[is_good], malformed, self.name)
 
 
 def open_json_lines(source_input: Input, encoding: str) -> Source:
     """Open a file of JSON Lines: its columns are all keys of all objects, in the order in which they come.
 
     Nested objects are flattened (`address.city`), lists stay JSON, null and an absent key are missing. Raises
-    SourceError for a file without any object.
+    SourceError for a file without any object, or with a line of more than a MiB.
     """
-    encoding = "utf-8" if encoding == "auto" else encoding  # RFC 8259: no other is found in what it exchanges
-    file = source_input.take_file()
-    keys = _find_keys(source_input.name, file, encoding)
-    file.seek(0)
-    return JsonLinesSource(source_input, file, encoding, keys)
+    # RFC 8259: no other encoding is found in what it exchanges.
+    return JsonLinesSource(source_input, "utf-8" if encoding == "auto" else encoding)
 
 
-def _find_keys(name: str, file: BinaryIO, encoding: str) -> list[str]:
-    keys: dict[str, None] = {}
-    filled: set[str] = set()  # those for which any object has a value
-    for lines in _read_lines(open_utf8(file, encoding)):
-        for row in map(_read_row_if_any, lines):
-            if not row.keys() <= filled:
-                keys |= dict.fromkeys(row)
-                filled |= {key for key, value in row.items() if value is not None}
-        if len(keys) > _MOST_KEYS:
-            raise SourceError(f"{name}: has more than {_MOST_KEYS:,} keys; is each line a row?")
-    if not keys:
-        raise SourceError(f"{name}: holds no JSON object with a key; JSON Lines has one on each line")
-    nested = {key[:end] for key in keys for end, sign in enumerate(key) if sign == "."}
-    return [key for key in keys if key in filled or key not in nested]  # an object that is null is no key
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """One line without its end, its `number` from 1; of one that `is_too_long` only the beginning."""
-
-    number: int
-    text: bytes
-    is_too_long: bool = False
-
-
-def _read_lines(stream: Utf8Stream) -> Iterator[list[_Line]]:
-    """Give all lines that are not blank, about four megabytes at a time; a line that is too long is never held."""
-    number, rest, is_skipping = 0, b"", False
-    while True:
-        block = stream.read(_READ_BYTES)
-        *ended, rest = (rest + block).split(b"\n") if block else [rest, b""]
-        batch = []
-        for text in ended:
-            number += 1
-            line = _build_line(number, text)
-            if line is not None and not is_skipping:
-                batch.append(line)
-            is_skipping = False
-        if len(rest) > _MOST_LINE:
-            if not is_skipping:
-                batch.append(_Line(number + 1, rest[:_KEPT_BYTES], is_too_long=True))
-            is_skipping, rest = True, b""
-        if batch:
-            yield batch
-        if not block:
-            return
-
-
-def _build_line(number: int, text: bytes) -> _Line | None:
-    if len(text) > _MOST_LINE:
-        return _Line(number, text[:_KEPT_BYTES], is_too_long=True)
-    stripped = text.strip()
-    return _Line(number, stripped) if stripped else None
-
-
-def _read_row_if_any(line: _Line) -> dict[str, object]:
+def _parse_if_object(text: bytes) -> dict[str, object]:
     try:
-        return _read_row(line)
+        return parse_object(text)
     except ValueError:  # said when the line is read as a row
         return {}
-
-
-def _read_row(line: _Line) -> dict[str, object]:
-    if line.is_too_long:
-        raise ValueError(f"is longer than {_MOST_LINE >> 20} MiB, as no row is; look there for a missing line end")
-    return parse_object(line.text)
-
-
-def _build_malformed(line: _Line, code: str, message: str) -> MalformedRow:
-    return MalformedRow(line.number, line.number, show_bytes(line.text), code, message)

@@ -21,7 +21,7 @@ from connector.errors import SourceError
 from connector.rows import Chunk, Closing, MalformedRow, Source
 from connector.sources.cell_text import build_frame
 from connector.sources.csv_records import Records, end_runaways, find_blank, find_records, find_runaway
-from connector.sources.encoding import Utf8Stream, advise_encoding, open_utf8, refuse_binary, show_bytes
+from connector.sources.encoding import Utf8Stream, advise_encoding, refuse_binary, show_bytes
 from connector.sources.header_row import (
     count_titles,
     decide_delimiter,
@@ -44,24 +44,18 @@ _SWALLOWING = ("stray_quote", "unclosed_quote", "oversized")  # for these the re
 _MOST_HELD = 1 << 24  # a record of 16 MiB is a quote that was never closed
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A record without a row: its place among the block's records, and why."""
-
-    place: int
-    raw: str
-    code: str
-    message: str
+_Failures = dict[int, tuple[str, str]]
+"""Code and message of what is no row, by its place among the block's records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A block's rows as large_string columns; `places` says which record each row is, `is_record` which of the
-    block's records count: a blank line, or one of just the header's delimiters, does not."""
+    """A block's rows as large_string columns; `places` says which record each row is, `failed` which are none and why,
+    `is_record` which of the block's records count: a blank line, or one of just the header's delimiters, does not."""
 
     table: pa.Table
     places: npt.NDArray[np.int64]
-    failed: tuple[Failed, ...]
+    failed: _Failures
     is_record: npt.NDArray[np.bool_]
 
 
@@ -86,61 +80,56 @@ class CsvDialect:
 class CsvSource(Closing):
     """A CSV file, opened by `open_csv`."""
 
-    def __init__(self, name: str, stream: Utf8Stream, delimiter: str | None, chunk_bytes: int | None) -> None:
-        self.name = name
-        self._stream = stream
-        self._line = 1
-        self._number = 0
-        head = stream.read(_HEAD_BYTES)
+    def __init__(self, source_input: Input, encoding: str, delimiter: str | None, chunk_bytes: int | None) -> None:
+        self.name, self._input = source_input.name, source_input
+        self._stream = Utf8Stream(self.name, source_input.file, encoding)
+        head = self._stream.read(_HEAD_BYTES)
         is_whole = len(head) < _HEAD_BYTES
-        refuse_binary(name, head)
-        head, hinted = self._take_excel_hint(head)
-        text = head.decode("utf-8", "replace")
+        refuse_binary(self.name, head)
+        above, hinted = _find_excel_hint(head)
+        text = head[above:].decode("utf-8", "replace")
         quote = decide_quote(text)
         chosen = delimiter or hinted or decide_delimiter(text, quote, is_whole=is_whole)
         titles = count_titles(text, chosen, quote)
-        self._messages = [f"{name}: titles above its header were left out (lines: {titles})"] if titles else []
-        self.columns, rest = self._take_header(head, chosen, quote, titles, is_whole=is_whole)
+        self.columns, size = self._read_header(head[above:], chosen, quote, titles, is_whole=is_whole)
+        self._above = head[: above + size]  # the header, and what stands above it
+        rest = head[above + size :]
         is_tailed = has_tails(rest.decode("utf-8", "replace"), len(self.columns), chosen, quote, is_whole=is_whole)
-        if is_tailed:
-            self._messages.append(f"{name}: its rows end with a delimiter that the header has not; it was left out")
-        self._form = CsvDialect(chosen, len(self.columns), stream.encoding, quote, has_tails=is_tailed)
+        self._form = CsvDialect(
+            chosen, len(self.columns), self._stream.encoding, quote, self._stream.advised, has_tails=is_tailed
+        )
         self._block_bytes = chunk_bytes or _choose_block(rest)
-        self._ahead = BytesIO(rest)  # what was read to know the header, to be read again as rows
-        self._pending = b""
-        self._is_ended = False
-        self._failure: SourceError | None = None  # met while reading on: raised after the records before it
+        self._messages = []
+        if self._stream.remark is not None:
+            self._messages.append(f"{self.name}: {self._stream.remark}")
+        if titles:
+            self._messages.append(f"{self.name}: titles above its header were left out (lines: {titles})")
+        if is_tailed:
+            self._messages.append(
+                f"{self.name}: its rows end with a delimiter that the header has not; it was left out"
+            )
 
     def chunks(self) -> Iterator[Chunk]:
-        """Give the file's records, in order, once; none for a file with a header only. Raises SourceError."""
-        while True:
-            block, records = self._read_block()
-            if not len(records):
-                return
+        """Yield the file's records in order, from the first; none for a file with a header only. Raises SourceError."""
+        messages, number = tuple(self._messages), 0
+        for line, block, records in self._read_blocks():
             try:
-                parsed = parse_block(block, records, self._describe_form())
+                parsed = parse_block(block, records, self._form)
             except (SourceError, pa.ArrowInvalid) as error:
-                raise SourceError(f"{self.name}: cannot be read on from line {self._line}: {error}") from error
-            yield from self._build_chunks(block, records, parsed)
-            self._line += count_lines(block)
-            self._number += int(parsed.is_record.sum())
+                raise SourceError(f"{self.name}: cannot be read on from line {line}: {error}") from error
+            for chunk in self._build_chunks(block, records, parsed, line, number):
+                yield replace(chunk, messages=messages)
+                messages = ()
+            number += int(parsed.is_record.sum())
 
     def close(self) -> None:
         """Release the file; may be called more than once."""
-        self._stream.close()
+        self._input.close()
 
-    def _take_excel_hint(self, head: bytes) -> tuple[bytes, str | None]:
-        """Excel writes `sep=;` above the header of a file with another delimiter than a country's own."""
-        first, _, rest = head.partition(b"\n")
-        hint = first.strip(b'\r"')
-        if len(hint) != 5 or not hint.lower().startswith(b"sep="):
-            return head, None
-        self._line += 1
-        return rest, parse_delimiter(chr(hint[4]))
-
-    def _take_header(
+    def _read_header(
         self, head: bytes, delimiter: str, quote: str, titles: int, *, is_whole: bool
-    ) -> tuple[tuple[str, ...], bytes]:
+    ) -> tuple[tuple[str, ...], int]:
+        """The names of the columns, and where the header ends."""
         records = find_records(head, delimiter, is_last=is_whole, quote=quote)
         filled = np.flatnonzero(~find_blank(head, records, delimiter))
         if len(filled) <= titles:
@@ -149,101 +138,81 @@ class CsvSource(Closing):
         if records.is_unclosed and place == len(records) - 1:
             raise SourceError(f"{self.name}: a quote in its header is never closed")
         record = head[records.starts[place] : records.stops[place]]
+        if b"\0" in record:
+            raise SourceError(f"{self.name}: its header holds a NUL byte; is it a text file?")
         try:
-            if b"\0" in record:
-                raise SourceError(f"{self.name}: its header holds a NUL byte; is it a text file?")
             columns = parse_header(record.decode("utf-8"), delimiter, self.name, quote)
         except UnicodeDecodeError as error:
             raise SourceError(
                 f"{self.name}: its header is not {self._stream.encoding} (byte 0x{record[error.start]:02X}); "
                 f"name the file's encoding: {advise_encoding(self._stream.advised)}"
             ) from None
-        taken = int(records.nexts[place])
-        self._line += count_lines(head[:taken])
-        return columns, head[taken:]
+        return columns, int(records.nexts[place])
 
-    def _read_block(self) -> tuple[bytes, Records]:
-        """Read until a record ends (at least) in what is at hand; what follows its end waits for the next block."""
-        block, wanted = self._pending, self._block_bytes
-        while True:
-            if not self._is_ended and self._failure is None and len(block) < wanted:
-                more = self._read_more(wanted - len(block))
-                self._is_ended = not more and self._failure is None
+    def _read_blocks(self) -> Iterator[tuple[int, bytes, Records]]:
+        """Yield blocks that end where a record does, with their first line; what follows waits for the next block."""
+        self._stream.rewind()
+        head = self._stream.read(_HEAD_BYTES)
+        if not head.startswith(self._above):
+            raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
+        ahead, line = BytesIO(head[len(self._above) :]), 1 + count_lines(self._above)
+        block, wanted, is_ended = b"", self._block_bytes, False
+        while block or not is_ended:
+            while len(block) < wanted and not is_ended:
+                more = ahead.read(wanted - len(block)) or self._stream.read(wanted - len(block))
+                is_ended = not more
                 block += more
-                continue
-            records = self._find_records(block)
-            if self._is_ended or len(records):
-                break
-            if self._failure is not None:
-                raise self._failure
-            if len(block) >= _MOST_HELD:
+            records = self._find_records(block, is_ended=is_ended)
+            if len(records):
+                end = int(records.nexts[-1])
+                yield line, block[:end], records
+                line += count_lines(block[:end])
+                block, wanted = block[end:], self._block_bytes
+            elif len(block) >= _MOST_HELD:
                 raise SourceError(
-                    f"{self.name}: the record that begins on line {self._line} is longer than "
-                    f"{_MOST_HELD >> 20} MiB; look there for a quote that is never closed"
+                    f"{self.name}: the record that begins on line {line} is longer than {_MOST_HELD >> 20} MiB; look "
+                    "there for a quote that is never closed"
                 )
-            wanted = min(2 * len(block), _MOST_HELD)
-        end = int(records.nexts[-1]) if len(records) else 0
-        self._pending = block[end:]
-        return block[:end], records
+            else:
+                wanted = min(2 * len(block), _MOST_HELD)
 
-    def _find_records(self, block: bytes) -> Records:
+    def _find_records(self, block: bytes, *, is_ended: bool) -> Records:
         form = self._form
-        records = find_records(block, form.delimiter, is_last=self._is_ended, quote=form.quote)
+        records = find_records(block, form.delimiter, is_last=is_ended, quote=form.quote)
         if len(records) == 0 and len(block) > _MOST_PENDING:
-            line = find_runaway(block, form.delimiter, form.cells, form.quote, is_last=self._is_ended)
+            line = find_runaway(block, form.delimiter, form.cells, form.quote, is_last=is_ended)
             if line:
                 ended = find_records(block[:line], form.delimiter, is_last=True, quote=form.quote)
                 return replace(ended, is_unclosed=False, broken=(0,))
         return end_runaways(block, records, form.delimiter, form.cells, form.quote)
 
-    def _read_more(self, size: int) -> bytes:
-        try:
-            return self._ahead.read(size) or self._stream.read(size)
-        except SourceError as error:
-            said = str(error)
-            self._failure = error if said.startswith(self.name) else SourceError(f"{self.name}: {said}")
-            return b""
-
-    def _describe_form(self) -> CsvDialect:
-        """The encoding may have been found since the file was opened: by the first row that is not ASCII."""
-        return replace(self._form, encoding=self._stream.encoding, advised=self._stream.advised)
-
-    def _take_messages(self) -> tuple[str, ...]:
-        remark, self._stream.remark = self._stream.remark, None
-        messages, self._messages = [*self._messages, *([f"{self.name}: {remark}"] if remark else [])], []
-        return tuple(messages)
-
-    def _build_chunks(self, block: bytes, records: Records, parsed: Parsed) -> Iterator[Chunk]:
-        numbers_of_records = self._number + np.cumsum(parsed.is_record)
+    def _build_chunks(self, block: bytes, records: Records, parsed: Parsed, line: int, number: int) -> Iterator[Chunk]:
+        """Yield the records of a block, numbered on from `number`, about _MOST_ROWS at a time."""
+        numbers_of_records = number + np.cumsum(parsed.is_record)
         numbers = numbers_of_records[parsed.places]
-        malformed = list(self._build_malformed(block, records, parsed.failed, numbers_of_records))
+        malformed, since = [], 0
+        for place, (code, message) in sorted(parsed.failed.items()):
+            start, stop = int(records.starts[place]), int(records.stops[place])
+            line, since = line + count_lines(block[since:start]), start
+            malformed.append(_build_malformed(int(numbers_of_records[place]), line, block[start:stop], code, message))
         table = parsed.table.rename_columns(list(self.columns))
         starts = range(0, max(1, table.num_rows), _MOST_ROWS)
         for start in starts:
             rows = table.slice(start, _MOST_ROWS)
-            last = _MAX if start == starts[-1] else int(numbers[start + _MOST_ROWS - 1])
-            with_it = tuple(row for row in malformed if row.number <= last)
+            is_last = start == starts[-1]
+            with_it = tuple(row for row in malformed if is_last or row.number <= numbers[start + _MOST_ROWS - 1])
             malformed = malformed[len(with_it) :]
             if rows.num_rows or with_it:
-                yield Chunk(
-                    build_frame(rows),
-                    numbers[start : start + _MOST_ROWS],
-                    with_it,
-                    self.name,
-                    messages=self._take_messages(),
-                )
-
-    def _build_malformed(
-        self, block: bytes, records: Records, failures: tuple[Failed, ...], numbers: npt.NDArray[np.int64]
-    ) -> Iterator[MalformedRow]:
-        line, since = self._line, 0
-        for failed in failures:
-            start = int(records.starts[failed.place])
-            line, since = line + count_lines(block[since:start]), start
-            yield MalformedRow(int(numbers[failed.place]), line, failed.raw, failed.code, failed.message)
+                yield Chunk(build_frame(rows), numbers[start : start + _MOST_ROWS], with_it, self.name)
 
 
-_MAX = np.iinfo(np.int64).max
+def _find_excel_hint(head: bytes) -> tuple[int, str | None]:
+    """How long Excel's line `sep=;` above the header is (0: there is none), and the delimiter that it names."""
+    first, end, _ = head.partition(b"\n")
+    hint = first.strip(b'\r"')
+    if len(hint) != 5 or not hint.lower().startswith(b"sep="):
+        return 0, None
+    return len(first + end), parse_delimiter(chr(hint[4]))
 
 
 def _choose_block(text: bytes) -> int:
@@ -261,43 +230,73 @@ def open_csv(
     it, lines of a single cell, are left out, and so is a delimiter that follows the last cell of each row and not of
     the header. Records of another width than the header's, with an undecodable or a NUL byte, with a quote that never
     closes, that closes before its cell ends or that may or may not be one, or of more than a MiB, come as malformed. No
-    records are blank lines
-    (nothing, or spaces and tabs alone) and lines of just as many delimiters as the header has. A quote within quotes is
-    written twice; a backslash is a backslash.
+    records are blank lines (nothing, or spaces and tabs alone) and lines of just as many delimiters as the header has.
+    A quote within quotes is written twice; a backslash is a backslash.
 
-    The chunks' `messages` say what was left out, and which encoding was found where none was named. An encoding that
-    is not certain costs the rows with other than ASCII in them. `chunk_bytes` is the size of a block (chosen for about
-    30,000 rows); a longer record makes its block longer. The source closes the input.
+    The first chunk's `messages` say what was left out, and which encoding was found where none was named. An encoding
+    that is not certain costs the rows with other than ASCII in them. `chunk_bytes` is the size of a block (chosen for
+    about 30,000 rows); a longer record makes its block longer. The source closes the input.
 
     Raises SourceError for an input that is empty, binary or without a header, ConfigurationError for a delimiter or an
     encoding that does not exist.
     """
-    named = parse_delimiter(delimiter)
-    return CsvSource(source_input.name, open_utf8(source_input, encoding), named, chunk_bytes)
+    return CsvSource(source_input, encoding, parse_delimiter(delimiter), chunk_bytes)
+
+
+_AMBIGUOUS = (
+    "ambiguous_quote",
+    (
+        "has quotes inside a cell that does not begin with one, and a delimiter between them, so it has two readings; "
+        'quote the whole cell, and write the quotes in it twice: "Ann""Lee, Jr"""'
+    ),
+)
+_STRAY = (
+    "stray_quote",
+    (
+        'a quote closes a cell and more follows it; write a quote within a quoted cell twice, as in "Jo ""X"" Doe", or '
+        'let the other program write its file so (not \\")'
+    ),
+)
+_UNCLOSED = (
+    "unclosed_quote",
+    "a quote is opened and never closed, so that all to the end of the file is one record; close the quote",
+)
+_BROKEN = (
+    "unclosed_quote",
+    "a quote is opened and not closed, and what is below are rows of their own; close the quote",
+)
+_OVERSIZED = (
+    "oversized",
+    f"is longer than {_MOST_RECORD >> 10} KiB, which no subscriber's row is; look for a quote that is never closed",
+)
+_NUL = ("nul", "holds a NUL byte, which is no text")
 
 
 def parse_block(block: bytes, records: Records, form: CsvDialect) -> Parsed:
     """Parse the records of a block (positions in bytes). Raises SourceError if pyarrow finds others than we did."""
     is_record = ~_find_blank(block, records, form)
-    failed = _find_ambiguous_quotes(block, records) | _find_stray_quotes(block, records)
+    failed: _Failures = dict.fromkeys(_find_places(records, records.ambiguous), _AMBIGUOUS)
+    failed |= dict.fromkeys(_find_places(records, records.strays), _STRAY)
     failed |= _find_undecodable(block, records, form)
     if records.is_unclosed:
-        failed[len(records) - 1] = _fail_unclosed(block, records, len(records) - 1)
-    failed |= {place: _fail_broken(block, records, place) for place in records.broken}
-    failed |= _find_oversized(block, records)
+        failed[len(records) - 1] = _UNCLOSED
+    failed |= dict.fromkeys(records.broken, _BROKEN)
+    failed |= dict.fromkeys(np.flatnonzero(records.stops - records.starts > _MOST_RECORD).tolist(), _OVERSIZED)
     is_parsed = is_record.copy()
     is_parsed[list(failed)] = False
     parsed_places = np.flatnonzero(is_parsed)
     table, ragged = _read_table(_keep(block, records, is_parsed), form)
     if form.has_tails:
         table, ragged = _cut_tails(table, ragged)
+    expected = (
+        f"other rows have {form.cells}, the last of them empty" if form.has_tails else f"the header has {form.width}"
+    )
     for row, width in ragged.items():
-        place = int(parsed_places[row])
-        failed[place] = _fail_ragged(block, records, place, width, form)
+        message = f"has {width} cells where {expected}; look for a missing or a stray delimiter or quote"
+        failed[int(parsed_places[row])] = ("ragged", message)
     if table.num_rows + len(ragged) != len(parsed_places):
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")
-    places = np.delete(parsed_places, list(ragged))
-    return Parsed(table, places, tuple(failed[place] for place in sorted(failed)), is_record)
+    return Parsed(table, np.delete(parsed_places, list(ragged)), failed, is_record)
 
 
 def _find_blank(block: bytes, records: Records, form: CsvDialect) -> npt.NDArray[np.bool_]:
@@ -310,38 +309,18 @@ def _find_blank(block: bytes, records: Records, form: CsvDialect) -> npt.NDArray
     return is_blank
 
 
-def _find_oversized(block: bytes, records: Records) -> dict[int, Failed]:
-    message = (
-        f"is longer than {_MOST_RECORD >> 10} KiB, which no subscriber's row is; look for a quote that is never closed"
-    )
-    places = np.flatnonzero(records.stops - records.starts > _MOST_RECORD).tolist()
-    return {place: _fail(block, records, place, "oversized", message) for place in places}
+def _find_places(records: Records, positions: npt.NDArray[np.int64]) -> list[int]:
+    """The places of the records that these bytes are in."""
+    places: list[int] = np.unique(np.searchsorted(records.nexts, positions, side="right")).tolist()
+    return places
 
 
-def _find_stray_quotes(block: bytes, records: Records) -> dict[int, Failed]:
-    message = (
-        'a quote closes a cell and more follows it; write a quote within a quoted cell twice, as in "Jo ""X"" Doe", '
-        'or let the other program write its file so (not \\")'
-    )
-    places = np.unique(np.searchsorted(records.nexts, records.strays, side="right")).tolist()
-    return {place: _fail(block, records, place, "stray_quote", message) for place in places}
-
-
-def _find_ambiguous_quotes(block: bytes, records: Records) -> dict[int, Failed]:
-    message = (
-        "has quotes inside a cell that does not begin with one, and a delimiter between them, so it has two "
-        'readings; quote the whole cell, and write the quotes in it twice: "Ann""Lee, Jr"""'
-    )
-    places = np.unique(np.searchsorted(records.nexts, records.ambiguous, side="right")).tolist()
-    return {place: _fail(block, records, place, "ambiguous_quote", message) for place in places}
-
-
-def _find_undecodable(block: bytes, records: Records, form: CsvDialect) -> dict[int, Failed]:
-    failed: dict[int, Failed] = {}
+def _find_undecodable(block: bytes, records: Records, form: CsvDialect) -> _Failures:
+    failed: _Failures = {}
     at = block.find(b"\0")
     while at >= 0:
         place = int(np.searchsorted(records.nexts, at, side="right"))
-        failed[place] = _fail(block, records, place, "nul", "holds a NUL byte, which is no text")
+        failed[place] = _NUL
         at = block.find(b"\0", int(records.nexts[place]))
     view, at = memoryview(block), 0
     while at < len(block):
@@ -351,42 +330,22 @@ def _find_undecodable(block: bytes, records: Records, form: CsvDialect) -> dict[
         except UnicodeDecodeError as error:
             wrong = at + error.start
             place = int(np.searchsorted(records.nexts, wrong, side="right"))
-            failed[place] = _fail(block, records, place, "encoding", _explain_encoding(block[wrong], form))
+            is_utf_8 = form.encoding == "utf-8"
+            what = (
+                f"byte 0x{block[wrong]:02X} is not UTF-8" if is_utf_8 else f"holds bytes that are not {form.encoding}"
+            )
+            advice = f"if the file is in another encoding, name it: {advise_encoding(form.advised)}"
+            failed[place] = ("encoding", f"{what}; {advice}")
             at = int(records.nexts[place])
     return failed
 
 
-def _explain_encoding(octet: int, form: CsvDialect) -> str:
-    advice = f"if the file is in another encoding, name it: {advise_encoding(form.advised)}"
-    if form.encoding == "utf-8":
-        return f"byte 0x{octet:02X} is not UTF-8; {advice}"
-    return f"holds bytes that are not {form.encoding}; {advice}"
-
-
-def _fail_ragged(block: bytes, records: Records, place: int, width: int, form: CsvDialect) -> Failed:
-    expected = f"the header has {form.width}"
-    if form.has_tails:
-        expected = f"other rows have {form.cells}, the last of them empty"
-    message = f"has {width} cells where {expected}; look for a missing or a stray delimiter or quote"
-    return _fail(block, records, place, "ragged", message)
-
-
-def _fail_broken(block: bytes, records: Records, place: int) -> Failed:
-    message = "a quote is opened and not closed, and what is below are rows of their own; close the quote"
-    return _fail(block, records, place, "unclosed_quote", message)
-
-
-def _fail_unclosed(block: bytes, records: Records, place: int) -> Failed:
-    message = "a quote is opened and never closed, so that all to the end of the file is one record; close the quote"
-    return _fail(block, records, place, "unclosed_quote", message)
-
-
-def _fail(block: bytes, records: Records, place: int, code: str, message: str) -> Failed:
-    record = block[records.starts[place] : records.stops[place]]
+def _build_malformed(number: int, line: int, record: bytes, code: str, message: str) -> MalformedRow:
     lines = count_lines(record.rstrip(b"\r\n"))
     if lines and code in _SWALLOWING:
         message += f"; the row takes in {lines} more lines, which were not read as rows of their own"
-    return Failed(place, show_bytes(record[:_MOST_SHOWN]) + ("…" if len(record) > _MOST_SHOWN else ""), code, message)
+    raw = show_bytes(record[:_MOST_SHOWN]) + ("…" if len(record) > _MOST_SHOWN else "")
+    return MalformedRow(number, line, raw, code, message)
 
 
 def count_lines(text: bytes) -> int:
@@ -399,18 +358,11 @@ def _keep(block: bytes, records: Records, is_parsed: npt.NDArray[np.bool_]) -> b
     uncopied, if it has nothing of that."""
     if is_parsed.all() and not len(records.indents):
         return block
-    dropped = np.flatnonzero(~is_parsed).tolist()
-    if len(records.indents):
-        is_kept = np.ones(len(block), dtype=bool)
-        is_kept[records.indents] = False
-        for place in dropped:
-            is_kept[records.starts[place] : records.nexts[place]] = False
-        return np.frombuffer(block, dtype=np.uint8)[is_kept].tobytes()
-    pieces, since = [], 0
-    for place in dropped:
-        pieces.append(block[since : records.starts[place]])
-        since = int(records.nexts[place])
-    return b"".join([*pieces, block[since:]])
+    is_kept = np.ones(len(block), dtype=bool)
+    is_kept[records.indents] = False
+    for place in np.flatnonzero(~is_parsed).tolist():
+        is_kept[records.starts[place] : records.nexts[place]] = False
+    return np.frombuffer(block, dtype=np.uint8)[is_kept].tobytes()
 
 
 def _cut_tails(table: pa.Table, ragged: dict[int, int]) -> tuple[pa.Table, dict[int, int]]:

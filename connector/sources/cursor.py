@@ -1,15 +1,15 @@
 """Cursors of SQL sources, and the statement that reads from one on. Pure.
 
 The values of a cursor column are read from a job and from a database, kept as text, and compared by what they are.
-What a database gives as text or number is read as the kind that the job's `start` is of. The statement is a query with
-its `:names` bound, or a table's SELECT; `:cursor` is bound as the kind that it is of, so that PostgreSQL sees a
-timestamp and not a text, and SQLite a text that sorts before every other way to write the same moment. A name is looked
-for in the statement only, not in its texts and comments.
+What a database gives as text or number is read as the kind that the job's `start` is of. The statement is a query, or a
+table's SELECT; its `:cursor` is bound as the kind that it is of, so that PostgreSQL sees a
+timestamp and not a text, and SQLite a text that sorts before every other way to write the same moment. It is looked for
+in the statement only, not in its texts and comments.
 """
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -19,14 +19,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from connector.errors import ConfigurationError
-from connector.sources.cell_text import write_text
 
 CursorValue = datetime | date | int | str
 
 CURSOR = "cursor"
 """The name under which a query has its cursor's value: `:cursor`."""
 
-_WITHOUT_ZONES = ("mysql", "mariadb")
+_MYSQL = ("mysql", "mariadb")
 
 
 class CursorKind(StrEnum):
@@ -112,7 +111,7 @@ def read_value(value: object, kind: CursorKind) -> CursorValue | None:
             case CursorKind.INTEGER:
                 return _read_integer(plain)
             case CursorKind.TEXT:
-                text = write_text(plain)
+                text = str(plain)
                 return None if "\0" in text else text  # which not every ledger can keep
     except (ValueError, OverflowError):
         return None
@@ -202,35 +201,38 @@ def _check_size(number: int) -> int:
 
 def uses_cursor(query: str, database: str) -> bool:
     """Return whether the query of a database (SQLAlchemy's name of it) has a `:cursor`, texts and comments apart."""
-    return CURSOR in find_names(query, database)
+    return any(found["name"] == CURSOR for found in _choose_tokens(database).finditer(query))
 
 
 def check_bound(bound: CursorBound, database: str) -> None:
     """Refuse a value that the database (SQLAlchemy's name of it) cannot compare. Raises ConfigurationError."""
     value = bound.value
-    if database in _WITHOUT_ZONES and isinstance(value, datetime) and value.tzinfo is not None:
+    if database in _MYSQL and isinstance(value, datetime) and value.tzinfo is not None:
         raise ConfigurationError(
             f"the cursor {bound.column} cannot begin at {value.isoformat()}: timestamps of {database} have no zone; "
             "write it as the database shows it, such as 2026-11-21T10:00:00"
         )
 
 
-def build_query(
-    query: str, parameters: Mapping[str, object], bound: CursorBound | None, database: str
-) -> sa.TextClause:
-    """Bind the names that have a value; a colon elsewhere, as in '… :draft' within quotes, stays one."""
-    binds: list[sa.BindParameter[Any]] = [sa.bindparam(name, value) for name, value in parameters.items()]
-    if bound is not None:
-        binds.append(_build_bind(bound, database))
-    names = [str(each.key) for each in binds]
-    check_names(query, names, database)
-    return sa.text(escape_others(query, names, database)).bindparams(*binds)
+def build_query(query: str, bound: CursorBound | None, database: str) -> sa.TextClause:
+    """Return the query with its `:cursor` bound, if there is a bound; a colon elsewhere ('… :draft') stays one."""
+
+    def escape(found: re.Match[str]) -> str:
+        if bound is not None and found["name"] == CURSOR:
+            return f":{CURSOR}" + (r"\:\:" if found["cast"] else "")
+        return _ANY_NAME.sub(r"\\\g<0>", found[0])
+
+    text = sa.text(_choose_tokens(database).sub(escape, query))
+    return text if bound is None else text.bindparams(_build_bind(bound, database))
 
 
-def check_names(query: str, names: Sequence[str], database: str) -> None:
-    """Refuse values for names that the query does not have. Raises ConfigurationError."""
-    if missing := sorted(set(names) - find_names(query, database)):
-        raise ConfigurationError(f"the query does not use :{missing[0]}")
+def mark_cursor(query: str) -> str:
+    """Return a query of DuckDB with `$cursor` in place of its `:cursor`."""
+
+    def mark(found: re.Match[str]) -> str:
+        return f"${CURSOR}{found['cast'] or ''}" if found["name"] == CURSOR else found[0]
+
+    return _TOKENS.sub(mark, query)
 
 
 def build_select(table: str, bound: CursorBound | None, database: str) -> sa.Select[tuple[object]]:
@@ -268,8 +270,6 @@ def _write_plainly(value: CursorValue) -> int | str:
     return value.isoformat() if isinstance(value, date) else value
 
 
-_WITH_BACKSLASHES = ("mysql", "mariadb")
-
 # A text or comment that is never closed does not count as one: what follows is looked at.
 _TEXTS = r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
 _TEXTS_OF_MYSQL = r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`|--\s[^\n]*|#[^\n]*|/\*.*?\*/"
@@ -279,31 +279,5 @@ _TOKENS_OF_MYSQL = re.compile(f"{_TEXTS_OF_MYSQL}|{_COLON_NAME}", re.DOTALL)
 _ANY_NAME = re.compile(_COLON_NAME)
 
 
-def find_names(query: str, database: str) -> set[str]:
-    """Return the names that a query of this database (SQLAlchemy's word for it) has values for."""
-    return {found["name"] for found in _choose(database).finditer(query) if found["name"]}
-
-
-def mark_names(query: str, names: Collection[str], mark: str, database: str) -> str:
-    """Return the query with another mark in place of the colon of each of these names."""
-
-    def write(found: re.Match[str]) -> str:
-        return f"{mark}{found['name']}{found['cast'] or ''}" if found["name"] in names else found[0]
-
-    return _choose(database).sub(write, query)
-
-
-def escape_others(query: str, names: Collection[str], database: str) -> str:
-    """Return the query for SQLAlchemy's `text`: with backslashes before the colons of whatever else it would take for a
-    name, and of a cast that follows one of these names."""
-
-    def write(found: re.Match[str]) -> str:
-        if found["name"] in names:
-            return f":{found['name']}" + (r"\:\:" if found["cast"] else "")
-        return _ANY_NAME.sub(r"\\\g<0>", found[0])
-
-    return _choose(database).sub(write, query)
-
-
-def _choose(database: str) -> re.Pattern[str]:
-    return _TOKENS_OF_MYSQL if database in _WITH_BACKSLASHES else _TOKENS
+def _choose_tokens(database: str) -> re.Pattern[str]:
+    return _TOKENS_OF_MYSQL if database in _MYSQL else _TOKENS

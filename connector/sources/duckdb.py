@@ -12,7 +12,7 @@ from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Chunk, Closing, Source
 from connector.sources.cell_text import CHUNK_ROWS, build_row_chunk
-from connector.sources.cursor import CURSOR, CursorBound, CursorWatch, check_names, mark_names
+from connector.sources.cursor import CURSOR, CursorBound, CursorWatch, mark_cursor
 from connector.sources.header_row import name_columns
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -27,22 +27,26 @@ class DuckdbSource(Closing):
 
     def __init__(self, path: Path, query: str, values: Mapping[str, object], watch: CursorWatch | None) -> None:
         self.name = f"duckdb:///{path}"
-        self._watch = watch
-        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._query, self._values, self._watch = query, values, watch
         try:
             self._connection = duckdb.connect(str(path), read_only=True, config=_SETTINGS)
-            self._refuse_all_but_select(self._connection, query)
-            self._reader = _open_reader(self._connection, query, values)
         except duckdb.Error as error:
-            self.close()
             raise SourceError(f"{self.name}: {say_safely(error)}") from None
-        except ConfigurationError:
+        try:
+            self._refuse_all_but_select()
+            self._reader = self._execute()
+        except BaseException:
             self.close()
             raise
         self.columns = name_columns(self._reader.schema.names)
+        self._is_fresh = True
 
     def chunks(self) -> Iterator[Chunk]:
-        """Give the rows, in the query's order, once; none for an empty result. Raises SourceError."""
+        """Yield the rows in the query's order, from the first; none for an empty result. Raises SourceError."""
+        if not self._is_fresh:
+            self._reader.close()  # a connection has one open result
+            self._reader = self._execute()  # its columns are those of before: nothing can write to a file that is open
+        self._is_fresh = False
         number = 1
         try:
             for batch in self._reader:
@@ -56,39 +60,45 @@ class DuckdbSource(Closing):
             raise SourceError(f"{self.name}: reading stopped after row {number - 1}: {say_safely(error)}") from None
 
     def close(self) -> None:
-        """Release the file; may be called more than once."""
-        if self._connection is not None:
-            self._connection.close()
+        """Release the connection; may be called more than once."""
+        self._connection.close()
 
-    def _refuse_all_but_select(self, connection: duckdb.DuckDBPyConnection, query: str) -> None:
+    def _execute(self) -> pa.RecordBatchReader:
+        """By Arrow: as Python values DuckDB gives no time with a zone without pytz."""
+        try:
+            relation: Any = self._connection.sql(self._query, params=dict(self._values) or None)
+            open_reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch  # before DuckDB 2
+            return open_reader(CHUNK_ROWS)
+        except duckdb.Error as error:
+            raise SourceError(f"{self.name}: {say_safely(error)}") from None
+
+    def _refuse_all_but_select(self) -> None:
         """A database that is opened read-only may still be asked to write files (COPY, ATTACH)."""
-        statements = connection.extract_statements(query)
+        try:
+            statements = self._connection.extract_statements(self._query)
+        except duckdb.Error as error:
+            raise SourceError(f"{self.name}: {say_safely(error)}") from None
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise ConfigurationError(f"{self.name}: the query is no SELECT, and a source only reads")
 
 
 def open_duckdb(
-    url: sa.URL,
-    query: str | None,
-    table: str | None,
-    parameters: Mapping[str, object],
-    bound: CursorBound | None,
-    watch: CursorWatch | None,
+    url: sa.URL, query: str | None, table: str | None, bound: CursorBound | None, watch: CursorWatch | None
 ) -> Source:
-    """Open a query, or a table (`name` or `schema.name`), of the file of `duckdb:///…`; the rest is as of `open_bound`.
+    """Open a query, or a table (`name` or `schema.name`), of the file of `duckdb:///…`; the rest is as of `open_sql`.
 
     Raises ConfigurationError for a URL without a file or a query that is no SELECT, SourceError for a file that is not
     there, is no database or is being written by another process.
     """
     path = _find_file(url)
-    values = dict(parameters) | ({} if bound is None else {CURSOR: bound.value})
     if query is None:
         query = f"select * from {_quote_table(table or '')}"  # noqa: S608 - quoted
         if bound is not None:
             column = _quote(bound.column)
             query += f" where {column} >= :{CURSOR} or {column} is null"
-    check_names(query, list(values), "duckdb")
-    return DuckdbSource(path, mark_names(query, list(values), "$", "duckdb"), values, watch)
+    if bound is None:
+        return DuckdbSource(path, query, {}, watch)
+    return DuckdbSource(path, mark_cursor(query), {CURSOR: bound.value}, watch)
 
 
 def _find_file(url: sa.URL) -> Path:
@@ -98,15 +108,6 @@ def _find_file(url: sa.URL) -> Path:
     if not path.is_file():
         raise SourceError(f"{path}: there is no such DuckDB database; check the path")
     return path
-
-
-def _open_reader(
-    connection: duckdb.DuckDBPyConnection, query: str, values: Mapping[str, object]
-) -> pa.RecordBatchReader:
-    """By Arrow: as Python values DuckDB gives no time with a zone without pytz."""
-    relation: Any = connection.sql(query, params=dict(values)) if values else connection.sql(query)
-    open_reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch  # before DuckDB 2
-    return open_reader(CHUNK_ROWS)
 
 
 def _take_values(column: pa.Array) -> list[object]:

@@ -11,13 +11,13 @@ are read when they are named.
 import codecs
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice, pairwise
+from typing import BinaryIO
 
 from connector.errors import ConfigurationError, SourceError
-from connector.sources.inputs import Readable
 
 _WESTERN = ("cp1252", "iso8859-1", "iso8859-15")  # of encodings that give the same text the first is named
 _CENTRAL = ("cp1250", "iso8859-2")
@@ -97,13 +97,10 @@ _BOMS = (  # UTF-32's begins with UTF-16's, so the longer ones come first
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _BINARY_BEGINNINGS = (
-    (b"PK\x03\x04", "a ZIP archive or an Excel workbook (.xlsx): save the sheet as CSV first"),
-    (b"\xd0\xcf\x11\xe0", "an old Excel workbook (.xls): save the sheet as CSV first"),
     (b"\x1f\x8b", "compressed by gzip: unpack it first"),
     (b"BZh", "compressed by bzip2: unpack it first"),
     (b"\xfd7zXZ\x00", "compressed by xz: unpack it first"),
     (b"\x28\xb5\x2f\xfd", "compressed by Zstandard: unpack it first"),
-    (b"PAR1", "a Parquet file, not CSV"),
     (b"SQLite format 3\x00", "a SQLite database: name it as a SQL source, sqlite:///FILE"),
     (b"%PDF-", "a PDF, not CSV"),
 )
@@ -113,7 +110,7 @@ _BINARY_SHARE = 0.1  # of control bytes in the beginning; text has none or a few
 _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 _UNDECODABLE = "\udcff"  # a lone surrogate: encoded it is no valid UTF-8, so it costs its row as a wrong byte does
-_UNMAPPED = "\ufffe"  # in a decoding table of Python's: a byte that has no character
+_C1 = re.compile("[\x80-\x9f]")
 
 _JOINING = frozenset("’‘'·–—‑׳״\u00ad")  # between two letters: O’Brien, Gal·la, Müller–Lüdenscheidt, a soft hyphen
 _OPENING = frozenset("«»“”„‘‚¿¡‹›–—")  # before a letter
@@ -131,123 +128,93 @@ class EncodingGuess:
 
 
 class Utf8Stream:
-    """A text read forward as UTF-8 without its BOM; bytes that cannot be decoded stay invalid UTF-8.
+    """A file read as UTF-8, without its BOM, from its beginning; bytes that cannot be decoded stay invalid UTF-8.
 
-    `remark` says which encoding was found, for a person; None while there is nothing to say. `encoding` is the one that
-    the text is read in by now, `advised` the one to name for rows that are not in it.
+    `encoding` is the one that it is read in, `advised` the one to name for rows that are not in it; `remark` says which
+    was found, for a person; None where there is nothing to say.
     """
 
-    def __init__(self, file: Readable, encoding: str) -> None:
-        self._file = file
-        self._failure: SourceError | None = None  # met after some bytes: raised after they were given
-        self._is_first = True
+    def __init__(self, name: str, file: BinaryIO, encoding: str) -> None:
+        """Read `file`, called `name` in errors, in `encoding` (`auto`, or a name of Python's). Raises
+        ConfigurationError and SourceError."""
+        self._name, self._file = name, file
+        self.encoding, self.advised = _check_encoding(encoding), "cp1252"
         self.remark: str | None = None
-        self.advised = "cp1252"
-        self._pending = self._read_beginning()
-        self._is_found = encoding != "auto"
-        self._set_encoding(encoding if self._is_found else "utf-8")
-        if not self._is_found:
-            self._take_plain_signs()
+        self._is_guessed = False
+        if self.encoding == "auto":
+            self.encoding = self._find_encoding()
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Begin again."""
+        self._file.seek(0)
+        self._is_first = True
+        # UTF-8 passes as it is, which is the fast way and keeps each wrong byte for the rejects file.
+        is_utf_8 = self.encoding == "utf-8"
+        self._decoder = None if is_utf_8 else codecs.getincrementaldecoder(self.encoding)("connector.mark")
 
     def read(self, size: int) -> bytes:
-        """Give about `size` bytes, at least one unless the text has ended. Raises SourceError."""
+        """Return about `size` bytes, at least one unless the text has ended. Raises SourceError."""
         pieces: list[bytes] = []
         wanted = size
         while wanted > 0:
-            try:
-                piece = self._pending or self._read_on(min(wanted, _READ_BYTES))
-                self._pending = b""
-                if not self._is_found and not piece.isascii():
-                    piece = self._find_encoding(piece)
-            except SourceError as error:
-                if not pieces:
-                    raise
-                self._failure = error
-                break
-            utf8 = self._to_utf8(piece)
-            pieces.append(utf8)
-            wanted -= len(utf8)
+            piece = self._read_on(min(wanted, _READ_BYTES))
+            pieces.append(self._to_utf8(piece))
+            wanted -= len(pieces[-1])
             if not piece:
                 break
         return b"".join(pieces)
 
-    def close(self) -> None:
-        """Release the file; may be called more than once."""
-        self._file.close()
-
-    def _take_plain_signs(self) -> None:
-        """A BOM, or the zero bytes of UTF-16."""
-        bom = next((encoding for bom, encoding in _BOMS if self._pending.startswith(bom)), None)
-        utf_16 = find_utf_16(self._pending) if bom is None else None
-        if utf_16 is not None:
+    def _find_encoding(self) -> str:
+        """A BOM says it, or the zero bytes of UTF-16; else the first piece that is not ASCII alone."""
+        self._file.seek(0)
+        piece = self._read_on(_BEGINNING_BYTES)
+        if bom := next((encoding for bom, encoding in _BOMS if piece.startswith(bom)), None):
+            return bom
+        if utf_16 := find_utf_16(piece):
             self.remark = f"read as {utf_16}, found by its zero bytes; it has no BOM that would say so"
-        if encoding := bom or utf_16:
-            self._set_encoding(encoding)
-        self._is_found = encoding is not None or _is_binary(self._pending)
-
-    def _read_beginning(self) -> bytes:
-        """Enough to decide by; a pipe gives less at a time."""
-        beginning = b""
-        while len(beginning) < _BEGINNING_BYTES and (more := self._read_more(_BEGINNING_BYTES - len(beginning))):
-            beginning += more
-        if not beginning and self._failure is not None:
-            raise self._failure
-        return beginning
-
-    def _find_encoding(self, piece: bytes) -> bytes:
-        """Decide by the first piece that is not ASCII alone; give it, with what had to be read to its end."""
+            return utf_16
+        if _is_binary(piece):
+            return "utf-8"
+        while piece and piece.isascii():
+            piece = self._read_on(_READ_BYTES)
+        if not piece:
+            return "utf-8"
         if piece[:-_MOST_CHARACTER_BYTES].isascii():  # the bytes beyond ASCII may be half a character at its end
-            piece += self._read_more(_READ_BYTES)
+            piece += self._read_on(_READ_BYTES)
         guess = decide_encoding(piece)
-        self._is_found = True
         if guess.encoding is None:
             self.advised = guess.likely
             self.remark = (
                 f"its encoding is not certain: {guess.reason}. Rows with other than ASCII in them were not read; "
                 f"name the encoding and run it again: {advise_encoding(self.advised)}"
             )
-        elif guess.encoding != "utf-8":
-            self._set_encoding(guess.encoding, is_strict=True)
+            return "utf-8"
+        if guess.encoding != "utf-8":
+            self._is_guessed = True
             self.remark = (
                 f"read as {guess.encoding}, found by its words ({', '.join(guess.sample)}); if these are wrong, name "
                 f"the encoding: {advise_encoding('NAME')}"
             )
-        return piece
-
-    def _set_encoding(self, encoding: str, *, is_strict: bool = False) -> None:
-        """UTF-8 passes as it is, which is the fast way and keeps each wrong byte for the rejects file."""
-        self.encoding = encoding
-        self._decode = None if encoding == "utf-8" else _build_decoder(encoding, is_strict=is_strict)
-
-    def _read_more(self, size: int) -> bytes:
-        """The next bytes; b"" at the end, and where reading fails: that is raised after what was read before."""
-        try:
-            return self._read_on(size)
-        except SourceError as error:
-            self._failure = error
-            return b""
+        return guess.encoding
 
     def _read_on(self, size: int) -> bytes:
-        if self._failure is not None:
-            raise self._failure
         try:
             return self._file.read(size)
         except OSError as error:
-            raise SourceError(f"reading failed: {error.strerror or error}") from error
+            raise SourceError(f"{self._name}: reading failed: {error.strerror or error}") from error
 
     def _to_utf8(self, piece: bytes) -> bytes:
-        if self._decode is not None:
-            piece = self._decode(piece, not piece).encode("utf-8", "surrogatepass")
+        if self._decoder is not None:
+            text = self._decoder.decode(piece, final=not piece)
+            # ISO-8859-x has control characters at 0x80 to 0x9F: where they turn up, the encoding is another one.
+            text = _C1.sub(_UNDECODABLE, text) if self._is_guessed else text
+            piece = text.encode("utf-8", "surrogatepass")
         if self._is_first and piece:
             self._is_first = False
             while piece.startswith(codecs.BOM_UTF8):  # a second one, where a program put its own before another's
                 piece = piece.removeprefix(codecs.BOM_UTF8)
         return piece
-
-
-def open_utf8(stream: Readable, encoding: str) -> Utf8Stream:
-    """Read a stream in `encoding` (`auto`, or a name of Python's) as UTF-8. Raises ConfigurationError, SourceError."""
-    return Utf8Stream(stream, _check_encoding(encoding))
 
 
 def decide_encoding(text: bytes) -> EncodingGuess:
@@ -445,24 +412,6 @@ def _get_script(character: str) -> str | None:
         return None
     script = unicodedata.name(character, "").partition(" ")[0]
     return None if script in ("COMBINING", "MODIFIER", "FEMININE", "MASCULINE", "MICRO") else script
-
-
-def _build_decoder(encoding: str, *, is_strict: bool) -> Callable[[bytes, bool], str]:
-    """Give a function of a piece and of whether it is the last one; a mark stands where bytes are none.
-
-    Strictly (for encodings of single bytes) control characters beyond ASCII are marked, too, which ISO-8859-x has at
-    0x80 to 0x9F: where they turn up, the encoding is another one.
-    """
-    if is_strict:
-        table = "".join(_take_character(octet, encoding) for octet in range(256))
-        return lambda piece, _: codecs.charmap_decode(piece, "connector.mark", table)[0]
-    decoder = codecs.getincrementaldecoder(encoding)("connector.mark")
-    return lambda piece, is_last: decoder.decode(piece, final=is_last)
-
-
-def _take_character(octet: int, encoding: str) -> str:
-    character = bytes([octet]).decode(encoding, "ignore") or _UNMAPPED
-    return character if octet < 0x80 or unicodedata.category(character) != "Cc" else _UNMAPPED
 
 
 def _mark_undecodable(error: UnicodeError) -> tuple[str, int]:

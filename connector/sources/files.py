@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import BinaryIO, Literal, get_args
+from typing import Literal, get_args
 
 import pandas as pd
 
@@ -48,17 +48,16 @@ def open_file(
     encoding: str = AUTO,
     delimiter: str = AUTO,
     sheet: str | None = None,
-    spool: BinaryIO | None = None,
 ) -> Source:
     """Open a file of rows, standard input (`-`) or one file of a zip archive (`archive.zip#member.csv`).
 
     gzip, zip and Zstandard are undone. `format` is csv, tsv, excel (.xlsx, .xls, .ods), parquet, jsonl, or auto: the
     content decides, then the suffix. `encoding` and `delimiter` are those of a text, `sheet` is a workbook's: a name,
-    or a number from 1 (the first visible one when not given). A `spool` (of `spool_pipe`) is read in place of the path.
+    or a number from 1 (the first visible one when not given).
 
     Raises SourceError for what cannot be read as such a file, ConfigurationError for options that do not fit it.
     """
-    source_input = open_input(path, spool)
+    source_input = open_input(path)
     try:
         form = _decide_format(format, source_input)
         if form == "tsv" and format == AUTO and delimiter != AUTO:
@@ -95,18 +94,6 @@ def open_files(path: str | PathLike[str], opener: Opener) -> Source:
     return MatchedFiles(name, paths, opener)
 
 
-def open_repeatedly(opener: Callable[[], Source], at_close: Callable[[], None] = lambda: None) -> Source:
-    """Open a source that may be read as often as `opener` can open it; `at_close` is called when it is closed.
-
-    Raises as `opener` does.
-    """
-    try:
-        return RepeatedSource(opener, at_close)
-    except BaseException:
-        at_close()
-        raise
-
-
 class MatchedFiles(Closing):
     """Several files of rows, opened by `open_files`; `columns` are those of all, in the order in which they come.
 
@@ -124,7 +111,7 @@ class MatchedFiles(Closing):
         self._open: Source | None = None
 
     def chunks(self) -> Iterator[Chunk]:
-        """Give the records of every file, file by file, once. Raises SourceError."""
+        """Yield the records of every file, file by file. Raises SourceError, also for columns that have changed."""
         for path, columns in self.columns_by_file.items():
             with self._opener(path) as source:
                 self._open = source
@@ -142,37 +129,6 @@ class MatchedFiles(Closing):
         if tuple(chunk.frame.columns) == self.columns:
             return chunk
         return replace(chunk, frame=chunk.frame.reindex(columns=pd.Index(self.columns)).astype(TEXT))
-
-
-class RepeatedSource(Closing):
-    """A source opened by `open_repeatedly`; each call of `chunks` gives the records from the beginning."""
-
-    def __init__(self, opener: Callable[[], Source], at_close: Callable[[], None]) -> None:
-        self._opener, self._at_close = opener, at_close
-        self._source = opener()
-        self._is_fresh = True
-        self.name, self.columns = self._source.name, self._source.columns
-
-    @property
-    def columns_by_file(self) -> dict[str, tuple[str, ...]]:
-        """Of several files the columns of each; empty of one alone."""
-        by_file: dict[str, tuple[str, ...]] = getattr(self._source, "columns_by_file", {})
-        return by_file
-
-    def chunks(self) -> Iterator[Chunk]:
-        """Give the records, in order, as any source does. Raises SourceError, also for columns that have changed."""
-        if not self._is_fresh:
-            self._source.close()
-            self._source = self._opener()
-        self._is_fresh = False
-        if self._source.columns != self.columns:
-            raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
-        yield from self._source.chunks()
-
-    def close(self) -> None:
-        """Release everything; may be called more than once."""
-        self._source.close()
-        self._at_close()
 
 
 def refuse_lacking(source: Source, columns: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
-"""The bytes of a path, a pipe or standard input, with one packing (gzip, zip, Zstandard), known by content, undone.
+"""The bytes of a path, a pipe or standard input as a file to seek in, one packing (gzip, zip, Zstandard) undone.
 
-An `Input` is read forward once, which keeps nothing, or taken as a file to seek in: the file itself or, of a pipe and
-of a packed file, a temporary copy without a name, which goes with its process.
+What comes through a pipe and what is packed is copied once, at opening, to a temporary file without a name, which goes
+with its process: so every source can be read more than once, and damage shows before the first row.
 """
 
 import gzip
@@ -10,11 +10,12 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO
 
 from connector.errors import SourceError
 from connector.rows import Closing
@@ -31,112 +32,51 @@ _DOCUMENTS = {"[Content_Types].xml", "content.xml"}  # in an .xlsx and an .ods, 
 # Lists of subscribers pack to a tenth, numbered addresses and nothing else to a 270th (measured); a bomb to a 1000th.
 _MOST_TIMES = 500
 _ALWAYS_BYTES = 1 << 26  # allowed at any rate: a short file of one line over and over is no bomb
-_ZSTD_BYTES = 1 << 14  # at a time: Arrow gives nothing of a read that meets damage, so only these rows are lost
 _FAULTS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError)
 
 
-class Readable(Protocol):
-    """Bytes that are read forward, and closed."""
-
-    def read(self, size: int, /) -> bytes: ...
-
-    def close(self) -> None: ...
-
-
+@dataclass(frozen=True, slots=True)
 class Input(Closing):
-    """Unpacked bytes, to be read forward once (`read`) or taken as a file to seek in (`take_file`), but not both.
+    """An unpacked file; `name` is for messages, `inner` the same without the suffix of its packing, or the name in its
+    archive."""
 
-    `name` is for messages; `inner` is the same without the suffix of its packing, or the name in its archive. `head` is
-    the first 64 KiB.
-    """
+    name: str
+    inner: str
+    file: BinaryIO
 
-    def __init__(
-        self,
-        name: str,
-        stream: Readable,
-        *,
-        file: BinaryIO | None = None,
-        inner: str | None = None,
-        beneath: Readable | None = None,
-    ) -> None:
-        """`file` is the stream itself where it can be sought in; `beneath` is closed with it. Raises SourceError."""
-        self.name, self.inner = name, inner or name
-        self._stream, self._file = stream, file
-        self._owned = [each for each in (stream, beneath) if each is not None]
-        self._failure: SourceError | None = None  # met while the head was read: raised after the head was given
-        self.count, self.closed = 0, False  # bytes given so far
-        self.head = self._ahead = self._read_head()
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Return some of the next bytes, at most `size`; none at the end. Raises SourceError."""
-        if self._ahead:
-            end = size if size >= 0 else None
-            piece, self._ahead = self._ahead[:end], self._ahead[end:] if end is not None else b""
-        else:
-            piece = self._read_on(size)
-        self.count += len(piece)
-        return piece
-
-    def take_file(self) -> BinaryIO:
-        """Return all of it, as a file to seek in, at its beginning. Raises SourceError."""
-        if self._file is None:
-            self._file = _copy(self.read, self.name)
-            self._owned.append(self._file)
-        self._file.seek(0)
-        return self._file
+    @property
+    def head(self) -> bytes:
+        """The first 64 KiB; the file is at its beginning afterwards."""
+        self.file.seek(0)
+        head = self.file.read(_HEAD_BYTES)
+        self.file.seek(0)
+        return head
 
     def close(self) -> None:
         """Release the file and its copy; may be called more than once."""
-        self.closed = True
-        for each in self._owned:
-            each.close()
-
-    def _read_head(self) -> bytes:
-        head = b""
-        try:
-            while len(head) < _HEAD_BYTES and (more := self._read_on(_HEAD_BYTES - len(head))):
-                head += more
-        except SourceError as error:
-            if not head:
-                raise
-            self._failure = error
-        return head
-
-    def _read_on(self, size: int) -> bytes:
-        if self._failure is not None:
-            raise self._failure
-        try:
-            return self._stream.read(size)
-        except OSError as error:
-            raise SourceError(f"{self.name}: reading failed: {error.strerror or error}") from error
+        self.file.close()
 
 
-def open_input(path: str | PathLike[str], spool: BinaryIO | None = None) -> Input:
+def open_input(path: str | PathLike[str]) -> Input:
     """Open a path, standard input (`-`) or one file of a zip archive (`archive.zip#member.csv`, `*` allowed).
 
-    A `spool` (from `spool_pipe`) is read in place of the path, from its beginning. Raises SourceError.
+    Raises SourceError.
     """
     place, member = _split_member(fspath(path))
     name = "standard input" if place == STANDARD_INPUT else place
-    raw = _open_raw(place) if spool is None else os.fdopen(os.dup(spool.fileno()), "rb")
+    file = _open_raw(place)
+    if place == STANDARD_INPUT or not Path(place).is_file():
+        with file as pipe:
+            file = _copy(iter(lambda: pipe.read(_COPIED_BYTES), b""), name)
+    packed = Input(name, name, file)
     try:
-        if spool is not None:
-            raw.seek(0)
-        is_file = spool is not None or (place != STANDARD_INPUT and Path(place).is_file())
-        packed = Input(name, raw, file=raw if is_file else None)
-        return _unpack(packed, member)
+        unpacked = _unpack(packed, member)
     except BaseException:
-        raw.close()
+        packed.close()
         raise
-
-
-def spool_pipe(path: str | PathLike[str]) -> BinaryIO | None:
-    """Copy what comes through a pipe, so that it can be read more than once; None for a file. Raises SourceError."""
-    place = fspath(path)
-    if place != STANDARD_INPUT and (not Path(place).exists() or Path(place).is_file() or Path(place).is_dir()):
-        return None
-    with _open_raw(place) as raw:
-        return _copy(raw.read, place)
+    if unpacked is not packed:
+        packed.close()
+    return unpacked
 
 
 def _split_member(path: str) -> tuple[str, str | None]:
@@ -147,48 +87,44 @@ def _split_member(path: str) -> tuple[str, str | None]:
 
 def _unpack(packed: Input, member: str | None) -> Input:
     """The Input in a packed one; a workbook, though it is a zip archive, and any other file stays as it is."""
-    if packed.head.startswith(_ZIP) and (found := _choose_member(packed, member)) is not None:
-        return Input(packed.name, _open_member(packed, found), inner=found.filename, beneath=packed)
+    name, file, head = packed.name, packed.file, packed.head
+    if head.startswith(_ZIP) and (found := _choose_member(packed, member)) is not None:
+        if found.flag_bits & 1:
+            raise SourceError(f"{name}: {found.filename} in it is protected by a password; unpack it first")
+        with zipfile.ZipFile(file) as archive:
+            pieces = _read_pieces(lambda: archive.open(found).read, name, found.compress_size)
+            return Input(name, found.filename, _copy(pieces, name))
     if member is not None:
-        raise SourceError(f"{packed.name}: is no ZIP archive, so there is no {member} in it; name the file alone")
-    if packed.head.startswith(_GZIP):
-        unpacked = gzip.GzipFile(fileobj=packed, mode="rb")  # type: ignore[call-overload] # it only reads, never seeks
-        stream = _Unpacked(packed, unpacked.read1)
-        return Input(packed.name, stream, inner=_without_suffix(packed.name, ".gz", ".gzip"))
-    if packed.head.startswith(_ZSTD):
+        raise SourceError(f"{name}: is no ZIP archive, so there is no {member} in it; name the file alone")
+    packed_bytes = os.fstat(file.fileno()).st_size
+    if head.startswith(_GZIP):
+        pieces = _read_pieces(lambda: gzip.GzipFile(fileobj=file).read1, name, packed_bytes)
+        return Input(name, _without_suffix(name, ".gz", ".gzip"), _copy(pieces, name))
+    if head.startswith(_ZSTD):
         import pyarrow as pa  # here: other inputs do not need it
 
-        frames = pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), "zstd")
-        stream = _Unpacked(packed, lambda size: frames.read(min(size, _ZSTD_BYTES)))
-        return Input(packed.name, stream, inner=_without_suffix(packed.name, ".zst", ".zstd"))
+        pieces = _read_pieces(lambda: pa.CompressedInputStream(file, "zstd").read, name, packed_bytes)
+        return Input(name, _without_suffix(name, ".zst", ".zstd"), _copy(pieces, name))
     return packed
 
 
-class _Unpacked:
-    """A packed Input unpacked. Raises SourceError where it is damaged, and where it unpacks to too much."""
-
-    def __init__(self, packed: Input, read: Callable[[int], bytes], packed_bytes: int | None = None) -> None:
-        self._packed, self._read, self._packed_bytes = packed, read, packed_bytes
-        self._given = 0
-
-    def read(self, size: int, /) -> bytes:
-        try:
-            piece = self._read(size)
-        except _FAULTS as error:
-            raise SourceError(
-                f"{self._packed.name}: its packed content is cut off or damaged after {self._given:,} unpacked bytes "
-                f"({error}); fetch it or pack it again"
-            ) from None
-        self._given += len(piece)
-        if self._given > max(_ALWAYS_BYTES, _MOST_TIMES * (self._packed_bytes or self._packed.count)):
-            raise SourceError(
-                f"{self._packed.name}: unpacks to more than {_MOST_TIMES} times its size, as no list of subscribers "
-                "does; if it is one, unpack it first"
-            )
-        return piece
-
-    def close(self) -> None:
-        self._packed.close()
+def _read_pieces(open_stream: Callable[[], Callable[[int], bytes]], name: str, packed_bytes: int) -> Iterator[bytes]:
+    """Yield what is unpacked. Raises SourceError where it is damaged, and where it unpacks to too much."""
+    given = 0
+    try:
+        read = open_stream()
+        while piece := read(_COPIED_BYTES):
+            given += len(piece)
+            if given > max(_ALWAYS_BYTES, _MOST_TIMES * packed_bytes):
+                raise SourceError(
+                    f"{name}: unpacks to more than {_MOST_TIMES} times its size, as no list of subscribers does; if it "
+                    "is one, unpack it first"
+                )
+            yield piece
+    except _FAULTS as error:
+        raise SourceError(
+            f"{name}: cannot be unpacked, it is cut off or damaged ({error}); fetch it or pack it again"
+        ) from None
 
 
 def _choose_member(packed: Input, wanted: str | None) -> zipfile.ZipInfo | None:
@@ -197,7 +133,7 @@ def _choose_member(packed: Input, wanted: str | None) -> zipfile.ZipInfo | None:
     Folders and what macOS adds (`__MACOSX/`, names that begin with a dot) do not count. Raises SourceError.
     """
     try:
-        with zipfile.ZipFile(packed.take_file()) as archive:
+        with zipfile.ZipFile(packed.file) as archive:
             members = archive.infolist()
     except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
         raise SourceError(
@@ -213,11 +149,11 @@ def _choose_member(packed: Input, wanted: str | None) -> zipfile.ZipInfo | None:
         raise SourceError(f"{packed.name}: the ZIP archive holds no file")
     names = [member.filename for member in files]
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-    held = f"the ZIP archive holds {', '.join(names[:_NAMES_SHOWN])}{more}"
-    if wanted is not None:
-        how_many = f"{len(found)} of them match" if found else "none of them is"
-        raise SourceError(f"{packed.name}: {held}; {how_many} {wanted}; name one: {packed.name}#{names[0]}")
-    raise SourceError(f"{packed.name}: {held}; name the one to read: {packed.name}#{names[0]}")
+    how_many = "" if wanted is None else f"; {len(found) or 'none'} of them {'match' if found else 'is'} {wanted}"
+    raise SourceError(
+        f"{packed.name}: the ZIP archive holds {', '.join(names[:_NAMES_SHOWN])}{more}{how_many}; name the one to "
+        f"read: {packed.name}#{names[0]}"
+    )
 
 
 def _find_named(files: Sequence[zipfile.ZipInfo], wanted: str) -> list[zipfile.ZipInfo]:
@@ -229,17 +165,6 @@ def _is_data(member: zipfile.ZipInfo) -> bool:
     path = PurePosixPath(member.filename)
     is_link = stat.S_ISLNK(member.external_attr >> 16)
     return not (member.is_dir() or is_link or path.parts[:1] == ("__MACOSX",) or path.name.startswith("."))
-
-
-def _open_member(packed: Input, member: zipfile.ZipInfo) -> _Unpacked:
-    if member.flag_bits & 1:
-        raise SourceError(f"{packed.name}: {member.filename} in it is protected by a password; unpack it first")
-    try:
-        archive = zipfile.ZipFile(packed.take_file())
-        unpacked = cast("zipfile.ZipExtFile", archive.open(member))
-    except _FAULTS as error:
-        raise SourceError(f"{packed.name}: {member.filename} in it cannot be unpacked: {error}") from None
-    return _Unpacked(packed, unpacked.read1, member.compress_size)
 
 
 def _open_raw(place: str) -> BinaryIO:
@@ -258,10 +183,10 @@ def _open_raw(place: str) -> BinaryIO:
         raise SourceError(f"{place}: cannot be opened: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _copy(read: Callable[[int], bytes], name: str) -> BinaryIO:
+def _copy(pieces: Iterable[bytes], name: str) -> BinaryIO:
     copy: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - its owner closes it
     try:
-        while piece := read(_COPIED_BYTES):
+        for piece in pieces:
             copy.write(piece)
         copy.flush()
     except OSError as error:

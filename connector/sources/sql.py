@@ -35,30 +35,23 @@ class QuerySource(Closing):
     def __init__(
         self,
         url: sa.URL,
-        engine: sa.Engine,
         statement: sa.TextClause | sa.Select[tuple[object]],
         watch: CursorWatch | None = None,
     ) -> None:
         self.name = show_url(url)
-        self._url, self._engine, self._watch = url, engine, watch
+        self._url, self._engine, self._watch, self._statement = url, _build_engine(url), watch, statement
         self._connection: sa.Connection | None = None
-        try:
-            self._connection = engine.connect()
-            options: dict[str, object] = {"yield_per": CHUNK_ROWS}
-            if engine.dialect.name == "postgresql":
-                options["postgresql_readonly"] = True
-            self._connection = self._connection.execution_options(**options)
-            self._result = self._connection.execute(statement)
-        except (sa.exc.SQLAlchemyError, UnicodeError) as error:
-            self.close()
-            raise SourceError(f"{self.name}: {_explain(error, url)}") from None
-        if not self._result.returns_rows:
-            self.close()
-            raise ConfigurationError(f"{self.name}: the query gives no rows; a source needs a SELECT")
-        self.columns = name_columns([str(name) for name in self._result.keys()])  # noqa: SIM118 - no mapping
+        self._result: sa.CursorResult[Any] | None = None
+        self.columns = self._execute()
+        self._is_fresh = True
 
     def chunks(self) -> Iterator[Chunk]:
-        """Give the rows, in the query's order, once; none for an empty result. Raises SourceError."""
+        """Yield the rows in the query's order, from the first; none for an empty result. Raises SourceError."""
+        if not self._is_fresh and self._execute() != self.columns:
+            raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
+        self._is_fresh = False
+        if self._result is None:
+            return
         number = 1
         try:
             for rows in self._result.partitions(CHUNK_ROWS):
@@ -68,60 +61,80 @@ class QuerySource(Closing):
                 yield build_row_chunk(self.name, self.columns, values, number)
                 number += len(rows)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
-            raise SourceError(
-                f"{self.name}: reading stopped after row {number - 1}: {_explain(error, self._url)}"
-            ) from None
+            raise SourceError(f"{self.name}: reading stopped after row {number - 1}: {self._explain(error)}") from None
 
     def close(self) -> None:
         """Release the connection, whose transaction is rolled back; may be called more than once."""
-        if self._connection is not None:
-            _release(self._connection, getattr(self, "_result", None))
+        self._release()
         self._engine.dispose()
 
+    def _execute(self) -> tuple[str, ...]:
+        """Ask for the rows, and return the names of their columns."""
+        self._release()
+        options: dict[str, object] = {"yield_per": CHUNK_ROWS}
+        if self._engine.dialect.name == "postgresql":
+            options["postgresql_readonly"] = True
+        try:
+            self._connection = self._engine.connect()
+            self._connection = self._connection.execution_options(**options)
+            self._result = self._connection.execute(self._statement)
+        except (sa.exc.SQLAlchemyError, UnicodeError) as error:
+            self.close()
+            raise SourceError(f"{self.name}: {self._explain(error)}") from None
+        if not self._result.returns_rows:
+            self.close()
+            raise ConfigurationError(f"{self.name}: the query gives no rows; a source needs a SELECT")
+        return name_columns([str(name) for name in self._result.keys()])  # noqa: SIM118 - no mapping
 
-def _explain(error: Exception, url: sa.URL) -> str:
-    is_strange = isinstance(error, sa.exc.DataError) and url.get_backend_name() == "postgresql"
-    advice = "; select a date that Python does not have (infinity) as text" if is_strange else ""
-    return explain(error, url) + advice
+    def _release(self) -> None:
+        """Close the connection without reading what is left of the result.
+
+        PyMySQL would read all of it, since MySQL cannot be asked to stop sending: a cut connection stops it.
+        """
+        if self._connection is None:
+            return
+        unread: Any = getattr(getattr(self._result, "cursor", None), "_result", None)  # only PyMySQL has it
+        if getattr(unread, "unbuffered_active", False):
+            unread.unbuffered_active = False
+            self._connection.invalidate()
+        if self._result is not None:
+            self._result.close()  # PostgreSQL's cursor, before its connection
+        self._connection.close()
+        self._connection = self._result = None
+
+    def _explain(self, error: Exception) -> str:
+        is_strange = isinstance(error, sa.exc.DataError) and self._url.get_backend_name() == "postgresql"
+        advice = "; select a date that Python does not have (infinity) as text" if is_strange else ""
+        return explain(error, self._url) + advice
 
 
-def open_sql(
-    url: str, *, query: str | None = None, table: str | None = None, parameters: Mapping[str, object] | None = None
-) -> Source:
+def open_sql(url: str, *, query: str | None = None, table: str | None = None) -> Source:
     """Open a query, or a table (`name` or `schema.name`), of which every value comes as text.
 
     NULL is missing, booleans are true and false, numbers plain, dates and times ISO, lists and objects JSON. Bytes
-    that are not UTF-8 make their row malformed. `parameters` fill the `:names` of the query; another colon stays what
-    it is. Nothing is ever written, and no error shows a password. Raises ConfigurationError for a URL without a driver
-    or a query without rows, SourceError for a database that cannot be reached or does not take the query.
+    that are not UTF-8 make their row malformed. A colon in the query stays what it is. Nothing is ever written, and no
+    error shows a password. Raises ConfigurationError for a URL without a driver or a query without rows, SourceError
+    for a database that cannot be reached or does not take the query.
     """
-    return open_bound(url, query=query, table=table, parameters=parameters)
+    return _open(url, query, table)
 
 
-def open_bound(
-    url: str,
-    *,
-    query: str | None,
-    table: str | None,
-    parameters: Mapping[str, object] | None = None,
-    bound: CursorBound | None = None,
-    watch: CursorWatch | None = None,
+def _open(
+    url: str, query: str | None, table: str | None, bound: CursorBound | None = None, watch: CursorWatch | None = None
 ) -> Source:
     """Return the same, read from a cursor's `bound` on; `watch` sees its values, and its column must be there."""
     if (query is None) == (table is None):
         raise ConfigurationError("a SQL source needs either a query or a table")
-    parsed, given = parse_url(url), parameters or {}
+    parsed = parse_url(url)
     database = parsed.get_backend_name()
     if bound is not None:
         check_bound(bound, database)
     if database == "duckdb":
         from connector.sources.duckdb import open_duckdb  # here: other databases do not need it
 
-        return open_duckdb(parsed, query, table, given, bound, watch)
-    statement = (
-        build_select(table or "", bound, database) if query is None else build_query(query, given, bound, database)
-    )
-    return QuerySource(parsed, _build_engine(parsed), statement, watch)
+        return open_duckdb(parsed, query, table, bound, watch)
+    statement = build_select(table or "", bound, database) if query is None else build_query(query, bound, database)
+    return QuerySource(parsed, statement, watch)
 
 
 class IncrementalSource(Closing):
@@ -163,7 +176,7 @@ class IncrementalSource(Closing):
 
     def _open(self, value: CursorValue | None) -> Source:
         watch = None if value is None else self.watch
-        return open_bound(self._url, query=self._query, table=self._table, bound=self._bind(value), watch=watch)
+        return _open(self._url, self._query, self._table, self._bind(value), watch)
 
     def _bind(self, value: CursorValue | None) -> CursorBound:
         return CursorBound(self.watch.column, self.watch.kind, value)
@@ -210,21 +223,6 @@ def _build_engine(url: sa.URL) -> sa.Engine:
     if dialect in _PREPARE:
         sa.event.listen(engine, "connect", _PREPARE[dialect])
     return engine
-
-
-def _release(connection: sa.Connection, result: sa.CursorResult[Any] | None) -> None:
-    """Close the connection without reading what is left of the result.
-
-    PyMySQL would read all of it, since MySQL cannot be asked to stop sending: a cut connection stops it.
-    """
-    cursor = getattr(result, "cursor", None)
-    unread: Any = getattr(cursor, "_result", None)  # PyMySQL's own; other drivers have no such attribute
-    if getattr(unread, "unbuffered_active", False):
-        unread.unbuffered_active = False
-        connection.invalidate()
-    if result is not None:
-        result.close()  # PostgreSQL's cursor, before its connection
-    connection.close()
 
 
 def _refuse_missing_file(url: sa.URL) -> None:

@@ -9,9 +9,9 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO
 from xml.etree import ElementTree
 
@@ -35,6 +35,8 @@ _MOST_CELLS = 12_000_000  # a cell takes about 100 bytes (measured): 1.2 GB, and
 _MOST_BYTES = 1 << 31  # unpacked; a full sheet of a million rows and ten columns is 600 MB of XML
 _READ_BYTES = 1 << 20
 
+_FAULTS = (OSError, KeyError, RuntimeError, ElementTree.ParseError, zipfile.BadZipFile, zlib.error)
+
 _XLSX_TAG = re.compile(rb"<(?:\w+:)?(row|c)(?=[\s/>])([^>]*)>")
 _XLSX_NAME = re.compile(rb"""\br=["'](?P<column>[A-Z]{0,3})(?P<row>\d+)["']""")
 _XLSX_ERROR = re.compile(rb"""\bt=["']e["']""")
@@ -52,45 +54,38 @@ class WorkbookSource(Closing):
 
     def __init__(self, source_input: Input, sheet: "CalamineSheet", errors: Mapping[int, str]) -> None:
         """`errors` says by row number which cell of that row holds an error."""
-        self.name, self._input, self._errors = source_input.name, source_input, errors
-        self._rows = _read_rows(sheet)
-        self._where = f"{self.name}, sheet {sheet.name}"
-        self._messages: tuple[str, ...] = ()  # for the first chunk
-        self.columns = self._take_header()
-
-    def chunks(self) -> Iterator[Chunk]:
-        """Give the rows, in order, once; none for a sheet with a header only."""
-        filled = (row for row in self._rows if row[0] in self._errors or _is_filled(row))
-        while rows := list(islice(filled, CHUNK_ROWS)):
-            yield self._build_chunk(rows)
-
-    def close(self) -> None:
-        """Release the workbook; may be called more than once."""
-        self._rows = iter(())
-        self._input.close()
-
-    def _take_header(self) -> tuple[str, ...]:
-        first = next((row for row in self._rows if _is_filled(row)), None)
-        if first is None:
-            raise SourceError(f"{self._where}: is empty; its first row must name the columns")
-        head = [first, *islice(self._rows, _HEAD_ROWS)]
-        titles = self._count_titles(list(filter(_is_filled, head)))
-        if titles:
-            self._messages = (f"{self._where}: titles above its header were left out (rows: {titles})",)
-        index = [index for index, row in enumerate(head) if _is_filled(row)][titles]
-        number, cells = head[index]
-        self._rows = chain(head[index + 1 :], self._rows)
-        if number in self._errors:
-            raise SourceError(f"{self._where}: its header cannot be used: {self._errors[number]}")
+        self.name, self._input, self._sheet, self._errors = source_input.name, source_input, sheet, errors
+        where = f"{self.name}, sheet {sheet.name}"
+        head = list(islice(filter(_is_filled, _read_rows(sheet)), _HEAD_ROWS))
+        if not head:
+            raise SourceError(f"{where}: is empty; its first row must name the columns")
+        titles = self._count_titles(head)
+        self._messages = (f"{where}: titles above its header were left out (rows: {titles})",) if titles else ()
+        self._header, cells = head[titles]
+        if self._header in errors:
+            raise SourceError(f"{where}: its header cannot be used: {errors[self._header]}")
         filled = [index for index, cell in enumerate(cells) if cell != ""]
         self._span = slice(filled[0], filled[-1] + 1)  # cells beside the header belong to no column
         names = [write_text(cell) for cell in cells[self._span]]
         if looks_like_row(names):
             raise SourceError(
-                f"{self._where}: has no header: its first row looks like a subscriber's. Put a row with the columns' "
-                "names first"
+                f"{where}: has no header: its first row looks like a subscriber's. Put a row with the columns' names "
+                "first"
             )
-        return name_columns(names)
+        self.columns = name_columns(names)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the rows in order, from the first; none for a sheet with a header only."""
+        below = (row for row in _read_rows(self._sheet) if row[0] > self._header)
+        filled = (row for row in below if row[0] in self._errors or _is_filled(row))
+        messages = self._messages
+        while rows := list(islice(filled, CHUNK_ROWS)):
+            yield replace(self._build_chunk(rows), messages=messages)
+            messages = ()
+
+    def close(self) -> None:
+        """Release the workbook; may be called more than once."""
+        self._input.close()
 
     def _count_titles(self, head: Sequence[Row]) -> int:
         """Return how many of the first rows are titles, where most rows have several cells; 0 if there is an error in
@@ -117,8 +112,7 @@ class WorkbookSource(Closing):
         numbers = np.array([number for number, _ in good], dtype=np.int64)
         counts = {name: sum(map(_is_number, cells)) for name, cells in zip(self.columns, columns, strict=True)}
         number_cells = {name: count for name, count in counts.items() if count}
-        messages, self._messages = self._messages, ()
-        return Chunk(frame, numbers, malformed, self.name, messages=messages, number_cells=number_cells)
+        return Chunk(frame, numbers, malformed, self.name, number_cells=number_cells)
 
     def _find_fault(self, number: int, cells: Sequence[object]) -> tuple[str, str] | None:
         if number in self._errors:
@@ -143,9 +137,9 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
     """
     import python_calamine  # here: most files are no workbooks
 
-    name, file = source_input.name, source_input.take_file()
-    _refuse_large(file, name)
+    name, file = source_input.name, source_input.file
     try:
+        _refuse_large(file, name)
         extents = _scan_ods(file) if _is_ods(file) else {}
         for each, extent in extents.items():
             _refuse_wide(extent, name, each)  # calamine loads all sheets of an .ods at once
@@ -157,7 +151,7 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
         return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen), extent.errors)
     except python_calamine.PasswordError:
         raise SourceError(f"{name}: is protected by a password; save it without one") from None
-    except (python_calamine.CalamineError, OSError, KeyError, ElementTree.ParseError) as error:
+    except (python_calamine.CalamineError, *_FAULTS) as error:
         raise SourceError(f"{name}: is no workbook that can be read ({error}); save it again") from None
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # the library's own, on a damaged .xls; no module exports it
@@ -180,20 +174,13 @@ class _Extent:
 
 
 def _refuse_large(file: BinaryIO, name: str) -> None:
-    """Refuse a workbook by the sizes in its zip directory, and one whose parts are not as large as it says."""
-    if not zipfile.is_zipfile(file):
-        return
-    try:
+    """Refuse a workbook by the sizes in its zip directory."""
+    if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
             if sum(info.file_size for info in archive.infolist()) > _MOST_BYTES:
                 raise SourceError(
                     f"{name}: unpacks to more than {_MOST_BYTES >> 30} GiB; save the sheet as CSV instead"
                 )
-            damaged = archive.testzip()
-    except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError) as error:
-        raise SourceError(f"{name}: is no workbook that can be read ({error}); save it again") from None
-    if damaged is not None:
-        raise SourceError(f"{name}: is a workbook that is damaged ({damaged}); save it again")
 
 
 def _refuse_wide(extent: _Extent, name: str, sheet: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 from connector.errors import ConfigurationError, SourceError
 from connector.fields import NAMES, BaseRef
@@ -20,7 +20,6 @@ from pipelines.flows.validate import ValidationPlan
 from pipelines.jobs import (
     FileSource,
     Job,
-    JobSource,
     JobSubscriber,
     Settings,
     build_base,
@@ -29,9 +28,7 @@ from pipelines.jobs import (
     build_rules,
     check_mapping,
     open_as,
-    open_path_repeatedly,
     open_source,
-    open_source_repeatedly,
 )
 
 Planned = TypeVar("Planned", LoadPlan, ValidationPlan)
@@ -63,7 +60,7 @@ def plan_sync(
     if job.source is None or job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports: run it by `connector export`")
     increment = plan_increment(job, job.source, settings.account, is_full=is_full, since=since)
-    source = _open_own(job, job.source) if increment is None else increment.source
+    source = open_source(job.source) if increment is None else increment.source
     is_file = job.source.file is not None
     plan = _plan_by_job("sync", job, job.subscriber, source, settings, limit, wait_s, is_empty_refused=is_file)
     return replace(plan, increment=increment, is_own_source=True, is_full=is_full)
@@ -105,10 +102,7 @@ def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: Fil
     SourceError."""
     if job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports and has no mapping: use a job with a subscriber section")
-    if job.guard is None:
-        source = _open_in_place(path, job, reading)
-    else:
-        source = open_path_repeatedly(path, lambda _, spool: _open_in_place(path, job, reading, spool))
+    source = _open_in_place(path, job, reading)
     return _plan_by_job("import", job, job.subscriber, source, settings, reading.limit, wait_s, is_empty_refused=True)
 
 
@@ -174,24 +168,17 @@ def _plan_by_job(
         return _checked(plan)
 
 
-def _open_own(job: Job, source: JobSource) -> Source:
-    """The job's own source, which guards have read twice."""
-    return open_source(source) if job.guard is None else open_source_repeatedly(source)
-
-
 def _map_by_headers(source: Source, options: FileOptions) -> FieldMapping:
     """What the headers seem to mean, and what the options say above that."""
-    guess = override_mapping(guess_mapping(own_columns(source.columns)), options.mapped, source.columns)
-    if options.is_active is None:
-        return guess.mapping
-    return _set_active(guess.mapping, is_active=options.is_active)
+    mapping = override_mapping(guess_mapping(own_columns(source.columns)), options.mapped, source.columns)
+    return mapping if options.is_active is None else _set_active(mapping, is_active=options.is_active)
 
 
 def _choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
     """The job's own, unless it has none or the source names the fields themselves, as the rejects of a retry do."""
     own = own_columns(source.columns)
     mapping = None if is_rejects(source.columns) and own == NAMES else build_mapping(subscriber)
-    return mapping or guess_mapping(own).mapping
+    return mapping or guess_mapping(own)
 
 
 def _checked(plan: Planned) -> Planned:
@@ -224,16 +211,16 @@ def _check_base(options: FileOptions) -> str | None:
     return name
 
 
-def _open_in_place(path: Path, job: Job, reading: FileReading, spool: BinaryIO | None = None) -> Source:
+def _open_in_place(path: Path, job: Job, reading: FileReading) -> Source:
     """The file as its options say, else as the job's own file is written, unless it is one of our rejects files.
 
-    What comes through a pipe can be opened but once (unless it was spooled): as its options or the job say.
+    What comes through a pipe can be opened but once: as its options or the job say.
     """
     given = job.source.file if job.source is not None else None
     if given is None or _says_anything(reading.file):
-        return read_corrections(open_as(path, reading.file, spool))
+        return read_corrections(open_as(path, reading.file))
     if not path.is_file():
-        return read_corrections(open_as(path, given, spool))
+        return read_corrections(open_as(path, given))
     try:
         source = open_file(path)
     except SourceError:  # not as we would write it; as the job says, then, and what is wrong with that is said

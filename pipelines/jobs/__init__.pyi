@@ -6,9 +6,7 @@ from .build import (
     check_mapping as check_mapping,
     open_as as open_as,
     open_increment as open_increment,
-    open_path_repeatedly as open_path_repeatedly,
     open_source as open_source,
-    open_source_repeatedly as open_source_repeatedly,
 )
 from .draft import (
     GuessedField as GuessedField,

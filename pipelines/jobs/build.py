@@ -1,11 +1,10 @@
 """The one place where a job becomes what the library works with: sources, mapping, rules, policy, an export's query."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from difflib import get_close_matches
 from math import inf
 from pathlib import Path
-from typing import BinaryIO
 
 import pandas as pd
 
@@ -18,9 +17,7 @@ from connector.sources import (
     open_file,
     open_files,
     open_incremental,
-    open_repeatedly,
     open_sql,
-    spool_pipe,
 )
 from connector.subscribers import (
     BaseColumn,
@@ -48,27 +45,9 @@ def open_source(source: JobSource | Suppress) -> Source:
     return open_sql(source.sql.url, query=source.sql.query, table=source.sql.table)
 
 
-def open_source_repeatedly(source: JobSource) -> Source:
-    """Return the same, to be read more than once; of an incremental one, as it is. Raises as `open_source` does."""
-    if source.file is not None:
-        file = source.file
-        return open_path_repeatedly(
-            file.path, lambda path, spool: open_files(path, lambda each: open_as(each, file, spool))
-        )
-    return open_repeatedly(lambda: open_source(source))
-
-
-def open_path_repeatedly(path: Path, opener: Callable[[Path, BinaryIO | None], Source]) -> Source:
-    """Return what `opener` opens of a path (and of the spool, if it is a pipe), to be read more than once."""
-    spool = spool_pipe(path)
-    return open_repeatedly(lambda: opener(path, spool), spool.close if spool is not None else lambda: None)
-
-
-def open_as(path: str | Path, file: FileSource, spool: BinaryIO | None = None) -> Source:
-    """Return a file, or the spool of a pipe, with the options of `file`. Raises SourceError, ConfigurationError."""
-    return open_file(
-        path, format=file.format, encoding=file.encoding, delimiter=file.delimiter, sheet=file.sheet, spool=spool
-    )
+def open_as(path: str | Path, file: FileSource) -> Source:
+    """Return a file with the options of `file`. Raises SourceError and ConfigurationError."""
+    return open_file(path, format=file.format, encoding=file.encoding, delimiter=file.delimiter, sheet=file.sheet)
 
 
 def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:

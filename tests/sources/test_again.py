@@ -11,42 +11,53 @@ import pytest
 
 from connector.errors import SourceError
 from connector.rows import Source
-from connector.sources import CursorKind, open_file, open_incremental, open_repeatedly, open_sql, spool_pipe
+from connector.sources import CursorKind, open_file, open_files, open_incremental, open_sql
+from tests.databases import OPEN
+from tests.sources.files.people import pack_gzip, write_ods, write_parquet, write_xlsx
+
+CSV = b"email,number\na@x.org,1\nb@x.org,2\n"
+TEXTS: dict[str, Callable[[], bytes]] = {
+    "csv": lambda: CSV,
+    "gz": lambda: pack_gzip(CSV),
+    "jsonl": lambda: b'{"email": "a@x.org"}\n{"email": "b@x.org"}\n',
+    "xlsx": write_xlsx,
+    "ods": write_ods,
+    "parquet": write_parquet,
+}
 
 
 def read(source: Source) -> list[str]:
     return [str(cell) for chunk in source.chunks() for cell in chunk.frame["email"]]
 
 
-def build_database(folder: Path) -> str:
-    with closing(sqlite3.connect(folder / "crm.db")) as crm, crm:
-        crm.execute("create table people (email, number)")
-        crm.executemany("insert into people values (?, ?)", [("a@x.org", 1), ("b@x.org", 2)])
-    return f"sqlite:///{folder}/crm.db"
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_file_a_pipe_and_a_pattern_give_their_rows_once_more(tmp_path: Path, kind: str) -> None:
+    path, pipe = tmp_path / "file", tmp_path / "pipe"
+    path.write_bytes(TEXTS[kind]())
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(TEXTS[kind](),))
+    writer.start()
+    for source in (open_file(path), open_file(pipe), open_files(tmp_path / "f*", open_file)):
+        with source:
+            first = read(source)
+            assert len(first) >= 2
+            assert [read(source), read(source)] == [first, first]
+    writer.join()
 
 
-def write_csv(folder: Path) -> Path:
-    path = folder / "people.csv"
-    path.write_text("email\na@x.org\nb@x.org\n")
-    return path
+@pytest.mark.parametrize("kind", sorted(OPEN))
+def test_a_query_gives_its_rows_once_more_even_before_all_were_read(kind: str) -> None:
+    with OPEN[kind]() as database:
+        database.run("create table people (email varchar(20))", "insert into people values ('a@x.org'), ('b@x.org')")
+        with open_sql(database.url, query="select email from people order by email") as source:
+            next(source.chunks())
+            assert [read(source), read(source)] == [["a@x.org", "b@x.org"]] * 2
 
 
-OPENERS: dict[str, Callable[[Path], Source]] = {
-    "csv": lambda folder: open_file(write_csv(folder)),
-    "query": lambda folder: open_sql(f"sqlite:///{folder}/crm.db", query="select email from people order by number"),
-}
-
-
-@pytest.mark.parametrize("kind", OPENERS)
-def test_a_source_gives_its_rows_once_more(tmp_path: Path, kind: str) -> None:
-    build_database(tmp_path)
-    with open_repeatedly(lambda: OPENERS[kind](tmp_path)) as source:
-        assert [read(source), read(source), read(source)] == [["a@x.org", "b@x.org"]] * 3
-
-
-def test_what_came_meanwhile_is_read_and_other_columns_are_refused(tmp_path: Path) -> None:
-    path = write_csv(tmp_path)
-    with open_repeatedly(lambda: open_file(path)) as source:
+def test_columns_that_have_changed_meanwhile_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("email\na@x.org\n")
+    with open_file(path) as source:
         read(source)
         path.write_text("email\nc@x.org\n")
         assert read(source) == ["c@x.org"]
@@ -56,7 +67,10 @@ def test_what_came_meanwhile_is_read_and_other_columns_are_refused(tmp_path: Pat
 
 
 def test_an_incremental_source_forgets_what_it_saw_before(tmp_path: Path) -> None:
-    url = build_database(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "crm.db")) as crm, crm:
+        crm.execute("create table people (email, number)")
+        crm.executemany("insert into people values (?, ?)", [("a@x.org", 1), ("b@x.org", 2)])
+    url = f"sqlite:///{tmp_path}/crm.db"
     with open_incremental(url, table="people", column="number", kind=CursorKind.INTEGER) as source:
         source.begin_at(1)
         assert read(source) == ["a@x.org", "b@x.org"]
@@ -65,25 +79,3 @@ def test_an_incremental_source_forgets_what_it_saw_before(tmp_path: Path) -> Non
             crm.execute("delete from people where number = 2")
         next(source.chunks())
         assert (source.is_read_to_end, source.watch.largest) == (False, 1)
-
-
-@pytest.mark.parametrize(
-    "content", ["email\na@x.org\nb@x.org\n", '{"email": "a@x.org"}\n{"email": "b@x.org"}\n'], ids=["csv", "jsonl"]
-)
-def test_a_pipe_is_kept_and_read_twice(tmp_path: Path, content: str) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_text, args=(content,))
-    writer.start()
-    kept = spool_pipe(pipe)
-    writer.join()
-    assert kept is not None
-    form = "jsonl" if content.startswith("{") else "csv"
-    with open_repeatedly(lambda: open_file(pipe, spool=kept, format=form), kept.close) as source:
-        assert [read(source), read(source)] == [["a@x.org", "b@x.org"]] * 2
-
-
-def test_what_is_no_pipe_is_not_kept(tmp_path: Path) -> None:
-    assert spool_pipe(write_csv(tmp_path)) is None
-    assert spool_pipe(tmp_path / "none.csv") is None
-    assert spool_pipe(tmp_path) is None

@@ -1,13 +1,11 @@
 """In which encoding a file is: found from its bytes and told, or not believed and told, or named."""
 
-import io
 import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
 
-from connector.sources.encoding import EncodingGuess, Utf8Stream, decide_encoding, find_utf_16
+from connector.sources.encoding import EncodingGuess, decide_encoding, find_utf_16
 from tests.sources.csv.reading import read, write
 
 NAMES = {
@@ -119,8 +117,7 @@ def test_an_encoding_is_found_wherever_its_first_sign_is(tmp_path: Path) -> None
     assert path.stat().st_size > 2 << 20
     chunks = read(path)
     assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == rows
-    assert [len(chunk.messages) for chunk in chunks].count(1) == 1
-    assert chunks[0].messages == ()
+    assert [len(chunk.messages) for chunk in chunks] == [1] + [0] * (len(chunks) - 1)
 
 
 @pytest.mark.parametrize("shift", range(4))
@@ -167,37 +164,6 @@ def test_a_bom_is_believed_over_whatever_follows(tmp_path: Path) -> None:
     (chunk,) = read(write(tmp_path, b"\xef\xbb\xbfid,name\n1,M\xfcller\n2,Ann\n"))
     assert chunk.frame.to_numpy().tolist() == [["2", "Ann"]]
     assert chunk.messages == ()
-
-
-class Pipe(io.RawIOBase):
-    """Bytes that come as a pipe brings them: some at a time, and no way back."""
-
-    def __init__(self, content: bytes, most: int) -> None:
-        self._content, self._most, self._at = content, most, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override] # RawIOBase takes any writable buffer
-        piece = self._content[self._at : self._at + min(self._most, len(buffer))]
-        buffer[: len(piece)] = piece
-        self._at += len(piece)
-        return len(piece)
-
-
-@given(
-    st.sampled_from([("German", "cp1252"), ("Russian", "cp1251"), ("Czech", "utf-8"), ("Greek", "utf-16-le")]),
-    st.integers(1, 50),
-    st.integers(1, 100),
-)
-def test_what_comes_through_a_pipe_is_read_alike(kind: tuple[str, str], most: int, size: int) -> None:
-    language, encoding = kind
-    text = "id,name\n" + "\n".join(f"1,{name}" for name in NAMES[language].split())
-    stream = Utf8Stream(Pipe(text.encode(encoding), most), "auto")
-    pieces = []
-    while piece := stream.read(size):
-        pieces.append(piece)
-    assert b"".join(pieces).decode() == text
 
 
 def test_words_alone_decide_and_no_words_decide_nothing() -> None:

@@ -39,7 +39,7 @@ def test_what_the_csv_module_writes_is_read_as_it_was(rows: list[list[str]], end
     width = len(rows[0]) if rows else 1
     parsed = parse_block(block, find_records(block, ",", is_last=True), CsvDialect(",", width, "utf-8"))
     given_rows = [list(row.values()) for row in parsed.table.to_pylist()]
-    assert parsed.failed == ()
+    assert not parsed.failed
     # A line of blanks alone is no record, so rows of blanks are left out on both sides.
     assert [row for row in given_rows if "".join(row).strip()] == [row for row in rows if "".join(row).strip()]
 
@@ -60,7 +60,7 @@ def test_spaces_before_a_quote_are_no_part_of_the_cell() -> None:
     block = b'"a",  "b, ""c""", " d "\n  "e",f , "g"\n'
     parsed = parse_block(block, find_records(block, ",", is_last=True), CsvDialect(",", 3, "utf-8"))
     assert [list(row.values()) for row in parsed.table.to_pylist()] == [["a", 'b, "c"', " d "], ["e", "f ", "g"]]
-    assert parsed.failed == ()
+    assert not parsed.failed
 
 
 def test_a_quote_left_open_is_told_only_where_the_file_ends() -> None:

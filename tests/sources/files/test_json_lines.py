@@ -60,22 +60,18 @@ def test_a_key_that_is_an_object_here_and_a_value_there_keeps_both(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "words"),
+    ("line", "words"),
     [
-        (b"nope", "json", "is no JSON: "),
-        (b'{"a": 1', "json", "is no JSON: "),
-        (b'{"a": NaN}', "json", "is no JSON: "),
-        (b"[1]", "json", "is JSON, and no object"),
-        (b'{"a.b": 1, "a": {"b": 2}}', "json", "has a.b twice"),
-        (b'{"a":' * 30 + b"1" + b"}" * 30, "json", "nested more than 20 deep"),
-        (b'{"a": "M\xfcller"}', "json", "is no JSON: "),
-        (b'{"a": "' + b"x" * 2_000_000 + b'"}', "too_long", "is longer than 1 MiB"),
-        (b'{"a": "' + b"x" * 9_000_000 + b'"}', "too_long", "is longer than 1 MiB"),
+        (b"nope", "is no JSON: "),
+        (b'{"a": 1', "is no JSON: "),
+        (b'{"a": NaN}', "is no JSON: "),
+        (b"[1]", "is JSON, and no object"),
+        (b'{"a.b": 1, "a": {"b": 2}}', "has a.b twice"),
+        (b'{"a":' * 30 + b"1" + b"}" * 30, "nested more than 20 deep"),
+        (b'{"a": "M\xfcller"}', "is no JSON: "),
     ],
 )
-def test_a_line_that_is_no_object_costs_itself_by_its_number(
-    tmp_path: Path, line: bytes, code: str, words: str
-) -> None:
+def test_a_line_that_is_no_object_costs_itself_by_its_number(tmp_path: Path, line: bytes, words: str) -> None:
     path = write(tmp_path, "a.jsonl", b'{"a": 1}\r\n\n' + line + b'\n{"a": 2}\n')
     chunks = read(path)
     assert [
@@ -85,7 +81,7 @@ def test_a_line_that_is_no_object_costs_itself_by_its_number(
         (4, "2"),
     ]
     (row,) = read_malformed(path)
-    assert (row.number, row.line, row.code) == (3, 3, code)
+    assert (row.number, row.line, row.code) == (3, 3, "json")
     assert row.message.startswith(words) or words in row.message
     assert len(row.raw) < 1500
 
@@ -101,6 +97,13 @@ def test_lists_of_tags_arrive_whole(tmp_path: Path) -> None:
 def test_a_file_without_an_object_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="holds no JSON object with a key"):
         open_file(write(tmp_path, "a.jsonl", "[1]\n"))
+
+
+@pytest.mark.parametrize("length", [2_000_000, 9_000_000])
+def test_a_line_that_is_longer_than_any_row_refuses_the_file(tmp_path: Path, length: int) -> None:
+    line = b'{"a": "' + b"x" * length + b'"}'
+    with pytest.raises(SourceError, match="line 3 is longer than 1 MiB"):
+        open_file(write(tmp_path, "a.jsonl", b'{"a": 1}\r\n\n' + line + b'\n{"a": 2}\n'))
 
 
 def test_a_key_for_each_person_is_refused(tmp_path: Path) -> None:

@@ -28,11 +28,14 @@ def build_people() -> list[dict[str, object]]:
     return [{"email": f"p{n}@example.com", "n": n, "notes": os.urandom(1000).hex()} for n in range(ROWS_AT_ONCE)]
 
 
-def write_gzip(path: Path) -> None:
+def write_csv(path: Path) -> None:
     text = "".join(",".join(map(str, person.values())) + "\n" for person in build_people())
-    with gzip.open(path, "wt", encoding="utf-8", compresslevel=1) as file:
-        file.write("email,n,notes\n")
-        file.writelines(text for _ in range(ROWS // ROWS_AT_ONCE))
+    path.write_text("email,n,notes\n" + text * (ROWS // ROWS_AT_ONCE), encoding="utf-8")
+
+
+def write_gzip(path: Path) -> None:
+    write_csv(path)
+    path.write_bytes(gzip.compress(path.read_bytes(), compresslevel=1))
 
 
 def write_json_lines(path: Path) -> None:
@@ -45,7 +48,7 @@ def write_parquet(path: Path) -> None:
     pq.write_table(pa.concat_tables([table] * (ROWS // ROWS_AT_ONCE)), path, use_dictionary=False)
 
 
-@pytest.mark.parametrize("write", [write_gzip, write_json_lines, write_parquet], ids=["csv.gz", "jsonl", "parquet"])
+@pytest.mark.parametrize("write", [write_csv, write_gzip, write_json_lines, write_parquet])
 def test_a_file_many_times_the_chunk_costs_only_chunks(tmp_path: Path, write: Callable[[Path], None]) -> None:
     write(tmp_path / "people")
     ran = subprocess.run([sys.executable, "-c", _READ, tmp_path / "people"], check=True, capture_output=True, text=True)

@@ -30,9 +30,9 @@ def test_a_table_comes_row_by_row_with_its_nulls_and_its_letters(database: Datab
     ]
 
 
-def test_a_query_has_its_parameters_and_its_other_colons(database: Database) -> None:
-    query = "select email, '12:30 :draft 100%' as t from people where id >= :least order by id"
-    rows = read_all(open_sql(database.url, query=query, parameters={"least": 2}))
+def test_a_query_has_its_colons(database: Database) -> None:
+    query = "select email, '12:30 :draft 100%' as t from people where id >= 2 order by id"
+    rows = read_all(open_sql(database.url, query=query))
     assert [(row["email"], row["t"]) for row in rows] == [
         ("bob@example.com", "12:30 :draft 100%"), (None, "12:30 :draft 100%"),
     ]  # fmt: skip

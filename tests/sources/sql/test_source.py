@@ -75,15 +75,6 @@ def test_an_empty_result_gives_no_chunk(crm: str) -> None:
         assert list(source.chunks()) == []
 
 
-def test_parameters_fill_their_names_and_other_colons_stay(crm: str) -> None:
-    query = "select ' :draft 12:30' as a, '100%' as b from people where id > :cursor"
-    with open_sql(crm, query=query, parameters={"cursor": 2}) as source:
-        (chunk,) = source.chunks()
-    assert chunk.frame.to_numpy().tolist() == [[" :draft 12:30", "100%"]]
-    with pytest.raises(ConfigurationError, match=":since"):
-        open_sql(crm, query=query, parameters={"since": 2})
-
-
 def test_columns_of_one_name_are_told_apart(crm: str) -> None:
     with open_sql(crm, query="select id, id, email as id from people limit 1") as source:
         (chunk,) = source.chunks()
