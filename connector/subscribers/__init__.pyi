@@ -1,6 +1,5 @@
 from .headers import (
     WHOLE_NAMES as WHOLE_NAMES,
-    HeaderGuess as HeaderGuess,
     find_whole_name as find_whole_name,
     guess_mapping as guess_mapping,
     normalise_header as normalise_header,

@@ -7,8 +7,7 @@ Polish) are in `WORDS`. Only a header that says yes or no to emails makes subscr
 """
 
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from connector.errors import ConfigurationError
 from connector.subscribers.rules import MAPPABLE, ColumnRule, FieldMapping, explain_missing
@@ -194,16 +193,6 @@ SHOPIFY_ONLY: tuple[str, ...] = ("Accepts Email Marketing", "Accepts Marketing",
 SHOPIFY_APOSTROPHES: tuple[str, ...] = ("client_user_id", "phone", "address_zip")
 """The fields that Shopify prefixes an apostrophe to ('62, '+316…), lest a spreadsheet make numbers of them."""
 
-OWN_EXTRAS: frozenset[str] = frozenset(
-    f"_{word}"
-    for words in (
-        "row file outcome field code message http_status attempts at raw digest",
-        "run_id exported_at invalid",
-    )
-    for word in words.split()
-)
-"""Columns that our rejects files and exports add; when such a file is imported again, they are passed over."""
-
 
 def normalise_header(header: str) -> str:
     """Return the header's letters and digits alone, in lower case, without accents."""
@@ -214,25 +203,8 @@ def normalise_header(header: str) -> str:
 # The guess, and what overrides it
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderGuess:
-    """What the headers seem to mean, and the columns (in the source's order) that map to nothing.
-
-    The columns that our own rejects files and exports add (`_row`, `_run_id`, …) are passed over without a word.
-    """
-
-    mapping: FieldMapping
-    unmapped: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Meaning:
-    field: str
-    rank: int  # 0 is the best header of its field
-
-
-_MEANINGS = {
-    normalise_header(header): _Meaning(field, rank)
+_MEANINGS = {  # field, and rank: 0 is the best header of its field
+    normalise_header(header): (field, rank)
     for field, headers in HEADERS.items()
     for rank, header in enumerate((*headers, *WORDS.get(field, ())))
 }
@@ -242,17 +214,20 @@ _MAILCHIMP_ONLY = {normalise_header(header) for header in MAILCHIMP_ONLY}
 _SHOPIFY_ONLY = {normalise_header(header) for header in SHOPIFY_ONLY}
 
 
-def guess_mapping(columns: Sequence[str]) -> HeaderGuess:
+def guess_mapping(columns: Sequence[str]) -> FieldMapping:
     """Map each field to the best of its known headers among `columns`, the first of equals.
 
     The base and the service's id are never taken from a column: the base is the job's to say.
     """
     best: dict[str, tuple[int, str]] = {}
-    for column, meaning in _find_meanings(columns):
-        if meaning.field not in best or meaning.rank < best[meaning.field][0]:
-            best[meaning.field] = (meaning.rank, column)
-    mapping = FieldMapping({field: build_column_rule(field, column, columns) for field, (_, column) in best.items()})
-    return HeaderGuess(mapping, find_unmapped(mapping, columns))
+    is_mailchimp = _is_known(columns, _MAILCHIMP_ONLY)
+    for column in columns:
+        key = normalise_header(column)
+        if key in _MEANINGS and not (is_mailchimp and key in _MAILCHIMP_LEFT):
+            field, rank = _MEANINGS[key]
+            if field not in best or rank < best[field][0]:
+                best[field] = (rank, column)
+    return FieldMapping({field: build_column_rule(field, column, columns) for field, (_, column) in best.items()})
 
 
 def build_column_rule(field: str, column: str, columns: Sequence[str]) -> ColumnRule:
@@ -263,12 +238,6 @@ def build_column_rule(field: str, column: str, columns: Sequence[str]) -> Column
     return ColumnRule(column=column, split=split, is_apostrophe_dropped=is_prefixed)
 
 
-def find_unmapped(mapping: FieldMapping, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that the mapping does not use, in order, without those that we add to files ourselves."""
-    used = set(mapping.columns)
-    return tuple(column for column in columns if column not in used and column not in OWN_EXTRAS)
-
-
 def find_whole_name(mapping: FieldMapping, columns: Sequence[str]) -> str | None:
     """Return the column that seems to hold whole names, where no column is mapped to a first or a last name."""
     if {"first_name", "last_name"} & set(mapping.rules):
@@ -276,26 +245,18 @@ def find_whole_name(mapping: FieldMapping, columns: Sequence[str]) -> str | None
     return next((column for column in columns if normalise_header(column) in WHOLE_NAMES), None)
 
 
-def _find_meanings(columns: Sequence[str]) -> Iterator[tuple[str, _Meaning]]:
-    is_mailchimp = _is_known(columns, _MAILCHIMP_ONLY)
-    for column in columns:
-        key = normalise_header(column)
-        if key in _MEANINGS and not (is_mailchimp and key in _MAILCHIMP_LEFT):
-            yield column, _MEANINGS[key]
-
-
 def _is_known(columns: Sequence[str], marks: set[str]) -> bool:
     """Return whether any of the headers is one that a single program alone writes."""
     return not marks.isdisjoint(normalise_header(column) for column in columns)
 
 
-def override_mapping(guess: HeaderGuess, overrides: Mapping[str, str], columns: Sequence[str]) -> HeaderGuess:
+def override_mapping(mapping: FieldMapping, overrides: Mapping[str, str], columns: Sequence[str]) -> FieldMapping:
     """Put `overrides` (field name to column, as `--map` has them) in place of what was guessed for these fields.
 
     An empty column leaves its field unmapped. Other fields stay as they were, so that one column may fill two.
     Raises ConfigurationError for a field or a column that does not exist.
     """
-    rules = dict(guess.mapping.rules)
+    rules = dict(mapping.rules)
     for field, column in overrides.items():
         if field not in MAPPABLE:
             raise ConfigurationError(explain_missing("field", field, MAPPABLE))
@@ -305,5 +266,4 @@ def override_mapping(guess: HeaderGuess, overrides: Mapping[str, str], columns: 
         if column not in columns:
             raise ConfigurationError(explain_missing("column", column, columns))
         rules[field] = build_column_rule(field, column, columns)
-    mapping = FieldMapping(rules)
-    return HeaderGuess(mapping, find_unmapped(mapping, columns))
+    return FieldMapping(rules)

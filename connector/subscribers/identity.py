@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import blake2b
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -131,10 +130,8 @@ def _write_tags(tags: pa.ChunkedArray) -> pa.ChunkedArray:
 # fingerprint 4, by which one repeat in four thousand million that says something else is taken to say the same.
 
 _IDENTITY, _FINGERPRINT = np.dtype("S12"), np.dtype("S4")
-_RECORD = np.dtype([("identity", _IDENTITY), ("fingerprint", _FINGERPRINT)])
-_PARTS = 16  # by the first bits of a digest; what is merged at one time is a part's, so that the copies stay small
-_BOUNDS = np.array([bytes([256 // _PARTS * part]) for part in range(1, _PARTS)], dtype=_IDENTITY)
-_GROWTH = 4  # a run of records is merged with the next while it is less than four times as long: few runs, few copies
+_GROWTH = 4  # identities are merged with an array that is less than four times as long: few arrays, few copies
+_MOST_MERGED = 1 << 20  # a longer array stays as it is, so that no copy takes much memory
 
 Mask = npt.NDArray[np.bool_]
 
@@ -151,56 +148,37 @@ class SeenIdentities:
     """The identities met so far, with the fingerprint each was first met with, as a few sorted arrays."""
 
     def __init__(self) -> None:
-        self._parts = [_Part() for _ in range(_PARTS)]
+        self._kept: list[tuple[Digests, Digests]] = []
 
     def add(self, identities: Digests, fingerprints: Digests) -> Repeats:
         """Add one chunk, in its order (S16 and S8, of one length), and return its repeats."""
-        records = np.empty(len(identities), dtype=_RECORD)
-        records["identity"], records["fingerprint"] = identities.astype(_IDENTITY), fingerprints.astype(_FINGERPRINT)
-        order = np.argsort(records["identity"], kind="stable")
-        ordered = records[order]
-        is_first = np.ones(len(records), dtype=bool)
-        is_first[1:] = ordered["identity"][1:] != ordered["identity"][:-1]
+        identities, fingerprints = identities.astype(_IDENTITY), fingerprints.astype(_FINGERPRINT)
+        order = np.argsort(identities, kind="stable")
+        ordered = identities[order]
+        is_first = np.ones(len(ordered), dtype=bool)
+        is_first[1:] = ordered[1:] != ordered[:-1]
         group = np.cumsum(is_first) - 1
-        is_known, known_as = self._add_sorted(ordered[is_first])
-        is_duplicate, is_different = np.empty(len(records), dtype=bool), np.empty(len(records), dtype=bool)
+        firsts, known_as = ordered[is_first], fingerprints[order[is_first]]
+        is_known = np.zeros(len(firsts), dtype=bool)
+        for known, first_as in self._kept:
+            place = np.minimum(np.searchsorted(known, firsts), len(known) - 1)
+            is_here = known[place] == firsts
+            is_known |= is_here
+            known_as[is_here] = first_as[place[is_here]]
+        self._keep(firsts[~is_known], known_as[~is_known])
+        is_duplicate, is_different = np.empty(len(order), dtype=bool), np.empty(len(order), dtype=bool)
         is_duplicate[order] = ~is_first | is_known[group]
-        is_different[order] = ordered["fingerprint"] != known_as[group]
+        is_different[order] = fingerprints[order] != known_as[group]
         return Repeats(is_duplicate, is_duplicate & is_different)
 
-    def _add_sorted(self, firsts: np.ndarray) -> tuple[Mask, np.ndarray]:
-        """Which of these are known, and the fingerprint that each was first met with (its own, if now)."""
-        is_known, known_as = np.zeros(len(firsts), dtype=bool), firsts["fingerprint"].copy()
-        ends = [0, *np.searchsorted(firsts["identity"], _BOUNDS).tolist(), len(firsts)]
-        for part, (begin, end) in zip(self._parts, pairwise(ends), strict=True):
-            part.find(firsts[begin:end], is_known[begin:end], known_as[begin:end])
-            part.keep(firsts[begin:end][~is_known[begin:end]])
-        return is_known, known_as
-
-
-class _Part:
-    """Some of them, in sorted runs."""
-
-    def __init__(self) -> None:
-        self._runs: list[np.ndarray] = []
-
-    def find(self, records: np.ndarray, is_known: Mask, known_as: np.ndarray) -> None:
-        """Mark which of these are known, and by which fingerprint."""
-        for run in self._runs:
-            place = np.searchsorted(run["identity"], records["identity"])
-            inside = place < len(run)
-            hit = np.zeros(len(records), dtype=bool)
-            hit[inside] = run["identity"][place[inside]] == records["identity"][inside]
-            is_known |= hit
-            known_as[hit] = run["fingerprint"][place[hit]]
-
-    def keep(self, records: np.ndarray) -> None:
-        """Add sorted new records, merging runs so that their number grows only with the logarithm of all."""
-        while self._runs and len(self._runs[-1]) < _GROWTH * len(records):
-            records = np.concatenate([self._runs.pop(), records])
-            records = records[np.argsort(records["identity"], kind="stable")]
-        if len(records):
-            self._runs.append(records)
+    def _keep(self, identities: Digests, fingerprints: Digests) -> None:
+        while self._kept and len(self._kept[-1][0]) < min(_GROWTH * len(identities), _MOST_MERGED):
+            known, first_as = self._kept.pop()
+            identities, fingerprints = np.concatenate([known, identities]), np.concatenate([first_as, fingerprints])
+            order = np.argsort(identities, kind="stable")
+            identities, fingerprints = identities[order], fingerprints[order]
+        if len(identities):
+            self._kept.append((identities, fingerprints))
 
 
 # How an identity is spelt when it is looked up, and to which class each spelling belongs. A service's filter may fail

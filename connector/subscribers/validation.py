@@ -44,7 +44,6 @@ from connector.subscribers.rules import ValidationRules, format_phone
 _TRANSLATE = "a job translates its source's words by the field's `values:` map"
 _MESSAGES = {
     "required": "is missing",
-    "encoding": "holds half a character (a surrogate alone), which cannot be sent",
     "control": "holds a control character",
     "length": f"holds more than {LONGEST:,} characters; look there for a quote that is never closed",
     "phone": "cannot be written as E.164 (+, country, number): it is no valid number, or has an extension",
@@ -79,23 +78,21 @@ class ValidRows:
 def validate_rows(
     mapped: pd.DataFrame, rules: ValidationRules, *, today: date, known: Sequence[Fault] = ()
 ) -> ValidRows:
-    """Validate a mapped chunk (columns: field names; texts, tags as lists; missing where empty), obeying service-api.md
-    2.1.
+    """Validate a mapped chunk (of `apply_mapping`), obeying service-api.md 2.1.
 
     One pandera run finds every fault of every row; `known` are those that mapping found already. A column that is no
     field of a person's is left out. Raises ConfigurationError if the field that is to hold zips is mapped itself.
     """
     rules.refuse_clash(list(mapped.columns))
-    prepared = _prepare_rows(mapped, rules)
-    frame = prepared.frame
-    faults = [*known, *(_build_fault(position, name, "encoding") for position, name in prepared.unwritable)]
-    reported = {(fault.position, fault.field) for fault in faults}
-    faults += [fault for fault in _find_faults(frame, rules, today) if (fault.position, fault.field) not in reported]
+    frame, yearless = _prepare_rows(mapped, rules)
+    reported = {(fault.position, fault.field) for fault in known}
+    found = _find_faults(frame, rules, today)
+    faults = [*known, *(fault for fault in found if (fault.position, fault.field) not in reported)]
     faults.sort(key=lambda fault: (fault.position, _ORDER[fault.field]))
     is_valid = np.ones(len(frame), dtype=bool)
     is_valid[[fault.position for fault in faults]] = False
     subscribers, omitted_zips = _type_subscribers(frame if is_valid.all() else frame[is_valid], rules)
-    return ValidRows(subscribers, tuple(faults), omitted_zips, prepared.yearless[is_valid[prepared.yearless]])
+    return ValidRows(subscribers, tuple(faults), omitted_zips, yearless[is_valid[yearless]])
 
 
 def _find_faults(frame: pd.DataFrame, rules: ValidationRules, today: date) -> list[Fault]:
@@ -205,79 +202,26 @@ def _is_clean_list(lists: pa.Array) -> pa.Array:
 # A mapped chunk made ready for its schema
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    """The columns of the person's fields, missing where empty; `unwritable`: (position, field) of broken texts,
-    `yearless` (int64): positions of rows whose birthday has no year and is left out, as it cannot be sent."""
-
-    frame: pd.DataFrame
-    unwritable: frozenset[tuple[int, str]]
-    yearless: npt.NDArray[np.int64]
-
-
-def _prepare_rows(mapped: pd.DataFrame, rules: ValidationRules) -> _Ready:
-    """Prepare a mapped chunk; columns that are no field of a person's are left out."""
+def _prepare_rows(mapped: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, npt.NDArray[np.int64]]:
+    """Give the columns of the person's fields, every demanded one among them, and the positions of rows whose birthday
+    has no year and is left out, as it cannot be sent."""
+    mapped = mapped.reset_index(drop=True)
     columns: dict[str, pd.Series] = {}
-    unwritable: set[tuple[int, str]] = set()
-    demanded = rules.required | {rules.identity}
     for field in SENT:
-        is_tags = field.kind is Kind.TAGS
         if field.name in mapped.columns:
-            column, broken = (_prepare_tags if is_tags else _prepare_text)(mapped[field.name].reset_index(drop=True))
-            columns[field.name] = column
-            unwritable.update((place, field.name) for place in broken)
-        elif field.name in demanded:
-            columns[field.name] = pd.Series([None] * len(mapped), dtype=TAGS if is_tags else TEXT)
+            columns[field.name] = mapped[field.name]
+        elif field.name in rules.required | {rules.identity}:
+            columns[field.name] = pd.Series([None] * len(mapped), dtype=TAGS if field.kind is Kind.TAGS else TEXT)
     if "email" in columns:
         columns["email"] = pd.Series(normalise_emails(read_cells(columns["email"])), dtype=TEXT)
     yearless = np.empty(0, dtype=np.int64)
     if "birthday" in columns:
-        columns["birthday"], yearless = _leave_out_yearless(columns["birthday"])
-    return _Ready(pd.DataFrame(columns, index=pd.RangeIndex(len(mapped))), frozenset(unwritable), yearless)
-
-
-def _leave_out_yearless(birthdays: pd.Series) -> tuple[pd.Series, npt.NDArray[np.int64]]:
-    cells = read_cells(birthdays)
-    is_out = pc.fill_null(is_yearless(cells), False)
-    places = np.flatnonzero(is_out.to_numpy(zero_copy_only=False))
-    if not len(places):
-        return birthdays, places
-    return pd.Series(pc.if_else(is_out, pa.scalar(None, cells.type), cells), dtype=TEXT), places
-
-
-def _prepare_text(column: pd.Series) -> tuple[pd.Series, list[int]]:
-    """The column as `str`, missing where empty, and the places of texts that UTF-8 cannot hold."""
-    broken: list[int] = []
-    if column.dtype != TEXT:
-        texts = [None if pd.isna(cell) else str(cell) for cell in column]
-        broken = [place for place, text in enumerate(texts) if text and not _is_writable(text)]
-        for place in broken:
-            texts[place] = None
-        column = pd.Series(pa.array(texts, pa.large_string()), dtype=TEXT)
-    cells = read_cells(column)
-    is_empty = pc.equal(cells, "")
-    if pc.any(is_empty).as_py():
-        column = pd.Series(pc.if_else(is_empty, pa.scalar(None, cells.type), cells), dtype=TEXT)
-    return column, broken
-
-
-def _prepare_tags(column: pd.Series) -> tuple[pd.Series, list[int]]:
-    """The column as Arrow's list<string>, and the places of lists with a text that UTF-8 cannot hold."""
-    if column.dtype == TAGS:
-        return column, []
-    lists = [[str(tag) for tag in cell] if pd.api.types.is_list_like(cell) else None for cell in column]
-    broken = [place for place, tags in enumerate(lists) if tags and not all(map(_is_writable, tags))]
-    for place in broken:
-        lists[place] = None
-    return pd.Series(pd.arrays.ArrowExtensionArray(pa.array(lists, TAGS.pyarrow_dtype))), broken
-
-
-def _is_writable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+        cells = read_cells(columns["birthday"])
+        is_out = pc.fill_null(is_yearless(cells), False)
+        yearless = np.flatnonzero(is_out.to_numpy(zero_copy_only=False))
+        if len(yearless):
+            columns["birthday"] = pd.Series(pc.if_else(is_out, pa.scalar(None, cells.type), cells), dtype=TEXT)
+    return pd.DataFrame(columns, index=mapped.index), yearless
 
 
 # Valid rows with the types of their fields
@@ -287,7 +231,10 @@ def _type_subscribers(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Da
     """Give the rows with typed columns, and the index labels of those whose zip is left out."""
     columns = {name: _type_column(rows[name], BY_NAME[name].kind) for name in rows.columns}
     if "phone" in rows.columns and rules.e164 is not None:
-        columns["phone"] = _type_phones(rows["phone"], rules.e164.region)
+        cells = read_cells(rows["phone"])  # what has no such form was either refused before or is to be kept
+        columns["phone"] = pd.Series(
+            pc.coalesce(read_phones(cells, rules.e164.region), cells), dtype=TEXT, index=rows.index
+        )
     omitted = np.empty(0, dtype=np.int64)
     if "address_zip" in rows.columns:
         cells = read_cells(rows["address_zip"])
@@ -301,44 +248,19 @@ def _type_subscribers(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Da
     return pd.DataFrame(ordered, index=rows.index), omitted
 
 
-def _type_column(column: pd.Series, kind: Kind) -> pd.Series:
-    read = _READERS.get(kind)
-    return column if read is None else read(column)
-
-
-def _type_flags(column: pd.Series) -> pd.Series:
-    flags = pc.equal(read_flags(read_cells(column)), "true")
-    return _build_series(flags, pd.BooleanDtype(), column.index)
-
-
-def _type_zips(column: pd.Series) -> pd.Series:
-    return _build_series(read_zips(read_cells(column)), pd.Int64Dtype(), column.index)
-
-
-def _type_genders(column: pd.Series) -> pd.Series:
-    return pd.Series(read_genders(read_cells(column)), dtype=TEXT, index=column.index)
-
-
-def _type_countries(column: pd.Series) -> pd.Series:
-    return pd.Series(read_countries(read_cells(column)), dtype=TEXT, index=column.index)
-
-
-def _type_phones(column: pd.Series, region: str) -> pd.Series:
-    """In E.164 form where that is possible; what is not was either refused before or is to be kept."""
-    cells = read_cells(column)
-    return pd.Series(pc.coalesce(read_phones(cells, region), cells), dtype=TEXT, index=column.index)
-
-
-def _build_series(cells: pa.Array, dtype: pd.BooleanDtype | pd.Int64Dtype, index: pd.Index) -> pd.Series:
-    return pd.Series(cells.to_pandas(types_mapper=lambda _: dtype).array, index=index)
-
-
-_READERS: dict[Kind, Callable[[pd.Series], pd.Series]] = {
-    Kind.FLAG: _type_flags,
-    Kind.ZIP: _type_zips,
-    Kind.GENDER: _type_genders,
-    Kind.COUNTRY: _type_countries,
+_READERS: dict[Kind, tuple[_Judge, object]] = {
+    Kind.FLAG: (lambda cells: pc.equal(read_flags(cells), "true"), pd.BooleanDtype()),
+    Kind.ZIP: (read_zips, pd.Int64Dtype()),
+    Kind.GENDER: (read_genders, TEXT),
+    Kind.COUNTRY: (read_countries, TEXT),
 }
+
+
+def _type_column(column: pd.Series, kind: Kind) -> pd.Series:
+    if kind not in _READERS:
+        return column
+    read, dtype = _READERS[kind]
+    return pd.Series(read(read_cells(column)).to_pandas(types_mapper=lambda _: dtype).array, index=column.index)
 
 
 def read_phones(cells: pa.Array, region: str) -> pa.Array:

@@ -80,7 +80,7 @@ def find_rejected(job: Job, identities: Sequence[str], state_dir: Path) -> Accep
             break
         frame = _read_rejects(path)
         own = own_columns([str(name) for name in frame.columns])
-        mapping = build_mapping(job.subscriber) or guess_mapping(own).mapping
+        mapping = build_mapping(job.subscriber) or guess_mapping(own)
         columns = [name for name in mapping.rules[identity].columns if name in own]
         names = frame[columns].map(lambda cell: normalise_identity(identity, cell))
         of_file = frame[names.isin(wanted).any(axis=1)]

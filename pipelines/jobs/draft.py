@@ -86,7 +86,7 @@ class FittingShare:
 def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     """Guess from a chunk's frame (text columns); what is unsure is among the guesses, and says so."""
     columns = [str(column) for column in frame.columns]
-    by_header = guess_mapping(columns).mapping.rules
+    by_header = guess_mapping(columns).rules
     guesses = {name: _judge(frame, name, rule, "its header", today) for name, rule in by_header.items()}
     for guess in list(_guess_by_contents(frame, columns, guesses, today)):
         if guess.name not in guesses or guesses[guess.name].sureness == "unsure":

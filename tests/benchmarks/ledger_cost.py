@@ -93,7 +93,7 @@ async def load(sandbox: SandboxProcess, path: Path, opened: Opened) -> int:
         session = Session(ListAccess(control, client, Retrier(), journal, policy.listing), policy, tally)
         loader = Loader(session)
         with open_file(path) as source:
-            mapping, today = guess_mapping(source.columns).mapping, datetime.now(UTC).date()
+            mapping, today = guess_mapping(source.columns), datetime.now(UTC).date()
             for prepared in prepare_chunks(source, mapping, ValidationRules(), today=today, limit=None):
                 await loader.take(prepared.planned)
         await loader.settle()

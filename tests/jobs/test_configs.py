@@ -44,7 +44,7 @@ def test_the_crm_job_finds_whom_the_file_brought_and_only_the_changed_differ(tmp
     mapping, rules = build_mapping(job.subscriber), build_rules(job.subscriber)
     assert mapping is not None
     file = open_file(tmp_path / "people.csv")
-    in_file = read_rows(file, guess_mapping(file.columns).mapping, ValidationRules())
+    in_file = read_rows(file, guess_mapping(file.columns), ValidationRules())
     crm = open_source(job.source)
     check_mapping(mapping, rules, crm.columns, where="crm")
     in_crm = read_rows(crm, mapping, rules)

@@ -43,7 +43,7 @@ def read_people(path: Path) -> list[dict[str, object]]:
     """Everybody in the file, as an import without a flag would send them; nobody may be invalid."""
     people: list[dict[str, object]] = []
     with open_file(path) as source:
-        mapping = guess_mapping(source.columns).mapping
+        mapping = guess_mapping(source.columns)
         for chunk in source.chunks():
             mapped = apply_mapping(chunk.frame, mapping)
             validated = validate_rows(mapped.frame, ValidationRules(), today=TODAY, known=mapped.faults)

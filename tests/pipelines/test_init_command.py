@@ -36,7 +36,7 @@ def test_an_export_of_another_program_becomes_a_job_that_imports(connector: Conn
     mapping = build_mapping(subscriber)
     assert mapping is not None
     with open_file(path) as source:  # what an import by headers does, and a whole name cut in two
-        by_header = guess_mapping(source.columns).mapping.rules
+        by_header = guess_mapping(source.columns).rules
     assert {name: rule for name, rule in mapping.rules.items() if rule.split_at is None} == dict(by_header)
 
 
