@@ -135,10 +135,6 @@ class EmailLog:
             )
         return Campaign(*found[:3]) if found else None
 
-    def list_campaigns(self, account: str) -> list[Campaign]:
-        """Return all of the account's campaigns, the oldest first."""
-        return [Campaign(*row) for row in self.connection.execute(_LIST_CAMPAIGNS, {"account": keep_text(account)})]
-
     # Reading
 
     def find(self, campaign: Campaign, recipients: Sequence[bytes]) -> dict[bytes, EmailEntry]:
@@ -147,19 +143,9 @@ class EmailLog:
         rows = self.store.select(_FIND, {}, _each(campaign, recipients))
         return {row[0]: EmailEntry(EmailState(row[1]), *row[2:]) for row in rows}
 
-    def count_by_state(self, campaign: Campaign) -> dict[EmailState, int]:
-        """Return how many of the campaign's emails are in each state; all but NONE are listed, also those of none."""
-        counts = dict.fromkeys((state for state in EmailState if state is not EmailState.NONE), 0)
-        found = self.connection.execute(_COUNT, {"campaign": campaign.key})
-        return counts | {EmailState(state): number for state, number in found}
-
     def read_unsettled(self, campaign: Campaign) -> list[OpenEmail]:
         """Return all emails that may or may not have been sent (UNKNOWN), for a person, in the order of sending."""
         return _read_open(self.connection.execute(_READ, {"campaign": campaign.key, "state": EmailState.UNKNOWN}))
-
-    def read_refused(self, campaign: Campaign) -> list[OpenEmail]:
-        """Return all emails that the service refused (REFUSED), for a person, in the order of sending."""
-        return _read_open(self.connection.execute(_READ, {"campaign": campaign.key, "state": EmailState.REFUSED}))
 
     # The moves of a campaign's emails
 
@@ -287,7 +273,6 @@ _DELETE = Batch(
     2,
 )
 _SET_ALL = text("UPDATE email SET state = :to WHERE campaign_key = :campaign AND state = :left")
-_COUNT = text("SELECT state, count(*) FROM email WHERE campaign_key = :campaign GROUP BY state")
 _OPEN_EMAIL = "SELECT state, address, intended_at, run_id, status, words, recipient, email_key FROM email"
 _READ = text(f"{_OPEN_EMAIL} WHERE campaign_key = :campaign AND state = :state ORDER BY email_key")
 
@@ -298,10 +283,6 @@ _FIND_ACCOUNTS = text("SELECT account FROM campaign WHERE name = :name ORDER BY 
 _FIND_RESTORED = text("SELECT value FROM email_meta WHERE name = 'restored_at'")
 _ADD_CAMPAIGN = text("INSERT INTO campaign (account, name, is_closed) VALUES (:account, :name, false)")
 _OPEN_CAMPAIGN = text("UPDATE campaign SET is_closed = false WHERE account = :account AND name = :name")
-_LIST_CAMPAIGNS = text(
-    "SELECT campaign_key, account, name FROM campaign WHERE account = :account ORDER BY campaign_key"
-)
-
 _INSERT_SINGLE = text(
     "INSERT INTO email (account, address, state, run_id, intended_at) VALUES (:account, :address, :to, :run, :at) "
     "RETURNING email_key"

@@ -48,7 +48,7 @@ PATHS: dict[State, tuple[Event, ...]] = {
     State.NONE: (),
     State.SENDING: (Event.INTENDED,),
     State.UNKNOWN: (Event.INTENDED, Event.LOST),
-    State.HELD: (Event.INTENDED, Event.LOST, Event.WITHHELD),
+    State.HELD: (Event.INTENDED, Event.MISANSWERED),
     State.CONFIRMED: (Event.INTENDED, Event.ANSWERED),
     State.REJECTED: (Event.INTENDED, Event.REFUSED),
 }

@@ -56,9 +56,20 @@ def test_kinds_are_those_of_the_account_in_an_order_that_no_locale_changes(ledge
             record_refusal(connection, here, kind, IDENTITY)
         record_refusal(connection, there, "a", OTHER)
         mark_refusal_created(connection, "there", "a")
+        mark_refusal_created(connection, "here", "b")
+        mark_refusal_checked(connection, "here", "B")
         kinds = read_refusal_kinds(connection, "here")
     assert [each.kind for each in kinds] == ["B", "_", "a", "b", "é"]
-    assert not any(each.has_created for each in kinds)
+    assert [each.kind for each in kinds if each.has_created] == ["b"]
+    assert [each.kind for each in kinds if each.is_checked] == ["B"]
+
+
+def test_a_kind_whose_identity_a_listing_has_shown_since_says_so(ledger: Ledger) -> None:
+    base = add_base(ledger)
+    with ledger.transaction() as connection:
+        record_refusal(connection, base, "422 no", IDENTITY)
+        ledger.record_listed(base, "email", [(IDENTITY, 7)])
+        assert [each.is_found for each in read_refusal_kinds(connection, "account")] == [True]
 
 
 @pytest.mark.parametrize("kind", ["400 a\0b", "400 half \ud83d of a pair"])

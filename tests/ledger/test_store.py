@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from connector.errors import LedgerError
 from connector.ledger import Base, Intent, Known, Ledger, StaleMoveError, finish_run, open_ledger, start_run
+from connector.ledger.schema import HOW
 from connector.states import ENTRY, Event, State
 from tests.ledger.moves import (
     IDENTITY,
@@ -54,14 +55,42 @@ def check_move(ledger: Ledger, base: Base, state: State, move: Move) -> None:
         assert read_entry(ledger, base) == before, (state, move)
 
 
-def test_a_move_leaves_the_body_until_the_entry_is_confirmed_or_gone(ledger: Ledger) -> None:
-    for number, move in enumerate(MOVES):
-        base = add_base(ledger, number)
-        bring_to(ledger, base, move[0])
-        with ledger.transaction():
-            MOVES[move](ledger, base)
-        is_kept = ENTRY.transitions[move] not in (State.NONE, State.CONFIRMED)
-        assert read_body(ledger, base) == (INTENT.body if is_kept else None), move
+_SAME = INTENT.fingerprint
+AFTER: dict[Move, tuple[object, ...]] = {
+    (State.NONE, Event.INTENDED): (None, None, _SAME, None, None, 1),
+    (State.NONE, Event.FOUND): (HOW["found"], 7, None, None, None, 0),
+    (State.SENDING, Event.ANSWERED): (HOW["created"], 7, _SAME, None, None, 1),
+    (State.SENDING, Event.REFUSED): (None, None, _SAME, 422, "no", 1),
+    (State.SENDING, Event.MISANSWERED): (None, 7, _SAME, None, "of another", 1),
+    (State.SENDING, Event.LOST): (None, None, _SAME, None, None, 1),
+    (State.SENDING, Event.DIED): (None, None, _SAME, None, None, 1),
+    (State.UNKNOWN, Event.FOUND): (HOW["settled"], 7, _SAME, None, None, 1),
+    (State.UNKNOWN, Event.ABSENT): (None, None, _SAME, None, None, 2),
+    (State.UNKNOWN, Event.WITHHELD): (None, None, _SAME, None, None, 1),
+    (State.UNKNOWN, Event.REFUSED): (None, None, _SAME, 200, "no", 1),
+    (State.HELD, Event.FOUND): (HOW["settled"], 7, None, None, None, 1),
+    (State.HELD, Event.REOPENED): (None, None, _SAME, None, None, 1),
+    (State.HELD, Event.DROPPED): (None, None, _SAME, 0, "given up", 1),
+    (State.HELD, Event.ACCEPTED): (HOW["accepted"], 7, _SAME, None, None, 1),
+    (State.REJECTED, Event.INTENDED): (None, None, _SAME, None, None, 2),
+    (State.REJECTED, Event.FOUND): (HOW["found"], 7, None, None, None, 1),
+    (State.REJECTED, Event.DOUBTED): (None, None, _SAME, None, None, 1),
+}
+"""How, subscriber id, fingerprint, status, words and attempts of an entry after a move that leaves one."""
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_move_keeps_writes_and_clears_what_it_is_to(ledger: Ledger, move: Move) -> None:
+    base = add_base(ledger)
+    bring_to(ledger, base, move[0])
+    with ledger.transaction() as connection:
+        MOVES[move](ledger, base)
+        rows = connection.exec_driver_sql(
+            "SELECT how, subscriber_id, fingerprint, status, message, attempts FROM entry"
+        ).all()
+    assert [tuple(row) for row in rows] == ([AFTER[move]] if move in AFTER else [])
+    is_kept = ENTRY.transitions[move] not in (State.NONE, State.CONFIRMED)
+    assert read_body(ledger, base) == (INTENT.body if is_kept else None)
 
 
 def test_a_move_touches_only_the_entries_that_it_names_and_only_in_their_base(ledger: Ledger) -> None:
@@ -121,7 +150,8 @@ def test_the_unfinished_come_back_with_all_that_sending_them_again_takes(ledger:
         others = {each for each in State if each is not state and ledger.find_unfinished(base, each)}
     assert (entry.identity, entry.fingerprint, entry.body) == (IDENTITY, INTENT.fingerprint, INTENT.body)
     assert (entry.field, entry.attempts, entry.run_id, entry.suppressed_by) == ("email", 1, "run-1", None)
-    assert (entry.status, entry.message) == ((422, "no") if state is State.REJECTED else (None, None))
+    words = {State.REJECTED: (422, "no"), State.HELD: (None, "of another")}
+    assert (entry.status, entry.message) == words.get(state, (None, None))
     assert others == set()
 
 
@@ -194,12 +224,13 @@ def test_a_fingerprint_is_taken_only_by_the_confirmed(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction():
         ledger.record_listed(base, "email", [(IDENTITY, 7)])
+        ledger.record_reported(base, [(IDENTITY, b"g" * 8)], 5.0)
         ledger.record_equal(base, [(IDENTITY, b"f" * 8)])
     with pytest.raises(StaleMoveError), ledger.transaction():
         ledger.record_equal(base, [(OTHER, b"g" * 8)])
     entry = read_entry(ledger, base)
     assert entry is not None
-    assert entry.fingerprint == b"f" * 8
+    assert (entry.fingerprint, entry.reported, entry.reported_at) == (b"f" * 8, None, None)
 
 
 def test_more_identities_than_one_statement_takes_are_all_found_and_moved(ledger: Ledger) -> None:

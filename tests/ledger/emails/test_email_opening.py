@@ -190,8 +190,10 @@ def test_of_a_run_that_was_killed_between_intent_and_answer_all_are_unknown_and_
     with open_emails(ledger_url) as log, log.hold_campaign("account", "welcome", wait_s=60.0) as campaign:
         with log.transaction():
             assert log.mark_died(campaign) == 299
-        with log.transaction():
-            counts = log.count_by_state(campaign)
+        with log.transaction() as connection:
+            counts: dict[int, int] = dict(
+                connection.exec_driver_sql("SELECT state, count(*) FROM email GROUP BY state").all()
+            )
             unsettled = log.read_unsettled(campaign)
         assert (counts[EmailState.SENT], counts[EmailState.UNKNOWN]) == (1, 299)
         assert [each.address for each in unsettled] == [f"p{number}@example.com" for number in range(1, 300)]
@@ -246,14 +248,13 @@ def test_a_campaign_and_single_emails_are_written_by_processes_at_once(ledger_ur
     for writer in writers:
         writer.communicate(timeout=120)
     assert [writer.returncode for writer in writers] == [0, 0]
-    with open_emails(ledger_url) as log:
-        campaign = add_campaign(log)
-        with log.transaction() as connection:
-            assert log.count_by_state(campaign)[EmailState.SENT] == number * 8
-            singles = "SELECT count(*) FROM email WHERE campaign_key IS NULL AND state = 2"
-            assert connection.exec_driver_sql(singles).scalar_one() == number
-            if connection.dialect.name == "sqlite":
-                assert connection.exec_driver_sql("PRAGMA integrity_check").scalars().all() == ["ok"]
+    with open_emails(ledger_url) as log, log.transaction() as connection:
+        mailed = "SELECT count(*) FROM email WHERE campaign_key IS NOT NULL AND state = 2"
+        assert connection.exec_driver_sql(mailed).scalar_one() == number * 8
+        singles = "SELECT count(*) FROM email WHERE campaign_key IS NULL AND state = 2"
+        assert connection.exec_driver_sql(singles).scalar_one() == number
+        if connection.dialect.name == "sqlite":
+            assert connection.exec_driver_sql("PRAGMA integrity_check").scalars().all() == ["ok"]
 
 
 def test_a_number_that_no_database_can_keep_is_the_ledgers_error(log: EmailLog) -> None:

@@ -111,10 +111,6 @@ def test_what_each_state_tells(log: EmailLog, campaign: Campaign) -> None:
         assert read_entry(log, at) == EmailEntry(state, *rest, RUN)
         with log.transaction():
             assert log.find(at, [OTHER]) == {}
-            assert log.count_by_state(at) == {
-                **dict.fromkeys((EmailState.SENDING, EmailState.SENT, EmailState.UNKNOWN, EmailState.REFUSED), 0),
-                state: 1,
-            }
 
 
 def test_a_recipient_who_is_named_twice_is_intended_never(log: EmailLog, campaign: Campaign) -> None:
@@ -130,12 +126,11 @@ def test_who_may_have_been_mailed_is_told_to_a_person_with_address_and_time(log:
         log.mark_lost(campaign, [people[0][0]])
         log.mark_refused(campaign, [(people[1][0], 422, "spam")])
         assert log.mark_died(campaign) == 2
-        unsettled, refused = log.read_unsettled(campaign), log.read_refused(campaign)
+        unsettled = log.read_unsettled(campaign)
     assert [each.address for each in unsettled] == ["p9@example.com", "p5@example.com", "p3@example.com"]
     assert unsettled[0] == OpenEmail(
         EmailState.UNKNOWN, "p9@example.com", 3.5, RUN, None, None, people[0][0], unsettled[0].key
     )
-    assert [(each.address, each.status, each.words) for each in refused] == [("p1@example.com", 422, "spam")]
 
 
 def test_only_what_was_refused_may_be_allowed_and_is_then_intended_anew(log: EmailLog, campaign: Campaign) -> None:
@@ -154,7 +149,6 @@ def test_a_campaign_is_an_accounts_by_its_name(log: EmailLog) -> None:
     with log.transaction():
         assert log.find_campaign("one", "welcome") == first
         assert log.find_campaign("one", "Welcome") is None
-        assert log.list_campaigns("two") == [other]
 
 
 def test_more_emails_than_one_statement_takes_are_all_marked(log: EmailLog, campaign: Campaign) -> None:
@@ -283,7 +277,12 @@ def test_texts_that_no_database_can_keep_are_kept_written_out(log: EmailLog) -> 
     with log.transaction():
         log.mark_intended(campaign, RUN, [(RECIPIENT, "a\0@x")], at=1.0)
         log.mark_refused(campaign, [(RECIPIENT, 400, "\ud800")])
-        assert [(each.address, each.words) for each in log.read_refused(campaign)] == [("a\\x00@x", "\\ud800")]
+        log.mark_intended(campaign, RUN, [(OTHER, "a\0@x")], at=1.0)
+        log.mark_lost(campaign, [OTHER])
+        assert [each.address for each in log.read_unsettled(campaign)] == ["a\\x00@x"]
+    entry = read_entry(log, campaign)
+    assert entry is not None
+    assert entry.words == "\\ud800"
 
 
 def test_what_was_committed_is_there_when_it_is_opened_again(ledger_url: str) -> None:
