@@ -29,7 +29,6 @@ from .settings import (
 )
 from .transport import (
     LARGEST_ANSWER as LARGEST_ANSWER,
-    RawAnswer as RawAnswer,
     open_transport as open_transport,
     post_webhook as post_webhook,
 )
@@ -44,6 +43,7 @@ from .wire import (
     Mask as Mask,
     NotSent as NotSent,
     Operation as Operation,
+    RawAnswer as RawAnswer,
     Refused as Refused,
     Request as Request,
     Rows as Rows,

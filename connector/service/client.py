@@ -5,7 +5,7 @@ One call is one attempt; whether there is another is the retrier's to decide.
 
 import logging
 from collections.abc import AsyncIterator, Mapping, Sized
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, cast
@@ -13,8 +13,9 @@ from typing import Protocol, cast
 from connector.clock import Clock, system_clock
 from connector.pace import RateController
 from connector.service.answers import build_mask, parse_created, parse_sent, parse_wire_page
+from connector.service.recording import RecordingSender
 from connector.service.settings import Service
-from connector.service.transport import RawAnswer, open_transport
+from connector.service.transport import open_transport
 from connector.service.wire import (
     OPERATIONS,
     Accepted,
@@ -25,6 +26,7 @@ from connector.service.wire import (
     Mask,
     NotSent,
     Operation,
+    RawAnswer,
     Refused,
     Request,
     Rows,
@@ -181,5 +183,10 @@ async def open_client(
 
     The service's words are kept without the token, should it be among them in any spelling.
     """
+    clock, mask = clock or system_clock(), build_mask(service.token.reveal())
     async with open_transport(service) as transport:
-        yield Client(transport, build_mask(service.token.reveal()), clock or system_clock(), rate)
+        if service.record_path is None:
+            yield Client(transport, mask, clock, rate)
+            return
+        with closing(RecordingSender(transport, service, service.record_path, mask, clock)) as recording:
+            yield Client(recording, mask, clock, rate)

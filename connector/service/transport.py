@@ -9,9 +9,8 @@ import hmac
 import io
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -21,7 +20,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from connector.service.settings import FROM_ENVIRONMENT, Service
-from connector.service.wire import Ambiguous, NotSent, Request
+from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request
 
 IDLE_S: Final = 3.0
 """An idle connection is closed after this long. The shortest keep-alive in common use is 5 s (Node.js, Apache): a
@@ -33,15 +32,6 @@ LARGEST_ANSWER: Final = 64 * 2**20
 _CONNECT_SHARE: Final = 0.5
 """The part of the time-out that a connection may take. It ends before the whole, so a time-out of the whole is one of
 the answer; aiohttp tells the two apart by type only then."""
-
-
-@dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
-class RawAnswer:
-    """An answer that was read to its end."""
-
-    status: int
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(repr=False)
 
 
 class _CutError(aiohttp.ClientError):

@@ -45,6 +45,15 @@ class Request:
     body: bytes | None = field(default=None, repr=False)
 
 
+@dataclass(slots=True, unsafe_hash=True)  # as Request is
+class RawAnswer:
+    """An answer that was read to its end."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
 @dataclass(frozen=True, slots=True)
 class ListQuery:
     """What to list: the ten parameters of service-api.md 4.3. None is not asked; the gender "" asks for Not specified.

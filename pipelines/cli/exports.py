@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from connector.errors import ConfigurationError
-from pipelines.cli.options import Duration, Share, refuse_empty, time_limit_option
+from pipelines.cli.options import Duration, Share, record_option, refuse_empty, time_limit_option
 from pipelines.cli.output import Output, finish, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
     from connector.report import Report
     from pipelines.flows import ExportPlan
+    from pipelines.jobs import SettingOptions
 
 
 def _split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -64,6 +65,7 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
 @click.option("--last-name", callback=refuse_empty, help="Only with this last name.")
 @click.option("--gender", type=click.Choice(["male", "female", "unspecified"]), help="Only of this gender.")
 @time_limit_option
+@record_option
 @run_options
 def export_command(
     target: str,
@@ -81,6 +83,7 @@ def export_command(
     subscriber_id: int | None,
     gender: str | None,
     time_limit_s: float | None,
+    record_path: Path | None,
     output: Output,
     **filters: str | int | None,
 ) -> None:
@@ -93,14 +96,15 @@ def export_command(
     from pipelines.flows import TableOptions, Tolerance, plan_export, run_export
     from pipelines.jobs import SettingOptions, read_settings
 
+    given = SettingOptions(time_limit_s=time_limit_s, record_path=record_path)
     options = TableOptions(table, schema, mode, guard_formulas, columns, group_readable)
     if Path(target).suffix in (".yaml", ".yml"):
         if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
         tolerances = allow_incomplete, ignore_total_count, max_shrink, accept_cut_off_possible
-        finish(_export_job(Path(target), *tolerances, overwrite, time_limit_s, output), output)
+        finish(_export_job(Path(target), *tolerances, overwrite, given, output), output)
     query = ListQuery(id=subscriber_id, gender="" if gender == "unspecified" else gender, **filters)  # type: ignore[arg-type] # click gives each its type
-    settings = read_settings(os.environ, None, SettingOptions())
+    settings = read_settings(os.environ, None, given)
     shrink = MAX_SHRINK if max_shrink is None else max_shrink
     tolerance = Tolerance(allow_incomplete, ignore_total_count, shrink, accept_cut_off_possible)
     plan = plan_export(target, query, settings, options, tolerance, is_adopting=overwrite)
@@ -116,15 +120,15 @@ def _export_job(
     max_shrink: float | None,
     accept_cut_off_possible: bool,
     is_adopting: bool,
-    time_limit_s: float | None,
+    given: SettingOptions,
     output: Output,
 ) -> Report:
     from pipelines.cli.output import run_and_notify
     from pipelines.flows import plan_export_job, run_export
-    from pipelines.jobs import SettingOptions, load_job, read_settings
+    from pipelines.jobs import load_job, read_settings
 
     job = load_job(path, os.environ)
-    settings = read_settings(os.environ, job, SettingOptions(time_limit_s=time_limit_s))
+    settings = read_settings(os.environ, job, given)
     plan = plan_export_job(
         job,
         settings,

@@ -19,6 +19,7 @@ from pipelines.cli.options import (
     dry_run_option,
     file_options,
     is_job,
+    record_option,
     refuse_both,
     time_limit_option,
 )
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from connector.report import Report
     from connector.subscribers import ValidationRules
     from pipelines.flows import LoadPlan, Validation, ValidationFinding, ValidationPlan
-    from pipelines.jobs import Job
+    from pipelines.jobs import Job, SettingOptions
 
 
 @click.command("import")
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 @click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
 @time_limit_option
+@record_option
 @dry_run_option
 @run_options
 def import_command(
@@ -60,11 +62,13 @@ def import_command(
     max_rate: float | None,
     wait_s: float,
     time_limit_s: float | None,
+    record_path: Path | None,
     is_dry: bool,
     output: Output,
 ) -> None:
     """Import the subscribers of FILE: CSV, Excel, Parquet or JSON Lines, packed or not; - is standard input."""
     from pipelines.flows import run_load
+    from pipelines.jobs import SettingOptions
 
     load = {
         "on_unknown": on_unknown,
@@ -74,7 +78,8 @@ def import_command(
         "max_concurrency": max_concurrency,
         "max_rate": max_rate,
     }
-    plan = plan_file(file, given, load, wait_s=wait_s, time_limit_s=time_limit_s, is_planned=is_dry)
+    options = SettingOptions(time_limit_s=time_limit_s, record_path=record_path)
+    plan = plan_file(file, given, load, wait_s=wait_s, options=options, is_planned=is_dry)
     plan, time_limit_s = replace(plan, is_planned=is_dry), plan.settings.time_limit_s
     finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output, time_limit_s), output)
 
@@ -85,7 +90,7 @@ def plan_file(
     load: Mapping[str, object],
     *,
     wait_s: float = 0.0,
-    time_limit_s: float | None = None,
+    options: SettingOptions | None = None,
     is_planned: bool = False,
 ) -> LoadPlan:
     """Return the import of a file by what was given, and by the keys of a job's load section that were.
@@ -98,7 +103,7 @@ def plan_file(
     from pipelines.jobs import Load, SettingOptions, build_policy, override_load, read_settings
 
     job = given.load_job()
-    settings = read_settings(os.environ, job, SettingOptions(time_limit_s=time_limit_s), is_writing=not is_planned)
+    settings = read_settings(os.environ, job, options or SettingOptions(), is_writing=not is_planned)
     if job is None:
         policy = build_policy(override_load(Load(), load), given.rules)
         return plan_import(file, given.options, given.rules, policy, settings, reading=given.reading, wait_s=wait_s)

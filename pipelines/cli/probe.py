@@ -11,7 +11,7 @@ import click
 
 from connector.errors import ConfigurationError
 from pipelines.cli.logs import say
-from pipelines.cli.options import Duration
+from pipelines.cli.options import Duration, record_option
 from pipelines.cli.output import Output, end, output_options
 
 if TYPE_CHECKING:
@@ -28,9 +28,16 @@ _RECENT_S = 60.0
 @click.option("--base-id", type=click.IntRange(min=1), help="Create them in this base.")
 @click.option("--yes", "is_sure", is_flag=True, help="Yes, create them: no operation of the service removes them.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for a run to end.")
+@record_option
 @output_options
 def probe_command(
-    job_path: Path | None, is_writing: bool, base_id: int | None, is_sure: bool, wait_s: float, output: Output
+    job_path: Path | None,
+    is_writing: bool,
+    base_id: int | None,
+    is_sure: bool,
+    wait_s: float,
+    record_path: Path | None,
+    output: Output,
 ) -> None:
     """Measure habits of the service: its page size, order, filters, window, and what else its document leaves unsaid.
 
@@ -49,7 +56,7 @@ def probe_command(
     if is_writing != (base_id is not None) or is_writing != is_sure:
         raise ConfigurationError("--write creates subscribers: give it with --base-id N and --yes, or none of them")
     job = load_job(job_path, os.environ) if job_path is not None else None
-    plan = ProbePlan(read_settings(os.environ, job, SettingOptions()), base_id, wait_s)
+    plan = ProbePlan(read_settings(os.environ, job, SettingOptions(record_path=record_path)), base_id, wait_s)
 
     async def run() -> Probed:
         with stop_on_signals() as stop:

@@ -36,6 +36,7 @@ class SettingOptions:
     state_dir: Path | None = None
     ledger_url: str | None = field(default=None, repr=False)  # may hold a password
     time_limit_s: float | None = None
+    record_path: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Settings:
     may_make_ledger: bool = True
     retention_s: float = RETENTION_S  # after which rejects, drift files and reports are deleted
     time_limit_s: float | None = None  # after which a run is ended
+    record_path: Path | None = None  # where requests and answers are recorded, masked
 
     @property
     def has_no_ledger(self) -> bool:
@@ -95,6 +97,7 @@ def read_settings(
         may_make_ledger=job is None or job.ledger == "may_be_new",
         retention_s=job.retention_s if job else RETENTION_S,
         time_limit_s=options.time_limit_s or (job.time_limit_s if job else None),
+        record_path=options.record_path,
     )
 
 
@@ -126,6 +129,7 @@ def build_service(settings: Settings, max_concurrency: int) -> Service:
         timeout_s=settings.timeout_s,
         max_connections=max_concurrency + _BESIDE,
         proxy=settings.proxy,
+        record_path=settings.record_path,
     )
 
 
