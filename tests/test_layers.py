@@ -39,7 +39,7 @@ APART = "connector.sandbox"
 MAY_START_THE_SANDBOX = ("pipelines",)
 MOST_FLOORS = {
     "connector.service": 3, "connector.subscribers": 3, "connector.mail": 3, "connector.reconcile": 2,
-    "connector.listing": 4, "connector.sources": 4, "connector.ledger": 4, "connector.paging": 6, "connector.load": 4,
+    "connector.listing": 4, "connector.sources": 3, "connector.ledger": 4, "connector.paging": 6, "connector.load": 4,
     "connector.warehouse": 4, "connector.pace": 2,
     "pipelines.jobs": 3, "pipelines.report": 1, "pipelines.flows": 4, "pipelines.cli": 3,
 }  # fmt: skip

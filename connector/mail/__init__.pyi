@@ -7,7 +7,6 @@ from .campaign import (
 )
 from .draft import (
     ATTACHMENTS as ATTACHMENTS,
-    Composed as Composed,
     Draft as Draft,
     Stated as Stated,
     build_recipient as build_recipient,

@@ -1,7 +1,7 @@
 """What was said of an email, and the whole message that it makes with what holds where nothing was said.
 
 The service decides on its own whatever setting is null or left out (service-api.md 2.2), so each is stated: by the
-draft, else by the job, else by DEFAULT_SETTINGS. A null is sent only for a null that a person wrote; SendAt and
+draft, else by DEFAULT_SETTINGS. A null is sent only for a null that a person wrote; SendAt and
 UseDkimSelector apart, whose null means at once, and no selector.
 """
 
@@ -16,8 +16,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from connector.choices import TRACKING
-from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient, TrackingSettings
+from connector.mail.message import Attachment, Header, Message, MessageError, Recipient, SendSettings
 from connector.mail.plain_text import html_to_text
 
 # Recipients as a person writes them: an address, with a name before it or without
@@ -242,70 +241,6 @@ class Draft:
     send_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Composed:
-    """A message that holds every rule of service-api.md 2.2, and warnings for its sender."""
-
-    message: Message
-    warnings: tuple[str, ...]
-
-
-def compose(draft: Draft, defaults: Stated, now: datetime) -> Composed:
-    """Return the message of a draft; `defaults` are the job's settings, `now` is aware.
-
-    Raises MessageError, which names the first field that is missing or breaks a rule.
-    """
-    if draft.sender is None:
-        raise MessageError("Email.From", "is missing: every email needs a sender's address")
-    if draft.subject is None:
-        raise MessageError("Email.Subject", "is missing; an empty one is written as an empty text")
-    stated = {**DEFAULT_SETTINGS, **defaults, **draft.settings}
-    message = Message(
-        tracking=TrackingSettings(**{name: _read_flag(stated, name) for name in TRACKING}),
-        settings=EmailSettings(
-            inline_images=_read_flag(stated, "inline_images"),
-            send_at=check_send_at(draft.send_at, now),
-            use_dkim=_read_flag(stated, "use_dkim"),
-            use_dkim_selector=_read_selector(stated),
-        ),
-        sender=draft.sender,
-        to=draft.to,
-        cc=draft.cc,
-        bcc=draft.bcc,
-        reply_to=draft.reply_to,
-        subject=draft.subject,
-        html=draft.html,
-        plain_text=draft.plain_text,
-        headers=draft.headers,
-        attachments=draft.attachments,
-    )
-    return Composed(message, tuple(_find_oddities(message)))
-
-
-def _read_flag(stated: Stated, name: str) -> bool | None:
-    value = stated[name]
-    if isinstance(value, str):
-        raise MessageError(name, "must be true, false or null")
-    return value
-
-
-def _read_selector(stated: Stated) -> str | None:
-    value = stated["use_dkim_selector"]
-    if isinstance(value, bool):
-        raise MessageError("EmailSettings.UseDkimSelector", "must be a text or null")
-    return value or None
-
-
-def _find_oddities(message: Message) -> list[str]:
-    """What is allowed and may not be meant."""
-    found = []
-    if message.settings.use_dkim_selector and message.settings.use_dkim is False:
-        found.append(
-            "EmailSettings.UseDkimSelector is given and EmailSettings.UseDkim is false: the service signs all the same"
-        )
-    return found
-
-
 def lay_over(base: Draft, over: Draft) -> Draft:
     """`base` with what `over` says in its place; settings one by one, attachments and headers besides. A new page
     brings a plain-text body of its own."""
@@ -322,11 +257,30 @@ def lay_over(base: Draft, over: Draft) -> Draft:
     return replace(base, **said | together)
 
 
-def compose_draft(draft: Draft, now: datetime) -> Composed:
-    """Return the message of a draft, with a plain-text body made from its HTML where it has none.
+def compose_draft(draft: Draft, now: datetime) -> Message:
+    """Return the message of a draft, with a plain-text body made from its HTML where it has none; `now` is aware.
 
-    Raises MessageError, which names the field.
+    Raises MessageError, which names the first field that is missing or breaks a rule.
     """
-    if draft.plain_text is None and draft.html:
-        draft = replace(draft, plain_text=html_to_text(draft.html) or None)
-    return compose(draft, {}, now)
+    if draft.sender is None:
+        raise MessageError("Email.From", "is missing: every email needs a sender's address")
+    if draft.subject is None:
+        raise MessageError("Email.Subject", "is missing; an empty one is written as an empty text")
+    stated: dict[str, Any] = {**DEFAULT_SETTINGS, **draft.settings}
+    stated["use_dkim_selector"] = stated["use_dkim_selector"] or None
+    plain_text = draft.plain_text
+    if plain_text is None and draft.html:
+        plain_text = html_to_text(draft.html) or None
+    return Message(
+        settings=SendSettings(**stated, send_at=check_send_at(draft.send_at, now)),
+        sender=draft.sender,
+        to=draft.to,
+        cc=draft.cc,
+        bcc=draft.bcc,
+        reply_to=draft.reply_to,
+        subject=draft.subject,
+        html=draft.html,
+        plain_text=plain_text,
+        headers=draft.headers,
+        attachments=draft.attachments,
+    )

@@ -64,36 +64,39 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrackingSettings:
-    """All four must be said: None leaves the handling to the service, and only None does."""
+class SendSettings:
+    """All of TrackingSettings and EmailSettings must be said: None leaves the handling to the service, and only None
+    does; `send_at` (a Unix timestamp in seconds) and `use_dkim_selector` apart, whose None means at once, and no
+    selector."""
 
     track_links: bool | None
     track_plain_text_links: bool | None
     track_open: bool | None
     track_unsubscribe: bool | None
-
-    def __post_init__(self) -> None:
-        check_flag("TrackingSettings.TrackLinks", self.track_links)
-        check_flag("TrackingSettings.TrackPlainTextLinks", self.track_plain_text_links)
-        check_flag("TrackingSettings.TrackOpen", self.track_open)
-        check_flag("TrackingSettings.TrackUnsubscribe", self.track_unsubscribe)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmailSettings:
-    """All four must be said: None leaves the handling to the service. `send_at` is a Unix timestamp in seconds."""
-
     inline_images: bool | None
     send_at: int | None
     use_dkim: bool | None
     use_dkim_selector: str | None
 
     def __post_init__(self) -> None:
-        check_flag("EmailSettings.InlineImages", self.inline_images)
+        for name, place in _SETTINGS.items():
+            if name not in ("send_at", "use_dkim_selector"):
+                check_flag(".".join(place), getattr(self, name))
         check_send_at("EmailSettings.SendAt", self.send_at)
-        check_flag("EmailSettings.UseDkim", self.use_dkim)
         if self.use_dkim_selector is not None:
             check_text("EmailSettings.UseDkimSelector", self.use_dkim_selector)
+
+
+_SETTINGS = {  # where each is in the JSON
+    "track_links": ("TrackingSettings", "TrackLinks"),
+    "track_plain_text_links": ("TrackingSettings", "TrackPlainTextLinks"),
+    "track_open": ("TrackingSettings", "TrackOpen"),
+    "track_unsubscribe": ("TrackingSettings", "TrackUnsubscribe"),
+    "inline_images": ("EmailSettings", "InlineImages"),
+    "send_at": ("EmailSettings", "SendAt"),
+    "use_dkim": ("EmailSettings", "UseDkim"),
+    "use_dkim_selector": ("EmailSettings", "UseDkimSelector"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -101,8 +104,7 @@ class Message:
     """One email (the object SendEmail of service-api.md 2.2): someone in To, and a text, HTML or plain, that is not
     empty."""
 
-    tracking: TrackingSettings
-    settings: EmailSettings
+    settings: SendSettings
     sender: Recipient
     to: Sequence[Recipient]
     subject: str
@@ -155,9 +157,10 @@ def encode_email(message: Message) -> bytes:
     email["Subject"] = message.subject
     if message.attachments:
         email["Attachments"] = [_encode_attachment(attachment) for attachment in message.attachments]
-    tracking = _encode_tracking(message.tracking)
-    settings = _encode_settings(message.settings)
-    return orjson.dumps({"SendEmail": {"TrackingSettings": tracking, "EmailSettings": settings, "Email": email}})
+    sent: dict[str, dict[str, object]] = {"TrackingSettings": {}, "EmailSettings": {}, "Email": email}
+    for name, (group, key) in _SETTINGS.items():
+        sent[group][key] = getattr(message.settings, name)
+    return orjson.dumps({"SendEmail": sent})
 
 
 def _encode_recipients(recipients: Sequence[Recipient]) -> list[dict[str, str]]:
@@ -169,24 +172,6 @@ def _encode_recipient(recipient: Recipient) -> dict[str, str]:
     if recipient.name:
         encoded["Name"] = recipient.name
     return encoded
-
-
-def _encode_tracking(tracking: TrackingSettings) -> dict[str, bool | None]:
-    return {
-        "TrackLinks": tracking.track_links,
-        "TrackPlainTextLinks": tracking.track_plain_text_links,
-        "TrackOpen": tracking.track_open,
-        "TrackUnsubscribe": tracking.track_unsubscribe,
-    }
-
-
-def _encode_settings(settings: EmailSettings) -> dict[str, bool | int | str | None]:
-    return {
-        "InlineImages": settings.inline_images,
-        "SendAt": settings.send_at,
-        "UseDkim": settings.use_dkim,
-        "UseDkimSelector": settings.use_dkim_selector,
-    }
 
 
 def _encode_attachment(attachment: Attachment) -> dict[str, str]:

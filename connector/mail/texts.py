@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from connector.mail.draft import Composed, Draft, build_recipient, compose_draft, read_attachment
-from connector.mail.message import Attachment, Header, MessageError
+from connector.mail.draft import Draft, build_recipient, compose_draft, read_attachment
+from connector.mail.message import Attachment, Header, Message, MessageError
 from connector.templates import Template
 
 Cells = Mapping[str, str]
@@ -53,7 +53,7 @@ class MailTexts:
         """Return the address that a row's email goes to, as it is sent."""
         return cells.get(self.address_column, "").strip()
 
-    def compose(self, cells: Cells, now: datetime) -> Composed:
+    def compose(self, cells: Cells, now: datetime) -> Message:
         """Return the email of a row with these cells by column; `now` is aware. Raises MessageError and
         TemplateError."""
         name = cells.get(self.name_column, "").strip() if self.name_column else ""

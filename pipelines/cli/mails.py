@@ -13,12 +13,11 @@ import click
 
 from connector.choices import SETTINGS, TRACKING
 from connector.errors import ConfigurationError
-from pipelines.cli.logs import say
 from pipelines.cli.options import Command, Duration, refuse_empty, time_limit_option
 from pipelines.cli.output import Output, end, finish, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
-    from connector.mail import Composed, Draft
+    from connector.mail import Draft, Message
     from pipelines.jobs import MessageFile
 
 _MESSAGE_FILES = (".yaml", ".yml", ".json")
@@ -150,20 +149,18 @@ def send_command(file: Path | None, given: EmailGiven, is_dry: bool, eml: Path |
 
     if eml is not None and not is_dry:
         raise ConfigurationError("--eml is for --dry-run: an email that is sent is not written as a file")
-    composed = compose_draft(given.draft(file, os.environ), system_clock().now())
+    message = compose_draft(given.draft(file, os.environ), system_clock().now())
     if is_dry:
-        _show(composed, write_new(eml or Path("email.eml"), composed.message), output)
-    plan = SendPlan(composed, read_settings(os.environ, None, SettingOptions()))
+        _show(message, write_new(eml or Path("email.eml"), message), output)
+    plan = SendPlan(message, read_settings(os.environ, None, SettingOptions()))
     finish(run_flow(lambda stop, progress: run_send(plan, stop, progress), output), output)
 
 
-def _show(composed: Composed, path: Path, output: Output) -> NoReturn:
+def _show(message: Message, path: Path, output: Output) -> NoReturn:
     """What would be sent, and where it was written."""
     from pipelines.flows import describe_message, show_email
 
-    described = describe_message(composed.message) | {"warnings": list(composed.warnings), "eml": str(path)}
-    for warning in composed.warnings:
-        say(warning)
+    described = describe_message(message) | {"eml": str(path)}
     if not output.is_json and not output.is_quiet:
         output.show(lambda console: show_email(described, console))
     end({"command": "send", "planned": True, "email": described}, 0, output)

@@ -20,7 +20,7 @@ from connector.load import (
     Problem,
     take_rows,
 )
-from connector.mail import Composed, Draft, MailPolicy, MailTexts, Message, MessageError, RowAttachment, parse_send_at
+from connector.mail import Draft, MailPolicy, MailTexts, Message, MessageError, RowAttachment, parse_send_at
 from connector.outcomes import MailOutcome, Outcome
 from connector.row_files import build_invalid, build_malformed
 from connector.rows import (
@@ -120,7 +120,6 @@ class MailCheck:
 
     outcomes: Counter[MailOutcome] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
-    warnings: set[str] = field(default_factory=set)
     read: int = 0
 
 
@@ -165,19 +164,18 @@ class Checker:
     def _keep(self, prepared: PreparedChunk, checked: MailCheck, spool: Spool) -> None:
         for row in self._take_rows(prepared):
             try:
-                composed = self.compose(row)
+                message = self.compose(row)
             except MessageError as error:
                 self._refuse(row, error.field, "email", error.problem, checked)
             except TemplateError as error:
                 self._refuse(row, "", "template", str(error), checked)
             else:
-                checked.warnings.update(composed.warnings)
-                spool.add(row, digest_files(composed.message))
+                spool.add(row, digest_files(message))
 
     def _take_rows(self, prepared: PreparedChunk) -> Iterator[Row]:
         yield from take_rows(prepared.chunk, prepared.planned.subscribers.index.tolist())
 
-    def compose(self, row: Row) -> Composed:
+    def compose(self, row: Row) -> Message:
         """Return the email of a row. Raises MessageError and TemplateError."""
         return self.texts.compose(read_cells(row), self.now)
 

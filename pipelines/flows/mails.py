@@ -123,7 +123,7 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
     try:
         with Spool() as spool:
             await _check(run, spool)
-            run.report.messages += [*dict.fromkeys(run.checked.messages), *sorted(run.checked.warnings)]
+            run.report.messages += dict.fromkeys(run.checked.messages)
             reason = _judge_invalid(run.plan, run.checked)
             if reason is None:
                 reason = await _send(run, log, campaign, spool)
@@ -235,7 +235,7 @@ def _name_addressee(run: _Run, kept: Kept) -> Addressee:
 
 def _compose_again(run: _Run, kept: Kept) -> Message:
     """The email as it was checked. Raises MessageError if a file that goes with it is another by now."""
-    message = run.plan.texts.compose(read_cells(kept.row), run.report.started_at).message
+    message = run.plan.texts.compose(read_cells(kept.row), run.report.started_at)
     if digest_files(message) != kept.files:
         raise MessageError(
             "Email.Attachments", "a file was altered after it was checked; run again to send it as it is"
@@ -299,9 +299,9 @@ async def preview(
         for place, (kept,) in enumerate(spool.read(1), start=1):
             if place > number:
                 break
-            _write(folder / f"{place:04d}", checker.texts.compose(read_cells(kept.row), checker.now).message)
+            _write(folder / f"{place:04d}", checker.texts.compose(read_cells(kept.row), checker.now))
     report.rows = count_mail_rows(checked.read, outcomes)
-    report.messages += [*dict.fromkeys(checked.messages), *sorted(checked.warnings), *faults]
+    report.messages += [*dict.fromkeys(checked.messages), *faults]
     written = min(number, spool.rows)
     said = f"{count(written, 'email')} {agree(written, 'was', 'were')} written to {folder}; nothing was sent"
     report.messages.append(said)

@@ -20,7 +20,6 @@ from connector.errors import ConfigurationError, LedgerError
 from connector.ledger import EmailLog, open_emails
 from connector.mail import (
     Attachment,
-    Composed,
     Draft,
     Header,
     Message,
@@ -109,7 +108,7 @@ _GIVEN_UP = Ambiguous(None, "a second signal ended it before an answer came")
 class SendPlan:
     """One email, and where it goes."""
 
-    composed: Composed
+    message: Message
     settings: Settings
 
 
@@ -117,7 +116,6 @@ async def run_send(plan: SendPlan, stop: Stop, progress: Progress, clock: Clock 
     """Send it, and tell what became of it."""
     clock = clock or system_clock()
     report = start_report("send", "", clock.now())
-    report.messages += plan.composed.warnings
     progress.follow(lambda: "sending")
     try:
         with (
@@ -135,7 +133,7 @@ async def run_send(plan: SendPlan, stop: Stop, progress: Progress, clock: Clock 
 
 
 async def _send(plan: SendPlan, log: EmailLog, report: Report, stop: Stop, clock: Clock) -> None:
-    message = plan.composed.message
+    message = plan.message
     addresses = ", ".join(each.email for each in (*message.to, *message.cc, *message.bcc))
     if stop.event.is_set():
         _end(report, MailOutcome.UNSENT, "stopped", clock)
@@ -245,7 +243,7 @@ def describe_message(message: Message) -> dict[str, Any]:
             }
             for each in message.attachments
         ],
-        "tracking": {name: getattr(message.tracking, name) for name in TRACKING},
+        "tracking": {name: getattr(message.settings, name) for name in TRACKING},
         "settings": {name: getattr(message.settings, name) for name in SETTINGS},
         "send_at": message.settings.send_at,
     }

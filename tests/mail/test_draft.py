@@ -7,16 +7,16 @@ import orjson
 import pytest
 
 from connector.choices import SETTINGS, TRACKING
-from connector.mail import Header, MessageError, Recipient, encode_email
-from connector.mail.draft import DEFAULT_SETTINGS, Draft, compose
+from connector.mail import MessageError, Recipient, encode_email
+from connector.mail.draft import DEFAULT_SETTINGS, Draft, compose_draft
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 ANN = Recipient("ann@example.com", "Ann")
 WHOLE: dict[str, Any] = {"sender": ANN, "to": (ANN,), "subject": "Hi", "plain_text": "Hello"}
 
 
-def encode(draft: Draft, defaults: dict[str, Any] | None = None) -> dict[str, Any]:
-    body: dict[str, Any] = orjson.loads(encode_email(compose(draft, defaults or {}, NOW).message))
+def encode(draft: Draft) -> dict[str, Any]:
+    body: dict[str, Any] = orjson.loads(encode_email(compose_draft(draft, NOW)))
     return body["SendEmail"]  # type: ignore[no-any-return] # JSON
 
 
@@ -32,13 +32,10 @@ def test_every_setting_is_stated_and_none_is_null_but_those_whose_null_is_ordina
 
 @pytest.mark.parametrize("name", [each for each in (*TRACKING, *SETTINGS) if each != "use_dkim_selector"])
 @pytest.mark.parametrize("value", [True, False, None])
-def test_the_message_says_it_else_the_job_does(name: str, value: bool | None) -> None:
+def test_what_is_said_is_sent(name: str, value: bool | None) -> None:
+    sent = encode(Draft(**WHOLE, settings={name: value}))
     wire = "".join(part.title() for part in name.split("_"))
-    by_job = encode(Draft(**WHOLE), {name: value})
-    by_message = encode(Draft(**WHOLE, settings={name: value}), {name: not value})
-
-    for sent in (by_job, by_message):
-        assert ({**sent["TrackingSettings"], **sent["EmailSettings"]})[wire] is value
+    assert ({**sent["TrackingSettings"], **sent["EmailSettings"]})[wire] is value
 
 
 def test_a_time_is_sent_as_whole_seconds_no_earlier_than_said() -> None:
@@ -57,23 +54,14 @@ def test_a_time_is_sent_as_whole_seconds_no_earlier_than_said() -> None:
         ({"subject": "a\r\nBcc: b@c.org"}, "Email.Subject"),
         ({"send_at": NOW - timedelta(seconds=1)}, "EmailSettings.SendAt"),
         ({"send_at": NOW.replace(tzinfo=None) + timedelta(days=1)}, "EmailSettings.SendAt"),
-        ({"settings": {"track_open": "yes"}}, "track_open"),
+        ({"settings": {"track_open": "yes"}}, "TrackingSettings.TrackOpen"),
         ({"settings": {"use_dkim_selector": True}}, "EmailSettings.UseDkimSelector"),
     ],
 )
 def test_what_cannot_be_sent_is_named(change: dict[str, Any], field: str) -> None:
     with pytest.raises(MessageError) as raised:
-        compose(Draft(**WHOLE | change), {}, NOW)
+        compose_draft(Draft(**WHOLE | change), NOW)
     assert raised.value.field == field
-
-
-def test_a_selector_beside_no_dkim_is_told_of_and_sent() -> None:
-    draft = Draft(**WHOLE, settings={"use_dkim": False, "use_dkim_selector": "s1"}, headers=(Header("X-A", "b"),))
-    composed = compose(draft, {}, NOW)
-    assert composed.message.settings.use_dkim_selector == "s1"
-    (warning,) = composed.warnings
-    assert "signs all the same" in warning
-    assert compose(Draft(**WHOLE), {}, NOW).warnings == ()
 
 
 def test_an_empty_selector_is_none() -> None:

@@ -11,10 +11,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.mail import Draft, read_eml, write_eml
-from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient, TrackingSettings
+from connector.mail.message import Attachment, Header, Message, MessageError, Recipient, SendSettings
 
-TRACKING = TrackingSettings(track_links=True, track_plain_text_links=False, track_open=None, track_unsubscribe=True)
-SETTINGS = EmailSettings(inline_images=False, send_at=None, use_dkim=True, use_dkim_selector=None)
+SETTINGS = SendSettings(
+    **dict.fromkeys(("track_links", "track_plain_text_links", "track_open", "track_unsubscribe", "inline_images")),
+    send_at=None,
+    use_dkim=True,
+    use_dkim_selector=None,
+)
 
 # No text that is an encoded word itself, which means another; no name with blanks side by side, which it may lose.
 LETTERS = st.characters(
@@ -57,7 +61,6 @@ def messages(draw: st.DrawFn) -> Message:
             )
         )
     return Message(
-        tracking=TRACKING,
         settings=SETTINGS,
         sender=draw(PEOPLE),
         to=draw(st.lists(PEOPLE, min_size=1, max_size=4)),
@@ -110,7 +113,7 @@ def write(**changes: Any) -> bytes:
         "subject": "Hello",
         "plain_text": "Hi\nAnn",
     }
-    return write_eml(Message(tracking=TRACKING, settings=SETTINGS, **{**least, **changes}))
+    return write_eml(Message(settings=SETTINGS, **{**least, **changes}))
 
 
 PDF = Attachment(b"%PDF", "terms.pdf", "application/pdf")

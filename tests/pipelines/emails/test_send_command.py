@@ -79,7 +79,6 @@ def test_every_field_of_the_interface_arrives_as_meant(mailer: Connector, tmp_pa
     ended = mailer.run_json("send", "message.yaml")
 
     assert ended.code == 0, ended.stderr
-    assert any("signs all the same" in each for each in ended.report["messages"])
     (taken,) = read_outbox(mailer.sandbox)
     people = [(each.display_name, each.addr_spec) for each in taken.message["To"].addresses]
     assert people == [("Änne Ö", "ann@example.net"), ("Lee, Bob", "bob@example.net")]
