@@ -212,17 +212,6 @@ def test_the_latest_witness_is_looked_up_before_anybody_else(tmp_path: Path) -> 
     assert asked.index("wit@x.org") < asked.index("bob@x.org")
 
 
-def test_a_witness_who_does_not_show_is_a_lag_since_it_was_confirmed(tmp_path: Path) -> None:
-    result = look(FakeList(crowd(5)), tmp_path, "bob@x.org", sentinels=(sentinel(940.0, 100, "wit@x.org"),))
-    assert (result.latest_seen_at, result.lag_s) == (NOBODY, 60.0)
-    assert result.missed == digests("bob@x.org")
-
-
-def test_a_witness_whose_class_has_not_passed_is_no_sign_of_lag(tmp_path: Path) -> None:
-    result = look(FakeList(crowd(5)), tmp_path, "bob@x.org", sentinels=(sentinel(940.0, 100, "w+t@x.org"),))
-    assert (result.latest_seen_at, result.lag_s) == (NOBODY, 0.0)
-
-
 def test_a_survey_is_read_once_and_again_when_it_is_old(tmp_path: Path) -> None:
     fake, time = FakeList(crowd(5)), VirtualTime()
 

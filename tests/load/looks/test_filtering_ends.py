@@ -8,17 +8,9 @@ import pytest
 from connector.errors import RunAborted
 from connector.listing import ListFailed, look_by_filter
 from connector.load import Session
-from connector.service import Ambiguous, ListQuery, Refused
+from connector.service import ListQuery, Refused
 from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import look_at_fake, sentinel, want
-
-
-@pytest.mark.parametrize("answer", [Refused(403, "no"), Ambiguous(500, "broken"), Refused(429, "slow down")])
-def test_a_service_that_stops_answering_ends_the_look(answer: Refused | Ambiguous, tmp_path: Path) -> None:
-    fake = FakeList(crowd(5), instead=lambda query: answer if query.email == "p7@x.org" else None)
-    wanted = [want(f"p{each}@x.org") for each in range(50)]
-    with pytest.raises(ListFailed):
-        look_at_fake(fake, tmp_path, lambda session: look_by_filter(session.access, wanted))
 
 
 def test_nothing_hangs_and_nothing_is_asked_any_more_when_the_run_is_stopped(tmp_path: Path) -> None:

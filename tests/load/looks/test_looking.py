@@ -253,7 +253,7 @@ def test_looks_that_are_made_at_once_do_not_disturb_each_other(tmp_path: Path) -
     async def look_at_once(session: Session) -> list[LookupResult]:
         return await asyncio.gather(*(look_for(session, [each]) for each in asked_for(20)))
 
-    sightings = look_at_fake(fake, tmp_path, look_at_once)
-    assert [bool(each.found) for each in sightings] == [number == 3 for number in range(20)]
-    assert all(len(each.missed) == 1 for number, each in enumerate(sightings) if number != 3)
+    results = look_at_fake(fake, tmp_path, look_at_once)
+    assert [bool(each.found) for each in results] == [number == 3 for number in range(20)]
+    assert all(len(each.missed) == 1 for number, each in enumerate(results) if number != 3)
     assert all(query.offset == 0 for query in fake.asked if query != ListQuery(query.offset, query.limit))
