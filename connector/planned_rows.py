@@ -56,7 +56,7 @@ class PlannedRows(Closing):
         """Return the sums of the plan; the rows, too, if they are to be reported."""
         if self._text is None:
             return Tally(self.write)
-        return Tally(self.write, self.write_change, on_rows=self.tell)
+        return Tally(self.write, self.write_change, on_rows=self.write_numbers)
 
     def begin_chunk(self, prepared: PreparedChunk) -> None:
         """Begin with the rows of this chunk; those of the one before are written, in their order."""
@@ -69,7 +69,7 @@ class PlannedRows(Closing):
             (chunk.name, number): name for number, name in zip(numbers, prepared.names.tolist(), strict=True)
         }
 
-    def tell(self, outcome: Outcome, file: str, numbers: Sequence[int]) -> None:
+    def write_numbers(self, outcome: Outcome, file: str, numbers: Sequence[int]) -> None:
         """Add rows that would end so and need no correction."""
         for number in numbers:
             self._add((file, number), [outcome, "", "", ""])
@@ -129,7 +129,7 @@ class PlannedRows(Closing):
         if self._text is None or self._text.closed:
             return
         for file, number in list(self._names):
-            self.tell(Outcome.UNSENT, file, [number])
+            self.write_numbers(Outcome.UNSENT, file, [number])
         self._write_lines()
         try:
             if self._path is not None:

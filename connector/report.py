@@ -143,18 +143,17 @@ class UncountedError(Exception):
 
 def count_rows(read: int, outcomes: Mapping[Outcome, int]) -> dict[str, int]:
     """Return the report's `rows`. Raises UncountedError when they do not sum up."""
-    rows = {"read": read} | {str(outcome): outcomes.get(outcome, 0) for outcome in Outcome}
-    counted = sum(rows.values()) - read
-    if counted != read:
-        raise UncountedError(rows, counted)
-    return rows
+    return _sum_up(read, {str(outcome): outcomes.get(outcome, 0) for outcome in Outcome})
 
 
 def count_mail_rows(read: int, outcomes: Mapping[MailOutcome, int]) -> dict[str, int]:
     """Return the `rows` of a mail run or a single send. Raises UncountedError when they do not sum up."""
-    rows = {"read": read} | {str(outcome): outcomes.get(outcome, 0) for outcome in _MAIL_ORDER}
-    counted = sum(rows.values()) - read
-    if counted != read:
+    return _sum_up(read, {str(outcome): outcomes.get(outcome, 0) for outcome in _MAIL_ORDER})
+
+
+def _sum_up(read: int, counts: dict[str, int]) -> dict[str, int]:
+    rows = {"read": read, **counts}
+    if (counted := sum(counts.values())) != read:
         raise UncountedError(rows, counted)
     return rows
 

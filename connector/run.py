@@ -101,7 +101,7 @@ class Frame:
     may_make_ledger: bool = True
     is_full: bool = False  # what earlier runs have reported as changed is compared again
     is_planned: bool = False  # a private copy of the ledger is worked with, and no rejects are written
-    rows_path: Path | None = None  # where a plan tells of each row
+    rows_path: Path | None = None  # where a plan lists each row
     are_rows_reported: bool = False  # whether the report does, too
     retention_s: float = RETENTION_S
 

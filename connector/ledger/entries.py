@@ -318,7 +318,7 @@ def find_last_confirming(connection: Connection, since: float, now: float) -> fl
 
 
 def count_unsettled(connection: Connection) -> dict[str, int]:
-    """Return how many entries of each account are in doubt (being sent, UNKNOWN, HELD); accounts without any are left
+    """Return how many entries of each account are unsettled (being sent, UNKNOWN, HELD); accounts without any are left
     out."""
     values = {"sending": State.SENDING, "unknown": State.UNKNOWN, "held": State.HELD}
     return dict(connection.execute(_UNSETTLED, values).all())

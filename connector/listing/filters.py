@@ -136,7 +136,7 @@ def make_up_value(name: str, draw: Draw) -> Any:
     drawn = draw(16).hex()
     if name in ("id", "base_id"):
         return (1 << 30) + int(drawn[:7], 16)  # below 2**31, the most that every service can read
-    return f"{drawn}@{drawn}.invalid" if name == "email" else f"nobody-{drawn}"  # RFC 2606
+    return f"{drawn}@{drawn}.invalid" if name == "email" else f"unknown-{drawn}"  # RFC 2606
 
 
 def _match(asked: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> Mask:

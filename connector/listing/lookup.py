@@ -94,13 +94,10 @@ def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
 async def _find_useful(access: ListAccess, fields: Collection[str]) -> list[str]:
     """Return the fields whose filters list no subscriber when asked for a made-up one."""
     asked = [each for each in fields if each not in access.state.useless]
-    shown = await look_up_together(access, [partial(ask, access, _build_nobody(access, each)) for each in asked])
+    made_up = [build_query(each, make_up_value(each, access.draw)) for each in asked]
+    shown = await look_up_together(access, [partial(ask, access, each) for each in made_up])
     access.state.useless.update(each for each, answer in zip(asked, shown, strict=True) if answer.rows)
     return [each for each, answer in zip(asked, shown, strict=True) if answer.is_whole and not answer.rows]
-
-
-def _build_nobody(access: ListAccess, name: str) -> ListQuery:
-    return build_query(name, make_up_value(name, access.draw))
 
 
 async def _try_class(access: ListAccess, spelling_class: SpellingClass) -> _Tried:

@@ -61,7 +61,7 @@ class Since(IntEnum):
 
     CHANGED = 0  # it is another than the one that was sent
     REPORTED = 1  # it differs as an earlier run has reported
-    FIRST = 2  # it is the first to tell of a subscriber who was there before
+    FIRST = 2  # it is the first row of a subscriber who was there before
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 from .listed import (
     BaseOf as BaseOf,
-    ListedPeople as ListedPeople,
+    ListedRows as ListedRows,
 )
 from .matching import (
     Integers as Integers,

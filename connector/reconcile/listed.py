@@ -34,7 +34,7 @@ class _Gathered:
     all_ids: Integers
 
 
-class ListedPeople:
+class ListedRows:
     """A sink for `read_list`: keeps those of the bases that `is_wanted`, with the values of the fields `names`.
 
     `identity` is the field that identifies a subscriber. Close it when it is no longer read.

@@ -203,9 +203,7 @@ def _check_names(form: Format, table: str, schema: str | None) -> None:
     for what, name in (("table", table), ("schema", schema)):
         if name is not None and (not name.strip() or not name.isprintable()):
             raise ConfigurationError(f"The {what} {name!r} is no name: give one that can be read.")
-        if name is not None and what != "schema" and name.lower().startswith(_OWN):
-            raise ConfigurationError(f"The connector keeps tables named {_OWN}… as its own: give another {what}.")
-        if name is not None and name.lower().startswith("_connector_"):
+        if name is not None and name.lower().startswith(_OWN):
             raise ConfigurationError(f"Names like {name!r} are the connector's own: choose another {what}.")
         if form is Format.SQLITE and what != "schema" and name is not None and name.lower().startswith("sqlite_"):
             raise ConfigurationError(f"SQLite keeps names like {name!r} for itself: choose another table.")

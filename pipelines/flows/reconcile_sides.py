@@ -15,7 +15,7 @@ from connector.ledger import Base, Entry, Ledger, find_or_add_base, learn_base, 
 from connector.listing import BaseReader
 from connector.paging import contained
 from connector.plurals import agree, count
-from connector.reconcile import BaseOf, Integers, ListedPeople, Matching
+from connector.reconcile import BaseOf, Integers, ListedRows, Matching
 from connector.rows import (
     Planned,
     write_cell,
@@ -109,7 +109,7 @@ class Shared:
     whole list, ascending."""
 
     ledger: Ledger
-    listed: ListedPeople
+    listed: ListedRows
     listed_ids: Integers
     identity: str
     names: tuple[str, ...]
@@ -409,7 +409,7 @@ class SourceSide:
         return self._sides[asked]
 
 
-def match_again(side: BaseSide, listed: ListedPeople, ledger: Ledger, identity: str) -> Integers:
+def match_again(side: BaseSide, listed: ListedRows, ledger: Ledger, identity: str) -> Integers:
     """Return the places in `side.vanished` of subscribers that another listing does not show either."""
     asked = BaseRef(side.base.service_id, side.base.name if side.base.service_id is None else None)
     _, mine = find_base(ledger, side.base.account, asked, identity, listed.bases)

@@ -26,7 +26,7 @@ from connector.listing import Ask, ListProgress, read_list, try_page
 from connector.pace import RateController
 from connector.paging import Certificate, TotalCount
 from connector.plurals import agree, count
-from connector.reconcile import ListedPeople
+from connector.reconcile import ListedRows
 from connector.report import Report, Status, count_requests, end_report, end_run, record_report, start_report
 from connector.service import Client, ListQuery, Retrier, open_client
 from connector.states import State
@@ -89,7 +89,7 @@ async def find_there(ask: Ask, sides: Sequence[BaseSide]) -> tuple[int, int]:
     return there, asked
 
 
-def forget(sides: Sequence[BaseSide], listed: ListedPeople, ledger: Ledger, identity: str) -> int:
+def forget(sides: Sequence[BaseSide], listed: ListedRows, ledger: Ledger, identity: str) -> int:
     """Forget the vanished that this other, complete listing does not show either; return how many.
 
     All of them or none. Raises LedgerError, and RunAborted as `find_base` does.
@@ -183,7 +183,7 @@ class _Reconciling:
         self._report.messages += self._describe_others(ledger)
         await self._give_time_to_show(ledger)
         wanted = build_wanted(list_asked(self._load.base), ledger, self._load.settings.account)
-        with closing(ListedPeople(self._identity, names, wanted)) as listed, DifferenceFile(self._plan.to) as file:
+        with closing(ListedRows(self._identity, names, wanted)) as listed, DifferenceFile(self._plan.to) as file:
             certificate = await self._list(client, listed)
             self._report.certificate = certificate.as_report()
             self.found.is_certain = certificate.is_complete
@@ -224,7 +224,7 @@ class _Reconciling:
             self._progress.follow(lambda: "waiting until subscribers that were just created show")
             await self._clock.sleep(min(max(at + shown_after_s - now, 0.0), shown_after_s))
 
-    async def _list(self, client: Client, listed: ListedPeople) -> Certificate:
+    async def _list(self, client: Client, listed: ListedRows) -> Certificate:
         def follow(reading: ListProgress) -> None:
             total = f" of {reading.total:,}" if reading.total is not None else ""
             self._progress.follow(lambda: f"sweep {reading.sweep}: {reading.rows:,}{total} listed")
@@ -278,7 +278,7 @@ class _Reconciling:
         self._progress.follow(lambda: "waiting before the second listing")
         await self._clock.sleep(self._load.policy.quiet_period_s)
         wanted = build_wanted(list_asked(self._load.base), ledger, self._load.settings.account)
-        with closing(ListedPeople(self._identity, (), wanted)) as listed:
+        with closing(ListedRows(self._identity, (), wanted)) as listed:
             again = await self._list(client, listed)
             if not _is_proof(again):
                 self._report.messages.append(

@@ -10,14 +10,13 @@ import pytest
 import sqlalchemy as sa
 
 from connector import read_subscribers
-from connector.errors import ConfigurationError
 from connector.export import export_subscribers
 from connector.library import build_frame
 from connector.listing import ListFailed, ListProgress
 from connector.paging import Reason
 from connector.sandbox import SandboxProcess
 from connector.service import ListQuery, open_client
-from connector.warehouse import SCHEMA, Destination, Format, parse_destination
+from connector.warehouse import Destination, Format, parse_destination
 from tests.export.exports import create, export, hurried, now, service_of
 from tests.export.readers import place_in, read_back
 from tests.export.warehouses import FILES, connect, open_destination, run_sql
@@ -77,25 +76,6 @@ def test_every_destination_holds_the_rows_and_types_of_read_subscribers(
     assert written["_exported_at"].nunique() == 1
 
 
-def test_thousands_of_rows_arrive_once(sandbox: SandboxProcess, file: Destination) -> None:
-    sandbox.seed(4321, base_name="News")
-    sandbox.switch(order="email")
-
-    exported = export(sandbox, file)
-
-    table = read_back(file)
-    assert exported.written == table.num_rows == len(set(table["id"].to_pylist())) == 4321
-    assert table["_invalid"].null_count == 4321
-    assert len(names_in(file)) == 1
-
-
-def test_an_empty_list_makes_an_empty_export(sandbox: SandboxProcess, destination: Destination) -> None:
-    exported = export(sandbox, destination)
-
-    assert (exported.written, exported.certificate.is_complete) == (0, True)
-    assert read_back(destination).equals(SCHEMA.empty_table())
-
-
 def test_an_incomplete_list_leaves_the_target_as_it_was(sandbox: SandboxProcess, file_or_table: Destination) -> None:
     sandbox.seed(1500, base_name="News")
     sandbox.switch(order="shuffled", filters="ignored")
@@ -132,15 +112,6 @@ def test_an_incomplete_list_replaces_nothing_even_if_asked_for(
     assert "replaces nothing" in exported.note
     assert read_back(file_or_table).equals(before)
     assert len(names_in(file_or_table)) == 1
-
-
-def test_a_complete_list_is_written_whether_or_not_incomplete_ones_are_allowed(
-    sandbox: SandboxProcess, file_or_table: Destination
-) -> None:
-    create(sandbox, *PEOPLE)
-    export(sandbox, file_or_table)
-
-    assert export(sandbox, file_or_table, allow_incomplete=True).written == 3
 
 
 def test_a_list_that_fails_leaves_the_target_as_it_was_and_no_file(
@@ -185,16 +156,6 @@ def test_a_cancelled_export_leaves_the_target_as_it_was_and_no_file(sandbox: San
 
     assert read_back(file).equals(before)
     assert len(names_in(file)) == 1
-
-
-def test_a_target_that_cannot_be_had_is_told_before_the_first_request(sandbox: SandboxProcess, tmp_path: Path) -> None:
-    destination = parse_destination(f"sqlite:///{tmp_path}/w.db")
-    destination.path.write_text("this is no database, and much longer than its header would be" * 50)
-
-    with pytest.raises(ConfigurationError, match="is not a database"):
-        export(sandbox, destination)
-
-    assert sandbox.stats()["requests"].get("list", {}) in ({}, 0)
 
 
 def test_a_filtered_export_holds_only_what_was_asked_for(sandbox: SandboxProcess, tmp_path: Path) -> None:

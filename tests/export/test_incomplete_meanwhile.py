@@ -9,7 +9,7 @@ import pytest
 
 from connector.errors import RunAborted
 from connector.paging import Verdict
-from connector.warehouse import Destination, ExportStart, Format, Writer, open_writer
+from connector.warehouse import Destination, ExportStart, Writer, open_writer
 from tests.export.people import build_table, run_of
 from tests.export.readers import read_back
 from tests.export.test_modes import day, person, publish, read
@@ -24,11 +24,6 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
 @pytest.fixture(params=FILES)
 def file(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
     return open_destination(request, tmp_path, request.param)
-
-
-@pytest.fixture
-def mysql(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
-    return open_destination(request, tmp_path, Format.MYSQL)
 
 
 def stage(destination: Destination, *people: dict[str, Any]) -> Writer:

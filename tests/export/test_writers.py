@@ -270,19 +270,6 @@ def test_a_schema_of_duckdb_is_made_when_missing(tmp_path: Path) -> None:
     assert not has_target(parse_destination(f"duckdb:///{tmp_path}/w.duckdb"))
 
 
-def test_a_reader_of_sqlite_sees_the_old_rows_until_the_new_ones_are_whole(tmp_path: Path) -> None:
-    destination = parse_destination(f"sqlite:///{tmp_path}/w.db")
-    write(destination, MIXED)
-    writer = open_writer(destination)
-    writer.prepare(beginning_of(run_of(1)))
-    writer.start()
-    writer.add(table_of(BARE))
-
-    assert run_sql(destination, "select count(*) from subscribers") == [(3,)], "staging takes no lock and shows nothing"
-    writer.publish(run_of(1))
-    assert run_sql(destination, "select count(*) from subscribers") == [(1,)]
-
-
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 

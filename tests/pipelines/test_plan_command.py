@@ -88,7 +88,7 @@ def test_what_changed_is_told_with_the_values_of_service_and_source(connector: C
 def test_more_rows_than_a_report_may_hold_are_for_a_file(number: int, is_reported: bool) -> None:
     with PlannedRows(None, "email", is_reported=True) as rows:
         rows.build_tally()
-        rows.tell(Outcome.CREATED, "people.csv", range(1, number + 1))
+        rows.write_numbers(Outcome.CREATED, "people.csv", range(1, number + 1))
         said = list(rows.remark())
     assert (rows.lines is not None) is is_reported
     assert len(rows.lines or ()) == (number if is_reported else 0)

@@ -8,7 +8,7 @@ import pytest
 
 from connector.errors import RunAborted
 from connector.kept_values import KeptValues
-from connector.reconcile import ListedPeople
+from connector.reconcile import ListedRows
 from connector.subscribers import IDENTITY_BYTES, digest_identity, join_digests
 
 
@@ -16,7 +16,7 @@ def build_wire(subscriber_id: int, email: object, base: object = None, **fields:
     return {"Id": subscriber_id, "Base": {"Id": 7, "Name": "News"} if base is None else base, "Email": email, **fields}
 
 
-def find(listed: ListedPeople, email: str) -> tuple[tuple[int, ...], list[tuple[str, list[Any]]]]:
+def find(listed: ListedRows, email: str) -> tuple[tuple[int, ...], list[tuple[str, list[Any]]]]:
     """The ids of an address in all bases, and what is read at their places."""
     matching = listed.match(listed.bases)
     (number,) = matching.find(join_digests([digest_identity("email", email)], IDENTITY_BYTES)).tolist()
@@ -25,7 +25,7 @@ def find(listed: ListedPeople, email: str) -> tuple[tuple[int, ...], list[tuple[
 
 
 def test_whoever_is_wanted_is_kept_as_they_are_listed() -> None:
-    listed = ListedPeople("email", ("first_name", "address_city", "tags"), lambda base: base[0] == 7)
+    listed = ListedRows("email", ("first_name", "address_city", "tags"), lambda base: base[0] == 7)
     listed.start_sweep(1)
     listed.take([build_wire(3, " Ann@X.org", FirstName="Ann", Address={"City": "Ulm"}, Tags=["a"])])
     listed.take([])
@@ -40,7 +40,7 @@ def test_whoever_is_wanted_is_kept_as_they_are_listed() -> None:
 
 
 def test_who_has_no_identity_is_kept_by_id_alone() -> None:
-    listed = ListedPeople("email", (), lambda _base: True)
+    listed = ListedRows("email", (), lambda _base: True)
     listed.take([build_wire(number, email) for number, email in enumerate([None, "", " ", 5, "ann@x.org"], 1)])
     listed.take([{"Id": 6, "Base": "News", "Email": "bob@x.org"}, {"Id": 7}])
     assert listed.collect_nameless([(7, "News")]).tolist() == [1, 2, 3, 4]
@@ -52,7 +52,7 @@ def test_who_has_no_identity_is_kept_by_id_alone() -> None:
 
 
 def test_another_sweep_begins_anew() -> None:
-    listed = ListedPeople("email", ("first_name",), lambda _base: True)
+    listed = ListedRows("email", ("first_name",), lambda _base: True)
     for sweep, name in enumerate(["Ann", "Anna"], 1):
         listed.start_sweep(sweep)
         listed.take([build_wire(5, "ann@x.org", FirstName=name), build_wire(6, None)])
@@ -62,7 +62,7 @@ def test_another_sweep_begins_anew() -> None:
 
 
 def test_an_empty_list_has_nobody() -> None:
-    listed = ListedPeople("email", (), lambda _base: True)
+    listed = ListedRows("email", (), lambda _base: True)
     listed.start_sweep(1)
     assert len(listed.match([])) == 0
     assert not len(listed.collect_ids())
@@ -90,7 +90,7 @@ def test_where_there_is_no_room_the_run_ends() -> None:
 
 def test_a_million_people_take_little_memory_each() -> None:
     """Of each a digest, an id, a base and a place: bytes in columns, no objects."""
-    listed = ListedPeople("email", (), lambda _base: True)
+    listed = ListedRows("email", (), lambda _base: True)
     listed.take([build_wire(number, f"p{number}@x.org") for number in range(1, 1001)])
     arrays = (listed._ids[1], listed._bases[1])
     assert sum(each.nbytes for each in arrays) + len(listed._digests[0]) == 1000 * (8 + 4 + IDENTITY_BYTES)

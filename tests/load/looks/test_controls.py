@@ -110,7 +110,7 @@ def test_the_made_up_are_others_each_time(tmp_path: Path) -> None:
 
     look_at_fake(fake, tmp_path, look)
     made_up = [query.email or query.client_user_id or "" for query in fake.asked]
-    made_up = [text for text in made_up if text.endswith(".invalid") or text.startswith("nobody-")]
+    made_up = [text for text in made_up if text.endswith(".invalid") or text.startswith("unknown-")]
     assert len(set(made_up)) == len(made_up) == 4
 
 
