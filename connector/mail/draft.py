@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from connector.mail.message import Attachment, Header, Message, MessageError, Recipient, SendSettings
+from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient
 from connector.mail.plain_text import html_to_text
 
 # Recipients as a person writes them: an address, with a name before it or without
@@ -272,7 +272,7 @@ def compose_draft(draft: Draft, now: datetime) -> Message:
     if plain_text is None and draft.html:
         plain_text = html_to_text(draft.html) or None
     return Message(
-        settings=SendSettings(**stated, send_at=check_send_at(draft.send_at, now)),
+        settings=EmailSettings(**stated, send_at=check_send_at(draft.send_at, now)),
         sender=draft.sender,
         to=draft.to,
         cc=draft.cc,

@@ -64,7 +64,7 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendSettings:
+class EmailSettings:
     """All of TrackingSettings and EmailSettings must be said: None leaves the handling to the service, and only None
     does; `send_at` (a Unix timestamp in seconds) and `use_dkim_selector` apart, whose None means at once, and no
     selector."""
@@ -104,7 +104,7 @@ class Message:
     """One email (the object SendEmail of service-api.md 2.2): someone in To, and a text, HTML or plain, that is not
     empty."""
 
-    settings: SendSettings
+    settings: EmailSettings
     sender: Recipient
     to: Sequence[Recipient]
     subject: str

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.mail import Draft, read_eml, write_eml
-from connector.mail.message import Attachment, Header, Message, MessageError, Recipient, SendSettings
+from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient
 
-SETTINGS = SendSettings(
+SETTINGS = EmailSettings(
     **dict.fromkeys(("track_links", "track_plain_text_links", "track_open", "track_unsubscribe", "inline_images")),
     send_at=None,
     use_dkim=True,

@@ -10,11 +10,11 @@ from hypothesis import given, strategies as st
 
 from connector.mail.message import (
     Attachment,
+    EmailSettings,
     Header,
     Message,
     MessageError,
     Recipient,
-    SendSettings,
     encode_email,
 )
 
@@ -30,7 +30,7 @@ SAID: dict[str, Any] = {
 }
 ANN = Recipient("ann@example.com", "Ann Lee")
 PLAIN: dict[str, Any] = {
-    "settings": SendSettings(**SAID),
+    "settings": EmailSettings(**SAID),
     "sender": Recipient("shop@example.com", "Shop"),
     "to": [ANN],
     "subject": "Hello",
@@ -105,7 +105,7 @@ def test_every_setting_is_written_and_null_only_where_none_was_given() -> None:
 @pytest.mark.parametrize("name", SAID)
 def test_no_setting_has_a_default(name: str) -> None:
     with pytest.raises(TypeError, match=name):
-        SendSettings(**{key: value for key, value in SAID.items() if key != name})
+        EmailSettings(**{key: value for key, value in SAID.items() if key != name})
 
 
 @given(st.binary(min_size=1, max_size=200))
@@ -126,7 +126,7 @@ def message(**changes: Any) -> Callable[[], object]:
 
 
 def settings(**changes: Any) -> Callable[[], object]:
-    return lambda: SendSettings(**{**SAID, **changes})
+    return lambda: EmailSettings(**{**SAID, **changes})
 
 
 TWICE = Attachment(b"x", "a.png", "image/png", "inline", "logo")
