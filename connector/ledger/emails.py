@@ -8,11 +8,11 @@ forgotten since it was restored, is refused until a person says what it is.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, TextClause, text
+from sqlalchemy import TextClause, text
 
 from connector.errors import ConfigurationError
 from connector.ledger.store import Batch, Hold, Rows, Store, keep_text, refuse_stale
@@ -44,10 +44,9 @@ class EmailEntry:
 
 @dataclass(frozen=True, slots=True)
 class OpenEmail:
-    """An email of which a person must hear: its address, and when it was about to be sent (Unix seconds).
+    """An email of a campaign that a person must know of: its address, and when it was about to be sent (Unix seconds).
 
-    `status` and `words` are those of a refusal; `recipient` is the digest of the address, None of an email that was
-    sent by itself, whose `address` may name several.
+    `status` and `words` are those of a refusal; `recipient` is the digest of the address.
     """
 
     state: EmailState
@@ -56,30 +55,18 @@ class OpenEmail:
     run_id: str
     status: int | None
     words: str | None
-    recipient: bytes | None
+    recipient: bytes
     key: int
 
 
 class EmailLog:
-    """The emails of a ledger, over its store; `hold` holds a campaign of it."""
+    """The emails of a ledger, over its store, with the store's connection and transactions; `hold` holds a campaign of
+    it, `name` says in messages which ledger it is."""
 
     def __init__(self, store: Store, hold: Hold) -> None:
         self.store = store
+        self.connection, self.name, self.transaction = store.connection, store.name, store.transaction
         self._hold = hold
-
-    @property
-    def connection(self) -> Connection:
-        """The store's."""
-        return self.store.connection
-
-    @property
-    def name(self) -> str:
-        """Which ledger it is, for messages."""
-        return self.store.name
-
-    def transaction(self) -> AbstractContextManager[Connection]:
-        """Begin one durable unit, as `Store.transaction` does."""
-        return self.store.transaction()
 
     # Campaigns
 
@@ -218,12 +205,6 @@ class EmailLog:
         """Move SENDING to UNKNOWN."""
         self._move_single(_SET_SINGLE, key, EmailEvent.LOST)
 
-    def read_unsettled_singles(self, account: str) -> list[OpenEmail]:
-        """Return all of the account's that may or may not have been sent, UNKNOWN and SENDING, in the order of
-        sending."""
-        values = {"account": keep_text(account), "sending": EmailState.SENDING, "unknown": EmailState.UNKNOWN}
-        return _read_open(self.connection.execute(_READ_SINGLES, values))
-
     def _move_single(self, statement: TextClause, key: int, event: EmailEvent, **answer: object) -> None:
         values = {"key": key, "left": EmailState.SENDING, **answer}
         to = EMAIL.decide(EmailState.SENDING, event)
@@ -295,7 +276,3 @@ _ACCEPT_SINGLE = text(
 _REFUSE_SINGLE = text(f"UPDATE email SET state = :to, status = :status, words = :words {_SINGLE}")
 _SET_SINGLE = text(f"UPDATE email SET state = :to {_SINGLE}")
 _DELETE_SINGLE = text(f"DELETE FROM email {_SINGLE}")
-_READ_SINGLES = text(
-    f"{_OPEN_EMAIL} WHERE campaign_key IS NULL AND account = :account AND state IN (:sending, :unknown) "
-    "ORDER BY email_key"
-)

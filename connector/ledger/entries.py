@@ -6,7 +6,6 @@ UPDATE and DELETE names the state it leaves.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
@@ -95,24 +94,12 @@ class Known:
 
 
 class Ledger:
-    """The entries of a ledger, over its store."""
+    """The entries of a ledger, over its store, with the store's connection and transactions; `is_file`: it is a file on
+    this machine, not at a server."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-
-    @property
-    def connection(self) -> Connection:
-        """The store's."""
-        return self.store.connection
-
-    @property
-    def is_file(self) -> bool:
-        """Whether it is a file on this machine, not at a server."""
-        return self.store.is_file
-
-    def transaction(self) -> AbstractContextManager[Connection]:
-        """Begin one durable unit, as `Store.transaction` does."""
-        return self.store.transaction()
+        self.connection, self.is_file, self.transaction = store.connection, store.is_file, store.transaction
 
     # Reading
 

@@ -12,7 +12,6 @@ from connector.ledger.emails import EmailLog
 from connector.ledger.entries import Ledger
 from connector.ledger.postgres import compute_key, hold_campaigns, open_server, open_session
 from connector.ledger.schema import (
-    SCHEMA_VERSION,
     create_or_check,
     create_tables,
     email_meta,
@@ -87,7 +86,7 @@ def open_emails(url: str, *, may_make: bool = True) -> Iterator[EmailLog]:
             if not has_emails(connection, log.name):
                 if not may_make:
                     raise build_missing(log.name)
-                create_tables(connection, log.name, emails_metadata, email_meta, SCHEMA_VERSION)
+                create_tables(connection, log.name, emails_metadata, email_meta)
         yield log
 
 

@@ -39,6 +39,9 @@ UNFINISHED = f"state <> {State.CONFIRMED}"
 """SQL: the condition of the index of unfinished entries. A statement that means them says it word for word, else the
 databases cannot know that the index has all that it asks for."""
 
+_VERSION = {"schema_version": str(SCHEMA_VERSION), "identity_rule": str(IDENTITY_RULE)}
+"""What `meta` says of the tables beside it."""
+
 metadata = MetaData()
 
 meta = Table("meta", metadata, Column("name", String(40), primary_key=True), Column("value", Text, nullable=False))
@@ -233,7 +236,7 @@ def create_or_check(connection: Connection, name: str, *, may_make: bool) -> boo
     """
     if not inspect(connection).has_table(meta.name):
         if may_make:
-            create_tables(connection, name, metadata, meta, SCHEMA_VERSION)
+            create_tables(connection, name, metadata, meta)
         return may_make
     check_version(connection, name)
     written = update(meta).where(meta.c.name == "schema_version")
@@ -249,13 +252,13 @@ def has_emails(connection: Connection, name: str) -> bool:
     return True
 
 
-def check_version(connection: Connection, name: str, meta: Table = meta, version: int = SCHEMA_VERSION) -> None:
-    """Check that an existing ledger has this `version` and identity rule; call it inside a transaction.
+def check_version(connection: Connection, name: str, meta: Table = meta) -> None:
+    """Check that an existing ledger has this schema version and identity rule; call it inside a transaction.
 
     Raises ConfigurationError when its table `meta` says otherwise.
     """
     stored: dict[str, str] = dict(connection.execute(select(meta.c.name, meta.c.value)).all())
-    for key, ours in _describe_version(version).items():
+    for key, ours in _VERSION.items():
         if stored.get(key) != ours:
             raise ConfigurationError(
                 f"the ledger {name} has {key} {stored.get(key) or 'none'}, and this version of the connector reads "
@@ -265,7 +268,7 @@ def check_version(connection: Connection, name: str, meta: Table = meta, version
             )
 
 
-def create_tables(connection: Connection, name: str, metadata: MetaData, meta: Table, version: int) -> None:
+def create_tables(connection: Connection, name: str, metadata: MetaData, meta: Table) -> None:
     """Make all tables, and write the version into `meta`, one of them; call it inside a transaction.
 
     Raises LedgerError where there are tables of something else: in a file any, in a server's schema any of that name.
@@ -279,11 +282,4 @@ def create_tables(connection: Connection, name: str, metadata: MetaData, meta: T
             "give the ledger a file, a database or a schema of its own"
         )
     metadata.create_all(connection, checkfirst=False)
-    connection.execute(
-        insert(meta), [{"name": key, "value": value} for key, value in _describe_version(version).items()]
-    )
-
-
-def _describe_version(version: int) -> dict[str, str]:
-    """What `meta` says of the tables beside it."""
-    return {"schema_version": str(version), "identity_rule": str(IDENTITY_RULE)}
+    connection.execute(insert(meta), [{"name": key, "value": value} for key, value in _VERSION.items()])

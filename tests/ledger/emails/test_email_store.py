@@ -187,20 +187,6 @@ def check_single(log: EmailLog, left: EmailEvent | None, event: EmailEvent) -> N
     assert read_single(log, other) == (EmailState.SENDING, ADDRESS)
 
 
-def test_of_those_sent_by_themselves_the_unanswered_are_told_account_by_account(log: EmailLog) -> None:
-    keys = [add_single(log) for _ in range(4)]
-    add_single(log, "another")
-    with log.transaction():
-        log.mark_single_lost(keys[0])
-        log.mark_single_accepted(keys[1], 7, "", at=2.0)
-        SINGLE_MOVES[EmailEvent.REFUSED](log, keys[2])
-        told = log.read_unsettled_singles("account")
-    assert [(each.key, each.state, each.address, each.recipient) for each in told] == [
-        (keys[0], EmailState.UNKNOWN, ADDRESS, None),
-        (keys[3], EmailState.SENDING, ADDRESS, None),
-    ]
-
-
 def test_a_campaigns_email_is_none_that_was_sent_by_itself(log: EmailLog, campaign: Campaign) -> None:
     bring_to(log, campaign, EmailState.SENDING)
     with log.transaction() as connection:
