@@ -17,6 +17,7 @@ from connector.errors import ConfigurationError
 from connector.fields import normalise_identity
 from connector.load import Change, Problem, Tally
 from connector.outcomes import Outcome
+from connector.row_findings import RowFindings
 from connector.rows import Closing
 from connector.subscribers import PreparedChunk
 
@@ -41,8 +42,11 @@ class PlannedRows(Closing):
     rejects_path: str | None = None  # a plan writes neither
     drift_path: str | None = None
 
-    def __init__(self, path: Path | None, identity: str, *, is_reported: bool = False) -> None:
+    def __init__(
+        self, path: Path | None, identity: str, findings: RowFindings | None = None, *, is_reported: bool = False
+    ) -> None:
         self._path, self._identity, self._is_reported = path, identity, is_reported
+        self.findings = findings or RowFindings()
         self._names: dict[_Place, str] = {}  # of valid rows that have no outcome yet
         self._lines: dict[_Place, list[object]] = {}
         self._written = 0
@@ -55,7 +59,7 @@ class PlannedRows(Closing):
     def build_tally(self) -> Tally:
         """Return the sums of the plan; the rows, too, if they are to be reported."""
         if self._text is None:
-            return Tally(self.write)
+            return Tally(self.write, self.findings.note_change)
         return Tally(self.write, self.write_change, on_rows=self.write_numbers)
 
     def begin_chunk(self, prepared: PreparedChunk) -> None:
@@ -76,6 +80,7 @@ class PlannedRows(Closing):
 
     def write_change(self, change: Change) -> None:
         """A row that has changed, and in which fields, where it was compared."""
+        self.findings.note_change(change)
         message = "as an earlier run reported" if change.is_known else change.reason
         was = {name: value for name, value, _ in change.fields}
         now = {name: value for name, _, value in change.fields}
@@ -84,6 +89,7 @@ class PlannedRows(Closing):
 
     def write(self, problem: Problem) -> None:
         """A row that a person must see."""
+        self.findings.note_problem(problem)
         if self._text is not None:
             cells: list[object] = [problem.outcome, problem.field, problem.code, problem.message]
             self._add((problem.row.file, problem.row.number), cells)

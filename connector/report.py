@@ -16,7 +16,7 @@ from connector.run_log import record_run
 
 if TYPE_CHECKING:
     from connector.control import Stop
-    from connector.service import RequestCounts
+    from connector.service import Client, RequestCounts
 
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,24 @@ _MAIL_ORDER = (
 _WORST_FIRST = (130, 143, 3, 4, 1, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class RunScope:
+    """What a run reads and writes, and the settings that matter to who reads its report; passwords are masked."""
+
+    source: str = ""
+    destination: str = ""
+    base: str = ""
+    account: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {**{name: getattr(self, name) for name in _SCOPE}, "settings": dict(self.settings)}
+
+
+_SCOPE = ("source", "destination", "base", "account")
+
+
 @dataclass(slots=True)
 class Report:
     """What one run did. `rows` holds `read` and the sum of each outcome; times are aware."""
@@ -42,10 +60,14 @@ class Report:
     started_at: datetime
     finished_at: datetime | None = None
     status: Status = "ok"
+    scope: RunScope = field(default_factory=RunScope)
     rows: dict[str, int] = field(default_factory=lambda: count_rows(0, {}))
     settled: dict[str, int] = field(default_factory=lambda: {"found": 0, "absent": 0})
     requests: dict[str, dict[str, int]] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)  # of the rows, by outcome, those that a person has accepted
+    timeline: dict[str, Any] | None = None
+    causes: list[dict[str, Any]] = field(default_factory=list)
+    changed_fields: dict[str, int] = field(default_factory=dict)
     rejects_file: str | None = None
     drift_file: str | None = None
     echo: dict[str, int] = field(default_factory=dict)
@@ -67,9 +89,13 @@ class Report:
             "status": self.status,
             "started_at": self.started_at.isoformat(),
             "finished_at": self.finished_at.isoformat() if self.finished_at else None,
+            **self.scope.as_json(),
             "rows": self.rows,
+            "causes": self.causes,
+            "changed_fields": self.changed_fields,
             "settled": self.settled,
             "requests": self.requests,
+            "timeline": self.timeline,
             "rejects_file": self.rejects_file,
             "drift_file": self.drift_file,
             "echo": self.echo,
@@ -83,17 +109,22 @@ class Report:
             **({"email": self.email} if self.email is not None else {}),
         }
 
+    def note_requests(self, client: "Client", now: float) -> None:
+        """Take over what the client has counted until now (monotonic)."""
+        self.requests = count_requests(client.counts, is_planned=self.is_planned)
+        self.timeline = client.timeline.as_json(now)
+
     @property
     def exit_code(self) -> int:
         """The exit code of architecture 8: 128 and the signal's number for a run that a signal stopped."""
         return 128 + (self.signal or 0) if self.status == "stopped" else EXIT_CODES[self.status]
 
 
-def start_report(command: str, job: str, at: datetime) -> Report:
+def start_report(command: str, job: str, at: datetime, scope: RunScope | None = None) -> Report:
     """Return the report of a run that begins; its id sorts by time and is like no other, the job's name can be
     written."""
     name = job.encode("utf-8", "backslashreplace").decode()  # a file's name may hold what is no character
-    report = Report(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, at)
+    report = Report(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, at, scope=scope or RunScope())
     logger.info("run begins: %(command)s %(run_id)s", {"command": command, "run_id": report.run_id})
     return report
 

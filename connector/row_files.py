@@ -21,6 +21,7 @@ from connector.load import (
 )
 from connector.outcomes import Fault, Outcome
 from connector.plurals import agree, count
+from connector.row_findings import RowFindings
 from connector.rows import (
     Chunk,
     Closing,
@@ -120,7 +121,7 @@ class RowFile:
 
 
 class RejectsFile(Closing):
-    """Written as the run goes, a line for each problem."""
+    """Written as the run goes, a line for each problem, which `findings` hears of, too."""
 
     def __init__(
         self,
@@ -129,8 +130,10 @@ class RejectsFile(Closing):
         run_id: str,
         now: Callable[[], datetime],
         used: Sequence[str] = (),
+        findings: RowFindings | None = None,
     ) -> None:
         """`columns` are the source's, `used` those of them that say what is sent: only then can rows be accepted."""
+        self.findings = findings or RowFindings()
         self._columns, self._used = own_columns(columns), used
         self._run_id = run_id
         self._now = now
@@ -149,6 +152,7 @@ class RejectsFile(Closing):
 
     def write(self, problem: Problem) -> None:
         """Add one row."""
+        self.findings.note_problem(problem)
         row, at = problem.row, self._now().isoformat(timespec="seconds")
         cells = dict(zip(row.columns, row.cells, strict=True)) if row.cells else {}
         written: list[object] = [
@@ -165,6 +169,7 @@ class RejectsFile(Closing):
     def restart(self) -> None:
         """Throw away what was written: all rows are read again."""
         self._file.restart()
+        self.findings.restart()
 
     def close(self) -> None:
         """Close the file: all lines are written."""
@@ -278,6 +283,10 @@ class RowListener(Closing, Protocol):
     """Receives the rows of a run until it is closed; `failure` is why it could not keep them, which ends the run."""
 
     @property
+    def findings(self) -> RowFindings:
+        """What was found in them, in sum."""
+
+    @property
     def failure(self) -> str | None: ...
 
     @property
@@ -323,9 +332,11 @@ class LoadFiles(Closing):
         run_id: str,
         now: Callable[[], datetime],
         used: Sequence[str] = (),
+        findings: RowFindings | None = None,
     ) -> None:
+        self.findings = findings or RowFindings()
         self._run_id, self._now = run_id, now
-        self._rejects = RejectsFile(state_dir / "rejects" / f"{run_id}.csv", columns, run_id, now, used)
+        self._rejects = RejectsFile(state_dir / "rejects" / f"{run_id}.csv", columns, run_id, now, used, self.findings)
         drift = state_dir / "drift" / f"{run_id}.csv"
         self._drift = RowFile(drift, tuple(COLUMNS), "drift file", "what the service does not have")
         self._known = 0  # changed rows that an earlier run has reported
@@ -360,6 +371,7 @@ class LoadFiles(Closing):
     def write_change(self, change: Change) -> None:
         """A row that has changed, for the drift file."""
         self._known += change.is_known
+        self.findings.note_change(change)
         for name, was, now in change.fields:
             self._write(change.row, change.identity, name, was, now, Outcome.CHANGED, "changed")
         if change.reason:

@@ -1,7 +1,7 @@
 """A run: what its parts share, and its frame: the ledger is opened, the run recorded, carried out, ended, reported."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,9 +42,9 @@ from connector.planned_rows import PlannedRows
 from connector.plurals import agree, count
 from connector.report import (
     Report,
+    RunScope,
     Status,
     UncountedError,
-    count_requests,
     count_rows,
     describe_fault,
     end_report,
@@ -53,6 +53,7 @@ from connector.report import (
     start_report,
 )
 from connector.row_files import LoadFiles, RowListener, digest_problem
+from connector.row_findings import RowFindings
 from connector.run_log import RETENTION_S
 from connector.service import Client, Retrier, Service, open_client
 from connector.subscribers import InactiveIdentities, Suppression
@@ -103,6 +104,8 @@ class Frame:
     is_planned: bool = False  # a private copy of the ledger is worked with, and no rejects are written
     rows_path: Path | None = None  # where a plan lists each row
     are_rows_reported: bool = False  # whether the report does, too
+    scope: RunScope = field(default_factory=RunScope)
+    columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
     retention_s: float = RETENTION_S
 
 
@@ -232,7 +235,7 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin, clo
 
     Raises ConfigurationError before anything is sent; a run that has begun always ends in a report.
     """
-    report = start_report(frame.command, frame.job, clock.now())
+    report = start_report(frame.command, frame.job, clock.now(), frame.scope)
     report.is_planned = frame.is_planned
     with nullcontext() if frame.is_planned else record_report(report, frame.state_dir, frame.retention_s):
         await _carry_out(frame, work, report, stop, on_begin, clock)
@@ -280,7 +283,7 @@ async def _work_in(
             run = Run(frame, report, stop, clock, rows, tally, ledger, client, key, bases, commits, pace)
             on_begin(run.describe)
             await work(run)
-            report.requests = count_requests(client.counts, is_planned=frame.is_planned)
+            report.note_requests(client, clock.monotonic())
     report.planned_rows = rows.lines
     _end(run)
     rows_read = run.rows_read if report.status in ("ok", "partial") else None
@@ -296,9 +299,10 @@ async def _work_in(
 
 
 def _build_listener(frame: Frame, report: Report, clock: Clock) -> RowListener:
+    findings = RowFindings(frame.columns_by_field)
     if frame.is_planned:
-        return PlannedRows(frame.rows_path, frame.policy.identity, is_reported=frame.are_rows_reported)
-    return LoadFiles(frame.state_dir, frame.columns, report.run_id, clock.now, frame.used_columns)
+        return PlannedRows(frame.rows_path, frame.policy.identity, findings, is_reported=frame.are_rows_reported)
+    return LoadFiles(frame.state_dir, frame.columns, report.run_id, clock.now, frame.used_columns, findings)
 
 
 def _find_accepted(ledger: Ledger, frame: Frame) -> Callable[[Problem], bool]:
@@ -349,6 +353,7 @@ def _end(run: Run) -> None:
         report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; besides, {error}"
     report.settled = {"found": tally.settled_found, "absent": tally.settled_absent}
     report.echo = dict(sorted(tally.altered.items()))
+    report.causes, report.changed_fields = run.rows.findings.causes, dict(run.rows.findings.changed_fields)
     report.rejects_file, report.drift_file = run.rows.rejects_path, run.rows.drift_path
     report.accepted = {str(each): number for each, number in sorted(tally.accepted.items())}
     report.messages += _describe_accepted(tally)

@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.sources", "connector.ledger", "connector.limiter"),
     ("connector.listing", "connector.sender", "connector.report"),
     ("connector.load", "connector.export", "connector.probe", "connector.mail", "connector.reconcile"),
+    ("connector.row_findings",),
     ("connector.row_files", "connector.planned_rows"),
     ("connector.run",),
     ("connector.library",),
@@ -41,7 +42,7 @@ MOST_FLOORS = {
     "connector.service": 3, "connector.subscribers": 3, "connector.mail": 3, "connector.reconcile": 2,
     "connector.listing": 4, "connector.sources": 3, "connector.ledger": 4, "connector.paging": 6, "connector.load": 4,
     "connector.warehouse": 4, "connector.pace": 2,
-    "pipelines.jobs": 3, "pipelines.report": 1, "pipelines.flows": 4, "pipelines.cli": 3,
+    "pipelines.jobs": 3, "pipelines.report": 3, "pipelines.flows": 4, "pipelines.cli": 3,
 }  # fmt: skip
 """Packages whose modules are imported from outside through the package alone, and the floors that they stand on."""
 

@@ -27,6 +27,9 @@ from .settings import (
     Token as Token,
     parse_base_url as parse_base_url,
 )
+from .timeline import (
+    Timeline as Timeline,
+)
 from .transport import (
     LARGEST_ANSWER as LARGEST_ANSWER,
     open_transport as open_transport,

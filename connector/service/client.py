@@ -15,6 +15,7 @@ from connector.pace import RateController
 from connector.service.answers import build_mask, parse_created, parse_sent, parse_wire_page
 from connector.service.recording import RecordingSender
 from connector.service.settings import Service
+from connector.service.timeline import Timeline
 from connector.service.transport import open_transport
 from connector.service.wire import (
     OPERATIONS,
@@ -79,7 +80,7 @@ class Client:
     List requests leave at `rate`, which is that of creates and emails as well: their senders wait for it themselves.
     """
 
-    __slots__ = ("_clock", "_mask", "_transport", "counts", "quiet_until", "rate")
+    __slots__ = ("_clock", "_mask", "_transport", "counts", "quiet_until", "rate", "timeline")
 
     def __init__(self, transport: RequestSender, mask: Mask, clock: Clock, rate: RateController | None = None) -> None:
         self._transport = transport
@@ -87,6 +88,7 @@ class Client:
         self._mask = mask
         self._clock = clock
         self.quiet_until = float("-inf")
+        self.timeline = Timeline(clock.monotonic())
         self.counts: dict[Operation, RequestCounts] = {operation: RequestCounts() for operation in OPERATIONS}
 
     @property
@@ -146,8 +148,12 @@ class Client:
         if (not_sent := await self._wait_for_pause()) is not None:
             return not_sent
         counts.sent += 1
+        sent_at = self._clock.monotonic()
         raw = await self._transport.send(request)
-        counts.failed += not isinstance(raw, RawAnswer)
+        self.timeline.note_answer(sent_at, self._clock.monotonic())
+        if not isinstance(raw, RawAnswer):
+            counts.failed += 1
+            self.timeline.note_failed()
         return raw
 
     async def _wait_for_pause(self) -> NotSent | None:
@@ -167,11 +173,15 @@ class Client:
         logger.info("refusal: %(operation)s %(what)s, status %(status)s", values)
         if says_limit(answer.status, answer.retry_after_s):
             counts.limited += 1
+            self.timeline.note_limited()
         elif isinstance(answer, Ambiguous):
             counts.failed += 1
+            self.timeline.note_failed()
         if answer.retry_after_s:
             logger.info("pause: the service sent Retry-After: %(seconds)g s", {"seconds": answer.retry_after_s})
-            self.quiet_until = max(self.quiet_until, self._clock.monotonic() + answer.retry_after_s)
+            now = self._clock.monotonic()
+            self.quiet_until = max(self.quiet_until, now + answer.retry_after_s)
+            self.timeline.note_pause(now, self.quiet_until)
 
 
 @asynccontextmanager

@@ -28,6 +28,7 @@ COMMANDS = {
     "check": "runs:check_command",
     "probe": "probe:probe_command",
     "status": "runs:status_command",
+    "report": "runs:report_command",
     "prune": "runs:prune_command",
     "ledger": "ledger:ledger_group",
     "send": "mails:send_command",

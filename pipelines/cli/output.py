@@ -106,7 +106,7 @@ def output_options(command: Command) -> Command:
     ) -> Any:
         if verbosity or log_format != "text":
             start_logging(verbosity, log_format)
-        _check_report_path(report_path)
+        check_page_path(report_path)
         return command(*args, output=Output(form == "json", quiet, report_path), **kwargs)
 
     return wrapped
@@ -211,7 +211,7 @@ def _try(hand_over: Callable[[], None]) -> bool:
     return True
 
 
-def _check_report_path(path: Path | None) -> None:
+def check_page_path(path: Path | None, option: str = "--report") -> None:
     """Raise ConfigurationError unless a report may be written there: a new file, an empty one, a device, or a report
     that an earlier run wrote."""
     if path is None:
@@ -220,19 +220,24 @@ def _check_report_path(path: Path | None) -> None:
         kind = read_target_kind(path)
         is_writable = kind in (TargetKind.FREE, TargetKind.DEVICE) or (kind is TargetKind.FILE and is_report(path))
     except OSError as error:
-        raise ConfigurationError(f"--report {path}: {error.strerror}; name another file") from None
+        raise ConfigurationError(f"{option} {path}: {error.strerror}; name another file") from None
     if not is_writable:
         what = "a file that is no report of a run" if kind is TargetKind.FILE else kind.value
-        raise ConfigurationError(f"--report {path}: that is {what}, and is left as it is; name another file")
+        raise ConfigurationError(f"{option} {path}: that is {what}, and is left as it is; name another file")
     if not path.resolve().parent.is_dir():
-        raise ConfigurationError(f"--report {path}: name a file in a folder that exists")
+        raise ConfigurationError(f"{option} {path}: name a file in a folder that exists")
 
 
 def _write_report(report: dict[str, Any], path: Path) -> None:
     """A page if its name ends so, else JSON. Raises OSError, and ConfigurationError for a path that was free before."""
-    _check_report_path(path)
+    check_page_path(path)
     is_page = path.suffix.lower() in (".html", ".htm")
-    text = write_page(report) if is_page else write_json(report) + "\n"
+    text = write_page(report, sys.argv[1:]) if is_page else write_json(report) + "\n"
+    write_page_file(text, path)
+
+
+def write_page_file(text: str, path: Path) -> None:
+    """Write a report where it may be written, for its owner alone. Raises OSError."""
     data = text.encode("utf-8", "backslashreplace")
     if read_target_kind(path) is TargetKind.DEVICE:
         path.write_bytes(data)

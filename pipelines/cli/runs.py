@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from connector.plurals import count
 from pipelines.cli.logs import say
 from pipelines.cli.options import Duration, record_option
-from pipelines.cli.output import Output, end, output_options, write_stdout
+from pipelines.cli.output import Output, check_page_path, end, output_options, write_page_file, write_stdout
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,6 +71,27 @@ def status_command(run_id: str | None, job: str | None, last: int, output: Outpu
     end(status.as_json(), 0, output, is_shown=is_shown)
 
 
+@click.command("report")
+@click.option("--last", type=click.IntRange(min=1), default=30, show_default=True, help="How many runs of each job.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The page: a new file, or an earlier one.")
+@output_options
+def report_command(last: int, out: Path, output: Output) -> None:
+    """Write a page of the last runs of each job: how they ended, what is unresolved, when each last succeeded.
+
+    It takes no lock and needs no token, as `status` does.
+    """
+    from pipelines.flows import read_health
+    from pipelines.jobs import SettingOptions, read_state
+    from pipelines.report import write_health
+
+    check_page_path(out, "--out")
+    health = read_health(read_state(os.environ, SettingOptions(), is_writing=False), last=last).as_json()
+    write_page_file(write_health(health, datetime.now(UTC)), out)
+    if not output.is_quiet:
+        say(f"{out}: {count(len(health['jobs']), 'job')}")
+    end(health, 0, output)
+
+
 @click.command("prune")
 @click.option(
     "--older-than", "age_s", type=Duration(), default="90d", show_default=True, help="Delete what is older than this."
@@ -80,7 +102,6 @@ def prune_command(age_s: float, output: Output) -> None:
 
     A run deletes what is older than the job's `retention` (90 days) by itself. The ledger is left as it is.
     """
-    from connector.plurals import count
     from connector.run_log import prune
     from pipelines.jobs import SettingOptions, read_state
 

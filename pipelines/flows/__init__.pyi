@@ -68,6 +68,7 @@ from .sends import (
 )
 from .status import (
     RunStatus as RunStatus,
+    read_health as read_health,
     read_status as read_status,
 )
 from .suppression import (

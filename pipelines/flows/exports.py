@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 from connector.clock import Clock, system_clock
 from connector.control import Stop, until_stopped
 from connector.errors import ConfigurationError, ConnectorError, LockedError
-from connector.report import Report, count_requests, end_report, end_run, record_report, start_report
+from connector.fields import BaseRef
+from connector.report import Report, RunScope, end_report, end_run, record_report, start_report
 from connector.service import ListQuery
 from connector.warehouse import MAX_SHRINK, Destination, parse_destination
+from pipelines.flows.scope import describe_asked_base, describe_filters, describe_rate, drop_empty
 from pipelines.jobs import Settings, build_service
 
 if TYPE_CHECKING:
@@ -138,15 +140,29 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Cl
     from connector.service import open_client
 
     clock = clock or system_clock()
-    report = start_report("export", plan.job, clock.now())
+    report = start_report("export", plan.job, clock.now(), _describe_scope(plan))
     report.rows = {"read": 0, "written": 0}
     service, rate = build_service(plan.settings, LIST_CONNECTIONS), RateController(plan.max_rate)
     with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
         async with open_client(service, rate=rate) as client:
             # Nothing is half written: a writer swaps at its very end or not at all.
             ending = await until_stopped(_copy(plan, report, client, progress, clock), stop)
-            report.requests = count_requests(client.counts)
+            report.note_requests(client, clock.monotonic())
         return _end(report, ending, stop, clock)
+
+
+def _describe_scope(plan: ExportPlan) -> RunScope:
+    tolerance, destination = plan.tolerance, plan.destination
+    settings = {
+        "mode": str(destination.mode) if destination.is_database else "",
+        "filters": describe_filters(plan.query),
+        "max_rate": describe_rate(plan.max_rate),
+        "allow_incomplete": "yes" if tolerance.is_incomplete_allowed else "",
+        "ignore_total_count": "yes" if tolerance.is_total_count_ignored else "",
+        "accept_cut_off_possible": "yes" if tolerance.is_cut_off_accepted else "",
+    }
+    base = describe_asked_base(BaseRef(plan.query.base_id)) or "all"
+    return RunScope(plan.settings.base_url, str(destination), base, plan.settings.account, drop_empty(settings))
 
 
 async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> bool:

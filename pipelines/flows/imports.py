@@ -20,7 +20,7 @@ from connector.ledger import Base, Ledger, find_or_add_base, find_rows_read
 from connector.load import Limits, LoadPolicy, RunMode, Tally, is_excess
 from connector.outcomes import Outcome
 from connector.plurals import agree, count
-from connector.report import Report
+from connector.report import Report, RunScope
 from connector.row_files import build_different, build_invalid, build_malformed, own_columns
 from connector.rows import Source
 from connector.run import Frame, Run, carry_out
@@ -34,6 +34,7 @@ from pipelines.flows.remarks import (
     describe_reactivated,
     describe_unmapped,
 )
+from pipelines.flows.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
 from pipelines.flows.suppression import SuppressionPlan, read_suppression
 from pipelines.jobs import Guard, Settings, build_service
 from pipelines.report import Progress
@@ -182,6 +183,23 @@ class LoadPlan:
         return tuple(name for name in own_columns(self.source.columns) if name not in self.columns)
 
 
+def describe_load(plan: LoadPlan) -> RunScope:
+    """Return what a report says of the ends and the settings of a load."""
+    cursor = ("all, from its start on" if plan.is_full else "what is new") if plan.increment is not None else ""
+    settings = {
+        "identity": plan.rules.identity,
+        "fields": describe_mapping(plan.mapping),
+        "required": ", ".join(sorted(plan.rules.required)),
+        "zip": plan.rules.zip if "address_zip" in plan.mapping.rules else "",
+        "limit": describe_limit(plan.limit),
+        "cursor": cursor,
+        "suppress": f"a list of {plan.suppression.field}" if plan.suppression is not None else "",
+        **describe_policy(plan.policy),
+    }
+    service, account = plan.settings.base_url, plan.settings.account
+    return RunScope(plan.source.name, service, describe_asked_base(plan.base), account, drop_empty(settings))
+
+
 async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
     """Load everything that the plan's source gives and tell what became of it.
 
@@ -213,6 +231,8 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock 
         is_planned=plan.is_planned,
         rows_path=plan.rows_path,
         are_rows_reported=plan.are_rows_reported,
+        scope=describe_load(plan),
+        columns_by_field={name: rule.columns for name, rule in plan.mapping.rules.items()},
     )
     loads: list[_Load] = []
 

@@ -22,10 +22,10 @@ from connector.outcomes import MailOutcome, Outcome
 from connector.plurals import agree, count
 from connector.report import (
     Report,
+    RunScope,
     Status,
     UncountedError,
     count_mail_rows,
-    count_requests,
     describe_fault,
     end_report,
     end_run,
@@ -41,6 +41,7 @@ from connector.states import EmailState
 from connector.subscribers import Suppression, digest_identity
 from connector.templates import TemplateError
 from pipelines.flows.mail_plan import Checker, Kept, MailCheck, MailPlan, Spool, digest_files, read_cells
+from pipelines.flows.scope import describe_limit, describe_rate, drop_empty
 from pipelines.flows.suppression import read_suppression
 from pipelines.jobs import build_service
 from pipelines.report import Progress
@@ -84,11 +85,22 @@ class _Run:
 async def run_mail(plan: MailPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
     """Check all rows, send what may be sent, and tell what became of each."""
     clock = clock or system_clock()
-    report = start_report("mail", plan.job, clock.now())
+    report = start_report("mail", plan.job, clock.now(), _describe_scope(plan))
     report.rows = count_mail_rows(0, {})
     with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
         await _run_campaign(plan, report, stop, progress, clock)
     return report
+
+
+def _describe_scope(plan: MailPlan) -> RunScope:
+    settings = {
+        "campaign": plan.campaign,
+        "limit": describe_limit(plan.limit),
+        "max_rate": describe_rate(plan.policy.max_rate),
+        "retry_limited": "yes" if plan.policy.retries_limited else "",
+    }
+    service, account = plan.settings.base_url, plan.settings.account
+    return RunScope(plan.source.name, service, "", account, drop_empty(settings))
 
 
 async def _run_campaign(plan: MailPlan, report: Report, stop: Stop, progress: Progress, clock: Clock) -> None:
@@ -186,7 +198,7 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
         try:
             await mailer.send(_Letters(run, mailer, spool).take)
         finally:
-            run.report.requests = count_requests(client.counts)
+            run.report.note_requests(client, run.clock.monotonic())
             if mailer.sent_again:
                 run.report.messages.append(
                     f"{mailer.sent_again:,} times an email was refused for its rate (429) and sent again, as "
@@ -260,7 +272,7 @@ def _tell_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
 
 def _end(run: _Run, reason: str | None) -> None:
     report, at = run.report, run.clock.now()
-    report.rejects_file = run.rejects.path
+    report.rejects_file, report.causes = run.rejects.path, run.rejects.findings.causes
     try:
         report.rows = count_mail_rows(run.checked.read, run.outcomes)
     except UncountedError as error:
@@ -284,7 +296,7 @@ async def preview(
     """Check every row, and write the first `number` emails into `folder`. Raises ConfigurationError if it is there and
     not empty, or cannot be written."""
     clock = clock or system_clock()
-    report = start_report("mail", plan.job, clock.now())
+    report = start_report("mail", plan.job, clock.now(), _describe_scope(plan))
     report.is_planned = True
     _make_folder(folder)
     faults: list[str] = []

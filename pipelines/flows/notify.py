@@ -11,7 +11,7 @@ from connector.report import Report
 from connector.service import post_webhook
 from pipelines.flows.sends import SendPlan, run_send
 from pipelines.jobs import MOST_ATTACHED, Notify, NotifyEmail, Settings, Webhook
-from pipelines.report import Progress, write_page, write_plain, write_title
+from pipelines.report import Progress, write_notice, write_plain, write_title
 
 _TRIES = 3
 _WAIT_S = 2.0
@@ -44,7 +44,7 @@ async def _send_email(email: NotifyEmail, report: Report, settings: Settings, cl
         sender=email.from_,
         to=email.to,
         subject=write_title(said),
-        html=write_page(said),
+        html=write_notice(said),
         plain_text=write_plain(said),
         attachments=attachments,
     )

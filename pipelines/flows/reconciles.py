@@ -27,12 +27,12 @@ from connector.pace import RateController
 from connector.paging import Certificate, TotalCount
 from connector.plurals import agree, count
 from connector.reconcile import ListedRows
-from connector.report import Report, Status, count_requests, end_report, end_run, record_report, start_report
+from connector.report import Report, Status, end_report, end_run, record_report, start_report
 from connector.service import Client, ListQuery, Retrier, open_client
 from connector.states import State
 from connector.subscribers import FieldMapping, Suppression, ValidationRules, prepare_chunks, split_digests
 from pipelines.flows.base_loads import describe_base
-from pipelines.flows.imports import LoadPlan, ReadingAhead
+from pipelines.flows.imports import LoadPlan, ReadingAhead, describe_load
 from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.reconcile_sides import ROWS, BaseSide, Shared, SourceSide, build_wanted, list_asked, match_again
 from pipelines.flows.suppression import read_suppression
@@ -132,7 +132,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress, clo
     Raises ConfigurationError before anything is read; a run that has begun always ends in a report.
     """
     clock = clock or system_clock()
-    report = start_report("reconcile", plan.load.job, clock.now())
+    report = start_report("reconcile", plan.load.job, clock.now(), describe_load(plan.load))
     report.rows = dict.fromkeys(ROWS, 0)
     with record_report(report, plan.load.settings.state_dir, plan.load.settings.retention_s):
         return await _reconcile(plan, report, stop, progress, clock)
@@ -149,7 +149,7 @@ async def _reconcile(plan: ReconcilePlan, report: Report, stop: Stop, progress: 
             ) as client,
         ):
             ending = await until_stopped(reconciling.carry_out(ledger, client), stop)
-            report.requests = count_requests(client.counts)
+            report.note_requests(client, clock.monotonic())
     except ConnectorError as error:  # of the ledger's opening
         ending = error
     finally:

@@ -12,7 +12,7 @@ from typing import Any
 from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.errors import ConfigurationError
-from connector.fields import NAMES
+from connector.fields import NAMES, BaseRef
 from connector.ledger import (
     Base,
     Ledger,
@@ -26,12 +26,13 @@ from connector.ledger import (
 )
 from connector.load import Loader, LoadPolicy, RetryPlan, retry_entries
 from connector.plurals import count
-from connector.report import EXIT_CODES, Report, Status
+from connector.report import EXIT_CODES, Report, RunScope, Status
 from connector.run import Frame, Run, carry_out
 from connector.states import State
 from connector.subscribers import digest_identity
 from pipelines.flows.base_loads import choose_bases, describe_base, describe_bases
 from pipelines.flows.remarks import describe_leftovers, describe_reactivated
+from pipelines.flows.scope import describe_asked_base, describe_policy, drop_empty
 from pipelines.flows.suppression import SuppressionPlan, read_suppression
 from pipelines.jobs import Settings, build_service
 from pipelines.report import Progress
@@ -79,8 +80,15 @@ async def run_retry(order: RetryOrder, stop: Stop, progress: Progress, clock: Cl
         suppression=partial(read_suppression, order.suppression) if order.suppression is not None else None,
         wait_s=order.wait_s,
         may_make_ledger=False,
+        scope=_describe_scope(order),
     )
     return await carry_out(frame, retry.carry_out, stop, progress.follow, clock or system_clock())
+
+
+def _describe_scope(order: RetryOrder) -> RunScope:
+    base = describe_asked_base(BaseRef(order.base_id, order.base_name)) or "each with entries to take up"
+    policy, settings = drop_empty(describe_policy(order.policy)), order.settings
+    return RunScope("entries of the ledger", settings.base_url, base, settings.account, policy)
 
 
 class _Retry:

@@ -31,7 +31,7 @@ from connector.mail import (
     write_eml,
 )
 from connector.outcomes import MailOutcome
-from connector.report import Report, Status, count_mail_rows, count_requests, end_report, record_report, start_report
+from connector.report import Report, RunScope, Status, count_mail_rows, end_report, record_report, start_report
 from connector.service import Accepted, Ambiguous, Client, NotSent, Refused, Retrier, open_client
 from pipelines.jobs import AttachedFile, EmailText, MessageFile, Settings, build_service, read_stated
 from pipelines.report import Progress
@@ -115,7 +115,8 @@ class SendPlan:
 async def run_send(plan: SendPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
     """Send it, and tell what became of it."""
     clock = clock or system_clock()
-    report = start_report("send", "", clock.now())
+    scope = RunScope(destination=plan.settings.base_url, account=plan.settings.account)
+    report = start_report("send", "", clock.now(), scope)
     progress.follow(lambda: "sending")
     try:
         with (
@@ -143,7 +144,7 @@ async def _send(plan: SendPlan, log: EmailLog, report: Report, stop: Stop, clock
         key = log.mark_single_intended(plan.settings.account, report.run_id, addresses, at=clock.now().timestamp())
     async with open_client(build_service(plan.settings, 1)) as client:
         answer = await _await_answer(client, message, stop)
-        report.requests = count_requests(client.counts)
+        report.note_requests(client, clock.monotonic())
     _tell(report, answer, clock)
     if answer is _GIVEN_UP:
         report.status, report.signal = "stopped", stop.signal

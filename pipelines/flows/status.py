@@ -26,11 +26,8 @@ class RunStatus:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
-        unresolved = [
-            {"account": each.account, "run_id": each.run_id, "state": _NAMES[each.state], "entries": each.number}
-            for each in self.open_entries
-        ]
-        return {"status": "ok", "runs": list(self.runs), "open_entries": unresolved, "next": list(self.next_steps)}
+        open_entries = _write_open(self.open_entries)
+        return {"status": "ok", "runs": list(self.runs), "open_entries": open_entries, "next": list(self.next_steps)}
 
 
 def read_status(
@@ -76,11 +73,11 @@ def _advise(runs: Sequence[dict[str, Any]], open_entries: Sequence[OpenEntries])
             f"the service rejected {count(number, 'row')}: correct the rows in the rejects file and import it, or send "
             "them again as they are by: connector retry --rejected"
         )
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     for run in runs:
-        if run["job"] in seen:
+        if (what_ran := (run["job"], run["command"])) in seen:
             continue
-        seen.add(run["job"])
+        seen.add(what_ran)
         if run["status"] in ("killed", "aborted", "stopped", "locked"):
             what = f"run {run['run_id']} ({run['command']} {run['job']})".replace(" )", ")")
             if run["command"] == "send":  # which knows of no earlier one
@@ -89,3 +86,39 @@ def _advise(runs: Sequence[dict[str, Any]], open_entries: Sequence[OpenEntries])
                 yield f"{what} was {run['status']}: run the same command again"
         elif run.get("rejects_file") and Path(run["rejects_file"]).exists():
             yield f"rows of run {run['run_id']} need correction: {run['rejects_file']}"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The last runs of each job and command (`job command last_succeeded_at runs`), and what is open."""
+
+    jobs: Sequence[dict[str, Any]]
+    open_entries: Sequence[dict[str, Any]]
+    next_steps: Sequence[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        jobs, open_entries = list(self.jobs), list(self.open_entries)
+        return {"status": "ok", "jobs": jobs, "open_entries": open_entries, "next": list(self.next_steps)}
+
+
+def read_health(place: StateLocation, *, last: int) -> Health:
+    """Read the last runs of each job, those that ran last first. Raises LedgerError when the ledger cannot be read."""
+    jobs: dict[tuple[str, str], dict[str, Any]] = {}
+    for run in list_runs(place.state_dir):
+        key = run["job"], run["command"]
+        job = jobs.setdefault(key, {"job": key[0], "command": key[1], "last_succeeded_at": None, "runs": []})
+        if len(job["runs"]) < last:
+            job["runs"].append(run)
+        if run["status"] == "ok" and job["last_succeeded_at"] is None:
+            job["last_succeeded_at"] = run.get("finished_at") or run["started_at"]
+    open_entries = count_open_entries(place.ledger_url)
+    latest = [job["runs"][0] for job in jobs.values()]
+    return Health(list(jobs.values()), _write_open(open_entries), list(_advise(latest, open_entries)))
+
+
+def _write_open(open_entries: Sequence[OpenEntries]) -> list[dict[str, Any]]:
+    return [
+        {"account": each.account, "run_id": each.run_id, "state": _NAMES[each.state], "entries": each.number}
+        for each in open_entries
+    ]

@@ -6,11 +6,17 @@ from .differences import (
     explain_missing as explain_missing,
     name_state as name_state,
 )
+from .health import (
+    write_health as write_health,
+)
+from .notice import (
+    write_notice as write_notice,
+    write_plain as write_plain,
+    write_title as write_title,
+)
 from .page import (
     is_report as is_report,
     write_page as write_page,
-    write_plain as write_plain,
-    write_title as write_title,
 )
 from .text import (
     Progress as Progress,

@@ -1,29 +1,22 @@
-"""A report for readers away from the terminal: as an HTML page, and as plain text.
+"""A report as an HTML page, for one run or several: one file that needs nothing from outside, and no script.
 
-The page needs nothing from outside and no script; its styles stand at each element, since mail programs drop others.
+The templates lie beside this module, and everything that goes into them is escaped. Pictures are SVG without text: what
+is to be read stands beside them, so that it keeps its size on a phone.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
+from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_COLOURS = {"ok": "#1a7f37", "partial": "#9a6700", "aborted": "#cf222e", "stopped": "#cf222e", "locked": "#cf222e"}
-_SAYS = {
-    "ok": "All went well.",
-    "partial": "It came to its end, and something needs a person.",
-    "aborted": "It ended early. What was done is recorded, and it can be run again.",
-    "stopped": "It was stopped. What was done is recorded, and it can be run again.",
-    "locked": "It did not begin: another run was going on.",
-}
-_ALWAYS = ("read", "created", "written", "sent")
-_FILES = {
-    "rejects_file": "Rows to look at",
-    "drift_file": "Differs from the service",
-    "differences_file": "Differences",
-}
-_CELL = "padding:4px 12px 4px 0;vertical-align:top"
+from connector.plurals import agree, count
+from pipelines.report.advice import advise, mask_arguments
+from pipelines.report.notice import SAYS, write_title
+
+if TYPE_CHECKING:
+    import jinja2
 
 _PAGE_BEGINS = (
     '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="connector report">'
@@ -40,26 +33,67 @@ _WRITTEN = re.compile(
 )
 """How the JSON of a run, of several, and of the commands that have no run begins, and how a page does."""
 
-Lines = Sequence[tuple[str, str]]
+_SAYS = {
+    **SAYS,
+    "running": "It is going on.",
+    "killed": "It was killed. What was done is recorded, and it can be run again.",
+    "usage": "It was refused before it began: something must be mended.",
+    "planned": "Nothing was sent or written.",
+}
+_OUTCOMES = {
+    "created": ("good", "new in the service"),
+    "sent": ("good", "accepted by the service"),
+    "written": ("good", "in the destination"),
+    "valid": ("good", "compared with the service"),
+    "exists": ("same", "there already"),
+    "already_sent": ("same", "had this email before"),
+    "changed": ("other", "there already, with other values"),
+    "duplicate": ("aside", "a row of a subscriber who has one already"),
+    "suppressed": ("aside", "left out on purpose"),
+    "invalid": ("bad", "cannot be used as it is"),
+    "rejected": ("bad", "refused by the service"),
+    "unknown": ("doubt", "sent, without a certain answer"),
+    "unsent": ("doubt", "not sent: the run ended before"),
+}
+_DIFFERENCES = {
+    "missing": "in the source, not in the service",
+    "extra": "in the service, not in the source",
+    "duplicated": "in the service several times",
+    "drifted": "with other values in the service",
+    "vanished": "confirmed once, not in the service any more",
+}
+_FILES = {"rejects_file": "Rejects file", "drift_file": "Drift file", "differences_file": "Differences"}
+_ENDS = {"source": "Source", "destination": "Destination", "base": "Base", "account": "Account"}
+_BAND = 48  # the height of an outcome's line in the picture, as in the style sheet (3rem)
+_THICKEST, _THINNEST = 40, 2
+_LOWEST = 2  # per cent of a picture: one refusal among thousands is to be seen, too
+_CAUSES_SHOWN = 12
+
+_REASONS = {
+    "one_answer": "The whole list came in a single answer.",
+    "id_order": "The ids were in strict order across the reading, and each page overlapped the next.",
+    "two_sweeps": "Two readings, one after the other, agree with each other and with every TotalCount.",
+    "partitions": "It was read in parts by filters, each whole in one answer, in two rounds that agree.",
+    "total_count": "TotalCount, or the place of a page, disagrees for good with the rows received.",
+    "changing": "The list changed so much that no two readings agreed.",
+    "unstable_order": "Rows changed their places from one request to the next.",
+    "filter": "Read by a filter, the list left out a subscriber that it shows without it.",
+    "paging": "The service repeated pages in place of going on.",
+    "cut_off": "The service has subscribers that the list leaves out: it is cut off.",
+    "cut_off_possible": "The list has a size at which services cut lists off, and there is no evidence either way.",
+}
+_CUT_OFF = {
+    "excluded": "Evidence from outside the reading agrees with its size: it is not cut off.",
+    "not excluded": "Nothing suggests that the list is cut off; it is not proved either.",
+    "accepted": "The list may be cut off; that was accepted.",
+}
 
 
-def write_title(report: Mapping[str, Any]) -> str:
-    """Return the title of one run's JSON: `crm-nightly: partial`."""
-    name = report.get("job") or report.get("command") or "connector"
-    return f"{name}: {report.get('status', 'planned')}"
-
-
-def write_page(report: Mapping[str, Any]) -> str:
-    """Return the JSON of a run, or of several (`runs`), as a whole HTML page."""
+def write_page(report: Mapping[str, Any], arguments: Sequence[str] = ()) -> str:
+    """Return the JSON of a run, or of several (`runs`), as a whole page; `arguments` are those of the command."""
     runs = report.get("runs") or [report]
-    title = write_title(runs[0]) if len(runs) == 1 else f"{len(runs)} jobs: {report['status']}"
-    body = "".join(_write_run(each) for each in runs)
-    style = "font-family:-apple-system,'Segoe UI',Roboto,sans-serif;font-size:15px;line-height:1.45;color:#1f2328"
-    return (
-        f"{_PAGE_BEGINS}<title>{escape(title)}</title>"
-        '<meta name="viewport" content="width=device-width"></head>'
-        f'<body style="{style};max-width:46em;margin:2em auto;padding:0 1em">{body}</body></html>\n'
-    )
+    title = write_title(runs[0]) if len(runs) == 1 else f"{len(runs)} runs: {report['status']}"
+    return render("run.html", title=title, runs=[_build_run(each, arguments) for each in runs])
 
 
 def is_report(path: Path) -> bool:
@@ -68,87 +102,243 @@ def is_report(path: Path) -> bool:
         return _WRITTEN.match(file.read(_HEAD)) is not None
 
 
-def write_plain(report: Mapping[str, Any]) -> str:
-    """Return the JSON of one run as plain text."""
-    lines = [write_title(report), _SAYS[report["status"]], ""]
-    groups = [_list_head(report), _list_rows(report), _list_certificate(report), _list_files(report)]
-    for group in filter(None, groups):
-        width = max(len(name) for name, _ in group)
-        lines += [f"{name:<{width}}  {value}" for name, value in group] + [""]
-    lines += [f"- {each}" for each in report["messages"]]
-    return "\n".join(lines).rstrip() + "\n"
+def render(name: str, **values: object) -> str:
+    """Return one of the templates, filled in."""
+    return _load_templates().get_template(name).render(**values)
 
 
-def _write_run(report: Mapping[str, Any]) -> str:
-    if "rows" not in report:  # of a command that has no run, such as `forget`
-        head = f'<h1 style="font-size:22px;margin:0 0 4px">{escape(write_title(report))}</h1>'
-        return (
-            f'<section style="margin-bottom:3em">{head}{"".join(_write_messages(report.get("messages", ())))}</section>'
-        )
-    colour = _COLOURS[report["status"]]
-    badge = f"background:{colour};color:#fff;border-radius:1em;padding:2px 10px;font-size:13px"
-    name = f"{escape(report['job'] or report['command'])} "
-    parts = [
-        f'<h1 style="font-size:22px;margin:0 0 4px">{name}<span style="{badge}">{escape(report["status"])}</span></h1>',
-        f'<p style="margin:0 0 16px;color:#59636e">{escape(_SAYS[report["status"]])}</p>',
-        *_write_messages(report["messages"]),
-        _write_table("", _list_head(report)),
-        _write_table("Rows", _list_rows(report), is_number=True),
-        _write_table("Certificate", _list_certificate(report)),
-        _write_table("Files", _list_files(report)),
-    ]
-    return f'<section style="margin-bottom:3em">{"".join(parts)}</section>'
+@cache
+def _load_templates() -> "jinja2.Environment":
+    import jinja2  # here: a run without a page does not pay for it
 
-
-def _write_messages(messages: Sequence[str]) -> Iterator[str]:
-    if messages:
-        items = "".join(f"<li>{escape(each)}</li>" for each in messages)
-        yield f'<ul style="padding-left:1.2em;margin:0 0 16px">{items}</ul>'
-
-
-def _write_table(title: str, lines: Lines, *, is_number: bool = False) -> str:
-    if not lines:
-        return ""
-    align = ";text-align:right;font-variant-numeric:tabular-nums" if is_number else ""
-    rows = "".join(
-        f'<tr><th scope="row" style="{_CELL};text-align:left;font-weight:normal;color:#59636e">{escape(name)}</th>'
-        f'<td style="{_CELL}{align};overflow-wrap:anywhere">{escape(value)}</td></tr>'
-        for name, value in lines
+    loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
+    return jinja2.Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    head = f'<h2 style="font-size:16px;margin:20px 0 4px">{escape(title)}</h2>' if title else ""
-    return f'{head}<table style="border-collapse:collapse">{rows}</table>'
 
 
-def _list_head(report: Mapping[str, Any]) -> Lines:
-    asked = {name: each["sent"] for name, each in report.get("requests", {}).items() if each["sent"]}
-    head = [("command", report["command"]), ("run", report["run_id"]), ("started", _write_time(report["started_at"]))]
-    if report["finished_at"]:
-        head.append(("finished", _write_time(report["finished_at"])))
-    if report.get("planned"):
-        head.append(("planned", "nothing was sent or written"))
+# One run
+
+
+def _build_run(report: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
+    status = "planned" if report.get("planned") and report["status"] == "ok" else report["status"]
+    causes = list(_list_causes(report))
+    arguments = arguments if [*arguments[:1]] == [report.get("command")] else ()  # not those of `status`
+    return {
+        "name": report.get("job") or report.get("command") or "connector",
+        "status": status,
+        "says": _SAYS.get(status, ""),
+        "messages": report.get("messages") or [],
+        "steps": advise(report, arguments),
+        "funnel": _build_funnel(report),
+        "besides": list(_list_besides(report)),
+        "causes": causes,
+        "is_masked": any(example["value"] for cause in causes for example in cause["examples"]),
+        "differences": list(_list_differences(report)),
+        "changed_fields": [
+            (name, f"{number:,}")
+            for name, number in (report.get("changed_fields") or report.get("fields") or {}).items()
+        ],
+        "pace": _build_pace(report),
+        "certificate": _describe_certificate(report.get("certificate")),
+        "facts": list(_list_facts(report, arguments)),
+        "settings": list((report.get("settings") or {}).items()),
+    }
+
+
+def _list_facts(report: Mapping[str, Any], arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    yield "Command", " ".join(["connector", *mask_arguments(arguments)]) if arguments else report.get("command", "")
+    for name, words in _ENDS.items():
+        if report.get(name):
+            yield words, report[name]
+    if report.get("started_at"):
+        began_at = datetime.fromisoformat(report["started_at"])
+        yield "Began", f"{began_at:%Y-%m-%d %H:%M:%S} UTC"
+        if report.get("finished_at"):
+            yield "Took", show_seconds((datetime.fromisoformat(report["finished_at"]) - began_at).total_seconds())
+    if report.get("run_id"):
+        yield "Run", report["run_id"]
+    asked = [_describe_requests(name, each) for name, each in (report.get("requests") or {}).items() if each["sent"]]
     if asked:
-        head.append(("requests", ", ".join(f"{number:,} {name}" for name, number in asked.items())))
-    return head
+        yield "Requests", "; ".join(asked)
+    for name, words in _FILES.items():
+        if report.get(name):
+            yield words, str(report[name])
 
 
-def _write_time(text: str) -> str:
-    return text[:19].replace("T", " ") + " UTC"
+def _describe_requests(name: str, counts: Mapping[str, int]) -> str:
+    """`6,000 create (12 limited, 3 failed)`."""
+    besides = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number and what != "sent")
+    return f"{counts['sent']:,} {name}{f' ({besides})' if besides else ''}"
 
 
-def _list_rows(report: Mapping[str, Any]) -> Lines:
-    rows = [(name, number) for name, number in report["rows"].items() if number or name in _ALWAYS]
-    rows += [(f"settled: {name}", number) for name, number in report.get("settled", {}).items() if number]
-    rows += [(name, number) for name, number in (report.get("differences") or {}).items() if number is not None]
-    return [(name.replace("_", " "), f"{number:,}") for name, number in rows]
+def show_seconds(seconds: float) -> str:
+    """Return a duration as a person says it: `3.2 s`, `4 min 10 s`, `2 h 5 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _list_certificate(report: Mapping[str, Any]) -> Lines:
-    certificate = report.get("certificate")
+# The funnel
+
+
+def _build_funnel(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The rows read on the left, a band to each outcome on the right; None where nothing was read."""
+    rows = report.get("rows") or {}
+    read, parts = rows.get("read", 0), {name: number for name, number in rows.items() if number and name != "read"}
+    whole = max(read, sum(parts.values()))
+    if not whole or not parts:
+        return None
+    parts = {name: parts[name] for name in _OUTCOMES if name in parts}
+    height, begin, bands = _BAND * len(parts), 0.0, []
+    for index, (name, number) in enumerate(parts.items()):
+        end = begin + height * number / whole
+        thick = max(_THINNEST, _THICKEST * number / max(parts.values()))
+        top, bottom = (_BAND * (index + 0.5) + side * thick / 2 for side in (-1, 1))
+        path = f"M0 {begin:.1f}C50 {begin:.1f} 50 {top:.1f} 100 {top:.1f}V{bottom:.1f}"
+        path += f"C50 {bottom:.1f} 50 {end:.1f} 0 {end:.1f}Z"
+        kind, says = _OUTCOMES[name]
+        share = _show_share(number / whole)
+        shown = {"name": name.replace("_", " "), "number": f"{number:,}", "share": share, "says": says}
+        bands.append({"kind": kind, "path": path, **shown})
+        begin = end
+    label = ", ".join(f"{each['number']} {each['name']}" for each in bands)
+    what = {"export": "subscribers", "retry": "entries"}.get(report.get("command", ""), "rows")
+    return {"read": f"{read:,}", "what": what, "height": height, "bands": bands, "label": label}
+
+
+def _show_share(share: float) -> str:
+    """A whole per cent where that says enough, and never 0 % or 100 % of what is not."""
+    if 0.01 <= share <= 0.99 or share == 1:
+        return f"{share:.0%}"
+    return "< 1%" if share < 0.01 else "> 99%"
+
+
+def _list_besides(report: Mapping[str, Any]) -> Iterator[str]:
+    settled = report.get("settled") or {}
+    if any(settled.values()):
+        found, absent = settled.get("found", 0), settled.get("absent", 0)
+        yield f"Of unresolved creates {found:,} {agree(found, 'was', 'were')} found, and {absent:,} proved absent."
+    for name, number in (report.get("echo") or {}).items():
+        yield f"The service altered {name} of {count(number, 'subscriber')}."
+
+
+def _list_causes(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    causes = report.get("causes") or []
+    for cause in causes[:_CAUSES_SHOWN]:
+        examples = [
+            {"where": f"row {each['row']:,}" if each["row"] else "", "value": each["value"]}
+            for each in cause["examples"]
+        ]
+        yield {**cause, "rows": f"{cause['rows']:,}", "examples": examples}
+    if rest := causes[_CAUSES_SHOWN:]:
+        number = sum(each["rows"] for each in rest)
+        message = f"{len(rest):,} further causes; the rejects file names each row's"
+        yield {"rows": f"{number:,}", "outcome": "rows", "field": "", "message": message, "examples": []}
+
+
+def _list_differences(report: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    for name, number in (report.get("differences") or {}).items():
+        yield {
+            "name": name,
+            "says": _DIFFERENCES.get(name, ""),
+            "number": "not known" if number is None else f"{number:,}",
+        }
+
+
+# Requests over time
+
+
+def _build_pace(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    timeline = report.get("timeline")
+    if not timeline:
+        return None
+    width_s, seconds, sent = timeline["bucket_s"], timeline["seconds"], timeline["sent"]
+    last_s = max(seconds - (len(sent) - 1) * width_s, width_s / 10)
+    lengths_s = [width_s] * (len(sent) - 1) + [max(last_s, width_s / 2)]
+    rates = [number / length_s for number, length_s in zip(sent, lengths_s, strict=True)]
+    most, trips = max(rates), timeline["round_trip_ms"]
+    limited, failed, paused_s = sum(timeline["limited"]), sum(timeline["failed"]), sum(timeline["paused_s"])
+    says = [f"{count(sum(sent), 'request')} in {show_seconds(seconds)}"]
+    says += [f"{sum(sent) / seconds:,.0f} a second in the mean, {most:,.0f} at most"] if len(sent) > 2 else []
+    says += [f"{limited:,} refused for their rate"] if limited else []
+    says += [f"{failed:,} failed"] if failed else []
+    says += [f"{show_seconds(paused_s)} of pauses that the service asked for"] if paused_s else []
+    pace = {"says": "; ".join(says) + ".", "area": ""}
+    if len(sent) < 3:
+        return pace
+    scale = 94 / most
+    slowest = max(trip for trip in trips if trip is not None)
+    key = [("same band", "sent")]
+    key += [("bad", "refused for their rate")] if limited else []
+    key += [("doubt", "failed")] if failed else []
+    key += [("faint", "pause asked for by the service")] if paused_s else []
+    began_at = datetime.fromisoformat(report["started_at"])
+    return pace | {
+        "width": len(sent),
+        "most": f"{most:,.0f}/s",
+        "area": _draw_steps([scale * rate for rate in rates]),
+        "limited": _draw_steps([scale * number / width_s for number in timeline["limited"]]) if limited else "",
+        "failed": _draw_steps([scale * number / width_s for number in timeline["failed"]]) if failed else "",
+        "pauses": [
+            {"x": index, "width": f"{min(paused / width_s, 1):.2f}"}
+            for index, paused in enumerate(timeline["paused_s"])
+            if paused
+        ],
+        "trips": _draw_line([None if trip is None else 94 * trip / slowest for trip in trips]),
+        "slowest": f"{slowest:,.0f} ms" if slowest >= 10 else f"{slowest:.1f} ms",
+        "began": f"{began_at:%H:%M:%S}",
+        "ended": f"{began_at + timedelta(seconds=seconds):%H:%M:%S} UTC",
+        "key": key,
+    }
+
+
+def _draw_steps(heights: Sequence[float]) -> str:
+    """The outline of bars, one wide each, upon a ground at 100."""
+    steps = "".join(f"V{100 - max(each, _LOWEST if each else 0):.1f}h1" for each in heights)
+    return f"M0 100{steps}V100Z"
+
+
+def _draw_line(heights: Sequence[float | None]) -> str:
+    """A line from the middle of each bar to the next, broken where there is none."""
+    parts, is_broken = list[str](), True
+    for index, each in enumerate(heights):
+        if each is not None:
+            parts.append(f"{'M' if is_broken else 'L'}{index + 0.5:g} {100 - each:.1f}")
+            if is_broken and (index + 1 == len(heights) or heights[index + 1] is None):
+                parts.append("h.5")
+        is_broken = each is None
+    return "".join(parts)
+
+
+# The certificate
+
+
+def _describe_certificate(certificate: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if certificate is None:
-        return []
-    shown = ("verdict", "reason", "order", "sweeps", "pages", "distinct", "appeared", "vanished")
-    return [(name, str(certificate[name]).replace("_", " ")) for name in shown]
+        return None
+    return {"verdict": certificate["verdict"], "sentences": list(_say_certificate(certificate))}
 
 
-def _list_files(report: Mapping[str, Any]) -> Lines:
-    return [(words, str(report[name])) for name, words in _FILES.items() if report.get(name)]
+def _say_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
+    if certificate["verdict"] == "complete":
+        yield "Every subscriber who was on the list throughout the reading is in the output, once."
+    else:
+        yield "It is not known whether every subscriber of the list is in the output."
+    yield _REASONS.get(certificate["reason"], certificate["reason"])
+    began_at, ended_at = (datetime.fromisoformat(certificate[name]) for name in ("started_at", "finished_at"))
+    sweeps, pages = certificate["sweeps"], certificate["pages"]
+    yield (
+        f"{count(certificate['distinct'], 'subscriber')} in {count(pages, 'page')} of {count(sweeps, 'reading')}, from "
+        f"{began_at:%H:%M:%S} to {ended_at:%H:%M:%S} UTC."
+    )
+    if certificate["appeared"] or certificate["vanished"]:
+        yield f"Meanwhile {certificate['appeared']:,} appeared and {certificate['vanished']:,} vanished, at least."
+    first, last = certificate["total_first"], certificate["total_last"]
+    if first is not None and last is not None:
+        totals = f"{first:,}" if first == last else f"{first:,} at first and {last:,} at last"
+        ignored = "; that was left out of account" if certificate.get("total_count") == "ignored" else ""
+        yield f"The service's TotalCount was {totals}{ignored}."
+    if words := _CUT_OFF.get(certificate.get("cut_off", "")):
+        yield words

@@ -1,11 +1,15 @@
-"""A report as a page: everything of it is there, and nothing of it is HTML."""
+"""A report as a page: everything of it is there, nothing of it is HTML, and it needs nothing from outside."""
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-from pipelines.report import write_page, write_plain
-from tests.pipelines.conftest import Connector, write_addresses
+import pytest
+
+from connector.service import Timeline
+from pipelines.report import write_notice, write_page, write_plain
+from tests.pipelines.conftest import Connector, write_addresses, write_csv
 
 
 class Reader(HTMLParser):
@@ -21,22 +25,64 @@ class Reader(HTMLParser):
         self.text += data
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        names = {name for name, _ in attrs} & {"src", "href", "onload", "onclick"}
-        if names or tag in ("script", "link", "img", "iframe"):
+        given = dict(attrs)
+        names = {"src", "srcset", "action", "href"} & {name for name in given if given[name] != "data:,"}
+        names |= {name for name in given if name.startswith("on")}
+        if names or tag in ("script", "img", "iframe", "object", "embed"):
             self.reaching.append(tag)
 
 
-def test_a_report_can_be_written_as_a_page(connector: Connector, tmp_path: Path) -> None:
-    path = write_addresses(tmp_path / "<b>people & co.csv", 3)
-    ended = connector.import_file(path, "--report", "run.html")
+def read_page(path: Path) -> str:
+    """The text of a page, its blanks as one, once it is known to need nothing from outside."""
+    assert path.stat().st_mode & 0o077 == 0
+    page = path.read_text(encoding="utf-8")
+    reader = Reader(page)
+    assert reader.reaching == []
+    assert re.findall(r"url\(|@import|https?:", page.partition("</style>")[0]) == []
+    return re.sub(r"\s+", " ", reader.text.partition("\n}\n\n")[2])
 
-    page = (tmp_path / "run.html").read_text(encoding="utf-8")
-    assert (tmp_path / "run.html").stat().st_mode & 0o077 == 0
-    read = Reader(page)
-    assert read.reaching == []
-    assert all(each in read.text for each in ("<b>people & co", ended.report["run_id"], "created", "3"))
-    assert all(message in read.text for message in ended.report["messages"])
-    assert "<b>people" not in page
+
+def test_the_page_of_an_import_says_what_ran_what_is_wrong_and_what_to_do(connector: Connector, tmp_path: Path) -> None:
+    rows = [f"person{number}@example.com,Ann" for number in range(20)]
+    bad = ["secret.lady@hidden,Ann", "another.lady@hidden,Ann", "one,cell,too many"]
+    path = write_csv(tmp_path / "<b>people & co.csv", "email,first_name", *rows, *bad)
+    ended = connector.import_file(path, "--report", "run.html", "--max-rate", "400")
+
+    text = read_page(tmp_path / "run.html")
+    report = ended.report
+    assert "<b>people" not in (tmp_path / "run.html").read_text(encoding="utf-8")
+    for shown in ("<b>people & co partial", report["run_id"], connector.sandbox.base_url, "News", "400/s"):
+        assert shown in text
+    for shown in (
+        "23 read",
+        "20created",
+        "3invalid",
+        "2 invalid · email: Email is not an email address",
+        "s•••••.l•••@h•••••",
+    ):
+        assert shown in text
+    assert all(message in text for message in report["messages"])
+    assert f"connector import {report['rejects_file']} --base-name News --quiet-period 200ms --max-rate 400" in text
+    for secret in ("secret", "another.lady", connector.sandbox.token):
+        assert secret not in text
+        assert secret not in json.dumps(report)
+
+
+def test_a_page_is_written_of_a_run_that_is_over_and_of_one_that_was_killed(
+    connector: Connector, tmp_path: Path
+) -> None:
+    run_id = connector.import_file(write_addresses(tmp_path / "people.csv", 3)).report["run_id"]
+    connector.run("status", run_id, "--report", "earlier.html")
+    assert "3created" in (text := read_page(tmp_path / "earlier.html"))
+    assert "connector status" not in text
+    killed = {
+        "run_id": "20261123T080000-0a1b2c",
+        "job": "",
+        "command": "sync",
+        "started_at": "2026-11-23T08:00:00+00:00",
+    }
+    page = Reader(write_page({**killed, "status": "killed"})).text
+    assert "connector retry" in page
 
 
 def test_several_jobs_make_one_page(connector: Connector, tmp_path: Path) -> None:
@@ -48,17 +94,58 @@ def test_several_jobs_make_one_page(connector: Connector, tmp_path: Path) -> Non
             encoding="utf-8",
         )
     connector.run_json("sync", "one.yaml", "two.yaml", "--report", "run.html")
-    text = Reader((tmp_path / "run.html").read_text(encoding="utf-8")).text
-    assert "2 jobs: ok" in text
+    text = read_page(tmp_path / "run.html")
     assert "one ok" in text
     assert "two ok" in text
 
 
-def test_an_export_shows_its_certificate(connector: Connector, tmp_path: Path) -> None:
+def test_an_export_shows_its_certificate_in_words_and_hides_whom_it_asks_for(
+    connector: Connector, tmp_path: Path
+) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
-    ended = connector.run_json("export", "out.csv", "--report", "run.html")
-    read = Reader((tmp_path / "run.html").read_text(encoding="utf-8"))
-    assert "complete" in read.text
-    assert "complete" in write_plain(ended.report)
-    json.dumps(ended.report)
-    assert Reader(write_page(ended.report)).text == read.text
+    arguments = ("--email", "person1@example.com", "--report", "run.html")
+    report = connector.run_json("export", "sqlite:///out.db", *arguments).report
+    text = read_page(tmp_path / "run.html")
+    assert "Every subscriber who was on the list throughout the reading is in the output, once." in text
+    assert "sqlite:///" in text
+    assert "person1" not in text + json.dumps({**report, "certificate": None})
+    assert "complete" in write_plain(report)
+    assert "complete" in Reader(write_notice(report)).text
+
+
+@pytest.mark.parametrize("answers", [1, 50, 40_000])
+def test_a_timeline_is_bounded_and_counts_every_request(answers: int) -> None:
+    timeline = Timeline(0.0)
+    for number in range(answers):
+        timeline.note_answer(number / 100, number / 100 + 0.25)
+    timeline.note_pause(answers / 100 + 0.25, answers / 100 + 60.25)
+    timeline.note_limited()
+    said = timeline.as_json(answers / 100 + 100)
+    assert said is not None
+    columns = [said[name] for name in ("sent", "limited", "failed", "round_trip_ms", "paused_s")]
+    assert len({len(column) for column in columns}) == 1
+    assert len(said["sent"]) <= 120
+    assert len(said["sent"]) * said["bucket_s"] >= said["seconds"] > (len(said["sent"]) - 1) * said["bucket_s"]
+    assert (sum(said["sent"]), sum(said["limited"]), round(sum(said["paused_s"]), 1)) == (answers, 1, 60.0)
+    assert {trip for trip in said["round_trip_ms"] if trip is not None} == {250.0}
+
+
+def test_the_health_page_shows_each_job_and_what_is_open(connector: Connector, tmp_path: Path) -> None:
+    people, later = (
+        write_addresses(tmp_path / "people.csv", 3),
+        write_csv(tmp_path / "later.csv", "email", "no address"),
+    )
+    connector.import_file(people)
+    connector.import_file(people)
+    connector.import_file(later)
+    health = connector.run_json("report", "--last", "1", "--out", "health.html").report
+    assert [(job["job"], len(job["runs"]), bool(job["last_succeeded_at"])) for job in health["jobs"]] == [
+        ("later", 1, False),
+        ("people", 1, True),
+    ]
+    text = read_page(tmp_path / "health.html")
+    assert "1 of 2 jobs ended well the last time" in text
+    assert "No run on record succeeded" in text
+    assert f"need correction: {health['jobs'][0]['runs'][0]['rejects_file']}" in text
+    assert connector.run("report", "--out", "health.html").code == 0  # its own page is replaced
+    assert connector.run("report", "--out", people.name).code == 2

@@ -1,0 +1,102 @@
+"""How a run's requests went over time, in at most so many buckets however long it lasts: when they are full, each two
+become one. An answer costs two readings of the clock.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_FIRST_S = 0.25  # a run of ten seconds shows its shape, too
+_MOST = 120  # buckets: a picture as wide as a phone shows no more
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Requests answered or given up, those among them that were refused for their rate and that failed, the sum of
+    their round trips, and how long of it the service had asked for a pause."""
+
+    sent: int = 0
+    limited: int = 0
+    failed: int = 0
+    trips_s: float = 0.0
+    paused_s: float = 0.0
+
+    def add(self, other: "_Bucket") -> None:
+        self.sent += other.sent
+        self.limited += other.limited
+        self.failed += other.failed
+        self.trips_s += other.trips_s
+        self.paused_s += other.paused_s
+
+
+class Timeline:
+    """The requests of one client, from `began_at` (monotonic) on."""
+
+    def __init__(self, began_at: float) -> None:
+        self._began_at, self._width_s = began_at, _FIRST_S
+        self._full: list[_Bucket] = []
+        self._now = _Bucket()
+        self._ends_at = began_at + _FIRST_S
+        self._pauses: list[tuple[float, float]] = []  # those that reach into a bucket that is not full
+
+    def note_answer(self, sent_at: float, now: float) -> None:
+        """Count a request that left then, and was answered or failed now."""
+        if now >= self._ends_at:
+            self._fill(now)
+        self._now.sent += 1
+        self._now.trips_s += now - sent_at
+
+    def note_limited(self) -> None:
+        """Count a refusal for its rate."""
+        self._now.limited += 1
+
+    def note_failed(self) -> None:
+        """Count what was neither success nor refusal."""
+        self._now.failed += 1
+
+    def note_pause(self, now: float, until: float) -> None:
+        """Take note that the service asked for a pause until then."""
+        began_at = max(now, self._pauses[-1][1]) if self._pauses else now
+        if until > began_at:
+            self._pauses.append((began_at, until))
+
+    def as_json(self, now: float) -> dict[str, Any] | None:
+        """Return the buckets as columns, `bucket_s` seconds each, the last may be shorter; None: no request."""
+        if now >= self._ends_at:
+            self._fill(now)
+        last = _Bucket()
+        last.add(self._now)
+        last.paused_s = self._sum_pauses(self._ends_at - self._width_s, now)
+        buckets = [*self._full, last]
+        if not any(each.sent for each in buckets):
+            return None
+        return {
+            "bucket_s": self._width_s,
+            "seconds": round(now - self._began_at, 3),
+            "sent": [each.sent for each in buckets],
+            "limited": [each.limited for each in buckets],
+            "failed": [each.failed for each in buckets],
+            "round_trip_ms": [round(1000 * each.trips_s / each.sent, 1) if each.sent else None for each in buckets],
+            "paused_s": [round(each.paused_s, 3) for each in buckets],
+        }
+
+    def _fill(self, now: float) -> None:
+        """Close the buckets that have ended by now."""
+        while self._ends_at <= now:
+            self._now.paused_s = self._sum_pauses(self._ends_at - self._width_s, self._ends_at)
+            self._full.append(self._now)
+            self._now = _Bucket()
+            if len(self._full) == _MOST:
+                self._full = list(_join_pairs(self._full))
+                self._width_s *= 2
+            self._ends_at = self._began_at + (len(self._full) + 1) * self._width_s
+        self._pauses = [each for each in self._pauses if each[1] > self._ends_at - self._width_s]
+
+    def _sum_pauses(self, began_at: float, ended_at: float) -> float:
+        return sum(max(0.0, min(until, ended_at) - max(since, began_at)) for since, until in self._pauses)
+
+
+def _join_pairs(buckets: Sequence[_Bucket]) -> Iterator[_Bucket]:
+    for first, second in zip(buckets[::2], buckets[1::2], strict=True):
+        first.add(second)
+        yield first
