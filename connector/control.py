@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from connector.clock import Clock
-from connector.errors import RunAborted
+from connector.errors import STOPPED, RunAborted
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class RunControl:
             await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
-            raise RunAborted(self.reason or "the run was stopped")
+            raise RunAborted(self.reason or STOPPED)
         finally:
             await _end(task, stopped)
 

@@ -3,6 +3,9 @@
 Each carries a message for a person (what, where, what to do next); none carries a token or a person's data.
 """
 
+STOPPED = "the run was stopped"
+"""Why something was given up, where all that can be said is that the run was to end."""
+
 
 class ConnectorError(Exception):
     """Any failure that this library foresees; `str()` of it is fit to show to a person."""

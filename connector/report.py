@@ -11,6 +11,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Literal
 
+from connector.errors import STOPPED
 from connector.outcomes import MailOutcome, Outcome
 from connector.run_log import record_run
 
@@ -157,7 +158,7 @@ def end_run(report: Report, stop: "Stop", status: Status, at: datetime, reason: 
         return end_report(report, "stopped", at, reason)
     if stop.reason is None:
         return end_report(report, status, at, reason)
-    if reason is not None:
+    if reason is not None and reason != STOPPED:
         report.messages.insert(0, reason)
     return end_report(report, "aborted", at, stop.reason)
 
