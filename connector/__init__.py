@@ -1,6 +1,11 @@
 """Moves subscribers into and out of an email-marketing service, and says what it does not know."""
 
+import os
+
 import lazy_loader
+
+if os.name != "posix":
+    raise ImportError("connector runs on Linux and macOS only; on Windows, use it in WSL (Windows Subsystem for Linux)")
 
 __version__ = "0.1.0"
 

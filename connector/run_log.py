@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -53,7 +53,8 @@ def record_run(
         yield
         return
     with file:
-        _try_to_write(path, lambda: _write_open(file.fileno(), {**begun, "status": "running", "pid": os.getpid()}))
+        with suppress(OSError):  # at the end it is tried again, and then told
+            os.write(file.fileno(), _encode({**begun, "status": "running", "pid": os.getpid()}))
         try:
             yield
         except BaseException as error:
@@ -96,11 +97,8 @@ def _try_to_write(path: Path, write: Callable[[], None]) -> None:
     try:
         write()
     except (OSError, ConnectorError) as error:
-        logger.warning("the run cannot be recorded in %s: %s", path, error)
-
-
-def _write_open(handle: int, run: Mapping[str, Any]) -> None:
-    os.write(handle, _encode(run))
+        words = error.strerror if isinstance(error, OSError) else error
+        logger.warning("the run cannot be recorded in %s: %s", path, words)
 
 
 def _write_end(path: Path, run: Mapping[str, Any]) -> None:

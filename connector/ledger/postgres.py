@@ -7,6 +7,7 @@ vacuum.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from datetime import datetime
 from hashlib import blake2b
 
 from sqlalchemy import URL, Connection, Engine, create_engine, text
@@ -16,7 +17,15 @@ from sqlalchemy.pool import NullPool
 from connector.databases import mask_secrets, show_place
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger.store import Hold, build_error, describe_holder, digest_campaign, translated, wait_for_lock
+from connector.ledger.store import (
+    Hold,
+    build_error,
+    describe_holder,
+    describe_since,
+    digest_campaign,
+    translated,
+    wait_for_lock,
+)
 
 _CONNECT_TIMEOUT_S = 10  # libpq's own is the kernel's, two minutes and more
 _PREPARE_THRESHOLD = None  # never: a plan made when the tables were empty would be kept when they are large
@@ -41,7 +50,7 @@ _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
 _RELEASE = text("SELECT pg_advisory_unlock(:key)")
 _HOLDER = text(
-    "SELECT application_name, pid FROM pg_locks JOIN pg_stat_activity USING (pid) "
+    "SELECT application_name, pid, backend_start FROM pg_locks JOIN pg_stat_activity USING (pid) "
     "WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
     "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
     "AND CAST(classid AS bigint) = :high AND CAST(objid AS bigint) = :low"  # the key's halves, as PostgreSQL shows it
@@ -153,11 +162,12 @@ def compute_key(schema: str, purpose: bytes = b"connector ledger", what: bytes =
     return int.from_bytes(digest, "big", signed=True)
 
 
-def _describe(holder: tuple[str, int] | None) -> str:
+def _describe(holder: tuple[str, int, datetime] | None) -> str:
     if holder is None:  # it has ended in this very moment
         return "another run"
-    application, pid = holder
-    return f"{application.removeprefix(_APPLICATION) or 'another session'} (PostgreSQL's process {pid})"
+    application, pid, begun = holder
+    name = application.removeprefix(_APPLICATION) or "another session"
+    return f"{name}, {describe_since(begun)} (PostgreSQL's process {pid})"
 
 
 # The emails

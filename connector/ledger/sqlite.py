@@ -10,6 +10,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,15 @@ from sqlalchemy.pool import StaticPool
 
 from connector.driver_words import say_safely
 from connector.errors import LedgerError
-from connector.ledger.store import build_error, describe_holder, digest_campaign, keep_text, translated, wait_for_lock
+from connector.ledger.store import (
+    build_error,
+    describe_holder,
+    describe_since,
+    digest_campaign,
+    keep_text,
+    translated,
+    wait_for_lock,
+)
 
 _OLDEST = (3, 35, 0)  # RETURNING, and UPDATE … FROM two versions before
 
@@ -217,7 +226,10 @@ def hold_lock(
         except Timeout:
             return False
         except OSError as error:
-            raise LedgerError(f"the ledger's lock {path} cannot be taken: {error.strerror}") from None
+            raise LedgerError(
+                f"the ledger's lock {path} cannot be taken: {error.strerror}. Nothing was sent; look at its disk "
+                "and its permissions: this user must be able to write it and its folder"
+            ) from None
         return True
 
     wait_for_lock(
@@ -237,7 +249,7 @@ def hold_lock(
 
 def _write_holder(descriptor: int) -> None:
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, describe_holder().encode(), 0)
+    os.pwrite(descriptor, f"{describe_holder()}, {describe_since(datetime.now(UTC))}".encode(), 0)
 
 
 # The emails: a rollback journal and short transactions, since several processes write them

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
@@ -186,6 +187,11 @@ def wait_for_lock(
 def describe_holder() -> str:
     """Return a description of this process, for processes that wait for its lock."""
     return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def describe_since(at: datetime) -> str:
+    """Return since when a lock is held, for the same processes; by the clock of the machine that holds it."""
+    return f"since {at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _split(

@@ -16,6 +16,7 @@ from connector.fields import LARGEST_ID
 from connector.paging import IdArray, Mask
 from connector.service import (
     TOO_MANY_REQUESTS,
+    UNAUTHORISED,
     Ambiguous,
     Client,
     ListPage,
@@ -32,7 +33,6 @@ from connector.service import (
     says_limit,
 )
 
-_UNAUTHORISED = frozenset({401, 403})
 _NOT_OF_THE_OFFSET = frozenset({401, 403, 405, 408, 409, 429})
 _REDIRECTS = range(300, 400)
 
@@ -143,12 +143,13 @@ def _explain(answer: Refused | Ambiguous | NotSent, client: Client) -> ListFaile
         words = f"The service refuses requests for its list for their rate ({answer.status}). Run it again later."
         return ListFailed(words, status=TOO_MANY_REQUESTS)
     if isinstance(answer, NotSent):
-        return ListFailed(f"The service cannot be reached for its list: {answer.message}. Check the base URL.")
+        hint = "Check the base URL and the network, and run it again."
+        return ListFailed(f"The service cannot be reached for its list: {answer.message}. {hint}")
     is_page = answer.status is not None and 200 <= answer.status < 300
     # A page that cannot be read holds personal data: none of it is shown.
     words = "an answer that is no page of the list" if is_page else answer.message or "no words"
     if isinstance(answer, Refused):
-        is_of_token = answer.status in _UNAUTHORISED
+        is_of_token = answer.status in UNAUTHORISED
         hint = "Check the token." if is_of_token else "Check the base URL, or run it again later."
         is_first = sum(each.sent - each.retried for each in client.counts.values()) == 1
         kind = TokenRefusedError if is_of_token and is_first else ListFailed

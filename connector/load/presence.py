@@ -30,10 +30,9 @@ from connector.load.candidates import ENDS_A_RUN
 from connector.load.session import Session
 from connector.paging import SMALLEST_WINDOW, CutOff
 from connector.rows import Planned
-from connector.service import ListQuery
+from connector.service import UNAUTHORISED, ListQuery
 from connector.states import State
 
-_OF_THE_TOKEN = frozenset({401, 403})
 _NEVER = float("-inf")
 _ABSENT_ASKED = 20  # of those that a listing says are absent, and as many more once one of them is there
 _ABSENT_SAMPLED = 400  # of a chunk, among which they are chosen
@@ -128,7 +127,7 @@ async def _try_filters(session: Session, wanted: Sequence[LookupKey]) -> LookupR
     try:
         return await look_by_filter(session.access, wanted)
     except ListFailed as failure:
-        if failure.status in _OF_THE_TOKEN:
+        if failure.status in UNAUTHORISED:
             raise
         session.access.state.useless.update(each.field for each in wanted)
         return LookupResult({}, frozenset(), _NEVER, 0.0, started_at)

@@ -21,6 +21,7 @@ from connector.pace import Pace
 from connector.sender import Sender, Take, Unanswered
 from connector.service import (
     TOO_MANY_REQUESTS,
+    UNAUTHORISED,
     Accepted,
     Ambiguous,
     Client,
@@ -115,6 +116,7 @@ class CampaignSender:
         policy: MailPolicy = MailPolicy(),
     ) -> None:
         self.is_proved = False  # the service has accepted an email; until then they leave one at a time
+        self.is_token_refused = False  # at the first email
         self.sent_again = 0  # times that an email was refused for its rate, and sent again
         self._control, self._log, self._campaign, self._run_id = control, log, campaign, run_id
         self._client, self._on_verdict, self._policy = client, on_verdict, policy
@@ -247,9 +249,11 @@ class CampaignSender:
                 "again: lower load.max_rate, or set mail.retry_limited, and run again with --rejected"
             )
         elif not self.is_proved:
+            self.is_token_refused = status in UNAUTHORISED
+            step = "check the token" if self.is_token_refused else "correct what it says"
             self._control.end(
                 f"the service refused the first email ({said}), and may refuse every other alike. Nothing else was "
-                "sent: correct what it says, and run again; with --rejected this one is sent, too"
+                f"sent: {step}, and run again; with --rejected this one is sent, too"
             )
         else:
             kind = refusal_kind(status, words)

@@ -38,6 +38,7 @@ from .transport import (
 from .wire import (
     LARGEST_PAGE as LARGEST_PAGE,
     TOO_MANY_REQUESTS as TOO_MANY_REQUESTS,
+    UNAUTHORISED as UNAUTHORISED,
     Accepted as Accepted,
     Ambiguous as Ambiguous,
     Created as Created,

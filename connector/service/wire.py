@@ -24,6 +24,7 @@ Operation = Literal["create", "list", "send"]
 OPERATIONS: tuple[Operation, ...] = ("create", "list", "send")
 
 TOO_MANY_REQUESTS = 429
+UNAUTHORISED = frozenset({401, 403})  # what is refused is the token
 """RFC 6585: refused for its rate. Whether and when the service answers so is not shown."""
 
 LARGEST_PAGE = 1000

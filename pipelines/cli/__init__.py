@@ -50,6 +50,8 @@ _EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
 
 
 _STATUSES = {2: "usage", 3: "aborted", 4: "locked"}
+_CLOSED = "standard output is closed"
+_STOPPED = "stopped by a signal before it had ended"
 _LAST_STANDARD_STREAM = 2
 
 
@@ -107,14 +109,20 @@ def run() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What is imported stays: looking through it for garbage took a tenth of the start.
     gc.set_threshold(1_000_000, 20, 20)
+    stdout = sys.stdout
     try:
         cli.main(prog_name="connector", standalone_mode=False)
     except click.ClickException as error:
-        with suppress(OSError):  # standard error is full, or its reader has gone
-            error.show()
+        _show(error)
         _end(error.exit_code, error.format_message())
+    except SystemExit:
+        if sys.stdout is not stdout:  # click has replaced it, since its reader has gone, and ends silently with 1
+            _say(f"connector: {_CLOSED}")
+            _end(3, _CLOSED)
+        raise
     except (click.Abort, KeyboardInterrupt):
-        _end(128 + signal.SIGINT, "stopped by a signal before anything had begun")
+        _say(f"connector: {_STOPPED}")
+        _end(128 + signal.SIGINT, _STOPPED)
     except ConnectorError as error:
         _say(f"connector: {error}")
         _end(next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 3), str(error))
@@ -140,6 +148,19 @@ def _occupy_closed_streams() -> None:
     os.close(handle)
 
 
+def _show(error: click.ClickException) -> None:
+    """Show a usage error as click does, or as a line of the log where that is JSON."""
+    from pipelines.cli.logs import start_logging
+    from pipelines.cli.output import is_chosen
+
+    if is_chosen(sys.argv[1:], "--log-format", "json"):
+        start_logging(0, "json")
+        _say(error.format_message())
+        return
+    with suppress(OSError):  # standard error is full, or its reader has gone
+        error.show()
+
+
 def _say(message: str) -> None:
     from pipelines.cli.logs import say
 
@@ -148,9 +169,9 @@ def _say(message: str) -> None:
 
 def _end(exit_code: int, message: str) -> NoReturn:
     """End the process without a report; with `--output json` an object says so."""
-    from pipelines.cli.output import is_json_wanted, write_json, write_stdout
+    from pipelines.cli.output import is_chosen, write_json, write_stdout
 
-    if is_json_wanted(sys.argv[1:]):
+    if is_chosen(sys.argv[1:], "--output", "json"):
         with suppress(ConnectorError):  # standard output is closed or full, and that is what the exit code says
             write_stdout(write_json({"status": _STATUSES.get(exit_code, "stopped"), "message": message}) + "\n")
     sys.exit(exit_code)

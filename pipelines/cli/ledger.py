@@ -11,6 +11,7 @@ import click
 
 from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError, LedgerError, LockedError
+from connector.plurals import count
 from pipelines.cli.logs import say
 from pipelines.cli.options import Duration
 from pipelines.cli.output import Output, end, output_options
@@ -119,10 +120,10 @@ def _back_up(target: Path, force: bool) -> dict[str, Any]:
     except LedgerError as error:
         return {"status": "aborted", "target": None, "entries": 0, "emails": 0, "messages": [str(error)]}
     messages = [
-        f"{path}: {number:,} {what}"
+        f"{path}: {count(number, *what)}"
         for path, number, what in (
-            (where, copied.entries, "entries"),
-            (find_emails(target.absolute()), copied.emails, "emails"),
+            (where, copied.entries, ("entry", "entries")),
+            (find_emails(target.absolute()), copied.emails, ("email",)),
         )
         if number is not None
     ]
@@ -158,7 +159,8 @@ def restore_command(source: Path, output: Output) -> None:
         answer |= {"status": "locked" if isinstance(error, LockedError) else "aborted", "messages": [str(error)]}
     else:
         answer |= {"entries": restored.entries or 0, "emails": restored.emails or 0}
-        answer["messages"] = [f"restored: {restored.entries or 0:,} entries, {restored.emails or 0:,} emails"]
+        found = f"{count(restored.entries or 0, 'entry', 'entries')}, {count(restored.emails or 0, 'email')}"
+        answer["messages"] = [f"restored: {found}"]
         if restored.campaigns:
             answer["messages"].append(
                 f"campaigns that are closed now: {restored.campaigns:,}. The ledger does not know which "

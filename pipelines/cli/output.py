@@ -53,9 +53,9 @@ def write_json(report: dict[str, Any]) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def is_json_wanted(arguments: list[str]) -> bool:
-    """Return whether these arguments of a command, which may not be valid, ask for JSON."""
-    return "--output=json" in arguments or ("--output", "json") in pairwise(arguments)
+def is_chosen(arguments: list[str], option: str, value: str) -> bool:
+    """Return whether these arguments of a command, which may not be valid, give the option this value."""
+    return f"{option}={value}" in arguments or (option, value) in pairwise(arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +181,8 @@ def end(report: dict[str, Any], exit_code: int, output: Output, *, is_shown: boo
         from pipelines.cli.metrics import write_metrics
 
         is_shown = _try(lambda: write_metrics(report.get("runs", [report]), metrics)) and is_shown
+    if not is_shown and "run_id" in report and not report.get("planned"):  # what was done is done, whoever reads of it
+        say(f"connector: the run itself ended as {report['status']}; see: connector status {report['run_id']}")
     sys.exit(3 if exit_code in (0, 1) and not is_shown else exit_code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import tempfile
 from pathlib import Path
@@ -28,6 +29,8 @@ def sandbox_command(port: int, token: str, data: Path | None, settings: tuple[st
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
     except OSError as error:
+        if error.errno in (errno.EPIPE, errno.ENOSPC):  # where it says that it is ready, or keeps its data
+            raise
         raise ConfigurationError(f"cannot serve on port {port}: {error.strerror}") from None
 
 

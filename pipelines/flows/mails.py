@@ -63,6 +63,7 @@ class _Run:
     checked: MailCheck = field(default_factory=MailCheck)
     reported: set[bytes] = field(default_factory=set)  # recipients with a row in the rejects file
     has_others: bool = False  # further recipients are unknown, and no row of theirs was read
+    is_token_refused: bool = False  # at the first email
     rows: dict[bytes, Kept] = field(default_factory=dict)  # of those whose outcome is not known yet
 
     @property
@@ -151,6 +152,8 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
         stay_alive()
     run.outcomes[MailOutcome.UNSENT] += run.checked.read - run.outcomes.total()  # of a run that broke off
     _end(run, reason or run.rejects.failure)
+    if run.is_token_refused and reason is not None:
+        raise ConfigurationError(reason)  # as of any run whose first request shows it
 
 
 async def _check(run: _Run, spool: Spool) -> None:
@@ -199,6 +202,7 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
             await mailer.send(_Letters(run, mailer, spool).take)
         finally:
             run.report.note_requests(client, run.clock.monotonic())
+            run.is_token_refused = mailer.is_token_refused
             if mailer.sent_again:
                 run.report.messages.append(
                     f"{mailer.sent_again:,} times an email was refused for its rate (429) and sent again, as "

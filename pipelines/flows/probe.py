@@ -76,6 +76,7 @@ async def run_probe(plan: ProbePlan, stop: Stop, clock: Clock) -> Probed:
         return probed
     if stop.signal is not None:
         probed.status, probed.signal = "stopped", stop.signal
+        probed.messages = ["stopped by a signal before it had ended"]
     elif isinstance(ending, ConnectorError) and not isinstance(ending, ConfigurationError):
         probed.status, probed.messages = "aborted", [str(ending)]
     elif isinstance(ending, BaseException):

@@ -32,7 +32,7 @@ from connector.mail import (
 )
 from connector.outcomes import MailOutcome
 from connector.report import Report, RunScope, Status, count_mail_rows, end_report, record_report, start_report
-from connector.service import Accepted, Ambiguous, Client, NotSent, Refused, Retrier, open_client
+from connector.service import UNAUTHORISED, Accepted, Ambiguous, Client, NotSent, Refused, Retrier, open_client
 from pipelines.jobs import AttachedFile, EmailText, MessageFile, Settings, build_service, read_stated
 from pipelines.report import Progress
 
@@ -158,6 +158,8 @@ async def _send(plan: SendPlan, log: EmailLog, report: Report, stop: Stop, clock
                 log.mark_single_not_sent(key)
             case Ambiguous():
                 log.mark_single_lost(key)
+    if isinstance(answer, Refused) and answer.status in UNAUTHORISED:
+        raise ConfigurationError(f"{report.messages[0]}. Check the token")
 
 
 async def _await_answer(client: Client, message: Message, stop: Stop) -> Accepted | Refused | Ambiguous | NotSent:

@@ -178,12 +178,11 @@ def read_state(environ: Mapping[str, str], options: SettingOptions, *, is_writin
     """Return where the ledger and other files of this user are, for commands that talk to no service; makes the folder
     (0700) if the command `is_writing`.
 
-    Raises ConfigurationError when the folder cannot be made or written.
+    Raises ConfigurationError when the folder cannot be made or written, or else not read.
     """
     given = options.state_dir or environ.get("CONNECTOR_STATE_DIR")
     folder = Path(given).absolute() if given else platformdirs.user_state_path(_APPLICATION, appauthor=False)
-    if is_writing:
-        _make_folder(folder)
+    (_make_folder if is_writing else _check_readable)(folder)
     ledger_url = options.ledger_url or environ.get("CONNECTOR_LEDGER")
     return StateLocation(folder, ledger_url or _write_url(_find_ledger(folder)))
 
@@ -206,5 +205,21 @@ def _make_folder(folder: Path) -> None:
         raise ConfigurationError(
             f"the state folder {folder} cannot be made: {error.strerror}; set CONNECTOR_STATE_DIR to another"
         ) from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigurationError(f"the state folder {folder} cannot be written; set CONNECTOR_STATE_DIR to another")
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise _build_denied(folder, "written")
+
+
+def _check_readable(folder: Path) -> None:
+    try:
+        os.scandir(folder).close()
+    except FileNotFoundError:  # nothing was kept yet
+        return
+    except OSError:
+        raise _build_denied(folder, "read") from None
+
+
+def _build_denied(folder: Path, what: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the state folder {folder} cannot be {what} by this user: allow it; or, if it holds no ledger of this "
+        "account, set CONNECTOR_STATE_DIR to another"
+    )

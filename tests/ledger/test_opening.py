@@ -18,7 +18,9 @@ from tests.ledger.moves import IDENTITY, INTENT, RUN, add_base, begin_run, bring
 
 
 def test_a_second_run_is_told_who_holds_it(ledger_url: str) -> None:
-    holder = f"held by process {os.getpid()} on .*: wait for that run, or use --wait"
+    holder = (
+        f"held by process {os.getpid()} on .*, since 20[0-9-]{{8}} [0-9:]{{8}} UTC.*: wait for that run, or use --wait"
+    )
     with open_ledger(ledger_url), pytest.raises(LockedError, match=holder) as raised, open_ledger(ledger_url):
         pass
     assert "connector:" not in str(raised.value)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.pipelines.conftest import ROOT, Connector, write_addresses
 from tests.pipelines.leftovers import lose_three, read_states
 
@@ -27,6 +29,27 @@ def test_an_unforeseen_error_is_one_line_and_exit_code_3() -> None:
     assert "KeyError" in ended.stderr
     assert "ann@example.com" not in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["import", "--help"], ["--version"]])
+@pytest.mark.parametrize("stdout", ["/dev/full", "a closed pipe"])
+def test_help_that_cannot_be_shown_ends_with_exit_code_3_and_says_so(arguments: list[str], stdout: str) -> None:
+    reader, pipe = os.pipe()
+    os.close(reader)
+    with Path(stdout).open("w") if stdout == "/dev/full" else os.fdopen(pipe, "w") as stream:
+        ended = subprocess.run(
+            [sys.executable, "-m", "pipelines", *arguments], cwd=ROOT, stdout=stream, stderr=-1, text=True, check=False
+        )
+    assert ended.returncode == 3
+    assert len(ended.stderr.splitlines()) == 1
+    assert "No space left on device" in ended.stderr or "standard output is closed" in ended.stderr
+
+
+def test_a_platform_that_it_does_not_run_on_is_refused_in_one_line() -> None:
+    code = "import os, runpy; os.name = 'nt'; runpy.run_module('pipelines', run_name='__main__')"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "Windows" in ended.stderr
 
 
 BROKEN_RETRY = """

@@ -40,3 +40,6 @@ def test_messages_of_a_run_are_json_lines_where_the_log_is(connector: Connector,
     (line,) = (json.loads(each) for each in ended.stderr.splitlines())
     assert (ended.code, line["event"]) == (2, "message")
     assert "missing.csv" in line["text"]
+    refused = connector.run("import", "--no-such-option", "--log-format", "json")
+    (line,) = (json.loads(each) for each in refused.stderr.splitlines())
+    assert (refused.code, line["text"]) == (2, "No such option '--no-such-option'.")

@@ -1,0 +1,201 @@
+"""Every command under each bad condition: a clear message, the right exit code, no traceback, and the state intact."""
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from connector.sandbox import SandboxProcess
+from pipelines.cli import COMMANDS
+from tests.pipelines.conftest import Connector, wait_for, write_addresses
+from tests.pipelines.forked import Forked
+
+IS_CAMPAIGN = int(os.environ.get("CONNECTOR_TEST_KILLS", "5")) >= 50
+"""All cells; else each command in one condition of three, and each condition with one command of three."""
+
+SOURCE = "source: {file: {path: people.csv}}\n"
+FILES = {
+    "crm.yaml": "job: crm\n" + SOURCE + "subscriber: {base: {name: News}}\nload: {quiet_period: 200ms}\n",
+    "export.yaml": "job: out\nexport: {to: 'sqlite:///out.db'}\n",
+    "mail.yaml": "job: mail\n" + SOURCE + "mail: {campaign: w, to: email, from: {email: a@example.com}, subject: Hi, "
+    "text: {content: Hello}}\n",
+    "hello.txt": "Hello\n",
+}
+SPEAKING = {  # with the service
+    "import": "import people.csv --base-name News --quiet-period 200ms",
+    "sync": "sync crm.yaml",
+    "plan": "plan people.csv --base-name News",
+    "export": "export out.csv",
+    "export of a job": "export export.yaml",
+    "reconcile": "reconcile crm.yaml --to differences.csv",
+    "retry": "retry --quiet-period 200ms",
+    "check": "check crm.yaml",
+    "probe": "probe",
+    "send": "send --to b@example.com --from a@example.com --subject Hi --text hello.txt",
+    "mail": "mail mail.yaml",
+}
+SILENT = {  # with none
+    "validate": "validate people.csv",
+    "forget": "forget known@example.com",
+    "accept": "accept --revoke --job crm.yaml",
+    "status": "status",
+    "report": "report --out health.html",
+    "prune": "prune",
+    "ledger backup": "ledger backup copied.db",
+    "ledger restore": "ledger restore copy.db",
+    "init": "init people.csv --base-name News",
+    "schema": "schema",
+}
+STATELESS = {"validate", "init", "schema"}
+SILENT_ON_STDOUT = {"accept", "report", "forget", "prune", "ledger backup", "ledger restore"}
+ALL = SPEAKING | SILENT
+CONDITIONS = ("no network", "wrong token", "no permission", "full disk", "Ctrl-C", "closed pipe")
+
+
+def cells() -> Iterator[tuple[str, str]]:
+    for row, condition in enumerate(CONDITIONS):
+        for column, command in enumerate(SPEAKING if condition == "Ctrl-C" else ALL):
+            if IS_CAMPAIGN or (row + column) % 3 == 0:
+                yield condition, command
+
+
+def test_no_command_is_left_out() -> None:
+    apart = {"sandbox", "demo"}  # which have no state and no service but their own
+    assert {name.partition(" ")[0] for name in ALL} == set(COMMANDS) - apart
+
+
+@pytest.fixture(scope="module")
+def killed(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with files, and the state that an import left when it was killed with a create under way."""
+    folder = tmp_path_factory.mktemp("killed")
+    connector, sandbox = Connector(session_sandbox, folder), session_sandbox
+    sandbox.reset()
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    (folder / "known.csv").write_text("email,is_active\nknown@example.com,true\n")
+    assert connector.import_file(folder / "known.csv").code == 0
+    assert connector.run("ledger", "backup", "copy.db").code == 0
+    path = write_addresses(folder / "people.csv", 5)
+    sandbox.switch(hang_after=1)
+    with connector.start("import", path, "--base-name", "News", "--max-concurrency", "1") as process:
+        wait_for(lambda: sandbox.stats()["subscribers"] >= 2)
+        process.kill()
+        process.communicate()
+    sandbox.switch(hang_after=0)
+    return folder
+
+
+@pytest.fixture
+def world(killed: Path, session_sandbox: SandboxProcess, tmp_path: Path) -> Iterator[Connector]:
+    """A copy of it for each cell, and the same service."""
+    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+    yield Connector(session_sandbox, tmp_path)
+    session_sandbox.switch(latency_ms=0)
+
+
+@contextmanager
+def fill_disk(state: Path) -> Iterator[None]:
+    """The state on a disk of its own that is full."""
+    kept = state.with_name("kept")
+    state.rename(kept)
+    state.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", state], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no disk can be mounted here: {mounted.stderr.strip()}")
+    try:
+        shutil.copytree(kept, state, dirs_exist_ok=True)
+        with suppress(OSError), (state / "filling").open("wb", buffering=0) as file:
+            while file.write(bytes(1024)):
+                pass
+        yield
+        (state / "filling").unlink()
+        shutil.rmtree(kept)
+        shutil.copytree(state, kept)
+    finally:
+        subprocess.run(["umount", state], check=True)
+    state.rmdir()
+    kept.rename(state)
+
+
+def run(world: Connector, condition: str, command: str) -> tuple[int, str, str]:
+    state, sandbox = world.folder / "state", world.sandbox
+    environ: dict[str, str] = {
+        "no network": {"CONNECTOR_BASE_URL": "http://127.0.0.1:1"},
+        "wrong token": {"CONNECTOR_TOKEN": "another"},
+    }.get(condition, {})
+    given = os.environ | world.environ | environ | {"COLUMNS": "200"}
+    arguments = ALL[command].split()
+    if condition == "no permission":
+        state.chmod(0)
+    before = count_requests(sandbox)
+    if condition == "Ctrl-C":
+        sandbox.switch(latency_ms=1000)
+    process = Forked(
+        arguments,
+        given,
+        world.folder,
+        has_reader=condition != "closed pipe",
+        is_bound=condition == "no permission",
+    )
+    with process:
+        if condition == "Ctrl-C":
+            wait_for(lambda: count_requests(sandbox) > before)
+            process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate()
+    state.chmod(0o700)
+    return process.returncode, stdout, stderr
+
+
+def count_requests(sandbox: SandboxProcess) -> int:
+    return sum(each["received"] for each in sandbox.stats()["requests"].values())
+
+
+def read_identities(world: Connector) -> set[bytes]:
+    with closing(sqlite3.connect(world.folder / "state" / "ledger.db")) as database:
+        assert database.execute("PRAGMA quick_check").fetchall() == [("ok",)]
+        return {identity for (identity,) in database.execute("SELECT identity FROM entry")}
+
+
+def expect(condition: str, command: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The exit codes that are right, and what one of the messages of a failure must say."""
+    speaks = command in SPEAKING
+    match condition:
+        case "no network":
+            codes = {"retry": (0,), "forget": (1,)}  # of that account there is nothing
+            return codes.get(command, (3,) if speaks else (0,)), ("Connection refused",)
+        case "wrong token":
+            return (2,) if speaks else (0,), ("heck the token",)
+        case "no permission":
+            return (0,) if command in STATELESS else (2,), ("this user: allow it",)
+        case "full disk":
+            return (0, 1, 3), ("No space left on device", "disk")
+        case "Ctrl-C":
+            return (0,) if command == "send" else (130,), ("stopped", "signal")  # its one email has left
+        case _:
+            return (0,) if command in SILENT_ON_STDOUT else (3,), ("standard output",)
+
+
+@pytest.mark.parametrize(("condition", "command"), list(cells()))
+def test_a_bad_condition_is_said_and_leaves_the_state_intact(world: Connector, condition: str, command: str) -> None:
+    before = read_identities(world)
+    if condition == "full disk":
+        with fill_disk(world.folder / "state"):
+            code, stdout, stderr = run(world, condition, command)
+    else:
+        code, stdout, stderr = run(world, condition, command)
+    print(f"CELL {condition} | {command} -> {code}\n{stdout}{stderr}")
+    codes, words = expect(condition, command)
+    said = stdout + stderr
+    assert code in codes, said
+    assert not any(each in said for each in ("Traceback", "a fault of the program", "Errno")), said
+    if code > 1:
+        assert any(each in said for each in words), said
+    assert before <= read_identities(world) or (code == 0 and command in ("forget", "ledger restore"))

@@ -1,0 +1,119 @@
+"""The crontab, the systemd units, the workflow and the Dockerfile of configs/ run as they stand."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from connector.sandbox import SandboxProcess
+from pipelines.demo_people import write_crm, write_people
+from tests.pipelines.conftest import ROOT, count_stored
+
+CONFIGS = ROOT / "configs"
+_VARIABLE = re.compile(r"(?P<name>[A-Z_]+)=(?P<value>.*)")
+
+
+def read_crontab() -> tuple[dict[str, str], str]:
+    lines = (CONFIGS / "crontab").read_text().splitlines()
+    environ = {found["name"]: found["value"] for line in lines if (found := _VARIABLE.fullmatch(line))}
+    (job,) = (line for line in lines if line[:1].isdigit())
+    return environ, job.split(maxsplit=5)[5]
+
+
+def read_unit() -> tuple[dict[str, str], str]:
+    lines = (CONFIGS / "connector.service").read_text().splitlines()
+    values = [line.partition("=")[::2] for line in lines if "=" in line and line[0] != "#"]
+    environ = dict(value.split("=", 1) for name, value in values if name == "Environment")
+    specifiers = {"%S": "/var/lib", "%d": "/etc/connector"}
+    environ = {name: re.sub("%[Sd]", lambda each: specifiers[each[0]], value) for name, value in environ.items()}
+    (command,) = (value for name, value in values if name == "ExecStart")
+    return environ, command
+
+
+def read_workflow() -> tuple[dict[str, str], str]:
+    """The job's steps but for the installation, its secrets as a runner has them."""
+    job = yaml.safe_load((CONFIGS / "github-actions.yml").read_text())["jobs"]["sync"]
+    secrets = {
+        "CONNECTOR_BASE_URL": "https://api.example.com",
+        "CONNECTOR_TOKEN": "sandbox",
+        "CONNECTOR_LEDGER": "sqlite:////var/lib/connector/ledger.db",
+        "CRM_URL": "sqlite:////srv/crm.db",
+    }
+    environ = {name: secrets[re.sub(r"\W|secrets", "", value)] for name, value in job["env"].items()}
+    steps = [step["run"] for step in job["steps"] if "run" in step and step["name"] != "Install"]
+    return environ | {"PATH": "/opt/connector/bin:/usr/bin:/bin"}, "set -e\ncd /\n" + "\n".join(steps)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """A folder in the place of /, with the connector, a token, the configs and a database."""
+    for folder in ("opt/connector/bin", "etc/connector", "var/lib/connector", "srv"):
+        (tmp_path / folder).mkdir(parents=True)
+    shim = tmp_path / "opt/connector/bin/connector"
+    shim.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m pipelines "$@"\n')
+    shim.chmod(0o755)
+    for folder in ("srv/configs", "configs"):
+        (tmp_path / folder).symlink_to(CONFIGS)
+    (tmp_path / "etc/connector/token").write_text("sandbox\n")
+    imported = write_people(tmp_path / "people.csv", 50, 1)
+    write_crm(tmp_path / "srv/crm.db", imported.people, added=1, changed=1, seed=1)
+    return tmp_path
+
+
+@pytest.mark.parametrize("read", [read_crontab, read_unit, read_workflow])
+def test_a_schedule_runs_as_it_stands_in_the_bare_environment_that_it_gets(machine: Path, read: object) -> None:
+    environ, command = read()  # type: ignore[operator]
+    with SandboxProcess(token="sandbox") as sandbox:
+
+        def put_in_place(text: str) -> str:
+            text = re.sub(r"(?<![\w.])/(?=opt/|etc/|var/|srv/)", f"{machine}/", text)
+            return text.replace("https://api.example.com", sandbox.base_url).replace("cd /\n", f"cd {machine}\n")
+
+        given = {"HOME": str(machine), "LOGNAME": "connector", "PATH": "/usr/bin:/bin"}
+        given |= {name: put_in_place(value) for name, value in environ.items()}
+        ended = subprocess.run(
+            ["/bin/sh", "-c", put_in_place(command)],
+            env=given,
+            cwd=machine,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert len(count_stored(sandbox)) > 20
+        if read is not read_workflow:
+            assert ended.stdout == "", "cron would send mail"
+    assert (machine / "var/lib/connector/ledger.db").exists()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+def test_systemd_takes_the_units(machine: Path) -> None:
+    for name in ("connector.service", "connector.timer"):
+        text = (CONFIGS / name).read_text().replace("/opt/connector/bin/", f"{machine}/opt/connector/bin/")
+        (machine / name).write_text(text)
+    ended = subprocess.run(
+        ["systemd-analyze", "verify", machine / "connector.service", machine / "connector.timer"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_the_dockerfile_copies_and_installs_what_there_is() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lines = (CONFIGS / "Dockerfile").read_text().splitlines()
+    copied = [name for line in lines if line.startswith("COPY") for name in line.split()[1:-1]]
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    needed = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
+    assert needed | {"connector", "pipelines"} <= set(copied)
+    (extra,) = re.findall(r"/source\[(\w+)\]", "\n".join(lines))
+    assert extra in project["project"]["optional-dependencies"]
+    assert f'ENTRYPOINT ["{next(iter(project["project"]["scripts"]))}"]' in lines
+    (version,) = re.findall(r"FROM python:3\.(\d+)", "\n".join(lines))
+    assert f"Programming Language :: Python :: 3.{version}" in project["project"]["classifiers"]
