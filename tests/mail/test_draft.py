@@ -38,11 +38,6 @@ def test_what_is_said_is_sent(name: str, value: bool | None) -> None:
     assert ({**sent["TrackingSettings"], **sent["EmailSettings"]})[wire] is value
 
 
-def test_a_time_is_sent_as_whole_seconds_no_earlier_than_said() -> None:
-    at = datetime(2026, 12, 24, 9, 0, 0, 1, tzinfo=UTC)
-    assert encode(Draft(**WHOLE, send_at=at))["EmailSettings"]["SendAt"] == 1798102801
-
-
 @pytest.mark.parametrize(
     ("change", "field"),
     [

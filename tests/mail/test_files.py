@@ -86,12 +86,6 @@ def test_a_file_that_cannot_be_attached_is_named(tmp_path: Path, name: str, word
     assert caught.value.field == "Email.Attachments"
 
 
-@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no endless file here")
-def test_a_device_is_not_read() -> None:
-    with pytest.raises(MessageError, match="no ordinary file"):
-        read_attachment(Path("/dev/zero"), most_bytes=9)
-
-
 def test_of_a_file_that_is_too_large_no_more_is_read_than_tells_so(tmp_path: Path) -> None:
     path = tmp_path / "huge.bin"
     with path.open("wb") as file:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.errors import ConfigurationError
-from connector.fields import BY_NAME, FIELDS, NAMES, Field, Kind
+from connector.fields import FIELDS, NAMES, Kind
 from connector.service import (
     ListQuery,
     Request,
@@ -208,12 +208,6 @@ def test_a_base_named_by_both_is_known_by_its_id() -> None:
 def test_altered_fields_are_named_in_the_tables_order() -> None:
     sent = {"birthday": "x", "email": "x", "address_city": "x"}
     assert altered_fields(sent, {}) == ("email", "address_city", "birthday")
-
-
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
-def test_every_kind_of_field_has_values_in_these_tests(field: Field) -> None:
-    assert field.kind in BY_KIND
-    assert BY_NAME[field.name] is field
 
 
 # The three requests, as service-api.md 4.1 to 4.3 writes them

@@ -70,12 +70,6 @@ def test_a_column_of_any_texts_is_digested_as_each_of_them_alone(field: str, val
     assert split_digests(digests) == [digest_identity(field, value) for value in given_values]
 
 
-def test_a_column_gives_the_digests_of_its_values() -> None:
-    column = pd.Series(["A@x.org", "b@x.org"], dtype="str")
-    expected = [digest_identity("email", "a@x.org"), digest_identity("email", "b@x.org")]
-    assert split_digests(compute_identities(column, "email")) == expected
-
-
 ROW = {
     "email": st.text(min_size=1, max_size=5),
     "first_name": st.none() | st.text(max_size=5),
@@ -103,11 +97,6 @@ def test_how_the_identity_is_spelt_is_no_difference() -> None:
     frame = build_frame(email=["Ann@x.org", "ann@X.org"], first_name=["Ann", "Ann"])
     assert len(set(split_digests(compute_fingerprints(frame, "email")))) == 1
     assert len(set(split_digests(compute_fingerprints(frame, "client_user_id")))) == 2
-
-
-def test_values_do_not_run_into_each_other() -> None:
-    frame = build_frame(first_name=["ab", "a", "ab|"], last_name=["c", "bc", None])
-    assert len(set(split_digests(compute_fingerprints(frame, "client_user_id")))) == 3
 
 
 def test_an_empty_frame_has_no_fingerprints() -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
 
-from connector.subscribers import Suppression, compute_identities, digest_identity, join_digests
+from connector.subscribers import Suppression, digest_identity, join_digests
 
 
 def build(field: str, *values: str) -> Suppression:
@@ -79,8 +79,3 @@ def test_a_list_costs_sixteen_bytes_an_entry() -> None:
     tracemalloc.stop()
     assert suppression.size == 100_000
     assert kept < 17 * 100_000
-
-
-def test_digests_of_a_column_are_found_as_they_are() -> None:
-    column = pd.Series(["ann@example.com", "bob@example.com"], dtype="str")
-    assert build("email", "BOB@example.com").find(compute_identities(column, "email")).tolist() == [False, True]

@@ -38,12 +38,6 @@ def test_utf8_that_only_looks_right_is_undecodable_too(tmp_path: Path) -> None:
     assert [row.code for row in chunk.malformed] == ["encoding", "encoding"]
 
 
-def test_a_nul_costs_its_row(tmp_path: Path) -> None:
-    (chunk,) = read(write(tmp_path, b"a,b\n1,2\n3\x00,4\n5,6\n"))
-    assert chunk.frame["a"].tolist() == ["1", "5"]
-    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [(2, 3, "nul")]
-
-
 def test_what_is_shown_of_a_record_can_be_written_to_a_file_and_read_again(tmp_path: Path) -> None:
     controls = bytes(octet for octet in (*range(32), 127) if octet not in b"\r\n")
     (chunk,) = read(write(tmp_path, b"a,b\n" + controls + b"\xff," + b"x" * 400 + b"\n"))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import SourceError
-from tests.sources.csv.polluted_files import BEN, HEADER, PEOPLE, PLAIN, READ, REFUSED, B, Case
+from tests.sources.csv.polluted_files import PEOPLE, PLAIN, READ, REFUSED, Case
 from tests.sources.csv.reading import open_csv, write
 
 
@@ -47,10 +47,3 @@ def test_a_file_may_be_wide(tmp_path: Path, width: int) -> None:
     with open_csv(write(tmp_path, f"{','.join(names)}\n{','.join(cells)}\n")) as source:
         assert source.columns == tuple(names)
         assert [chunk.frame.to_numpy().tolist() for chunk in source.chunks()] == [[cells]]
-
-
-def test_a_file_may_be_long(tmp_path: Path) -> None:
-    with open_csv(write(tmp_path, f"{HEADER}\n" + f"{B}\n" * 70_000)) as source:
-        frames = [chunk.frame for chunk in source.chunks()]
-    assert all(frame.to_numpy().tolist() == [BEN] * len(frame) for frame in frames)
-    assert sum(map(len, frames)) == 70_000

@@ -117,6 +117,8 @@ def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
         open_file(tmp_path / "none.xlsx")
     with pytest.raises(SourceError, match="is a folder"):
         open_file(tmp_path)
+    with pytest.raises(SourceError, match="cannot be opened"):
+        open_file("nul\0.csv")
 
 
 def test_a_source_may_be_closed_at_any_time_and_twice(tmp_path: Path) -> None:
