@@ -196,20 +196,8 @@ def _is_not_a_number(value: object) -> bool:
     return isinstance(value, float | Decimal) and math.isnan(value)
 
 
-def _write_bool(value: bool) -> str:
-    return "true" if value else "false"
-
-
 def _write_float(value: float) -> str:
-    return f"{int(value)}" if value.is_integer() else _write_decimal(Decimal(repr(value)))
-
-
-def _write_decimal(value: Decimal) -> str:
-    return f"{value:f}"
-
-
-def _write_bytes(value: bytes | bytearray | memoryview) -> str:
-    return bytes(value).decode("utf-8")
+    return f"{int(value)}" if value.is_integer() else f"{Decimal(repr(value)):f}"
 
 
 def _write_json(value: object) -> str:
@@ -217,10 +205,6 @@ def _write_json(value: object) -> str:
         return orjson.dumps(value, default=write_text).decode()
     except orjson.JSONEncodeError as error:
         raise ValueError(str(error)) from None
-
-
-def _write_iso(value: date | time) -> str:
-    return value.isoformat()
 
 
 def _write_duration(value: timedelta) -> str:
@@ -233,17 +217,17 @@ def _write_duration(value: timedelta) -> str:
 # In order: a bool is an int too, and a datetime is a date.
 _WRITERS: dict[type, Callable[..., str]] = {
     str: str,
-    bool: _write_bool,
+    bool: lambda value: str(value).lower(),
     int: str,
     float: _write_float,
-    Decimal: _write_decimal,
-    datetime: _write_iso,
-    date: _write_iso,
-    time: _write_iso,
+    Decimal: lambda value: f"{value:f}",
+    datetime: lambda value: value.isoformat(),
+    date: lambda value: value.isoformat(),
+    time: lambda value: value.isoformat(),
     timedelta: _write_duration,
-    bytes: _write_bytes,
-    bytearray: _write_bytes,
-    memoryview: _write_bytes,
+    bytes: lambda value: bytes(value).decode(),
+    bytearray: lambda value: bytes(value).decode(),
+    memoryview: lambda value: bytes(value).decode(),
     list: _write_json,
     tuple: _write_json,
     dict: _write_json,

@@ -30,11 +30,6 @@ def read_cells(column: "pd.Series[str]") -> pa.Array:
     return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
 
 
-def is_true_or_missing(mask: pa.Array) -> "pd.Series[bool]":
-    """Return a check's answer as pandera takes it: what is missing breaks no rule but that of being required."""
-    return pd.Series(pc.fill_null(mask, True).to_numpy(zero_copy_only=False))
-
-
 def translate(cells: pa.Array, meanings: Mapping[str, str]) -> pa.Array:
     """Return each cell's meaning by its lower case; null for a cell without one."""
     keys, values = pa.array(list(meanings), pa.large_string()), pa.array(list(meanings.values()), pa.large_string())

@@ -30,7 +30,6 @@ from connector.subscribers.checks import (
     is_sendable_zip,
     is_short,
     is_short_list,
-    is_true_or_missing,
     is_yearless,
     normalise_emails,
     read_cells,
@@ -182,7 +181,8 @@ def _is_phone(cells: pa.Array, region: str) -> pa.Array:
 def _build_check(code: str, judge: _Judge) -> pandera.Check:
     def check(column: "pd.Series[str]") -> "pd.Series[bool]":
         cells = _read_lists(column) if column.dtype == TAGS else read_cells(column)
-        return is_true_or_missing(pc.or_kleene(judge(cells), cells.is_null()))
+        is_fine = pc.fill_null(pc.or_kleene(judge(cells), cells.is_null()), True)
+        return pd.Series(is_fine.to_numpy(zero_copy_only=False))
 
     return pandera.Check(check, name=code, ignore_na=False)
 
