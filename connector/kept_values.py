@@ -1,4 +1,4 @@
-"""Values that wait to be compared, by their place, in a temporary file without a name: it goes with its process."""
+"""Values that wait to be compared, by their index, in a temporary file without a name: it goes with its process."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from connector.errors import RunAborted
 
 
 class KeptValues:
-    """A list of JSON values for each place, from 0 on."""
+    """A list of JSON values for each index, from 0 on."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`, or with the values
@@ -29,7 +29,7 @@ class KeptValues:
         self._begins = array("q", [0])
 
     def add(self, rows: Iterable[Sequence[object]]) -> None:
-        """Keep these, at the next places. Raises RunAborted when there is no room."""
+        """Keep these, at the next indices. Raises RunAborted when there is no room."""
         written = [_write(row) for row in rows]
         try:
             self._file.write(b"".join(written))
@@ -41,16 +41,16 @@ class KeptValues:
             end += len(each)
             self._begins.append(end)
 
-    def read(self, place: int) -> list[Any]:
-        """Return what was kept at this place. Raises RunAborted when that is on the disk no more."""
+    def read(self, index: int) -> list[Any]:
+        """Return what was kept at this index. Raises RunAborted when that is on the disk no more."""
         if not self._is_flushed:
             try:
                 self._file.flush()
             except OSError as error:
                 raise _explain(error) from None
             self._is_flushed = True
-        begin = self._begins[place]
-        return _read(os.pread(self._file.fileno(), self._begins[place + 1] - begin, begin))
+        begin = self._begins[index]
+        return _read(os.pread(self._file.fileno(), self._begins[index + 1] - begin, begin))
 
     def close(self) -> None:
         """Let go of the file."""

@@ -65,10 +65,10 @@ class Planned:
     fingerprints: "npt.NDArray[np.bytes_]"
     omitted_zips: "pd.Series | None" = None
 
-    def select(self, places: "npt.NDArray[np.int64]") -> "Planned":
-        """Return some of the rows, by their places in `subscribers` (0-based)."""
-        rows = self.subscribers.iloc[places]
-        return Planned(self.chunk, rows, self.identities[places], self.fingerprints[places], self.omitted_zips)
+    def select(self, indices: "npt.NDArray[np.int64]") -> "Planned":
+        """Return some of the rows, by their indices in `subscribers` (0-based)."""
+        rows = self.subscribers.iloc[indices]
+        return Planned(self.chunk, rows, self.identities[indices], self.fingerprints[indices], self.omitted_zips)
 
 
 @dataclass(frozen=True, slots=True)

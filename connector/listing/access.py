@@ -131,7 +131,7 @@ class ShownSubscribers:
     """
 
     def __init__(self) -> None:
-        self._place_of: dict[int, int] = {}
+        self._index_of: dict[int, int] = {}
         self._values: KeptValues | None = None
         self._number = 0
 
@@ -142,11 +142,11 @@ class ShownSubscribers:
         self._values = self._values or KeptValues()
         self._values.add([[wire] for wire in wire_objects])
         for wire in wire_objects:
-            self._place_of[wire["Id"]], self._number = self._number, self._number + 1
+            self._index_of[wire["Id"]], self._number = self._number, self._number + 1
 
     def read(self, subscriber_id: int) -> dict[str, Any] | None:
         """Return the subscriber with this id as it was shown; None: it was not."""
-        place = self._place_of.get(subscriber_id)
+        place = self._index_of.get(subscriber_id)
         if place is None or self._values is None:
             return None
         shown: dict[str, Any] = self._values.read(place)[0]

@@ -100,7 +100,7 @@ async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) ->
         if limited:
             width = max(1, width // 2)
             await access.clock.sleep(_REST_S)
-    return [done[place] for place in range(len(look_ups))]
+    return [done[index] for index in range(len(look_ups))]
 
 
 def build_query(name: str, text: str) -> ListQuery:
@@ -109,17 +109,17 @@ def build_query(name: str, text: str) -> ListQuery:
 
 
 async def _make(look_ups: Sequence[LookUp[T]], waiting: Iterable[int], width: int, done: dict[int, T]) -> list[int]:
-    """Make those that wait; returns the places of those that were refused for their rate."""
-    places, limited = iter(waiting), list[int]()
+    """Make those that wait; returns the indices of those that were refused for their rate."""
+    indices, limited = iter(waiting), list[int]()
 
     async def work() -> None:
-        for place in places:  # shared: each is taken by one worker
+        for index in indices:  # shared: each is taken by one worker
             try:
-                done[place] = await look_ups[place]()
+                done[index] = await look_ups[index]()
             except ListFailed as failure:
                 if failure.status != _TOO_MANY_REQUESTS:
                     raise
-                limited.append(place)
+                limited.append(index)
 
     try:
         async with asyncio.TaskGroup() as group:

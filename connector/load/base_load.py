@@ -58,30 +58,30 @@ class Loader:
         Raises RunAborted (ListFailed among them) when the run cannot go on; rows that it did not reach are `unsent`.
         """
         session = self._session
-        places, kept = await self._sort(planned, _order(planned))
+        indices, kept = await self._sort(planned, _order(planned))
         try:
-            await self._create(planned, places, kept)
+            await self._create(planned, indices, kept)
         finally:
             self._keep(planned, kept)
         session.control.check()
 
-    async def _create(self, planned: Planned, places: dict[int, State], kept: dict[int, Entry]) -> None:
+    async def _create(self, planned: Planned, indices: dict[int, State], kept: dict[int, Entry]) -> None:
         """Learn of the chunk's new ones who is there, and send the others; `kept` is kept up to date."""
         session = self._session
 
         async def sort_again() -> dict[int, State]:
-            again, kept_still = await self._sort(planned, [*places, *kept])
+            again, kept_still = await self._sort(planned, [*indices, *kept])
             kept.clear()
             kept.update(kept_still)
             return again
 
-        while places and not session.control.is_stopping:
+        while indices and not session.control.is_stopping:
             if not (self._is_clear and self.presence.covers(planned)):
-                await self.presence.learn(planned, want_rows(planned, [*places, *kept], session.policy.identity))
+                await self.presence.learn(planned, want_rows(planned, [*indices, *kept], session.policy.identity))
                 await self._clear_unresolved()
-                places = await sort_again()
-            places = self._suppress_inactive(planned, places)
-            stream = CandidateStream(planned, list(places), places, session.policy.identity)
+                indices = await sort_again()
+            indices = self._suppress_inactive(planned, indices)
+            stream = CandidateStream(planned, list(indices), indices, session.policy.identity)
             base = session.journal.base
             take = self._take_while_known(planned, stream, base)
             is_canary = self._mode is RunMode.LOAD and self.presence.is_growth_due
@@ -89,9 +89,9 @@ class Loader:
             await self.presence.check_growth()
             if stream.rest and not session.limits.allow(1):
                 session.control.end(session.limits.describe_creates())
-            places = {place: places[place] for place in [*self._find_stale(planned, places), *stream.rest]}
+            indices = {index: indices[index] for index in [*self._find_stale(planned, indices), *stream.rest]}
             if session.journal.base.key != base.key:  # an answer has shown which base this is: ask about that one
-                places = await sort_again()
+                indices = await sort_again()
 
     async def settle_at_once(self) -> bool:
         """Settle what is unknown in the base without waiting; whether anything is left. Raises as `take` does."""
@@ -105,38 +105,38 @@ class Loader:
         """Report what was sent and has no outcome yet. Raises LedgerError."""
         await self.finisher.close()
 
-    async def _sort(self, planned: Planned, places: list[int]) -> tuple[dict[int, State], dict[int, Entry]]:
+    async def _sort(self, planned: Planned, indices: list[int]) -> tuple[dict[int, State], dict[int, Entry]]:
         """Give an outcome to all rows that have one by the ledger.
 
-        Return the places of rows to be created, each with the state of its entry, and the entries of rows that are held
+        Return the indices of rows to be created, each with the state of its entry, and the entries of rows held
         or rejected, which a look may still show.
         """
-        identities = split_digests(planned.identities[places])
-        fingerprints = split_digests(planned.fingerprints[places])
+        identities = split_digests(planned.identities[indices])
+        fingerprints = split_digests(planned.fingerprints[indices])
         digests = list(zip(identities, fingerprints, strict=True))
         base = self._session.journal.base
         different = await self._session.journal.ask(lambda ledger: ledger.find_different(base, digests))
-        rows = zip(places, digests, strict=True) if different else ()  # an unchanged row ends here
-        rest = [(place, *row) for place, row in rows if row[0] in different]
-        self._count_places(Outcome.EXISTS, planned, _leave_out(places, [place for place, _, _ in rest]))
+        rows = zip(indices, digests, strict=True) if different else ()  # an unchanged row ends here
+        rest = [(index, *row) for index, row in rows if row[0] in different]
+        self._count_rows(Outcome.EXISTS, planned, _leave_out(indices, [index for index, _, _ in rest]))
         others = [identity for _, identity, _ in rest if different[identity]]
         entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, others)) if others else {}
         to_create: dict[int, State] = {}
         kept, to_compare, unproved, unknown = (dict[int, Entry]() for _ in range(4))
-        for place, identity, fingerprint in rest:
+        for index, identity, fingerprint in rest:
             entry = entries.get(identity)
             if entry is None:
-                to_create[place] = State.NONE
+                to_create[index] = State.NONE
             elif entry.state is State.CONFIRMED:
-                to_compare[place] = entry
+                to_compare[index] = entry
             elif entry.state is State.HELD or _is_refused_for_good(entry, fingerprint):
-                kept[place] = entry
+                kept[index] = entry
             elif entry.state is not State.REJECTED:
-                unknown[place] = entry
+                unknown[index] = entry
             elif self.finisher.refusals.is_unproved(entry):
-                unproved[place] = entry
+                unproved[index] = entry
             else:  # the row has changed since it was refused
-                to_create[place] = State.REJECTED
+                to_create[index] = State.REJECTED
         self._set_aside(planned, unknown)
         self._await_comparison(planned, to_compare)
         if unproved:  # refused so lately that they may be there: settled before they are sent
@@ -145,31 +145,31 @@ class Loader:
             self._set_aside(planned, unproved)
         return to_create, kept
 
-    def _suppress_inactive(self, planned: Planned, places: dict[int, State]) -> dict[int, State]:
-        """Return the places without those whose rows say active and whose identities the list shows as inactive; where
+    def _suppress_inactive(self, planned: Planned, indices: dict[int, State]) -> dict[int, State]:
+        """Return the indices without those whose rows say active and whose identities the list shows as inactive; where
         the job does not keep them back, they are only noted."""
-        session, chosen = self._session, list(places)
+        session, chosen = self._session, list(indices)
         if not chosen or "is_active" not in planned.subscribers:
-            return places
+            return indices
         is_active = planned.subscribers["is_active"].iloc[chosen].eq(True).fillna(False).to_numpy(dtype=bool)
         is_inactive = session.access.inactive.find(planned.identities[chosen]) & is_active
-        found = [place for place, is_found in zip(chosen, is_inactive.tolist(), strict=True) if is_found]
+        found = [index for index, is_found in zip(chosen, is_inactive.tolist(), strict=True) if is_found]
         if not session.policy.is_suppressing_inactive:
             session.access.inactive.reactivated.update(split_digests(planned.identities[found]))
-            return places
-        self._count_places(Outcome.SUPPRESSED, planned, found)
-        return {place: places[place] for place in _leave_out(chosen, found)}
+            return indices
+        self._count_rows(Outcome.SUPPRESSED, planned, found)
+        return {index: indices[index] for index in _leave_out(chosen, found)}
 
-    def _count_places(self, outcome: Outcome, planned: Planned, places: Sequence[int]) -> None:
-        """The rows at these places of `planned.subscribers` ended so."""
+    def _count_rows(self, outcome: Outcome, planned: Planned, indices: Sequence[int]) -> None:
+        """The rows at these indices of `planned.subscribers` ended so."""
         tally = self._session.tally
         if tally.on_rows is None:
-            tally.count(outcome, len(places))
+            tally.count(outcome, len(indices))
         else:
-            tally.count_positions(outcome, planned.chunk, planned.subscribers.index[list(places)].to_numpy())
+            tally.count_positions(outcome, planned.chunk, planned.subscribers.index[list(indices)].to_numpy())
 
     def _await_comparison(self, planned: Planned, waiting: Mapping[int, Entry]) -> None:
-        """The rows at these places wait to be compared with the service, each with its entry."""
+        """The rows at these indices wait to be compared with the service, each with its entry."""
         if not waiting:
             return
         session = self._session
@@ -183,13 +183,13 @@ class Loader:
             return Since.REPORTED
         return Since.FIRST if entry.fingerprint is None else Since.CHANGED
 
-    def _find_stale(self, planned: Planned, places: dict[int, State]) -> list[int]:
-        """Return the places of rows that were taken and not sent, since their existence check expired before."""
+    def _find_stale(self, planned: Planned, indices: dict[int, State]) -> list[int]:
+        """Return the indices of rows that were taken and not sent, since their existence check expired before."""
         stale = self.finisher.take_stale()
         if not stale:
             return []
-        identities = split_digests(planned.identities[list(places)])
-        return [place for place, identity in zip(places, identities, strict=True) if identity in stale]
+        identities = split_digests(planned.identities[list(indices)])
+        return [index for index, identity in zip(indices, identities, strict=True) if identity in stale]
 
     def _keep(self, planned: Planned, kept: dict[int, Entry]) -> None:
         """Keep rows that are held or rejected: their outcome is reported once the run makes no more looks."""
@@ -200,14 +200,14 @@ class Loader:
         """Rows whose identities are unknown: they are settled before anything of them is sent."""
         session = self._session
         newer: dict[int, Unresolved] = {}
-        for (place, entry), row in zip(unknown.items(), self._read(planned, unknown), strict=True):
+        for (index, entry), row in zip(unknown.items(), self._read(planned, unknown), strict=True):
             unresolved = self.finisher.unresolved.setdefault(
                 row.identity,
                 Unresolved(session.clock.monotonic(), attempts=entry.attempts, is_refused=entry.status in NOT_FINAL),
             )
             unresolved.row = row
             if entry.fingerprint != row.fingerprint:
-                newer[place] = unresolved
+                newer[index] = unresolved
         if not newer:
             return
         left = dict.fromkeys(newer, State.UNKNOWN)
@@ -215,8 +215,8 @@ class Loader:
         for unresolved, candidate in zip(newer.values(), stream.take(len(newer), session.journal.base), strict=True):
             unresolved.newer = candidate
 
-    def _read(self, planned: Planned, places: Iterable[int]) -> list[LoadRow]:
-        return read_rows(planned, list(places), self._session.policy.identity)
+    def _read(self, planned: Planned, indices: Iterable[int]) -> list[LoadRow]:
+        return read_rows(planned, list(indices), self._session.policy.identity)
 
     def _take_while_known(self, planned: Planned, stream: CandidateStream, base: Base) -> Take[Candidate]:
         """Take from the stream for as long as what was looked up, and in which base, may be relied on."""
@@ -278,15 +278,15 @@ class Loader:
         return any(entry.field != identity for entry in unknown)
 
 
-def _leave_out(places: list[int], others: list[int]) -> list[int]:
+def _leave_out(indices: list[int], others: list[int]) -> list[int]:
     if not others:
-        return places
+        return indices
     left_out = set(others)
-    return [place for place in places if place not in left_out]
+    return [index for index in indices if index not in left_out]
 
 
 def _order(planned: Planned) -> list[int]:
-    """The places of a chunk's rows in the order in which they are looked up in the ledger, and sent."""
+    """The indices of a chunk's rows in the order in which they are looked up in the ledger, and sent."""
     number = len(planned.identities)
     return list(range(number)) if number <= _IN_SOURCE_ORDER else np.argsort(planned.identities).tolist()
 

@@ -70,11 +70,11 @@ def take_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
     return [Row(number, chunk.name, columns, row) for number, row in zip(numbers, of_rows, strict=True)]
 
 
-def find_omissions(planned: Planned, places: Sequence[int], identity: str) -> list[Omission | None]:
-    """Return for each of these places (0-based) the zip that is left out there, if one is."""
+def find_omissions(planned: Planned, indices: Sequence[int], identity: str) -> list[Omission | None]:
+    """Return for each of these indices (0-based) the zip that is left out there, if one is."""
     if planned.omitted_zips is None:
-        return [None] * len(places)
-    part = planned.subscribers[identity].iloc[list(places)]
+        return [None] * len(indices)
+    part = planned.subscribers[identity].iloc[list(indices)]
     zips = planned.omitted_zips.reindex(part.index)
     numbers, name = planned.chunk.numbers[part.index.to_numpy()].tolist(), planned.chunk.name
     return [
@@ -105,7 +105,7 @@ class CandidateStream:
         left: Mapping[int, State],
         identity: str,
     ) -> None:
-        """`chosen` are places in `planned.subscribers` (0-based), `left` the state of each one's entry."""
+        """`chosen` are indices in `planned.subscribers` (0-based), `left` the state of each one's entry."""
         self._planned, self._chosen, self._left, self._identity = planned, chosen, left, identity
         self._next = 0
         self._cells = self._read(0, 0)
@@ -114,7 +114,7 @@ class CandidateStream:
 
     @property
     def rest(self) -> Sequence[int]:
-        """The places that have not been taken."""
+        """The indices that have not been taken."""
         return self._chosen[self._next :]
 
     def take(self, number: int, base: Base, known_until: float = inf) -> list[Candidate]:
@@ -129,8 +129,8 @@ class CandidateStream:
         return [self._build(at, reference, known_until) for at in range(begin, end)]
 
     def _read(self, begin: int, end: int) -> _Cells:
-        planned, places = self._planned, list(self._chosen[begin:end])
-        part = planned.subscribers.iloc[places]
+        planned, indices = self._planned, list(self._chosen[begin:end])
+        part = planned.subscribers.iloc[indices]
         columns = [name for name in part.columns if name in BY_NAME]
         values = [pa.array(part[name], from_pandas=True).to_pylist() for name in columns]
         rows = list(zip(*values, strict=True))
@@ -138,9 +138,9 @@ class CandidateStream:
             columns,
             rows,
             part.index.tolist(),
-            split_digests(planned.identities[places]),
-            split_digests(planned.fingerprints[places]),
-            find_omissions(planned, places, self._identity),
+            split_digests(planned.identities[indices]),
+            split_digests(planned.fingerprints[indices]),
+            find_omissions(planned, indices, self._identity),
         )
 
     def _build(self, at: int, reference: dict[str, object], known_until: float) -> Candidate:
@@ -193,20 +193,20 @@ def want_unfinished(entry: Unfinished, *, in_any_spelling: bool = False) -> Look
     return LookupKey(entry.identity, entry.field, str(read_body(entry)[entry.field]), in_any_spelling)
 
 
-def want_rows(planned: Planned, places: list[int], field: str) -> list[LookupKey]:
-    """Return the subscribers at these places of a chunk, by their identity's `field`, by whatever way they came."""
-    identities = split_digests(planned.identities[places])
-    values = planned.subscribers[field].iloc[places].tolist()
+def want_rows(planned: Planned, indices: list[int], field: str) -> list[LookupKey]:
+    """Return the subscribers at these indices of a chunk, by their identity's `field`, by whatever way they came."""
+    identities = split_digests(planned.identities[indices])
+    values = planned.subscribers[field].iloc[indices].tolist()
     pairs = zip(identities, values, strict=True)
     return [LookupKey(identity, field, str(value), in_any_spelling=True) for identity, value in pairs]
 
 
-def read_rows(planned: Planned, places: Sequence[int], identity: str) -> list[LoadRow]:
-    """Return the rows at these places (0-based, in `planned.subscribers`); `identity` is the field that they are known
+def read_rows(planned: Planned, indices: Sequence[int], identity: str) -> list[LoadRow]:
+    """Return the rows at these indices (0-based, in `planned.subscribers`); `identity` is the field that they are known
     by."""
-    if not places:
+    if not indices:
         return []
-    chosen = list(places)
+    chosen = list(indices)
     part = planned.subscribers.iloc[chosen]
     names = [name for name in part.columns if name in BY_NAME]
     columns = [pa.array(part[name], from_pandas=True).to_pylist() for name in names]

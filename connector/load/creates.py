@@ -1,6 +1,6 @@
 """Creates as the sending engine sends them: what becomes of each, and which answers end a run (architecture 4.8, 4.9).
 
-`judge_answer` is the one place where success is recognised.
+`judge_answer` is the one index where success is recognised.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

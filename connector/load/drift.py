@@ -47,8 +47,8 @@ async def compare_waiting(sessions: Sequence[Session], waiting: WaitingRows, *, 
 
 def close_waiting(waiting: WaitingRows, tally: Tally, reason: str) -> None:
     """Count the rows that still wait, which could not be compared for this `reason`."""
-    for place in range(waiting.ended, len(waiting)):
-        _tell_uncompared(waiting.read(place), tally, reason)
+    for index in range(waiting.ended, len(waiting)):
+        _tell_uncompared(waiting.read(index), tally, reason)
     waiting.clear()
 
 
@@ -70,7 +70,7 @@ def _tell_uncompared(each: WaitingRow, tally: Tally, reason: str) -> None:
 
 
 class _Comparison:
-    """One comparison in progress: what was found of each waiting row, by its place."""
+    """One comparison in progress: what was found of each waiting row, by its index."""
 
     def __init__(self, sessions: Sequence[Session], waiting: WaitingRows) -> None:
         self._waiting, self._session = waiting, sessions[0]
@@ -81,8 +81,8 @@ class _Comparison:
         self._differences = KeptValues()
         self._number_kept = 0
         self._reason = "the list did not show it"
-        self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # of the asked, ascending, and their places
-        self._places: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # of the asked, ascending, and their indices
+        self._indices: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._altered: dict[int, frozenset[str]] = {}
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class _Comparison:
         self._differences.close()
 
     async def compare(self, chosen: Sequence[int]) -> None:
-        """Compare the rows at these places; where that takes the list, all that wait."""
+        """Compare the rows at these indices; where that takes the list, all that wait."""
         if not chosen:
             return
         try:
@@ -103,20 +103,20 @@ class _Comparison:
         except ListFailed as failure:
             self._reason = f"the list could not be read: {failure}"
 
-    async def _find_ids(self, places: Sequence[int]) -> None:
+    async def _find_ids(self, indices: Sequence[int]) -> None:
         """The service's id of each of these rows, from the ledger."""
         ids, at = list[int](), list[int]()
-        for part in _split(places):
-            rows = [self._waiting.read(place) for place in part]
-            for place, entry in zip(part, await self._find_entries(rows), strict=True):
-                self._is_asked[place] = True
+        for part in _split(indices):
+            rows = [self._waiting.read(index) for index in part]
+            for index, entry in zip(part, await self._find_entries(rows), strict=True):
+                self._is_asked[index] = True
                 if entry is not None and entry.subscriber_id is not None:
                     ids.append(entry.subscriber_id)
-                    at.append(place)
+                    at.append(index)
                     if entry.altered:
-                        self._altered[place] = frozenset(entry.altered.split())
+                        self._altered[index] = frozenset(entry.altered.split())
         order = np.argsort(np.array(ids, dtype=np.int64), kind="stable")
-        self._ids, self._places = np.array(ids, dtype=np.int64)[order], np.array(at, dtype=np.int64)[order]
+        self._ids, self._indices = np.array(ids, dtype=np.int64)[order], np.array(at, dtype=np.int64)[order]
 
     async def _find_entries(self, rows: Sequence[WaitingRow]) -> list[Entry | None]:
         found: list[Entry | None] = [None] * len(rows)
@@ -141,8 +141,8 @@ class _Comparison:
             for part in _split(self._ids.tolist()):
                 shown = [session.access.state.shown.read(each) for each in part]
                 self.take([each for each in shown if each is not None])
-        is_open = self._verdicts[self._places] == 0
-        self._ids, self._places = self._ids[is_open], self._places[is_open]
+        is_open = self._verdicts[self._indices] == 0
+        self._ids, self._indices = self._ids[is_open], self._indices[is_open]
 
     async def _look_up(self) -> bool:
         """Ask for each by its id, the first one alone; return False if the service ignores that filter."""
@@ -185,58 +185,58 @@ class _Comparison:
         shown = np.array([wire["Id"] for wire in wire_objects], dtype=np.int64)
         at = np.minimum(np.searchsorted(self._ids, shown), len(self._ids) - 1)
         for number in np.flatnonzero(self._ids[at] == shown).tolist():
-            self._judge(int(self._places[at[number]]), wire_objects[number])
+            self._judge(int(self._indices[at[number]]), wire_objects[number])
 
-    def _judge(self, place: int, wire: Mapping[str, Any]) -> None:
-        waiting = self._waiting.read(place)
+    def _judge(self, index: int, wire: Mapping[str, Any]) -> None:
+        waiting = self._waiting.read(index)
         session = self._sessions[id(waiting.owner)]
         base, listed_base = session.journal.base, wire.get("Base")
         is_of_base = isinstance(listed_base, dict) and listed_base.get("Id") == base.service_id
         if not is_of_base or not bears_identity(wire, waiting.row.identity):
             return
-        altered = self._altered.get(place, frozenset())
+        altered = self._altered.get(index, frozenset())
         names = [name for name in list_compared(waiting.row.values, session.policy.identity) if name not in altered]
         values = [waiting.row.values[name] for name in names]
         listed = [read_field(wire, name) for name in names]
         differing = differing_fields(names, values, listed)
-        self._verdicts[place] = _DIFFERENT if differing else _EQUAL
+        self._verdicts[index] = _DIFFERENT if differing else _EQUAL
         if differing:
-            self._kept_at[place], self._number_kept = self._number_kept, self._number_kept + 1
+            self._kept_at[index], self._number_kept = self._number_kept, self._number_kept + 1
             self._differences.add([[[names[each], listed[each], values[each]] for each in differing]])
 
     async def end(self) -> None:
         """Tell each row's outcome, a few thousand at a time, once the ledger has it."""
         waiting, at = self._waiting, self._session.clock.now().timestamp()
         for part in _split(range(len(waiting))):
-            rows = [waiting.read(place) for place in part]
+            rows = [waiting.read(index) for index in part]
             await self._record(part, rows, at)
-            for place, each in zip(part, rows, strict=True):
-                self._tell(place, each)
+            for index, each in zip(part, rows, strict=True):
+                self._tell(index, each)
             waiting.ended = part[-1] + 1
         waiting.clear()
 
-    async def _record(self, places: Sequence[int], rows: Sequence[WaitingRow], at: float) -> None:
+    async def _record(self, indices: Sequence[int], rows: Sequence[WaitingRow], at: float) -> None:
         for session, mine in self._split_by_session(rows):
-            verdicts = [(rows[each].row, int(self._verdicts[places[each]])) for each in mine]
+            verdicts = [(rows[each].row, int(self._verdicts[indices[each]])) for each in mine]
             equal = [(row.identity, row.fingerprint) for row, verdict in verdicts if verdict == _EQUAL]
             different = [(row.identity, row.fingerprint) for row, verdict in verdicts if verdict == _DIFFERENT]
             await session.journal.ask(partial(_write, session.journal.base, equal, different, at))
 
-    def _tell(self, place: int, each: WaitingRow) -> None:
-        tally, verdict, row = self._session.tally, self._verdicts[place], each.row
+    def _tell(self, index: int, each: WaitingRow) -> None:
+        tally, verdict, row = self._session.tally, self._verdicts[index], each.row
         if verdict == _EQUAL:
             tally.count_row(Outcome.EXISTS, lambda: each.row.source)
         elif verdict == _DIFFERENT:
-            kept = self._differences.read(int(self._kept_at[place]))
+            kept = self._differences.read(int(self._kept_at[index]))
             tally.report_change(Change(row.source, row.name, tuple((field, was, now) for field, was, now in kept)))
-        elif self._is_asked[place]:
+        elif self._is_asked[index]:
             _tell_uncompared(each, tally, self._reason)
         else:
             tally.report_change(Change(row.source, row.name, is_known=True))
 
 
-def _split(places: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (places[begin : begin + _AT_ONCE] for begin in range(0, len(places), _AT_ONCE))
+def _split(indices: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (indices[begin : begin + _AT_ONCE] for begin in range(0, len(indices), _AT_ONCE))
 
 
 def _find(base: Base, identities: Sequence[bytes], ledger: Ledger) -> dict[bytes, Entry]:

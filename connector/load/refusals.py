@@ -139,7 +139,7 @@ class Refusals:
             return False
         is_conclusive = await asyncio.shield(check := self._checks[kind])
         if not is_conclusive and self._checks.get(kind) is check:
-            del self._checks[kind]  # the next of the kind is looked up in its place
+            del self._checks[kind]  # the next of the kind is looked up instead
         return is_conclusive
 
     async def _check_first(self, kind: str, wanted: LookupKey) -> bool:

@@ -90,8 +90,8 @@ class WaitingRows:
 
     @property
     def unknown(self) -> list[int]:
-        """The places of those that no earlier run has reported."""
-        return [place for place, since in enumerate(self._since) if since != Since.REPORTED]
+        """The indices of those that no earlier run has reported."""
+        return [index for index, since in enumerate(self._since) if since != Since.REPORTED]
 
     def add(self, owner: object, rows: Sequence[tuple[LoadRow, Since]]) -> None:
         """Let these rows wait. Raises RunAborted for want of room."""
@@ -99,23 +99,23 @@ class WaitingRows:
             self._values = KeptValues()
         if not any(each is owner for each in self._owners):
             self._owners.append(owner)
-        number = next(place for place, each in enumerate(self._owners) if each is owner)
+        number = next(index for index, each in enumerate(self._owners) if each is owner)
         self._values.add([[row.source.number, row.source.file, row.name, dict(row.values)] for row, _ in rows])
         for row, since in rows:
             self._owner_of.append(number)
             self._since.append(since)
             self._digests += row.identity + row.fingerprint
 
-    def read(self, place: int) -> WaitingRow:
-        """Return one of them, by its place (0-based)."""
+    def read(self, index: int) -> WaitingRow:
+        """Return one of them, by its index (0-based)."""
         if self._values is None:
-            raise IndexError(place)
-        number, file, name, values = self._values.read(place)
-        begin = place * (IDENTITY_BYTES + FINGERPRINT_BYTES)
+            raise IndexError(index)
+        number, file, name, values = self._values.read(index)
+        begin = index * (IDENTITY_BYTES + FINGERPRINT_BYTES)
         identity = bytes(self._digests[begin : begin + IDENTITY_BYTES])
         fingerprint = bytes(self._digests[begin + IDENTITY_BYTES : begin + IDENTITY_BYTES + FINGERPRINT_BYTES])
         row = LoadRow(Row(number, file, (), ()), identity, name, fingerprint, values)
-        return WaitingRow(self._owners[self._owner_of[place]], row, Since(self._since[place]))
+        return WaitingRow(self._owners[self._owner_of[index]], row, Since(self._since[index]))
 
     def clear(self) -> None:
         """Forget them all."""
