@@ -131,7 +131,7 @@ def _write_tags(tags: pa.ChunkedArray) -> pa.ChunkedArray:
 
 _IDENTITY, _FINGERPRINT = np.dtype("S12"), np.dtype("S4")
 _GROWTH = 4  # identities are merged with an array that is less than four times as long: few arrays, few copies
-_MOST_MERGED = 1 << 20  # a longer array stays as it is, so that no copy takes much memory
+_MOST_MERGED = 1 << 19  # a longer array stays as it is, so that no copy takes much memory
 
 Mask = npt.NDArray[np.bool_]
 
