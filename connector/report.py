@@ -143,7 +143,7 @@ def record_report(report: Report, state_dir: Path, retention_s: float) -> Abstra
 
 def end_report(report: Report, status: Status, at: datetime, reason: str | None = None) -> Report:
     """Record how the run ended, and why if it did not end well."""
-    report.status, report.finished_at = status, at
+    report.status, report.finished_at = status, max(at, report.started_at)  # the machine's clock may be put back
     if reason is not None:
         report.messages.insert(0, reason)
     rows = {name: number for name, number in report.rows.items() if number}

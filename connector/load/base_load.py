@@ -178,7 +178,8 @@ class Loader:
 
     def _why(self, entry: Entry, fingerprint: bytes) -> Since:
         """Return why a row with this fingerprint is to be compared."""
-        is_late = (entry.reported_at or 0.0) > self._session.clock.now().timestamp() - _REPORTED_FOR_S
+        ago_s = self._session.clock.now().timestamp() - (entry.reported_at or 0.0)
+        is_late = 0 <= ago_s < _REPORTED_FOR_S  # from a clock that was ahead, it says nothing
         if entry.reported == fingerprint and is_late:
             return Since.REPORTED
         return Since.FIRST if entry.fingerprint is None else Since.CHANGED

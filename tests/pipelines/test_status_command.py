@@ -8,12 +8,14 @@ import stat
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from connector.report import record_report, start_report
 from connector.run_log import list_runs, record_run
-from tests.pipelines.conftest import Connector, wait_for, write_addresses, write_csv
+from tests.pipelines.conftest import ROOT, Connector, count_stored, wait_for, write_addresses, write_csv
 
 RUN_ID = "20261123T080000-0a1b2c"
 
@@ -166,6 +168,50 @@ def test_of_two_runs_of_one_second_the_later_one_is_first(tmp_path: Path) -> Non
     for digit, at in enumerate(begun):
         record(tmp_path, f"20261123T080000-00000{digit}", started_at=at)
     assert [run["run_id"][-1] for run in list_runs(tmp_path)] == ["1", "2", "0"]
+
+
+def test_two_runs_that_begin_at_the_same_moment_have_a_record_each(tmp_path: Path) -> None:
+    at = datetime(2026, 11, 23, 8, tzinfo=UTC)
+    first, second = (start_report("import", "people", at) for _ in range(2))
+    with record_report(first, tmp_path, 1e6), record_report(second, tmp_path, 1e6):
+        assert {run["run_id"] for run in list_runs(tmp_path)} == {first.run_id, second.run_id}
+    assert len(list(list_runs(tmp_path))) == 2
+
+
+JUMPING = """
+import sys
+from datetime import datetime, timedelta
+import connector.clock
+times, jump = [], timedelta(hours=float(sys.argv.pop(1)))
+class Jumping(datetime):
+    @classmethod
+    def now(cls, zone=None):
+        times.append(datetime.now(zone))
+        return times[-1] + (jump if len(times) > 3 else timedelta())
+connector.clock.datetime = Jumping
+import pipelines.cli
+pipelines.cli.main()
+"""
+
+
+@pytest.mark.parametrize("hours", [-2000, 2000])
+def test_a_clock_that_jumps_costs_no_row_and_makes_no_subscriber_twice(
+    connector: Connector, tmp_path: Path, hours: int
+) -> None:
+    path = write_addresses(tmp_path / "people.csv", 20)
+    connector.sandbox.switch(drop_after=0.3)  # so that there is something to prove absent
+    options = ["import", "people.csv", "--base-name", "News", "--quiet-period", "200ms", "--output", "json"]
+    command = [sys.executable, "-c", JUMPING, str(hours), *options]
+    environ = os.environ | connector.environ | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(ended.stdout)
+    assert report["rows"]["read"] == 20
+    assert report["started_at"] <= report["finished_at"]
+    connector.sandbox.switch(drop_after=0)
+    again = connector.import_file(path)  # by a clock that is right again
+    assert (again.code, again.rows) == (0, {"read": 20, "exists": 20})
+    assert set(count_stored(connector.sandbox).values()) == {1}
 
 
 def test_a_send_that_was_killed_is_never_advised_to_be_repeated_unseen(connector: Connector, tmp_path: Path) -> None:
