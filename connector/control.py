@@ -30,6 +30,7 @@ class RunControl:
     stopping: asyncio.Event
     reason: str | None = None
     activity: str = "reading"
+    resumes_at: float | None = None  # (monotonic) until when it waits
 
     @property
     def is_stopping(self) -> bool:
@@ -54,6 +55,21 @@ class RunControl:
             await asyncio.wait((sleeping, stopped), return_when=asyncio.FIRST_COMPLETED)
             await _end(sleeping, stopped)
         return not self.is_stopping
+
+    async def wait(self, seconds: float, why: str) -> bool:
+        """Rest so long, and say why meanwhile, with a countdown."""
+        before = self.activity
+        self.activity, self.resumes_at = why, self.clock.monotonic() + seconds
+        try:
+            return await self.rest(seconds)
+        finally:
+            self.activity, self.resumes_at = before, None
+
+    def describe(self) -> str:
+        """Return what the run is doing, or how long it waits, and why."""
+        if self.resumes_at is None:
+            return self.activity
+        return f"waiting {max(self.resumes_at - self.clock.monotonic(), 0):.0f} s: {self.activity}"
 
     async def until_stopped(self, reading: Coroutine[Any, Any, T]) -> T:
         """Return what `reading` gives, unless the run is to stop before: then cancel it, and raise RunAborted."""

@@ -145,11 +145,18 @@ class RequestLimiter:
         if wait_s <= _SHORT_WAIT_S:
             await control.clock.sleep(wait_s)
             return
-        before = control.activity
-        if wait_s > _WORTH_TELLING_S:
-            control.activity = f"waiting {wait_s:.0f} s before the next {self._word}"
-        await control.rest(wait_s)
-        control.activity = before
+        if wait_s <= _WORTH_TELLING_S:
+            await control.rest(wait_s)
+        else:
+            await control.wait(wait_s, self._explain())
+
+    def _explain(self) -> str:
+        """Why no request may leave now."""
+        if self.is_pausing(self._control.clock.monotonic()):
+            return "the service has asked for a pause"
+        if self._breaker.is_open:
+            return f"the service does not answer; a single {self._word} is tried next"
+        return f"the pace that the service allows, until the next {self._word}"
 
     def _note_limited(self, answer: Refused | Ambiguous, sent_at: float, now: float) -> None:
         self._breaker.note_untold(sent_at)

@@ -49,6 +49,7 @@ class Chunk:
     name: str
     messages: tuple[str, ...] = ()
     number_cells: Mapping[str, int] = field(default_factory=dict)
+    share: float | None = None  # of the source that had been read with it, 0 to 1; None: not known
 
 
 @dataclass(frozen=True, slots=True)

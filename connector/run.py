@@ -40,6 +40,7 @@ from connector.outcomes import Outcome
 from connector.pace import Pace
 from connector.planned_rows import PlannedRows
 from connector.plurals import agree, count
+from connector.progress import Progression
 from connector.report import (
     Report,
     RunScope,
@@ -58,6 +59,7 @@ from connector.run_log import RETENTION_S
 from connector.service import Client, Retrier, Service, open_client
 from connector.subscribers import InactiveIdentities, Suppression
 
+_WORTH_TELLING_S = 1.0
 _FOR_A_PERSON = (Outcome.INVALID, Outcome.REJECTED, Outcome.UNKNOWN)
 """Outcomes that make a run partial."""
 
@@ -125,6 +127,7 @@ class Run:
     bases: Sequence[Base]
     commits: Commits
     pace: Pace
+    progression: Progression = field(init=False)
     retrier: Retrier = field(default_factory=Retrier)
     canaries: Canaries = field(default_factory=Canaries)
     lag: ListLag = field(default_factory=ListLag)
@@ -136,6 +139,8 @@ class Run:
     suppression: Suppression | None = None
     session: Session | None = None  # the one that it works in now
     at_end: Callable[[], Iterable[str]] = tuple  # done in the transaction that records the end; gives messages
+    expected: float | None = None  # rows of the source, as far as can be told
+    is_expected_roughly: bool = False
     rows_read: int | None = None  # of the whole source, once all of it was read
 
     def open_session(self, base: Base, asked_name: str | None) -> Session:
@@ -163,6 +168,16 @@ class Run:
             self.waiting,
         )
         return self.session
+
+    def __post_init__(self) -> None:
+        self.progression = Progression(self.clock.monotonic)
+
+    def note_share(self, share: float | None, most: int | None) -> None:
+        """Estimate how many rows the source has, of which this share (0 to 1) is read; at most `most` are wanted."""
+        if share:
+            self.expected, self.is_expected_roughly = self.tally.read / share, share < 1
+        if most is not None and (self.expected is None or self.expected > most):
+            self.expected, self.is_expected_roughly = float(most), False
 
     @property
     def is_going_on(self) -> bool:
@@ -224,10 +239,15 @@ class Run:
 
     def describe(self) -> str:
         """Return what a person should see of it now."""
-        activity = self.session.control.activity if self.session else "starting"
+        activity = self.session.control.describe() if self.session else "starting"
+        if (quiet_s := self.client.quiet_until - self.clock.monotonic()) > _WORTH_TELLING_S:
+            activity = f"waiting {quiet_s:.0f} s: the service has asked for a pause"
+        done = self.tally.outcomes.total()
+        progression = self.progression.describe(done, self.expected, is_estimate=self.is_expected_roughly)
         counts = ", ".join(f"{number:,} {outcome}" for outcome, number in self.tally.outcomes.items() if number)
         what = "planned" if self.frame.is_planned else "read"
-        return f"{self.tally.read:,} {what}{': ' if counts else ''}{counts} ({activity})"
+        advance = f"; {progression}" if progression else ""
+        return f"{self.tally.read:,} {what}{': ' if counts else ''}{counts}{advance} ({activity})"
 
 
 async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin, clock: Clock) -> Report:

@@ -139,10 +139,7 @@ class Settler:
 
     async def _wait_for_next_look(self, unknown: list[Unfinished]) -> bool:
         wait_s = self._time_to_next_look(unknown)
-        self._session.control.activity = (
-            f"waiting {max(wait_s, 0):.0f} s before looking for {len(unknown):,} unknown again"
-        )
-        return await self._session.control.rest(wait_s)
+        return await self._session.control.wait(wait_s, f"then {len(unknown):,} unknown are looked for again")
 
     async def _look(self, unknown: list[Unfinished]) -> list[Unfinished]:
         """Settle those that a look shows; note on the others what the look says of them."""

@@ -7,6 +7,7 @@ UTF-8 in a ragged record, and glues what follows a closing quote to the value: s
 """
 
 import codecs
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -112,15 +113,18 @@ class CsvSource(Closing):
     def chunks(self) -> Iterator[Chunk]:
         """Yield the file's records in order, from the first; none for a file with a header only. Raises SourceError."""
         messages, number = tuple(self._messages), 0
+        size, begin = max(os.fstat(self._input.file.fileno()).st_size, 1), 0.0
         for line, block, records in self._read_blocks():
             try:
                 parsed = parse_block(block, records, self._form)
             except (SourceError, pa.ArrowInvalid) as error:
                 raise SourceError(f"{self.name}: cannot be read on from line {line}: {error}") from error
+            end, rows, of_block = self._input.file.tell() / size, 0, max(int(parsed.is_record.sum()), 1)
             for chunk in self._build_chunks(block, records, parsed, line, number):
-                yield replace(chunk, messages=messages)
+                rows += len(chunk.numbers) + len(chunk.malformed)
+                yield replace(chunk, messages=messages, share=begin + (end - begin) * rows / of_block)
                 messages = ()
-            number += int(parsed.is_record.sum())
+            begin, number = end, number + int(parsed.is_record.sum())
 
     def close(self) -> None:
         """Release the file; may be called more than once."""

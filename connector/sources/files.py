@@ -112,13 +112,14 @@ class MatchedFiles(Closing):
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the records of every file, file by file. Raises SourceError, also for columns that have changed."""
-        for path, columns in self.columns_by_file.items():
+        for index, (path, columns) in enumerate(self.columns_by_file.items()):
             with self._opener(path) as source:
                 self._open = source
                 if source.columns != columns:
                     raise SourceError(f"{path}: its columns have changed since the run began; run again")
                 for chunk in source.chunks():
-                    yield self._widen(chunk)
+                    share = None if chunk.share is None else (index + chunk.share) / len(self.columns_by_file)
+                    yield replace(self._widen(chunk), share=share)
 
     def close(self) -> None:
         """Release the file that is open, if any; may be called more than once."""

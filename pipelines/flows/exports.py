@@ -14,6 +14,7 @@ from connector.clock import Clock, system_clock
 from connector.control import Stop, until_stopped
 from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.fields import BaseRef
+from connector.progress import Progression
 from connector.report import Report, RunScope, end_report, end_run, record_report, start_report
 from connector.service import ListQuery
 from connector.warehouse import MAX_SHRINK, Destination, parse_destination
@@ -170,7 +171,7 @@ async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Prog
     from connector.export import export_subscribers
     from connector.service import Retrier
 
-    started_at = clock.now().timestamp()
+    started_at, progression = clock.now().timestamp(), Progression(clock.monotonic)
 
     async def find_lacking(ids: IdArray) -> Sequence[int]:
         try:
@@ -180,8 +181,8 @@ async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Prog
             return []
 
     def follow(reading: ListProgress) -> None:
-        total = f" of {reading.total:,}" if reading.total is not None else ""
-        progress.follow(lambda: f"sweep {reading.sweep}: {reading.rows:,}{total} read")
+        advance = f"sweep {reading.sweep}: {reading.rows:,} read"
+        progress.follow(lambda: f"{advance}; {progression.describe(reading.rows, reading.total)}".rstrip("; "))
 
     exported = await export_subscribers(
         client,

@@ -369,6 +369,7 @@ class _Load:
         """Give an outcome to those rows of a chunk that need no ledger for it; a person sees the ones that differ."""
         run, tally = self._run, self._run.tally
         tally.read += prepared.read
+        run.note_share(prepared.chunk.share, self._plan.limit)
         self._remarks.take(prepared)
         run.rows.begin_chunk(prepared)
         for malformed in prepared.chunk.malformed:

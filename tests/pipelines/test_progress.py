@@ -1,0 +1,71 @@
+"""What a person sees of a run that goes on: how far it is, how fast, how long it takes, and what it waits for."""
+
+import asyncio
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from connector.clock import system_clock
+from connector.control import RunControl
+from connector.progress import Progression
+from tests.pipelines.conftest import Connector, write_addresses
+
+
+def test_share_rate_and_time_left_are_those_of_the_last_seconds() -> None:
+    at = [0.0]
+    progression = Progression(lambda: at[0])
+    assert progression.describe(0, None) == ""
+    at[0] = 1.0
+    assert progression.describe(50, 1000) == "5% of 1,000, 50/s, 19 s left"
+    for second in range(2, 40):
+        at[0] = second
+        progression.describe(50, 1000)
+    at[0] = 41.0
+    assert progression.describe(650, 12_345.6, is_estimate=True) == "5% of about 12,000, 60/s, 3 min left"
+    at[0] = 42.0
+    assert progression.describe(0, 1000) == "0% of 1,000"  # the rows are read again
+
+
+def test_a_wait_counts_down_and_says_why() -> None:
+    async def wait() -> tuple[str, str]:
+        at = [0.0]
+
+        async def sleep(_seconds: float) -> None:
+            await asyncio.sleep(0)
+
+        control = RunControl(system_clock().__class__(lambda: at[0], system_clock().now, sleep), asyncio.Event())
+        waiting = asyncio.create_task(control.wait(30, "the service has asked for a pause"))
+        await asyncio.sleep(0)
+        at[0] = 18.0
+        meanwhile = control.describe()
+        await waiting
+        return meanwhile, control.describe()
+
+    assert asyncio.run(wait()) == ("waiting 12 s: the service has asked for a pause", "reading")
+
+
+def test_a_terminal_shows_how_far_an_import_is(connector: Connector, tmp_path: Path) -> None:
+    path = write_addresses(tmp_path / "people.csv", 600)
+    connector.sandbox.switch(latency_ms=100)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "pipelines", "import", str(path), "--base-name", "News", "--max-rate", "300"]
+    process = subprocess.Popen(
+        command,
+        env=os.environ | connector.environ | {"TERM": "xterm", "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while part := os.read(ours, 65536):
+            shown += part
+    except OSError:  # the terminal's other end has closed
+        pass
+    os.close(ours)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert re.search(rb"600 read: [1-9]\d* created; \d+% of 600, \d+/s, \d+ s left \(creating\)", shown), shown[-2000:]
