@@ -10,37 +10,35 @@ and windows of any length. Of `served` requests in `sent_s` seconds since the la
 - where two ramps were refused at much the same rate, that rate is the limit, and the next ramp begins just below;
 - where all is refused until later than was asked for, it is a window, and served / (sent_s + paused_s) is its rate;
 - of a window, a rate is allowed that was kept for two windows without a refusal;
+- of few requests whose refusal costs no pause, the limit lies between what was served and what was sent in the mean;
 - what is refused without a pause, and in the same share at a low rate as at a high one, is refused by chance.
 
-How long a ramp takes follows from what a refusal costs, its pause. A rate that lies a share s too low loses s of each
-second: so a bracket of width s is crossed in about two pauses / s, a wide one at once and a narrow one slowly, and
-never more slowly than one pause in so many as can be afforded. So a steady limit is met once in a while, one that has
-risen is found by the end of the ramp, and one that has fallen by its first refusals.
+How long a ramp takes follows from what a refusal costs: its pause or, without one, the requests whose refusal it takes
+to tell a limit from chance, and they are the same share of what is sent as pauses are of the time. A rate that lies a
+share s too low loses s of each second: so a bracket of width s is crossed in about two pauses / s, a wide one at once
+and a narrow one slowly, and never more slowly than one pause in so many as can be afforded. So a steady limit is met
+once in a while, one that has risen is found by the end of the ramp, and one that has fallen by its first refusals.
 
 Everything counts by the time at which a request was sent, and refusals of what was sent before the last cut say nothing
 new. Pure: the time comes in, in seconds of a clock that does not go back.
 """
 
 from dataclasses import dataclass
-from math import exp, inf, log
+from math import exp, inf, log, ulp
 
 _FIRST_RATE = 20.0  # requests/s: any service serves so many for the moment that the first doublings take
-_SECOND = 1.0  # what no run notices: the dearest of free refusals, the rarest of single probes, the most made up for
+_SECOND = 1.0  # what no run notices: the unit of free refusals, the rarest of single probes, the most made up for
+_FREE_S = 0.3  # the least that the end of a ramp is taken to cost: shorter ramps mistake chance for a limit
 _PAUSES_APART = 30.0  # so many pauses of work after each: 1/31 and half of _ROOM are lost, where 5 % may be,
-_DEAR_PAUSES_APART = 16.0  # and 1/17, where 10 % may: a pause of _DEAR_S or longer
+_DEAR_PAUSES_APART = 16.0  # and 1/17, where 10 % may: a pause of _DEAR_S or longer (both by the promise)
 _DEAR_S = 10.0
 _ROOM = 0.015  # from the least that a ramp begins below its end, of which half is lost; lost time is made up for by it
-_PROBE_S = 2.0  # e-folding time beyond the bracket: twofold after 2 ln(2 / _ROOM) = 10 s, of the 60 s there are
-_TRIPS = 6.0  # in that time at least: the rate is a sixth too high at most when a refusal arrives
-_WINDOWS = 3.0  # in a ramp at least: within one it would only be filled, and the mean of one lags by a half
-_LONGEST_WINDOW_S = 61.0  # what is refused for longer than a minute is an outage
 _TOLERATED = 0.01  # of the requests may be refused where that costs no pause
-_IN_A_ROW = 3  # refusals tell a full limiter from chance
-_CHANCE = _TOLERATED**_IN_A_ROW
+_REPEATS = 3  # tell a rule from chance: refusals in a row, ramps refused early, windows and round trips in a ramp
 _FALLEN = 4.0  # a limit may have halved, and a bucket gives hardly half of that after a pause
+_LONGEST_WINDOW_S = 61.0  # what is refused for longer than a minute is an outage
 _SLACK_S = 0.005  # a sender that wakes up late makes up for so much at once: a loop's turn
 _HALVED_IN_S = 86_400.0  # a guess is worth half a day later: limits change with contracts and load, not by the hour
-_HAIR_S = 1e-9  # sums of floats may miss a moment by rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class _Ramp:
     def __init__(self, low: float, high: float, length_s: float, trip_s: float) -> None:
         self.low, self.high, self.length_s, self.at_s = low, high, length_s, 0.0
         self.growth = log(high / low) / length_s
-        self.probe_s = max(_PROBE_S, _TRIPS * trip_s)
+        self.probe_s = 2 * max(_SECOND, _REPEATS * trip_s)
 
     def move(self, seconds: float) -> float:
         """Go on so far, and return the rate there (requests/s): by a fifth at most between two requests."""
@@ -141,7 +139,7 @@ class RateController:
     def admit(self, now: float) -> float:
         """0 when a request may leave, which is then taken to leave; otherwise the seconds until one may."""
         wait_s = max(self._due_at, self._paused_until) - now
-        if wait_s > _HAIR_S:
+        if wait_s > 2 * ulp(now):  # sums of floats miss a moment by rounding
             return wait_s
         self._leave(now)
         return 0.0
@@ -184,7 +182,7 @@ class RateController:
             return
         self._refused += 1
         self._in_a_row += 1
-        in_a_row = log(_CHANCE) / log(self._tolerated) - _HAIR_S
+        in_a_row = round(_REPEATS * log(_TOLERATED) / log(self._tolerated))
         is_chance = self._in_a_row < in_a_row and self._refused < in_a_row + self._tolerated * self._served
         if retry_after_s or not is_chance:
             self._end_ramp(sent_at, now, retry_after_s or 0.0)
@@ -207,7 +205,7 @@ class RateController:
             self._lost_s -= made_up_s
             gap_s -= made_up_s
         self._due_at = max(due_at, at - _SLACK_S) + gap_s
-        if self._row is not None and self._row.number >= _IN_A_ROW:  # all is refused: single probes
+        if self._row is not None and self._row.number >= _REPEATS:  # all is refused: single probes
             self._due_at = max(self._due_at, at + self._row.gap_s)
             self._row.gap_s = min(2 * self._row.gap_s, _SECOND)
         self._left_at = at
@@ -215,7 +213,7 @@ class RateController:
     def _double(self, now: float) -> None:
         if self.rate * (now - self._step_at) < _FALLEN * self._served_in_step:
             self.rate = min(2 * self.rate, self._ceiling)
-        self._doubled = self._served_in_step / max(now - self._step_at, _HAIR_S)
+        self._doubled = self._served_in_step / max(now - self._step_at, ulp(now))
         self._step_at, self._served_in_step = now, 0
 
     # What a refusal says
@@ -231,7 +229,7 @@ class RateController:
             low = refused / 50 if pause_s else self._doubled / _FALLEN
         elif ramp.is_early:
             self._early += 1
-            if not pause_s and self._early >= _IN_A_ROW and self._refused < self._served:
+            if not pause_s and self._early >= _REPEATS and self._refused < self._served:
                 # a share that stays, however low the rate, does not come of the rate; its root leaves it much room
                 self._tolerated = max(self._tolerated, (self._refused / (self._served + self._refused)) ** 0.5)
             low = max(proved, self._proved if self._early == 1 else refused / _FALLEN ** (self._early - 1))
@@ -245,6 +243,9 @@ class RateController:
                 if ramp.length_s > 0.9 * self._longest_s:
                     low = max(low, (1 - _ROOM) * ramp.high)
                     high = min(refused, (1 + _ROOM + (refused / ramp.high - 1) / 10) * ramp.high)
+        is_few = proved < _REPEATS / _FREE_S  # requests: what was refused is a large share
+        if not pause_s and is_few and ramp is not None and refused < 1.5 * ramp.high:
+            high = min(high, (self._served + self._refused) / sent_s)  # if it is more after all, the probe finds it
         if pause_s and ramp is not None and 0 < 2 * self._window_s < ramp.at_s:
             # a rate that filled no window in two is allowed
             low = max(low, (1 - _ROOM) * ramp.compute_rate(ramp.at_s - 2 * self._window_s))
@@ -271,14 +272,19 @@ class RateController:
         low = max(min(low, (1 - _ROOM) * high), 1 / _HALVED_IN_S)
         high = max(high, (1 + _ROOM) * low)
         width = log(high / low)
-        crossed_s = max(2 * max(self._cost_s, 0.3 * _SECOND) / width, 4 * self._trip_s * width)
-        length_s = min(max(crossed_s, least_s, _WINDOWS * self._window_s), self._longest_s)
-        self._ramp = _Ramp(low, high, length_s, self._trip_s)
         self.rate = min(low, self._ceiling)
+        crossed_s = max(2 * max(self._price_s, _FREE_S) / width, 4 * self._trip_s * width)
+        length_s = min(max(crossed_s, least_s, _REPEATS * self._window_s), self._longest_s)
+        self._ramp = _Ramp(low, high, length_s, self._trip_s)
         self._resumed_at = at
         self._served = self._refused = self._in_a_row = 0
 
     @property
+    def _price_s(self) -> float:
+        """What the end of a ramp costs (s): its pause, or the time of the requests that are refused."""
+        return self._cost_s or _REPEATS / self.rate
+
+    @property
     def _longest_s(self) -> float:
         pauses = _PAUSES_APART if self._cost_s < _DEAR_S else _DEAR_PAUSES_APART
-        return max(pauses * max(self._cost_s, _SECOND), _WINDOWS * self._window_s)
+        return max(pauses * max(self._price_s, _SECOND), _REPEATS * self._window_s)
