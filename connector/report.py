@@ -169,7 +169,7 @@ class UncountedError(Exception):
 
     def __init__(self, rows: dict[str, int], counted: int) -> None:
         super().__init__(
-            f"{rows['read']} rows were read, and {counted} have an outcome: this report is not to be trusted"
+            f"rows read: {rows['read']}, rows with an outcome: {counted}; this report is not to be trusted"
         )
         self.rows = rows
 

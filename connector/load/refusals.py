@@ -27,8 +27,28 @@ from connector.load.session import Look, Session
 from connector.service import TOO_MANY_REQUESTS, ListQuery, refusal_kind
 from connector.states import Event, State
 
-_LOOKED_UP_AT_THE_END = 50  # of each kind, the first: one may have been refused in earnest, and others not
+_LOOKED_UP_AT_THE_END = 50  # of each kind: the first may have been refused in earnest, and others not
 _KINDS_LOOKED_UP_AT_ONCE = 20  # a service that words each refusal differently would have the list read for each
+
+
+class RefusalSample:
+    """Keeps the first and, as more come, every second, every fourth and so on: between half of `most` and `most`."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._met = 0
+        self._step = 1
+        self.kept: list[LookupKey] = []
+
+    def add(self, key: LookupKey) -> None:
+        """Count a key; keep every n-th, where n doubles whenever the sample is full."""
+        if self._met % self._step == 0:
+            if len(self.kept) == self._most:
+                self.kept = self.kept[::2]
+                self._step *= 2
+            if self._met % self._step == 0:
+                self.kept.append(key)
+        self._met += 1
 
 
 class Refusals:
@@ -36,7 +56,7 @@ class Refusals:
 
     def __init__(self, session: Session, look_for: Look) -> None:
         self._session, self._look_for = session, look_for
-        self._met: dict[str, list[LookupKey]] = {}  # the first by the kind of refusal
+        self._met: dict[str, RefusalSample] = {}  # by the kind of refusal
         self._checks: dict[str, asyncio.Task[bool]] = {}
         self._creating: set[str] = set()  # kinds that have created, ever
         self._unproved: set[str] = set()  # kinds of earlier runs so recent that what they created may not show yet
@@ -81,7 +101,9 @@ class Refusals:
         does.
         """
         base = self._session.journal.base
-        believed = [(kind, wanted) for kind, met in self._met.items() if kind not in self._creating for wanted in met]
+        believed = [
+            (kind, wanted) for kind, met in self._met.items() if kind not in self._creating for wanted in met.kept
+        ]
         if not believed:
             return
         result = await self._look_for(self._session, list({wanted.identity: wanted for _, wanted in believed}.values()))
@@ -95,7 +117,7 @@ class Refusals:
         for kind, number in created.items():
             if _is_of_the_rate(kind):
                 self._session.tally.note_twice(
-                    f"of {len(self._met[kind])} subscribers that were refused for the rate and sent "
+                    f"of {len(self._met[kind].kept)} subscribers that were refused for the rate and sent "
                     f"again, {number} are in the service twice: it creates some of those that it refuses so. "
                     "Remove them in the service's own pages, and lower load.max_rate"
                 )
@@ -130,9 +152,7 @@ class Refusals:
 
     async def _check_at_once(self, kind: str, candidate: Candidate) -> bool:
         """Return whether the first of the kind could be looked up; it is now, if it was not before."""
-        met = self._met.setdefault(kind, [])
-        if len(met) < _LOOKED_UP_AT_THE_END:
-            met.append(want_candidate(candidate))
+        self._met.setdefault(kind, RefusalSample(_LOOKED_UP_AT_THE_END)).add(want_candidate(candidate))
         if kind not in self._checks and len(self._checks) < _KINDS_LOOKED_UP_AT_ONCE:
             self._checks[kind] = asyncio.ensure_future(self._check_first(kind, want_candidate(candidate)))
         if kind not in self._checks:

@@ -77,7 +77,7 @@ def test_a_fault_in_the_middle_still_ends_in_a_report(connector: Connector, tmp_
     report = json.loads(ended.stdout)
     assert (ended.returncode, report["status"], report["rows"]["read"]) == (3, "aborted", 3)
     assert "a fault of the program: KeyError" in ended.stderr
-    assert "3 rows were read, and 2 have an outcome: this report is not to be trusted" in ended.stderr
+    assert "rows read: 3, rows with an outcome: 1; this report is not to be trusted" in ended.stderr
     assert "person1@" not in ended.stdout + ended.stderr
     assert "Traceback" not in ended.stderr
     assert len(read_states(connector)) == 3  # all three are still unknown, and a later retry finds them
