@@ -264,8 +264,9 @@ def _watch(rows: StagedRows, interruption: Interruption) -> StagedRows:
 
 
 def _is_race(error: Exception) -> bool:
-    """Return whether another export made the same table, or took the same number, at the same moment."""
+    """Return whether another export made the same schema or table (with its row type), or took the same number, at the
+    same moment."""
     orig = getattr(error, "orig", error)
     first = next(iter(getattr(orig, "args", ())), None)
     state = first.get("C") if isinstance(first, dict) else getattr(orig, "sqlstate", None)  # pg8000 gives a dict
-    return isinstance(error, sa.exc.IntegrityError) or state in ("42P06", "42P07") or first in (1050, 1684)
+    return isinstance(error, sa.exc.IntegrityError) or state in ("42P06", "42P07", "42710") or first in (1050, 1684)

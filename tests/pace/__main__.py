@@ -122,6 +122,7 @@ def main() -> None:
     parser.add_argument("--fastest-alone", action="store_true", help="of the last rate only cells alone at 20 ms")
     parser.add_argument("--to", type=Path, default=Path("docs"))
     options = parser.parse_args()
+    options.to.mkdir(parents=True, exist_ok=True)
     fastest = max(options.rates)
     cells = [cell for cell in list_cells() if cell.rate in options.rates]
     if options.fastest_alone:

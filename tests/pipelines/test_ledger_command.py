@@ -108,7 +108,7 @@ def test_the_emails_that_were_sent_are_copied_beside_the_ledger(connector: Conne
     copy, emails = tmp_path / "copy.db", tmp_path / "copy-emails.db"
     ended = connector.run_json("ledger", "backup", copy)
     assert (ended.code, ended.report["entries"], ended.report["emails"]) == (0, 3, 1)
-    assert f"{emails}: 1 emails" in ended.stderr
+    assert f"{emails}: 1 email" in ended.stderr
     copy.unlink()
     refused = connector.run_json("ledger", "backup", copy)
     assert refused.is_refused
