@@ -1,6 +1,7 @@
 """What was found in the rows of a run, in sum and with a few masked examples, for a report that may be passed on."""
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,6 @@ from connector.service import refusal_kind
 _EXAMPLES = 3  # of each cause
 _MOST_CAUSES = 30  # a service that words each refusal differently would have one for each row
 _LONGEST = 60  # characters of a cell
-_AFTER_FIRST = re.compile(r"(?<=\w)\w")
 _LINE = re.compile(r"^line \d+: ")
 _QUOTED = re.compile(r"([\"']).*\1")
 _OTHERS = "other causes, each of few rows"
@@ -22,7 +22,17 @@ def mask_cell(cell: str) -> str:
     """Return a cell that shows what it looks like and not what it says: the first character of each word, and all that
     is neither letter nor digit (`ann lee@x,org` becomes `a•• l••@x,o••`)."""
     shown = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in cell[:_LONGEST])
-    return _AFTER_FIRST.sub("•", shown) + ("…" if len(cell) > _LONGEST else "")
+    is_of_word = [_is_of_word(sign) for sign in shown]
+    after = [False, *is_of_word]  # whether the sign before is of a word
+    masked = [
+        "•" if is_of and is_after else sign for sign, is_of, is_after in zip(shown, is_of_word, after, strict=False)
+    ]
+    return "".join(masked) + ("…" if len(cell) > _LONGEST else "")
+
+
+def _is_of_word(sign: str) -> bool:
+    """Return whether it is a letter, a digit or a mark upon one: many scripts write vowels as marks."""
+    return sign == "_" or unicodedata.category(sign)[0] in "LMN"
 
 
 def _describe_kind(problem: Problem) -> str:

@@ -218,7 +218,7 @@ class Finisher:
         unknown now."""
         known = len(self.unresolved)
         entries = await self._find_entries([each.row.identity for each in self._kept])
-        kept, self._kept = self._kept, []
+        kept = list(self._kept)
         ours = [
             (each.row.identity, each.row.fingerprint)
             for each in kept
@@ -229,6 +229,7 @@ class Finisher:
         if ours:  # refused, and created all the same: the service has what was sent
             base = self._session.journal.base
             await self._session.journal.ask(lambda ledger: ledger.record_equal(base, ours))
+        self._kept = self._kept[len(kept) :]  # not before: what was sent must not lose its outcome if that fails
         for each in sorted(kept, key=lambda each: (each.row.source.file, each.row.source.number)):
             entry, problem = entries.get(each.row.identity), each.problem
             if each.is_of_this_run and entry is not None and entry.state is not State.REJECTED:

@@ -59,7 +59,7 @@ def answer_page(sandbox: Sandbox, request: Request) -> Response:
         words = "The sandbox's page asks for a name, which may be any, and a password, which is the sandbox's token."
         return Response(401, words.encode(), b"text/plain; charset=utf-8", _ASK)
     if request.method == "GET":
-        return _show(sandbox, dict(parse_qsl(request.query)))
+        return _show(sandbox, dict(parse_qsl(request.query, keep_blank_values=True)))
     if request.method != "POST":
         return Response(405, b"", _HTML, (*_HEADERS, ("Allow", "GET, POST")))
     if request.headers.get("origin") != f"http://{request.headers.get('host')}":

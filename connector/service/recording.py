@@ -74,10 +74,7 @@ class RecordingSender:
             if self._left > 0:
                 self._left -= 1
                 took_ms = round(1000 * (self._clock.monotonic() - began), 1)
-                line: dict[str, object] = {"at": at.isoformat(timespec="milliseconds"), "took_ms": took_ms}
-                self._write(
-                    line | self._values.describe_request(request) | self._values.describe_answer(answer, request)
-                )
+                self._record({"at": at.isoformat(timespec="milliseconds"), "took_ms": took_ms}, request, answer)
                 if self._left == 0:
                     self._write({"ended": f"after {MOST_RECORDED:,} requests"})
 
@@ -85,6 +82,15 @@ class RecordingSender:
         """Close the file."""
         with suppress(OSError):
             os.close(self._file)
+
+    def _record(
+        self, line: dict[str, object], request: Request, answer: RawAnswer | NotSent | Ambiguous | None
+    ) -> None:
+        try:
+            line |= self._values.describe_request(request) | self._values.describe_answer(answer, request)
+        except RecursionError:  # of a hostile answer; what became of the request must reach the run all the same
+            line["failed"] = "the answer is nested too deeply to be shown"
+        self._write(line)
 
     def _write(self, line: Mapping[str, object]) -> None:
         try:
@@ -116,7 +122,9 @@ class Masking:
         if not isinstance(answer, RawAnswer):
             return {"failed": answer.message, "status": getattr(answer, "status", None)}
         headers = {
-            str(name): value if name.lower() in _KEPT_HEADERS or "ratelimit" in name.lower() else self.mask_text(value)
+            self._name(str(name)): self._hide_token(value)
+            if name.lower() in _KEPT_HEADERS or "ratelimit" in name.lower()
+            else self.mask_text(value)
             for name, value in answer.headers.items()
         }
         described: dict[str, object] = {"status": answer.status, "headers": headers, "bytes": len(answer.body)}
@@ -146,7 +154,8 @@ class Masking:
             word = found[0]
             if word.lower() in _OUR_WORDS:
                 return word
-            is_plain = word.isascii() and word.isalpha() and (word.islower() or found.start() == 0)
+            is_first = found.start() == 0 and found.end() < len(found.string)  # a name may stand alone
+            is_plain = word.isascii() and word.isalpha() and (word.islower() or is_first)
             return word if is_plain and word.lower() not in sent else self._draw(found)
 
         text = _VALUE.sub(lambda found: self.mask_text(found[0]), self._hide_token(text))
@@ -203,7 +212,8 @@ class Masking:
 
     def _name(self, key: str) -> str:
         """A key as it is, unless it may be a value itself."""
-        return key if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,40}", key) else self.mask_text(key)
+        is_name = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,40}", key) and self._hide_token(key) == key
+        return key if is_name else self.mask_text(key)
 
 
 def _stretch(key: bytes, word: str, length: int) -> bytes:

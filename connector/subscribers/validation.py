@@ -41,14 +41,14 @@ from connector.subscribers.countries import read_countries
 from connector.subscribers.rules import ValidationRules, format_phone
 
 _TRANSLATE = "a job translates its source's words by the field's `values:` map"
-_MESSAGES = {
+_MESSAGES = {  # without `; `, which stands between the faults of a row
     "required": "is missing",
     "control": "holds a control character",
-    "length": f"holds more than {LONGEST:,} characters; look there for a quote that is never closed",
+    "length": f"holds more than {LONGEST:,} characters: look there for a quote that is never closed",
     "phone": "cannot be written as E.164 (+, country, number): it is no valid number, or has an extension",
-    "flag": f"is neither true nor false (yes and no, 1 and 0 will do); {_TRANSLATE}",
+    "flag": f"is neither true nor false (yes and no, 1 and 0 will do): {_TRANSLATE}",
     "email": "is not an email address",
-    "gender": f"is neither male nor female nor empty; {_TRANSLATE}",
+    "gender": f"is neither male nor female nor empty: {_TRANSLATE}",
     "country": "is not a country: a code of two or three letters (ISO 3166-1), or its English name",
     "zip": "cannot be sent: the service takes numbers only, without leading zeros",
     "date": "is not a date written YYYY-MM-DD",

@@ -60,7 +60,7 @@ class Acceptance:
 
     def as_json(self) -> dict[str, Any]:
         """Return the answer as plain JSON values."""
-        return {"status": self.status, "rows": self.number, "messages": list(self.messages)}
+        return {"status": self.status, "accepted": self.number, "messages": list(self.messages)}
 
 
 def read_rejected(path: Path) -> RejectedRows:

@@ -83,6 +83,9 @@ def read_settings(
     """
     service = job.service if job else None
     base_url = _read_base_url(environ, job, options)
+    time_limit_s = options.time_limit_s
+    if time_limit_s is None and job is not None:
+        time_limit_s = job.time_limit_s
     token = read_token(environ)
     state = read_state(environ, options, is_writing=is_writing)
     return Settings(
@@ -96,7 +99,7 @@ def read_settings(
         proxy=service.proxy if service else None,
         may_make_ledger=job is None or job.ledger == "may_be_new",
         retention_s=job.retention_s if job else RETENTION_S,
-        time_limit_s=options.time_limit_s or (job.time_limit_s if job else None),
+        time_limit_s=time_limit_s,
         record_path=options.record_path,
     )
 

@@ -8,8 +8,12 @@ from typing import Any
 
 from connector.plurals import agree, count
 
-_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^@/]*@")
-_PERSONAL = ("--email", "--client-user-id", "--first-name", "--last-name")
+_PASSWORD = re.compile(r"(?<=://)([^/@:]*):.*@", re.DOTALL)  # one that is not escaped may hold a / or an @
+_SECRET = re.compile(r"(?i)([?&;][^=&?]*(?:pass|pwd|secret|token|key)[^=&]*)=[^&]*")
+_PERSONAL = (
+    "--email", "--client-user-id", "--first-name", "--last-name",
+    "--to", "--cc", "--bcc", "--reply-to", "--subject", "--header",
+)  # fmt: skip
 _ANY_PERSONAL = re.compile(rf"({'|'.join(_PERSONAL)})=.*", re.DOTALL)
 _NOT_AGAIN = ("--report", "--output", "--dry-run", "--limit", "--quiet")
 _FLAGS = ("--dry-run", "--quiet")
@@ -32,7 +36,8 @@ class Step:
 
 def mask_arguments(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of a command fit to be shown: without passwords of URLs, and values that name a person."""
-    masked = [_ANY_PERSONAL.sub(r"\1=…", _PASSWORD.sub(r"\1:****@", each)) for each in arguments]
+    masked = [_SECRET.sub(r"\1=****", _PASSWORD.sub(r"\1:****@", each)) for each in arguments]
+    masked = [_ANY_PERSONAL.sub(r"\1=…", each) for each in masked]
     return ["…" if before in _PERSONAL else each for before, each in zip(["", *masked], masked, strict=False)]
 
 

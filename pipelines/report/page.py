@@ -23,11 +23,13 @@ _PAGE_BEGINS = (
 )
 _HEAD = 4096  # bytes by which a report is known
 _WRITTEN = re.compile(
-    rb"%b|\{\n  (?:%b|%b|%b)"
+    rb"%b|\{\n  (?:%b|%b|%b|%b)"
     % (
         re.escape(_PAGE_BEGINS.encode()),
         rb'"run_id": "[^"\n]*",\n  "job": "[^\n]*",\n  "command": "',
-        rb'"status": "(?:ok|partial|aborted|stopped|locked)",\n  "(?:runs|forgotten|target)": ',
+        rb'"status": "(?:ok|partial|aborted|stopped|locked|usage)",\n  "(?:%b)": '
+        % rb"runs|forgotten|target|accepted|checks|deleted|jobs|source",
+        rb'"account": "[^\n]*",\n  "status": "[a-z]+",\n  "messages": ',
         rb'"command": "send",\n  "planned": true',
     )
 )

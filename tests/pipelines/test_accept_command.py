@@ -44,7 +44,9 @@ def test_the_rows_of_a_rejects_file_make_no_run_partial_until_they_change(
     first = connector.run_json("sync", job)
     assert (first.code, first.rows["invalid"], first.rows["rejected"]) == (1, 2, 1)
     accepted = connector.run_json("accept", first.report["rejects_file"])
-    assert (accepted.code, accepted.report["rows"]) == (0, 3)
+    assert (accepted.code, accepted.report["accepted"]) == (0, 3)
+    for name in ("accepted.html", "accepted.json") * 2:  # its own earlier report is replaced
+        assert connector.run("accept", first.report["rejects_file"], "--report", name).code == 0
     assert sync(connector, job) == (0, {"invalid": 2, "rejected": 1}, [])
     assert connector.run_json("plan", job).code == 0
 
@@ -54,17 +56,17 @@ def test_the_rows_of_a_rejects_file_make_no_run_partial_until_they_change(
     write_csv(tmp_path / "people.csv", HEADER, GOOD, BAD[:-1] + "2", RAGGED, REFUSED)  # in a column that is not used
     assert sync(connector, job)[0] == 0
 
-    assert connector.run_json("accept", "--revoke", "--job", job).report["rows"] == 3
+    assert connector.run_json("accept", "--revoke", "--job", job).report["accepted"] == 3
     assert sync(connector, job)[:2] == (1, {})
 
 
 def test_a_row_is_accepted_by_its_identity(connector: Connector, job: Path) -> None:
     sync(connector, job)
     accepted = connector.run_json("accept", "--job", job, "BOB@x.org", "nowhere@x.org")
-    assert (accepted.code, accepted.report["rows"]) == (1, 1)
+    assert (accepted.code, accepted.report["accepted"]) == (1, 1)
     assert sync(connector, job) == (1, {"invalid": 1}, ["", "tom@x.org"])
     left = connector.run_json("accept", "--job", job, "-", stdin="tom@x.org\ncut\n")
-    assert left.report["rows"] == 1
+    assert left.report["accepted"] == 1
 
 
 def test_what_no_run_of_this_ledger_wrote_is_refused(connector: Connector, job: Path, tmp_path: Path) -> None:

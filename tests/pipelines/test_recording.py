@@ -10,6 +10,7 @@ import pytest
 
 from connector.service import build_mask
 from connector.service.recording import Masking
+from connector.service.wire import RawAnswer, Request
 from tests.pipelines.conftest import Connector, write_csv
 
 PERSONAL = (
@@ -98,3 +99,10 @@ def test_words_of_a_refusal_stay_and_values_among_them_do_not(said: str, kept: l
     masked = masking.mask_words(said, {"bob"})
     assert [each for each in kept if each not in masked] == []
     assert [each for each in gone if each in masked] == []
+
+
+def test_a_token_that_is_sent_back_is_in_no_header_and_no_key() -> None:
+    masking, token = Masking(b"k" * 32, build_mask("s3cret-token")), "s3cret-token"
+    answer = RawAnswer(400, {"Server": token, "X-RateLimit-Key": token}, b'{"%s": "Marie"}' % token.encode())
+    described = str(masking.describe_answer(answer, Request("list", "GET", "/")))
+    assert [each for each in (token, "Marie") if each in described] == []

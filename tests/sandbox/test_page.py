@@ -31,6 +31,7 @@ def test_the_page_shows_what_the_sandbox_holds_and_was_asked(calls: Calls) -> No
     found = open_page(calls, "/?q=ANN%20%3C").body.decode()
     assert ("ann@example.com</summary>" in found, "bob@example.com</summary>" in found) == (True, False)
     assert "Nothing is found" in open_page(calls, "/?q=carl").body.decode()
+    assert 'http-equiv="refresh"' in open_page(calls, "/?follow").body.decode()
     assert calls.sandbox.stats() == before  # it is no request of the API
 
 
