@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from connector.report import start_report
 from connector.sandbox import SandboxProcess
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +91,16 @@ def test_the_reference_is_what_the_code_says() -> None:
     pages = runpy.run_path(str(ROOT / "docs" / "generate_reference.py"))["build_pages"]()
     behind = [name for name, text in pages.items() if (ROOT / "docs" / "reference" / name).read_text("utf-8") != text]
     assert not behind, "run: python docs/generate_reference.py"
+
+
+def test_every_variable_and_every_key_of_a_report_is_on_its_page() -> None:
+    modules = [path for top in ("connector", "pipelines") for path in (ROOT / top).rglob("*.py")]
+    names = {name for path in modules for name in re.findall(r"\bCONNECTOR_[A-Z_]+\b", path.read_text("utf-8"))}
+    page = (ROOT / "docs" / "reference" / "environment.md").read_text("utf-8")
+    assert names == set(re.findall(r"^\| `(CONNECTOR_\w+)`", page, re.MULTILINE))
+    page = (ROOT / "docs" / "reference" / "report.md").read_text("utf-8")
+    keys = start_report("sync", "crm", datetime.now(UTC)).as_json()
+    assert [key for key in keys if f"`{key}`" not in page] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
