@@ -183,7 +183,8 @@ def digest_problem(problem: Problem, used: Sequence[str]) -> bytes | None:
     if not used or problem.outcome not in ACCEPTABLE:
         return None
     cells = dict(zip(problem.row.columns, problem.row.cells, strict=True)) if problem.row.cells else {}
-    said = (problem.field, problem.code) if problem.outcome is Outcome.INVALID else ()  # a service's words vary
+    is_refused = problem.outcome is Outcome.REJECTED  # a service's words vary, its status says what kind it is
+    said = (str(problem.http_status),) if is_refused else (problem.field, problem.code)
     parts = [problem.outcome, *said, problem.raw, *(text for name in used for text in (name, cells.get(name)))]
     return digest_text(json.dumps(["accepted-1", *(part or "" for part in parts)]))
 
