@@ -109,10 +109,7 @@ def _build_acceptor(sandbox: Sandbox, service: Service, connections: set[Connect
 
 def _watch_for_the_end(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event, *, stop_with_stdin: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        try:
-            loop.add_signal_handler(number, stopped.set)
-        except NotImplementedError:  # Windows: Ctrl+C ends the loop by KeyboardInterrupt instead
-            break
+        loop.add_signal_handler(number, stopped.set)
     if stop_with_stdin:  # the parent holds the other end: it closes even when the parent is killed
         loop.add_reader(sys.stdin.fileno(), stopped.set)
 

@@ -110,7 +110,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 
 def test_every_page_is_on_the_sites_first_page() -> None:
-    listed = re.findall(r"^([a-z/-]+)$", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = re.findall(r"^([A-Za-z/-]+)$", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
     pages = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in PAGES[1:]}
     assert pages - {"index"} == set(listed)
 
