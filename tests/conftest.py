@@ -5,11 +5,14 @@ Where memory has room, temporary files are there: what is promised of a disk is 
 of many thousand commits would wait for one.
 """
 
+import asyncio
+import inspect
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from _pytest.terminal import TerminalReporter
@@ -28,6 +31,8 @@ settings.register_profile(
 )
 settings.load_profile("shared machine")
 
+LoopFactory = Callable[[], asyncio.AbstractEventLoop] | None
+
 _MEMORY = Path("/dev/shm")
 if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 << 30:
     os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
@@ -39,6 +44,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests need no order: the simulation's begin, those that run commands follow."""
     ranks = {name: rank for rank, name in enumerate(_LONG)}
     items.sort(key=lambda item: ranks.get(item.path.parent.name, len(ranks)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine to its end, in a loop of its own."""
+    if not asyncio.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    with asyncio.Runner(loop_factory=cast("LoopFactory", pyfuncitem.funcargs.get("loop_factory"))) as runner:
+        runner.run(pyfuncitem.obj(**given))
+    return True
 
 
 def pytest_sessionfinish() -> None:

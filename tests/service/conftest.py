@@ -1,17 +1,15 @@
-"""Every test of the transport runs on asyncio's own loop and on uvloop: their failures differ in kind."""
+"""A module with `LOOPS` runs its coroutines on each of these loops: asyncio's own and uvloop's."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
 
 import pytest
 import uvloop
 
-Run = Callable[[Coroutine[Any, Any, None]], None]
+FACTORIES = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Iterator[Run]:
-    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        yield runner.run
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if asyncio.iscoroutinefunction(metafunc.function) and hasattr(metafunc.module, "LOOPS"):
+        metafunc.fixturenames.append("loop_factory")
+        names = metafunc.module.LOOPS
+        metafunc.parametrize("loop_factory", [FACTORIES[name] for name in names], ids=names)

@@ -25,8 +25,9 @@ from connector.service import (
     open_client,
 )
 from tests.service import faults
-from tests.service.conftest import Run
 from tests.service.faults import Fault, response, serve, unused_port
+
+LOOPS = ("asyncio", "uvloop")  # whose failures differ in kind
 
 TOKEN = Token("s3cret-token")
 CREATED = response(b'{"success": true, "Subscriber": {"Id": 5, "Email": "ann@example.com"}}', "201 Created")
@@ -38,42 +39,36 @@ BROKEN = response(b"oops", "500 Internal Server Error")
 EMAIL = b'{"SendEmail":{}}'
 
 
-def test_each_operation_sends_its_request_with_the_token_and_gives_its_success(run: Run) -> None:
-    async def claim() -> None:
-        async with (
-            serve(faults.answers(CREATED, LISTED, SENT)) as server,
-            open_client(Service(server.base_url + "/base/", TOKEN, "Bearer {token}")) as client,
-        ):
-            created = await client.create_subscriber(b'{"Subscriber":{}}')
-            assert isinstance(created, Created)
-            assert (created.subscriber_id, created.status, created.read("email")) == (5, 201, "ann@example.com")
-            assert await client.list_subscribers(ListQuery(base_id=7)) == ListPage([{"Id": 5}], 1, None, None)
-            assert await client.send_email(EMAIL) == Accepted(8, "<m>")
+async def test_each_operation_sends_its_request_with_the_token_and_gives_its_success() -> None:
+    async with (
+        serve(faults.answers(CREATED, LISTED, SENT)) as server,
+        open_client(Service(server.base_url + "/base/", TOKEN, "Bearer {token}")) as client,
+    ):
+        created = await client.create_subscriber(b'{"Subscriber":{}}')
+        assert isinstance(created, Created)
+        assert (created.subscriber_id, created.status, created.read("email")) == (5, 201, "ann@example.com")
+        assert await client.list_subscribers(ListQuery(base_id=7)) == ListPage([{"Id": 5}], 1, None, None)
+        assert await client.send_email(EMAIL) == Accepted(8, "<m>")
 
-        create, listing, send = server.requests
-        assert create.startswith(b"POST /base/api/subscribers/create-subscriber/ HTTP/1.1\r\n")
-        assert create.endswith(b'\r\n\r\n{"Subscriber":{}}')
-        assert listing.startswith(b"GET /base/api/subscribers/subscribers-list/?offset=0&limit=1000&BaseId=7 HTTP/1.1")
-        assert listing.endswith(b"\r\n\r\n")
-        assert b"Content-Type" not in listing
-        assert send.startswith(b"POST /base/api/emails/send-instant-email/ HTTP/1.1\r\n")
-        assert send.endswith(b"\r\n\r\n" + EMAIL)
-        for request in server.requests:
-            assert request.count(b"\r\nAuthorization: Bearer s3cret-token\r\n") == 1
-        for request in (create, send):
-            assert request.count(b"\r\nContent-Type: application/json\r\n") == 1
-
-    run(claim())
+    create, listing, send = server.requests
+    assert create.startswith(b"POST /base/api/subscribers/create-subscriber/ HTTP/1.1\r\n")
+    assert create.endswith(b'\r\n\r\n{"Subscriber":{}}')
+    assert listing.startswith(b"GET /base/api/subscribers/subscribers-list/?offset=0&limit=1000&BaseId=7 HTTP/1.1")
+    assert listing.endswith(b"\r\n\r\n")
+    assert b"Content-Type" not in listing
+    assert send.startswith(b"POST /base/api/emails/send-instant-email/ HTTP/1.1\r\n")
+    assert send.endswith(b"\r\n\r\n" + EMAIL)
+    for request in server.requests:
+        assert request.count(b"\r\nAuthorization: Bearer s3cret-token\r\n") == 1
+    for request in (create, send):
+        assert request.count(b"\r\nContent-Type: application/json\r\n") == 1
 
 
-def test_a_large_email_arrives_whole(run: Run) -> None:
-    async def claim() -> None:
-        async with serve(faults.answers(CREATED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-            body = b"0123456789" * 500_000
-            assert isinstance(await client.create_subscriber(body), Created)
-            assert server.requests[0].endswith(b"\r\n\r\n" + body)
-
-    run(claim())
+async def test_a_large_email_arrives_whole() -> None:
+    async with serve(faults.answers(CREATED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+        body = b"0123456789" * 500_000
+        assert isinstance(await client.create_subscriber(body), Created)
+        assert server.requests[0].endswith(b"\r\n\r\n" + body)
 
 
 def test_any_text_of_a_query_arrives_as_it_was_asked() -> None:
@@ -112,13 +107,10 @@ def test_any_text_of_a_query_arrives_as_it_was_asked() -> None:
     ],
     ids=["limited", "taken", "broken", "no-success", "redirect"],
 )
-def test_each_operation_gives_a_failure_as_a_value(run: Run, raw: bytes, answer: Refused | Ambiguous) -> None:
-    async def claim() -> None:
-        async with serve(faults.answers(raw)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-            assert await all_three(client) == [answer] * 3
-            assert len(server.requests) == 3
-
-    run(claim())
+async def test_each_operation_gives_a_failure_as_a_value(raw: bytes, answer: Refused | Ambiguous) -> None:
+    async with serve(faults.answers(raw)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+        assert await all_three(client) == [answer] * 3
+        assert len(server.requests) == 3
 
 
 async def all_three(client: Client) -> list[object]:
@@ -129,39 +121,30 @@ async def all_three(client: Client) -> list[object]:
     ]
 
 
-def test_what_was_sent_limited_and_failed_is_counted_for_each_operation(run: Run) -> None:
-    async def claim() -> None:
-        replies = (CREATED, LIMITED, TAKEN, BROKEN, CREATED)
-        async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-            for _ in replies:
-                await client.create_subscriber(b"{}")
-            assert client.counts == {
-                "create": RequestCounts(sent=5, limited=1, failed=1),
-                "list": RequestCounts(),
-                "send": RequestCounts(),
-            }
+async def test_what_was_sent_limited_and_failed_is_counted_for_each_operation() -> None:
+    replies = (CREATED, LIMITED, TAKEN, BROKEN, CREATED)
+    async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+        for _ in replies:
+            await client.create_subscriber(b"{}")
+        assert client.counts == {
+            "create": RequestCounts(sent=5, limited=1, failed=1),
+            "list": RequestCounts(),
+            "send": RequestCounts(),
+        }
 
-        async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
-            assert all(isinstance(answer, NotSent) for answer in await all_three(client))
-            assert list(client.counts.values()) == [RequestCounts(sent=1, failed=1)] * 3
-
-    run(claim())
+    async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
+        assert all(isinstance(answer, NotSent) for answer in await all_three(client))
+        assert list(client.counts.values()) == [RequestCounts(sent=1, failed=1)] * 3
 
 
-def test_a_date_to_wait_for_is_read_by_the_clock_passed_in(run: Run) -> None:
+async def test_a_date_to_wait_for_is_read_by_the_clock_passed_in() -> None:
     until = response(b"", "503 Unavailable", Retry_After="Sat, 21 Nov 2026 12:00:30 GMT")
-
-    async def claim() -> None:
-        service_at = datetime(2026, 11, 21, 12, 0, 10, tzinfo=UTC)
-        async with (
-            serve(faults.answers(until)) as server,
-            open_client(
-                Service(server.base_url, TOKEN), clock=replace(system_clock(), now=lambda: service_at)
-            ) as client,
-        ):
-            assert await client.create_subscriber(b"{}") == Ambiguous(503, "", 20.0)
-
-    run(claim())
+    service_at = datetime(2026, 11, 21, 12, 0, 10, tzinfo=UTC)
+    async with (
+        serve(faults.answers(until)) as server,
+        open_client(Service(server.base_url, TOKEN), clock=replace(system_clock(), now=lambda: service_at)) as client,
+    ):
+        assert await client.create_subscriber(b"{}") == Ambiguous(503, "", 20.0)
 
 
 LEAKY: list[Fault] = [
@@ -176,21 +159,12 @@ LEAKY: list[Fault] = [
 
 
 @pytest.mark.parametrize("fault", LEAKY, ids=lambda fault: fault.__name__)
-def test_no_log_and_no_answer_shows_the_token_or_a_person(
-    run: Run, caplog: pytest.LogCaptureFixture, fault: Fault
-) -> None:
+async def test_no_log_and_no_answer_shows_the_token_or_a_person(caplog: pytest.LogCaptureFixture, fault: Fault) -> None:
     caplog.set_level(logging.DEBUG)
-
-    async def claim() -> None:
-        asyncio.get_running_loop().set_debug(True)
-        async with (
-            serve(fault) as server,
-            open_client(Service(server.base_url, TOKEN, timeout_s=0.3)) as client,
-        ):
-            answers = await all_three(client)
-            answers.append(await client.list_subscribers(ListQuery(email="ann@example.com")))
-        shown = caplog.text + repr(answers) + repr(client) + repr(client.counts)
-        assert "s3cret" not in shown
-        assert "ann@" not in shown
-
-    run(claim())
+    asyncio.get_running_loop().set_debug(True)
+    async with serve(fault) as server, open_client(Service(server.base_url, TOKEN, timeout_s=0.3)) as client:
+        answers = await all_three(client)
+        answers.append(await client.list_subscribers(ListQuery(email="ann@example.com")))
+    shown = caplog.text + repr(answers) + repr(client) + repr(client.counts)
+    assert "s3cret" not in shown
+    assert "ann@" not in shown

@@ -7,8 +7,9 @@ import pytest
 from connector.errors import ConfigurationError
 from connector.service import NotSent, RawAnswer, Service, Token, build_create, open_transport
 from tests.service import faults
-from tests.service.conftest import Run
 from tests.service.faults import response, serve, unused_port
+
+LOOPS = ("asyncio", "uvloop")  # whose failures differ in kind
 
 CREATE = build_create(b"{}")
 OK = response(b"{}")
@@ -28,72 +29,51 @@ async def attempt(base_url: str, proxy: str | None) -> object:
 
 
 @pytest.mark.parametrize("name", ["https_proxy", "HTTPS_PROXY"])
-def test_the_environments_proxy_is_used_only_when_asked_for(
-    run: Run, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    async def claim() -> None:
-        async with serve(faults.answers(REFUSES)) as proxy:
-            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-            await attempt("https://localhost:1", None)
-            assert proxy.requests == []
-            await attempt("https://localhost:1", "env")
-            assert proxy.requests[0].startswith(b"CONNECT localhost:1 HTTP/1.1")
-            monkeypatch.setenv("no_proxy", "localhost")
-            await attempt("https://localhost:1", "env")
-            assert len(proxy.requests) == 1
-
-    run(claim())
+async def test_the_environments_proxy_is_used_only_when_asked_for(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    async with serve(faults.answers(REFUSES)) as proxy:
+        monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        await attempt("https://localhost:1", None)
+        assert proxy.requests == []
+        await attempt("https://localhost:1", "env")
+        assert proxy.requests[0].startswith(b"CONNECT localhost:1 HTTP/1.1")
+        monkeypatch.setenv("no_proxy", "localhost")
+        await attempt("https://localhost:1", "env")
+        assert len(proxy.requests) == 1
 
 
-def test_a_loopback_service_over_plain_http_is_never_reached_through_a_proxy(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+async def test_a_loopback_service_over_plain_http_is_never_reached_through_a_proxy(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{unused_port()}")
-
-    async def claim() -> None:
-        async with serve(faults.answers(OK)) as server:
-            assert isinstance(await attempt(server.base_url, "env"), RawAnswer)
-
-    run(claim())
+    async with serve(faults.answers(OK)) as server:
+        assert isinstance(await attempt(server.base_url, "env"), RawAnswer)
 
 
-def test_a_proxy_that_is_not_there_has_sent_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_that_is_not_there_has_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", f"http://user:pass@127.0.0.1:{unused_port()}")
-
-    async def claim() -> None:
-        answer = await attempt("https://localhost:1", "env")
-        assert answer == NotSent("no connection to the proxy (service.proxy)")
-
-    run(claim())
+    answer = await attempt("https://localhost:1", "env")
+    assert answer == NotSent("no connection to the proxy (service.proxy)")
 
 
 @pytest.mark.parametrize("credentials", ["", "user:pass@"])
-def test_a_proxy_that_refuses_has_sent_nothing_and_is_never_shown_the_token(
-    run: Run, monkeypatch: pytest.MonkeyPatch, credentials: str
+async def test_a_proxy_that_refuses_has_sent_nothing_and_is_never_shown_the_token(
+    monkeypatch: pytest.MonkeyPatch, credentials: str
 ) -> None:
     """This version of aiohttp sends a session's Authorization to a proxy without credentials of its own."""
-
-    async def claim() -> None:
-        async with serve(faults.answers(REFUSES)) as proxy:
-            monkeypatch.setenv("https_proxy", f"http://{credentials}127.0.0.1:{proxy.port}")
-            answer = await attempt("https://localhost:1", "env")
-            assert answer == NotSent("the proxy (service.proxy) refused to connect (status 407)")
-            assert proxy.requests
-            assert not [request for request in proxy.requests if b"s3cret" in request]
-
-    run(claim())
+    async with serve(faults.answers(REFUSES)) as proxy:
+        monkeypatch.setenv("https_proxy", f"http://{credentials}127.0.0.1:{proxy.port}")
+        answer = await attempt("https://localhost:1", "env")
+        assert answer == NotSent("the proxy (service.proxy) refused to connect (status 407)")
+        assert proxy.requests
+        assert not [request for request in proxy.requests if b"s3cret" in request]
 
 
-def test_a_proxy_by_its_url_is_used_whatever_the_environment_says(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_by_its_url_is_used_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "localhost")
-
-    async def claim() -> None:
-        async with serve(faults.answers(REFUSES)) as proxy:
-            await attempt("https://localhost:1", f"http://127.0.0.1:{proxy.port}")
-            assert proxy.requests[0].startswith(b"CONNECT localhost:1 HTTP/1.1")
-
-    run(claim())
+    async with serve(faults.answers(REFUSES)) as proxy:
+        await attempt("https://localhost:1", f"http://127.0.0.1:{proxy.port}")
+        assert proxy.requests[0].startswith(b"CONNECT localhost:1 HTTP/1.1")
 
 
 @pytest.mark.parametrize("proxy", ["", "proxy:3128", "ftp://proxy", "http://", "http://a b"])

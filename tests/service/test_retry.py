@@ -74,35 +74,28 @@ def reading(client: Client) -> tuple[Callable[[], Awaitable[ReadAnswer]], Reques
     return lambda: client.list_subscribers(QUERY), client.counts["list"]
 
 
-def test_a_create_that_goes_well_waits_for_nothing() -> None:
-    async def claim() -> None:
-        waits = Waits()
-        async with serve(faults.answers(CREATED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-            assert isinstance(await retrier(waits).send(*creating(client)), Created)
-            assert waits.seconds == []
-            assert client.counts["create"] == RequestCounts(sent=1)
-
-    asyncio.run(claim())
+async def test_a_create_that_goes_well_waits_for_nothing() -> None:
+    waits = Waits()
+    async with serve(faults.answers(CREATED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+        assert isinstance(await retrier(waits).send(*creating(client)), Created)
+        assert waits.seconds == []
+        assert client.counts["create"] == RequestCounts(sent=1)
 
 
-def test_a_create_is_sent_again_until_it_can_be_sent() -> None:
+async def test_a_create_is_sent_again_until_it_can_be_sent() -> None:
     port = unused_port()
+    async with AsyncExitStack() as stack:
 
-    async def claim() -> None:
-        async with AsyncExitStack() as stack:
+        async def start_service(wait: int) -> None:
+            if wait == 3:
+                server.append(await stack.enter_async_context(serve(faults.answers(CREATED), port=port)))
 
-            async def start_service(wait: int) -> None:
-                if wait == 3:
-                    server.append(await stack.enter_async_context(serve(faults.answers(CREATED), port=port)))
-
-            server: list[faults.Server] = []
-            waits = Waits(start_service)
-            client = await stack.enter_async_context(open_client(Service(f"http://127.0.0.1:{port}", TOKEN)))
-            assert isinstance(await retrier(waits).send(*creating(client)), Created)
-            assert len(server[0].requests) == 1
-            assert client.counts["create"] == RequestCounts(sent=4, retried=3, failed=3)
-
-    asyncio.run(claim())
+        server: list[faults.Server] = []
+        waits = Waits(start_service)
+        client = await stack.enter_async_context(open_client(Service(f"http://127.0.0.1:{port}", TOKEN)))
+        assert isinstance(await retrier(waits).send(*creating(client)), Created)
+        assert len(server[0].requests) == 1
+        assert client.counts["create"] == RequestCounts(sent=4, retried=3, failed=3)
 
 
 @pytest.mark.parametrize(
@@ -110,180 +103,128 @@ def test_a_create_is_sent_again_until_it_can_be_sent() -> None:
     [LIMITED, UNAVAILABLE, BROKEN, response(b"", "400 Bad"), response(b"", "409 Conflict"), response(b"", "302 Found")],
     ids=["429", "503", "500", "400", "409", "302"],
 )
-def test_a_create_that_was_sent_is_never_sent_again(raw: bytes) -> None:
-    async def claim() -> None:
-        waits = Waits()
-        async with (
-            serve(faults.answers(raw, CREATED)) as server,
-            open_client(Service(server.base_url, TOKEN)) as client,
-        ):
-            assert isinstance(
-                await retrier(waits).send(*creating(client)),
-                Refused | Ambiguous,
-            )
-            assert (len(server.requests), waits.seconds, client.counts["create"].retried) == (1, [], 0)
-
-    asyncio.run(claim())
+async def test_a_create_that_was_sent_is_never_sent_again(raw: bytes) -> None:
+    waits = Waits()
+    async with serve(faults.answers(raw, CREATED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+        assert isinstance(await retrier(waits).send(*creating(client)), Refused | Ambiguous)
+        assert (len(server.requests), waits.seconds, client.counts["create"].retried) == (1, [], 0)
 
 
 @pytest.mark.parametrize(
     "fault", [faults.cut_before_answer, faults.reset_before_answer, faults.cut_in_the_body, faults.hang, faults.garbage]
 )
-def test_a_create_whose_answer_was_lost_is_never_sent_again(fault: faults.Fault) -> None:
-    async def claim() -> None:
-        waits = Waits()
-        async with serve(fault) as server, open_client(Service(server.base_url, TOKEN, timeout_s=0.3)) as client:
-            assert isinstance(await retrier(waits).send(*creating(client)), Ambiguous)
-            assert (len(server.requests), server.connections, waits.seconds) == (1, 1, [])
-
-    asyncio.run(claim())
+async def test_a_create_whose_answer_was_lost_is_never_sent_again(fault: faults.Fault) -> None:
+    waits = Waits()
+    async with serve(fault) as server, open_client(Service(server.base_url, TOKEN, timeout_s=0.3)) as client:
+        assert isinstance(await retrier(waits).send(*creating(client)), Ambiguous)
+        assert (len(server.requests), server.connections, waits.seconds) == (1, 1, [])
 
 
-def test_a_create_that_is_sent_at_last_and_lost_then_is_not_sent_again() -> None:
+async def test_a_create_that_is_sent_at_last_and_lost_then_is_not_sent_again() -> None:
     port = unused_port()
+    async with AsyncExitStack() as stack:
 
-    async def claim() -> None:
-        async with AsyncExitStack() as stack:
+        async def start_service(wait: int) -> None:
+            if wait == 1:
+                server.append(await stack.enter_async_context(serve(faults.cut_before_answer, port=port)))
 
-            async def start_service(wait: int) -> None:
-                if wait == 1:
-                    server.append(await stack.enter_async_context(serve(faults.cut_before_answer, port=port)))
-
-            server: list[faults.Server] = []
-            waits = Waits(start_service)
-            client = await stack.enter_async_context(open_client(Service(f"http://127.0.0.1:{port}", TOKEN)))
-            assert isinstance(await retrier(waits).send(*creating(client)), Ambiguous)
-            assert (len(server[0].requests), len(waits.seconds)) == (1, 1)
-
-    asyncio.run(claim())
+        server: list[faults.Server] = []
+        waits = Waits(start_service)
+        client = await stack.enter_async_context(open_client(Service(f"http://127.0.0.1:{port}", TOKEN)))
+        assert isinstance(await retrier(waits).send(*creating(client)), Ambiguous)
+        assert (len(server[0].requests), len(waits.seconds)) == (1, 1)
 
 
-def test_a_create_that_cannot_be_sent_is_given_up_after_the_attempts_with_growing_waits() -> None:
-    async def claim() -> None:
-        waits = Waits()
-        async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
-            assert isinstance(
-                await retrier(waits, attempts=9).send(*creating(client)),
-                NotSent,
-            )
-            assert client.counts["create"] == RequestCounts(sent=9, retried=8, failed=9)
-        windows = (0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0)
-        assert len(waits.seconds) == len(windows)
-        assert all(0.0 <= waited <= window for waited, window in zip(waits.seconds, windows, strict=True))
-        assert max(waits.seconds) > 4.0
-        assert len(set(waits.seconds)) == len(windows)
-
-    asyncio.run(claim())
+async def test_a_create_that_cannot_be_sent_is_given_up_after_the_attempts_with_growing_waits() -> None:
+    waits = Waits()
+    async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
+        assert isinstance(await retrier(waits, attempts=9).send(*creating(client)), NotSent)
+        assert client.counts["create"] == RequestCounts(sent=9, retried=8, failed=9)
+    windows = (0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0)
+    assert len(waits.seconds) == len(windows)
+    assert all(0.0 <= waited <= window for waited, window in zip(waits.seconds, windows, strict=True))
+    assert max(waits.seconds) > 4.0
+    assert len(set(waits.seconds)) == len(windows)
 
 
-def test_a_create_that_cannot_be_sent_is_not_tried_again_once_the_run_is_to_stop() -> None:
-    async def claim() -> None:
-        waits: list[float] = []
+async def test_a_create_that_cannot_be_sent_is_not_tried_again_once_the_run_is_to_stop() -> None:
+    waits: list[float] = []
 
-        async def rest(seconds: float) -> bool:
-            waits.append(seconds)
-            return len(waits) < 2
+    async def rest(seconds: float) -> bool:
+        waits.append(seconds)
+        return len(waits) < 2
 
-        async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
-            assert isinstance(
-                await retrier(Waits()).send(*creating(client), rest),
-                NotSent,
-            )
-            assert len(waits) == 2
-            assert client.counts["create"].retried == 1
-
-    asyncio.run(claim())
+    async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
+        assert isinstance(await retrier(Waits()).send(*creating(client), rest), NotSent)
+        assert len(waits) == 2
+        assert client.counts["create"].retried == 1
 
 
-def test_one_attempt_is_one_attempt() -> None:
-    async def claim() -> None:
-        waits = Waits()
-        async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
-            assert isinstance(
-                await retrier(waits, attempts=1).send(*creating(client)),
-                NotSent,
-            )
-            assert isinstance(await retrier(waits, attempts=1).read(*reading(client)), NotSent)
-            assert (waits.seconds, client.counts["create"], client.counts["list"].retried) == (
-                [],
-                RequestCounts(sent=1, failed=1),
-                0,
-            )
-
-    asyncio.run(claim())
+async def test_one_attempt_is_one_attempt() -> None:
+    waits = Waits()
+    async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
+        assert isinstance(await retrier(waits, attempts=1).send(*creating(client)), NotSent)
+        assert isinstance(await retrier(waits, attempts=1).read(*reading(client)), NotSent)
+        assert (waits.seconds, client.counts["create"], client.counts["list"].retried) == (
+            [],
+            RequestCounts(sent=1, failed=1),
+            0,
+        )
 
 
-def test_a_read_is_read_again_after_anything_uncertain() -> None:
-    async def claim() -> None:
-        waits = Waits()
-        cut = b"HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{'success': false}"
-        replies = (BROKEN, response(b'{"success": true}'), cut, response(b"", "408 Timeout"), LIMITED, LISTED)
-        async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-            assert isinstance(await retrier(waits).read(*reading(client)), ListPage)
-            assert len(server.requests) == len(replies)
-            assert client.counts["list"] == RequestCounts(sent=6, retried=5, limited=1, failed=4)
-
-    asyncio.run(claim())
+async def test_a_read_is_read_again_after_anything_uncertain() -> None:
+    waits = Waits()
+    cut = b"HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{'success': false}"
+    replies = (BROKEN, response(b'{"success": true}'), cut, response(b"", "408 Timeout"), LIMITED, LISTED)
+    async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+        assert isinstance(await retrier(waits).read(*reading(client)), ListPage)
+        assert len(server.requests) == len(replies)
+        assert client.counts["list"] == RequestCounts(sent=6, retried=5, limited=1, failed=4)
 
 
 @pytest.mark.parametrize(("raw", "asked_s"), [(LIMITED, 7.0), (UNAVAILABLE, 4.0)], ids=["429", "503"])
-def test_a_read_is_not_read_again_before_the_service_allows_it(raw: bytes, asked_s: float) -> None:
-    async def claim() -> None:
-        waits = Waits()
-        async with serve(faults.answers(raw, raw, LISTED)) as server, open_client(Service(server.base_url, TOKEN)) as c:
-            assert isinstance(await retrier(waits).read(*reading(c)), ListPage)
-        assert [asked_s <= waited <= asked_s + 1.0 for waited in waits.seconds] == [True, True]
-
-    asyncio.run(claim())
+async def test_a_read_is_not_read_again_before_the_service_allows_it(raw: bytes, asked_s: float) -> None:
+    waits = Waits()
+    async with serve(faults.answers(raw, raw, LISTED)) as server, open_client(Service(server.base_url, TOKEN)) as c:
+        assert isinstance(await retrier(waits).read(*reading(c)), ListPage)
+    assert [asked_s <= waited <= asked_s + 1.0 for waited in waits.seconds] == [True, True]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 422, 301, 302, 307, 308])
-def test_a_read_that_was_refused_or_sent_elsewhere_is_not_read_again(status: int) -> None:
-    async def claim() -> None:
-        waits = Waits()
-        refused = response(b"no", f"{status} Whatever")
-        async with serve(faults.answers(refused, LISTED)) as server, open_client(Service(server.base_url, TOKEN)) as c:
-            answer = await retrier(waits).read(*reading(c))
-            assert isinstance(answer, Refused | Ambiguous)
-            assert (answer.status, len(server.requests), waits.seconds) == (status, 1, [])
-
-    asyncio.run(claim())
+async def test_a_read_that_was_refused_or_sent_elsewhere_is_not_read_again(status: int) -> None:
+    waits = Waits()
+    refused = response(b"no", f"{status} Whatever")
+    async with serve(faults.answers(refused, LISTED)) as server, open_client(Service(server.base_url, TOKEN)) as c:
+        answer = await retrier(waits).read(*reading(c))
+        assert isinstance(answer, Refused | Ambiguous)
+        assert (answer.status, len(server.requests), waits.seconds) == (status, 1, [])
 
 
-def test_a_read_gives_its_last_answer_when_it_is_given_up() -> None:
-    async def claim() -> None:
-        waits = Waits()
-        replies = (LIMITED, UNAVAILABLE, BROKEN)
-        async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-            assert await retrier(waits, attempts=4).read(*reading(client)) == REFUSED_S
-            assert len(server.requests) == 4
-
-    asyncio.run(claim())
+async def test_a_read_gives_its_last_answer_when_it_is_given_up() -> None:
+    waits = Waits()
+    replies = (LIMITED, UNAVAILABLE, BROKEN)
+    async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+        assert await retrier(waits, attempts=4).read(*reading(client)) == REFUSED_S
+        assert len(server.requests) == 4
 
 
-def test_after_a_read_that_was_given_up_others_are_made_once_until_one_goes_well() -> None:
-    async def claim() -> None:
-        waits, replies = Waits(), (BROKEN, BROKEN, BROKEN, LISTED, BROKEN, LISTED)
-        async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-            again = retrier(waits, attempts=2)
-            assert await again.read(*reading(client)) == REFUSED_S
-            assert await again.read(*reading(client)) == REFUSED_S
-            assert len(server.requests) == 3
-            assert isinstance(await again.read(*reading(client)), ListPage)
-            assert isinstance(await again.read(*reading(client)), ListPage)
-            assert len(server.requests) == 6
-
-    asyncio.run(claim())
+async def test_after_a_read_that_was_given_up_others_are_made_once_until_one_goes_well() -> None:
+    waits, replies = Waits(), (BROKEN, BROKEN, BROKEN, LISTED, BROKEN, LISTED)
+    async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+        again = retrier(waits, attempts=2)
+        assert await again.read(*reading(client)) == REFUSED_S
+        assert await again.read(*reading(client)) == REFUSED_S
+        assert len(server.requests) == 3
+        assert isinstance(await again.read(*reading(client)), ListPage)
+        assert isinstance(await again.read(*reading(client)), ListPage)
+        assert len(server.requests) == 6
 
 
-def test_no_attempt_is_begun_that_would_start_past_the_budget() -> None:
-    async def claim() -> None:
-        waits = Waits()
-        async with serve(faults.answers(LIMITED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-            assert await retrier(waits, longest_s=6.9).read(*reading(client)) == Refused(429, "slow down", 7.0)
-            assert (len(server.requests), waits.seconds) == (1, [])
-
-    asyncio.run(claim())
+async def test_no_attempt_is_begun_that_would_start_past_the_budget() -> None:
+    waits = Waits()
+    async with serve(faults.answers(LIMITED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+        assert await retrier(waits, longest_s=6.9).read(*reading(client)) == Refused(429, "slow down", 7.0)
+        assert (len(server.requests), waits.seconds) == (1, [])
 
 
 def test_a_cancellation_passes_through_a_wait_and_an_attempt() -> None:
@@ -314,16 +255,13 @@ def test_a_cancellation_passes_through_a_wait_and_an_attempt() -> None:
     asyncio.run(cancelled(cut_then_hang, is_waiting=False))
 
 
-def test_a_fault_of_the_program_is_not_retried_and_not_hidden() -> None:
-    async def claim() -> None:
-        waits = Waits()
-        async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
-            pass
-        with pytest.raises(RuntimeError, match="closed"):
-            await retrier(waits).read(*reading(client))
-        assert waits.seconds == []
-
-    asyncio.run(claim())
+async def test_a_fault_of_the_program_is_not_retried_and_not_hidden() -> None:
+    waits = Waits()
+    async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
+        pass
+    with pytest.raises(RuntimeError, match="closed"):
+        await retrier(waits).read(*reading(client))
+    assert waits.seconds == []
 
 
 # The budget of retries: a tenth of the requests of ten seconds, and never less than ten

@@ -26,31 +26,24 @@ for base_url in sys.argv[1:]:
 """
 
 
-def test_over_tls_a_trusted_certificate_counts_and_only_for_its_own_name(tmp_path: Path) -> None:
+async def test_over_tls_a_trusted_certificate_counts_and_only_for_its_own_name(tmp_path: Path) -> None:
     trusted_by_child = tmp_path / "authority.pem"
     faults.make_authority().cert_pem.write_to_path(str(trusted_by_child))
-
-    async def claim() -> None:
-        tls = faults.tls_server()
-        async with (
-            serve(faults.answers(CREATED), tls=tls) as good,
-            serve(faults.cut_before_answer, tls=tls) as cutting,
-        ):
-            urls = (good.base_url, good.base_url.replace("localhost", "127.0.0.1"), cutting.base_url)
-            child = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-W", "error", "-c", CHILD, *urls),
-                stdout=subprocess.PIPE,
-                cwd=ROOT,
-                env={**os.environ, "SSL_CERT_FILE": str(trusted_by_child)},
-            )
-            printed, _ = await asyncio.wait_for(child.communicate(), 30)
-            trusted, misnamed, cut = printed.decode().splitlines()
-            assert trusted.startswith("Created")
-            assert misnamed.startswith("NotSent the certificate of 127.0.0.1 is not trusted: IP address mismatch")
-            assert cut == "Ambiguous the connection was cut before the answer"
-            assert (len(good.requests), len(cutting.requests)) == (1, 1)
-
-    asyncio.run(claim())
+    tls = faults.tls_server()
+    async with serve(faults.answers(CREATED), tls=tls) as good, serve(faults.cut_before_answer, tls=tls) as cutting:
+        urls = (good.base_url, good.base_url.replace("localhost", "127.0.0.1"), cutting.base_url)
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-W", "error", "-c", CHILD, *urls),
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env={**os.environ, "SSL_CERT_FILE": str(trusted_by_child)},
+        )
+        printed, _ = await asyncio.wait_for(child.communicate(), 30)
+        trusted, misnamed, cut = printed.decode().splitlines()
+        assert trusted.startswith("Created")
+        assert misnamed.startswith("NotSent the certificate of 127.0.0.1 is not trusted: IP address mismatch")
+        assert cut == "Ambiguous the connection was cut before the answer"
+        assert (len(good.requests), len(cutting.requests)) == (1, 1)
 
 
 def test_no_private_key_lies_among_the_tests() -> None:

@@ -10,42 +10,32 @@ import pytest
 from connector.service import Ambiguous, NotSent, RawAnswer, Request, build_create, open_transport
 from tests.service import faults
 from tests.service.attempts import CREATE, OK, REQUESTS, attempt, service
-from tests.service.conftest import Run
 from tests.service.faults import Fault, serve, unused_port
+
+LOOPS = ("asyncio", "uvloop")  # whose failures differ in kind
 
 # 1. Before the first byte: NotSent.
 
 
 @REQUESTS
-def test_a_refused_connection_is_not_sent(run: Run, request_: Request) -> None:
-    async def claim() -> None:
-        port = unused_port()
-        answer = await attempt(f"http://127.0.0.1:{port}", request_)
-        assert answer == NotSent(f"no connection to 127.0.0.1:{port}: Connection refused")
-
-    run(claim())
+async def test_a_refused_connection_is_not_sent(request_: Request) -> None:
+    port = unused_port()
+    answer = await attempt(f"http://127.0.0.1:{port}", request_)
+    assert answer == NotSent(f"no connection to 127.0.0.1:{port}: Connection refused")
 
 
 @REQUESTS
-def test_a_name_that_does_not_resolve_is_not_sent(run: Run, request_: Request) -> None:
-    async def claim() -> None:
-        answer = await attempt("https://no-such-host.invalid", request_)
-        assert answer == NotSent("the host name no-such-host.invalid could not be resolved")
-
-    run(claim())
+async def test_a_name_that_does_not_resolve_is_not_sent(request_: Request) -> None:
+    answer = await attempt("https://no-such-host.invalid", request_)
+    assert answer == NotSent("the host name no-such-host.invalid could not be resolved")
 
 
 @REQUESTS
-def test_a_certificate_that_is_not_trusted_is_not_sent(run: Run, request_: Request) -> None:
-    async def claim() -> None:
-        async with serve(faults.answers(OK), tls=faults.tls_server()) as server:
-            answer = await attempt(server.base_url, request_)
-            assert answer == NotSent(
-                "the certificate of localhost is not trusted: unable to get local issuer certificate"
-            )
-            assert server.requests == []
-
-    run(claim())
+async def test_a_certificate_that_is_not_trusted_is_not_sent(request_: Request) -> None:
+    async with serve(faults.answers(OK), tls=faults.tls_server()) as server:
+        answer = await attempt(server.base_url, request_)
+        assert answer == NotSent("the certificate of localhost is not trusted: unable to get local issuer certificate")
+        assert server.requests == []
 
 
 @REQUESTS
@@ -58,43 +48,33 @@ def test_a_certificate_that_is_not_trusted_is_not_sent(run: Run, request_: Reque
     ],
     ids=["plain", "reset", "silent"],
 )
-def test_a_tls_handshake_that_fails_is_not_sent(run: Run, request_: Request, fault: Fault, words: str) -> None:
-    async def claim() -> None:
-        async with serve(fault, scheme="https") as server:
-            answer = await attempt(server.base_url, request_, timeout_s=0.5)
-            assert isinstance(answer, NotSent)
-            assert answer.message.startswith(words)
-            assert not [data for data in server.requests if b"HTTP" in data]
-
-    run(claim())
+async def test_a_tls_handshake_that_fails_is_not_sent(request_: Request, fault: Fault, words: str) -> None:
+    async with serve(fault, scheme="https") as server:
+        answer = await attempt(server.base_url, request_, timeout_s=0.5)
+        assert isinstance(answer, NotSent)
+        assert answer.message.startswith(words)
+        assert not [data for data in server.requests if b"HTTP" in data]
 
 
 @REQUESTS
-def test_a_connection_that_does_not_come_about_in_time_is_not_sent(run: Run, request_: Request) -> None:
+async def test_a_connection_that_does_not_come_about_in_time_is_not_sent(request_: Request) -> None:
     """A listener whose backlog is full: the kernel lets further handshakes wait."""
-
-    async def claim() -> None:
-        with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
-            listener.bind(("127.0.0.1", 0))
-            listener.listen(0)
-            for filler in (first, second):
-                filler.setblocking(False)
-                filler.connect_ex(listener.getsockname())
-            answer = await attempt(f"http://127.0.0.1:{listener.getsockname()[1]}", request_, timeout_s=0.5)
-        assert answer == NotSent("no connection within 0.25 s")
-
-    run(claim())
+    with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for filler in (first, second):
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        answer = await attempt(f"http://127.0.0.1:{listener.getsockname()[1]}", request_, timeout_s=0.5)
+    assert answer == NotSent("no connection within 0.25 s")
 
 
-def test_a_request_that_waited_in_vain_for_a_free_connection_is_not_sent(run: Run) -> None:
-    async def claim() -> None:
-        async with serve(faults.hang) as server, open_transport(service(server.base_url, 0.5, 1)) as transport:
-            first, second = await asyncio.gather(transport.send(CREATE), transport.send(CREATE))
-            assert isinstance(first, Ambiguous)
-            assert isinstance(second, NotSent)
-            assert b"".join(server.requests).count(b"POST") == 1
-
-    run(claim())
+async def test_a_request_that_waited_in_vain_for_a_free_connection_is_not_sent() -> None:
+    async with serve(faults.hang) as server, open_transport(service(server.base_url, 0.5, 1)) as transport:
+        first, second = await asyncio.gather(transport.send(CREATE), transport.send(CREATE))
+        assert isinstance(first, Ambiguous)
+        assert isinstance(second, NotSent)
+        assert b"".join(server.requests).count(b"POST") == 1
 
 
 # 2. After it: Ambiguous, and never a second request on the quiet.
@@ -117,74 +97,54 @@ def test_a_request_that_waited_in_vain_for_a_free_connection_is_not_sent(run: Ru
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_failure_after_the_first_byte_is_ambiguous_and_sent_once(
-    run: Run, request_: Request, fault: Fault, words: str
+async def test_a_failure_after_the_first_byte_is_ambiguous_and_sent_once(
+    request_: Request, fault: Fault, words: str
 ) -> None:
-    async def claim() -> None:
-        async with serve(fault) as server:
-            answer = await attempt(server.base_url, request_, timeout_s=0.5)
-            assert answer == Ambiguous(None, words)
-            assert (server.connections, len(server.requests)) == (1, 1)
-
-    run(claim())
+    async with serve(fault) as server:
+        answer = await attempt(server.base_url, request_, timeout_s=0.5)
+        assert answer == Ambiguous(None, words)
+        assert (server.connections, len(server.requests)) == (1, 1)
 
 
 @REQUESTS
-def test_a_connection_cut_at_accept_is_ambiguous_since_bytes_were_on_their_way(run: Run, request_: Request) -> None:
-    async def claim() -> None:
-        async with serve(faults.cut_at_accept) as server:
-            assert isinstance(await attempt(server.base_url, request_), Ambiguous)
-            assert server.connections == 1
-
-    run(claim())
+async def test_a_connection_cut_at_accept_is_ambiguous_since_bytes_were_on_their_way(request_: Request) -> None:
+    async with serve(faults.cut_at_accept) as server:
+        assert isinstance(await attempt(server.base_url, request_), Ambiguous)
+        assert server.connections == 1
 
 
-def test_a_body_cut_off_on_its_way_is_ambiguous(run: Run) -> None:
-    async def claim() -> None:
-        async with serve(faults.cut_while_reading) as server:
-            assert isinstance(await attempt(server.base_url, build_create(b"x" * 5_000_000)), Ambiguous)
-            assert server.connections == 1
-
-    run(claim())
+async def test_a_body_cut_off_on_its_way_is_ambiguous() -> None:
+    async with serve(faults.cut_while_reading) as server:
+        assert isinstance(await attempt(server.base_url, build_create(b"x" * 5_000_000)), Ambiguous)
+        assert server.connections == 1
 
 
 @REQUESTS
-def test_an_answer_that_ends_with_its_connection_is_taken_as_it_came(run: Run, request_: Request) -> None:
+async def test_an_answer_that_ends_with_its_connection_is_taken_as_it_came(request_: Request) -> None:
     """Whether it was cut is the reader's to see: no half of a JSON object is one."""
-
-    async def claim() -> None:
-        async with serve(faults.cut_without_length) as server:
-            answer = await attempt(server.base_url, request_)
-            assert isinstance(answer, RawAnswer)
-            assert answer.body == b'{"success": true, "Subs'
-
-    run(claim())
+    async with serve(faults.cut_without_length) as server:
+        answer = await attempt(server.base_url, request_)
+        assert isinstance(answer, RawAnswer)
+        assert answer.body == b'{"success": true, "Subs'
 
 
 # 3. Stale keep-alive: this version of aiohttp sends a GET again by itself, and a POST never; here neither may be.
 
 
 @REQUESTS
-def test_a_kept_connection_that_is_cut_at_its_second_use_is_ambiguous_and_not_sent_again(
-    run: Run, request_: Request
+async def test_a_kept_connection_that_is_cut_at_its_second_use_is_ambiguous_and_not_sent_again(
+    request_: Request,
 ) -> None:
-    async def claim() -> None:
-        async with (
-            serve(faults.answers_then_cuts(OK)) as server,
-            open_transport(service(server.base_url)) as transport,
-        ):
-            assert isinstance(await transport.send(request_), RawAnswer)
-            assert isinstance(await transport.send(request_), Ambiguous)
-            assert (server.connections, len(server.requests)) == (1, 2)
-
-    run(claim())
+    async with serve(faults.answers_then_cuts(OK)) as server, open_transport(service(server.base_url)) as transport:
+        assert isinstance(await transport.send(request_), RawAnswer)
+        assert isinstance(await transport.send(request_), Ambiguous)
+        assert (server.connections, len(server.requests)) == (1, 2)
 
 
 @REQUESTS
-def test_a_kept_connection_that_died_unseen_is_ambiguous(run: Run, request_: Request) -> None:
+async def test_a_kept_connection_that_died_unseen_is_ambiguous(request_: Request) -> None:
     """The server closes while the client's loop is busy, so that the client writes into a closed connection."""
     requests: list[bytes] = []
-    closed = threading.Event()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -194,46 +154,32 @@ def test_a_kept_connection_that_died_unseen_is_ambiguous(run: Run, request_: Req
             with accepted:
                 requests.append(accepted.recv(65536))
                 accepted.sendall(OK)
-            closed.set()
-
-        async def claim() -> None:
-            async with open_transport(service(f"http://127.0.0.1:{listener.getsockname()[1]}")) as transport:
-                assert isinstance(await transport.send(request_), RawAnswer)
-                assert closed.wait(5)  # blocks the loop on purpose: it does not see the connection close
-                assert isinstance(await transport.send(request_), Ambiguous)
 
         thread = threading.Thread(target=serve_one_and_close)
         thread.start()
-        run(claim())
-        thread.join()
-        assert len(requests) == 1
+        async with open_transport(service(f"http://127.0.0.1:{listener.getsockname()[1]}")) as transport:
+            assert isinstance(await transport.send(request_), RawAnswer)
+            thread.join()  # blocks the loop on purpose: it does not see the connection close
+            assert isinstance(await transport.send(request_), Ambiguous)
+    assert len(requests) == 1
 
 
 @REQUESTS
-def test_a_kept_connection_seen_to_close_is_not_used(run: Run, request_: Request) -> None:
-    async def claim() -> None:
-        async with (
-            serve(faults.answers_then_closes(OK)) as server,
-            open_transport(service(server.base_url)) as transport,
-        ):
-            for _ in range(3):
-                assert isinstance(await transport.send(request_), RawAnswer)
-                await asyncio.sleep(0.02)  # the loop's chance to see it
-            assert (server.connections, len(server.requests)) == (3, 3)
-
-    run(claim())
+async def test_a_kept_connection_seen_to_close_is_not_used(request_: Request) -> None:
+    async with serve(faults.answers_then_closes(OK)) as server, open_transport(service(server.base_url)) as transport:
+        for _ in range(3):
+            assert isinstance(await transport.send(request_), RawAnswer)
+            await asyncio.sleep(0.02)  # the loop's chance to see it
+        assert (server.connections, len(server.requests)) == (3, 3)
 
 
 @pytest.mark.parametrize(("idle_s", "connections"), [(0.05, 2), (30.0, 1)])
-def test_an_idle_connection_is_left_before_the_server_would_close_it(run: Run, idle_s: float, connections: int) -> None:
-    async def claim() -> None:
-        async with (
-            serve(faults.answers(OK)) as server,
-            open_transport(service(server.base_url), idle_s=idle_s) as transport,
-        ):
-            await transport.send(CREATE)
-            time.sleep(0.1)  # noqa: ASYNC251 - no loop runs meanwhile, so nothing but the age of the connection tells
-            await transport.send(CREATE)
-            assert server.connections == connections
-
-    run(claim())
+async def test_an_idle_connection_is_left_before_the_server_would_close_it(idle_s: float, connections: int) -> None:
+    async with (
+        serve(faults.answers(OK)) as server,
+        open_transport(service(server.base_url), idle_s=idle_s) as transport,
+    ):
+        await transport.send(CREATE)
+        time.sleep(0.1)  # noqa: ASYNC251 - no loop runs meanwhile, so nothing but the age of the connection tells
+        await transport.send(CREATE)
+        assert server.connections == connections

@@ -12,13 +12,17 @@ class Edit:
     old: str
     new: str
 
-    def apply(self, root: Path) -> None:
-        """Change the copy of the program at `root`."""
+    def find(self, root: Path) -> tuple[Path, str]:
+        """Return the file below `root` and its text. Raises ValueError where that does not hold `old` once."""
         path = root / "connector" / self.file
         text = path.read_text(encoding="utf-8")
-        found = text.count(self.old)
-        if found != 1:
+        if (found := text.count(self.old)) != 1:
             raise ValueError(f"connector/{self.file} has {found} times what a mutation replaces: {self.old!r}")
+        return path, text
+
+    def apply(self, root: Path) -> None:
+        """Change the copy of the program at `root`."""
+        path, text = self.find(root)
         path.write_text(text.replace(self.old, self.new), encoding="utf-8")
 
 
@@ -174,10 +178,7 @@ MUTATIONS = (
             ),
         ),
     ),
-    Mutation(
-        "hold is not heard",
-        (Edit("load/resolution.py", "if self._is_to_be_held(entry):", "if False:"),),
-    ),
+    Mutation("hold is not heard", (Edit("load/resolution.py", "if self._is_to_be_held(entry):", "if False:"),)),
     Mutation(
         "the first refusal of a kind is believed",
         (

@@ -10,10 +10,7 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from connector.rows import (
-    Chunk,
-    Planned,
-)
+from connector.rows import Chunk, Planned
 from connector.subscribers import (
     ColumnRule,
     Digests,
