@@ -15,6 +15,7 @@ import pytest
 
 from connector.report import start_report
 from connector.sandbox import SandboxProcess
+from tests.pipelines.forked import serve_commands
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -58,23 +59,26 @@ def build_script(blocks: list[Block], port: str) -> Iterator[str]:
             yield _EXIT.sub(r"code=0; \g<command> || code=$?; [ $code -eq \g<code> ]", text)
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[SandboxProcess]:
+    with SandboxProcess(token=TOKEN) as sandbox:
+        yield sandbox
+
+
 RUNNABLE = [page for page in PAGES if any(block.language in ("sh", "python") for block in read_blocks(page))]
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.stem)
-def test_a_pages_commands_run_as_printed(page: Path, tmp_path: Path) -> None:
-    programs = tmp_path / "bin"
+def test_a_pages_commands_run_as_printed(page: Path, server: SandboxProcess, tmp_path: Path) -> None:
+    server.reset()
+    programs, folder = tmp_path / "bin", tmp_path / "folder"
     programs.mkdir()
-    for name, module in (("connector", "-m pipelines"), ("python", "")):
-        shim = f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" {module} "$@"\n'
-        (programs / name).write_text(shim, encoding="utf-8")
-        (programs / name).chmod(0o755)
-    folder = tmp_path / "folder"
     folder.mkdir()
-    blocks = read_blocks(page)
+    (programs / "python").write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" "$@"\n', encoding="utf-8")
+    (programs / "python").chmod(0o755)
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("CONNECTOR_", "XDG_"))}
-    with SandboxProcess(token=TOKEN) as sandbox:
-        script = "set -x\n" + "\n".join(build_script(blocks, sandbox.base_url.rpartition(":")[2]))
+    script = "set -x\n" + "\n".join(build_script(read_blocks(page), server.base_url.rpartition(":")[2]))
+    with serve_commands(programs / "connector"):
         ended = subprocess.run(
             ["bash", "-e", "-u", "-c", script],
             cwd=folder,

@@ -4,14 +4,20 @@ tests run hundreds of commands. What is to be seen from its first moment is star
 
 import atexit
 import ctypes
+import json
 import multiprocessing
 import os
 import runpy
+import socket
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.reduction import DupFd
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from types import TracebackType
 from typing import Any, Self
 
@@ -108,12 +114,75 @@ class Forked:
         self._streams.cleanup()
 
 
+@contextmanager
+def serve_commands(program: Path) -> Iterator[None]:
+    """Write `program`, by which a script runs `connector`: in a fork, which gets all that it was given."""
+    with TemporaryDirectory(prefix="connector-commands-") as folder, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{folder}/socket")
+        listener.listen()
+        program.write_text(_PROGRAM.format(python=sys.executable, address=f"{folder}/socket"), encoding="utf-8")
+        program.chmod(0o755)
+        Thread(target=_serve, args=(listener,), daemon=True).start()
+        yield
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+_PROGRAM = """#!{python} -IS
+import json, os, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect({address!r})
+socket.send_fds(server, [b"."], [0, 1, 2])
+server.sendall(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode())
+server.shutdown(socket.SHUT_WR)
+sys.exit(int(server.recv(9)))
+"""
+
+
+@dataclass
+class _Stream:
+    """A stream's descriptor, which survives the way to the fork."""
+
+    descriptor: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _take_over, (DupFd(self.descriptor),)
+
+
+def _take_over(handed: Any) -> _Stream:
+    return _Stream(handed.detach())
+
+
+def _serve(listener: socket.socket) -> None:
+    while True:
+        try:
+            client, _ = listener.accept()
+        except OSError:  # it was shut down
+            return
+        Thread(target=_answer, args=(client,), daemon=True).start()
+
+
+def _answer(client: socket.socket) -> None:
+    with client, client.makefile() as asked:
+        streams = socket.recv_fds(client, 1, 3)[1]
+        process = _CONTEXT.Process(target=_be_called, args=(*json.load(asked), [_Stream(each) for each in streams]))
+        process.start()
+        for each in streams:
+            os.close(each)
+        process.join()
+        assert process.exitcode is not None
+        client.sendall(str(process.exitcode if process.exitcode >= 0 else 128 - process.exitcode).encode())
+
+
+def _be_called(arguments: list[str], environ: dict[str, str], folder: str, streams: list[_Stream]) -> None:
+    for number, stream in enumerate(streams):
+        os.dup2(stream.descriptor, number)
+        os.close(stream.descriptor)
+    _run(arguments, environ, folder)
+
+
 def _be_the_command(
     arguments: Sequence[str], environ: dict[str, str], folder: Path, streams: list[Path], is_bound: bool
 ) -> None:
-    os.environ.clear()
-    os.environ.update(environ)
-    os.chdir(folder)
     for descriptor, path in enumerate(streams):
         reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if path.is_fifo() else None
         opened = os.open(path, os.O_WRONLY if descriptor else os.O_RDONLY)
@@ -121,11 +190,18 @@ def _be_the_command(
             os.close(reader)
         os.dup2(opened, descriptor)
         os.close(opened)
+    if is_bound:
+        _drop_rights_of_root()
+    _run(arguments, environ, folder)
+
+
+def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path) -> None:
+    os.environ.clear()
+    os.environ.update(environ)
+    os.chdir(folder)
     sys.stdin = os.fdopen(0, encoding="utf-8")
     sys.argv = ["connector", *arguments]
     warnings.simplefilter("error")
-    if is_bound:
-        _drop_rights_of_root()
     try:
         runpy.run_module("pipelines", run_name="__main__", alter_sys=True)
     finally:
