@@ -2,12 +2,22 @@
 
 import os
 import platform
+import shlex
+import subprocess
+import sys
 from datetime import UTC, datetime
+
+from tests.benchmarks.processes import ROOT
 
 
 def describe_machine() -> dict[str, object]:
-    """Processor, cores, Python and time, as plain JSON values."""
+    """The commit, the command, processor, cores, Python and time, as plain JSON values."""
+    commit = subprocess.run(
+        ("git", "describe", "--always", "--dirty", "--exclude=*"), capture_output=True, text=True, check=True, cwd=ROOT
+    )
     return {
+        "commit": commit.stdout.strip(),
+        "command": shlex.join(["python", *sys.orig_argv[1:]]),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "load_before": round(os.getloadavg()[0], 2),
