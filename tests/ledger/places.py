@@ -1,7 +1,10 @@
-"""Where the tests keep ledgers in PostgreSQL: schemas of their own in one real server."""
+"""Where the tests keep ledgers: SQLite files, and schemas of their own in one real PostgreSQL server."""
 
+from contextlib import AbstractContextManager
 from itertools import count
+from pathlib import Path
 
+import pytest
 from sqlalchemy import NullPool, create_engine, make_url
 
 SCHEMAS = count()
@@ -21,3 +24,15 @@ def run_sql(url: str, statement: str) -> list[tuple[object, ...]]:
     with engine.begin() as connection:
         result = connection.exec_driver_sql(statement)
         return [tuple(row) for row in result] if result.returns_rows else []
+
+
+def url_of(path: Path) -> str:
+    """The URL of a ledger in a SQLite file."""
+    return f"sqlite:///{path}"
+
+
+def check_refused(opening: AbstractContextManager[object], error: type[Exception], match: str) -> str:
+    """What is said of a ledger that is not opened."""
+    with pytest.raises(error, match=match) as raised, opening:
+        pass
+    return str(raised.value)

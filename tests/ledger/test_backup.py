@@ -15,13 +15,10 @@ from connector.ledger import Backup, back_up_ledger, find_or_add_base, finish_ru
 from connector.ledger.sqlite import hold_lock
 from connector.states import State
 from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run, bring_to, read_state
+from tests.ledger.places import url_of
 
 BACKUPS = 5
 BATCH = 64
-
-
-def url_of(path: Path) -> str:
-    return f"sqlite:///{path}"
 
 
 @pytest.fixture

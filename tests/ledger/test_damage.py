@@ -13,13 +13,10 @@ import pytest
 from connector.errors import LedgerError
 from connector.ledger import finish_run, open_ledger, start_run
 from tests.ledger.moves import add_base
+from tests.ledger.places import check_refused, url_of
 
 NOBODY = 65534
 PAGE = 4096
-
-
-def url_of(path: Path) -> str:
-    return f"sqlite:///{path}"
 
 
 def fill(path: Path, number: int = 5000, *, is_finished: bool = True) -> None:
@@ -72,65 +69,32 @@ def ledger_file() -> Iterator[Path]:
         folder.chmod(0o700)
 
 
-def test_a_file_that_may_only_be_read_is_refused(ledger_file: Path) -> None:
-    ledger_file.chmod(0o400)
-    with (
-        an_ordinary_user(ledger_file.parent),
-        pytest.raises(LedgerError, match="readonly database"),
-        open_ledger(url_of(ledger_file)),
-    ):
-        pass
-
-
-def test_a_folder_that_may_only_be_read_is_refused(ledger_file: Path) -> None:
-    ledger_file.parent.chmod(0o500)
-    with (
-        an_ordinary_user(ledger_file.parent),
-        pytest.raises(LedgerError, match=r"unable to open|readonly database"),
-        open_ledger(url_of(ledger_file)),
-    ):
-        pass
-
-
-def test_a_folder_in_which_nothing_can_be_made_is_refused(ledger_file: Path) -> None:
-    ledger_file.parent.chmod(0o500)
-    other = ledger_file.with_name("other.db")
-    with (
-        an_ordinary_user(ledger_file.parent),
-        pytest.raises(LedgerError, match="Permission denied"),
-        open_ledger(url_of(other)),
-    ):
-        pass
-    assert not other.exists()
-
-
-def test_a_file_that_belongs_to_somebody_else_is_refused(ledger_file: Path) -> None:
+@pytest.mark.parametrize(
+    ("file_mode", "folder_mode", "opened", "words"),
+    [
+        (0o400, 0o700, "ledger.db", "readonly database"),
+        (0o600, 0o500, "ledger.db", r"unable to open|readonly database"),
+        (0o600, 0o500, "other.db", "Permission denied"),
+        (0o000, 0o700, "ledger.db", "unable to open"),
+    ],
+)
+def test_what_may_not_be_written_is_refused(
+    ledger_file: Path, file_mode: int, folder_mode: int, opened: str, words: str
+) -> None:
     with an_ordinary_user(ledger_file.parent):
-        pass
-    ledger_file.chmod(0o000)
-    with (
-        an_ordinary_user(ledger_file.parent),
-        pytest.raises(LedgerError, match="unable to open"),
-        open_ledger(url_of(ledger_file)),
-    ):
-        pass
+        ledger_file.chmod(file_mode)
+        ledger_file.parent.chmod(folder_mode)
+        check_refused(open_ledger(url_of(ledger_file.with_name(opened))), LedgerError, words)
+        assert not ledger_file.with_name("other.db").exists()
 
 
-@pytest.mark.parametrize("where", ["ledger.db", "ledger.db/deeper.db"])
+@pytest.mark.parametrize("where", ["folder", "folder/ledger.db/deeper.db", "circle"])
 def test_what_is_in_the_way_of_the_file_is_named(tmp_path: Path, where: str) -> None:
-    (tmp_path / "ledger.db").mkdir() if where == "ledger.db" else (tmp_path / "ledger.db").write_text("")
-    with (
-        pytest.raises(LedgerError, match=r"it is a folder|Not a directory|File exists"),
-        open_ledger(url_of(tmp_path / where)),
-    ):
-        pass
-
-
-def test_a_path_that_leads_in_a_circle_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "one").symlink_to(tmp_path / "two")
-    (tmp_path / "two").symlink_to(tmp_path / "one")
-    with pytest.raises(LedgerError, match=r"circle|symbolic links"), open_ledger(url_of(tmp_path / "one")):
-        pass
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "ledger.db").touch()
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    words = r"circle|symbolic links" if where == "circle" else r"it is a folder|Not a directory|File exists"
+    check_refused(open_ledger(url_of(tmp_path / where)), LedgerError, words)
 
 
 @pytest.mark.parametrize(
@@ -139,26 +103,19 @@ def test_a_path_that_leads_in_a_circle_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "ledger.db"
     path.write_bytes(content)
-    with pytest.raises(LedgerError, match="not a database"), open_ledger(url_of(path)):
-        pass
+    check_refused(open_ledger(url_of(path)), LedgerError, "not a database")
     assert path.read_bytes() == content
 
 
-def test_a_ledger_with_a_spoilt_header_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_cut_short", [False, True])
+def test_a_ledger_without_its_head_or_its_end_is_refused(tmp_path: Path, is_cut_short: bool) -> None:
     path = tmp_path / "ledger.db"
     fill(path)
-    with path.open("r+b") as file:
-        file.write(b"\xa5" * 100)
-    with pytest.raises(LedgerError, match="not a database"), open_ledger(url_of(path)):
-        pass
-
-
-def test_a_ledger_that_was_cut_short_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    fill(path)
-    os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(LedgerError, match=r"malformed|damaged"), open_ledger(url_of(path)):
-        pass
+    if is_cut_short:
+        os.truncate(path, path.stat().st_size // 2)
+    else:
+        path.write_bytes(b"\xa5" * 100 + path.read_bytes()[100:])
+    check_refused(open_ledger(url_of(path)), LedgerError, "malformed|damaged" if is_cut_short else "not a database")
 
 
 def test_damage_is_found_at_opening_when_the_last_run_did_not_end(tmp_path: Path) -> None:
@@ -167,8 +124,7 @@ def test_damage_is_found_at_opening_when_the_last_run_did_not_end(tmp_path: Path
     with open_ledger(url_of(path)):
         pass
     spoil_the_middle(path)
-    with pytest.raises(LedgerError, match=r"damaged \(.*put a backup in its place"), open_ledger(url_of(path)):
-        pass
+    check_refused(open_ledger(url_of(path)), LedgerError, r"damaged \(.*put a backup in its place")
 
 
 def test_damage_is_found_at_opening_when_the_last_process_was_killed(tmp_path: Path) -> None:
@@ -178,8 +134,7 @@ def test_damage_is_found_at_opening_when_the_last_process_was_killed(tmp_path: P
     assert killed.returncode == -9
     assert path.with_name("ledger.db-wal").stat().st_size > 0
     spoil_the_middle(path)
-    with pytest.raises(LedgerError, match="damaged"), open_ledger(url_of(path)):
-        pass
+    check_refused(open_ledger(url_of(path)), LedgerError, "damaged")
 
 
 _KILLED = """

@@ -13,7 +13,7 @@ from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger import Ledger, back_up_ledger, open_ledger
 from connector.states import State
 from tests.ledger.moves import add_base, begin_run, bring_to, read_state
-from tests.ledger.places import add_schema, run_sql
+from tests.ledger.places import add_schema, check_refused, run_sql
 
 SESSIONS = "FROM pg_stat_activity WHERE application_name LIKE 'connector: process %%' AND pid <> pg_backend_pid()"
 
@@ -46,8 +46,7 @@ def test_whoever_looks_at_the_server_sees_which_process_writes(postgres_url: str
 def test_the_refused_are_told_which_session_to_look_for(postgres_url: str) -> None:
     with open_ledger(postgres_url):
         ((pid,),) = run_sql(postgres_url, f"SELECT pid {SESSIONS}")
-        with pytest.raises(LockedError, match=rf"PostgreSQL's process {pid}\)"), open_ledger(postgres_url):
-            pass
+        check_refused(open_ledger(postgres_url), LockedError, rf"PostgreSQL's process {pid}\)")
 
 
 def test_two_schemas_of_one_database_are_two_ledgers(postgres: str) -> None:
@@ -118,8 +117,7 @@ def test_a_ledger_that_may_only_be_read_is_refused_at_opening(postgres_url: str)
         pass
     options = str(make_url(postgres_url).query["options"])
     url = with_options(postgres_url, f"{options} -cdefault_transaction_read_only=on")
-    with pytest.raises(LedgerError, match="read-only transaction"), open_ledger(url):
-        pass
+    check_refused(open_ledger(url), LedgerError, "read-only transaction")
 
 
 def test_a_user_who_may_not_make_tables_is_told_so(postgres: str) -> None:
@@ -127,16 +125,11 @@ def test_a_user_who_may_not_make_tables_is_told_so(postgres: str) -> None:
     run_sql(postgres, "CREATE ROLE visitor LOGIN")
     run_sql(postgres, f"GRANT USAGE ON SCHEMA {str(url.query['options']).partition('=')[2]} TO visitor")
     theirs = url.set(username="visitor").render_as_string(hide_password=False)
-    with pytest.raises(LedgerError, match="permission denied for schema"), open_ledger(theirs):
-        pass
+    check_refused(open_ledger(theirs), LedgerError, "permission denied for schema")
 
 
 def test_a_schema_that_is_not_there_is_refused(postgres: str) -> None:
-    with (
-        pytest.raises(LedgerError, match="has no schema"),
-        open_ledger(with_options(postgres, "-csearch_path=nowhere")),
-    ):
-        pass
+    check_refused(open_ledger(with_options(postgres, "-csearch_path=nowhere")), LedgerError, "has no schema")
 
 
 def test_a_database_that_cannot_hold_every_text_is_refused(postgres: str) -> None:
@@ -144,8 +137,7 @@ def test_a_database_that_cannot_hold_every_text_is_refused(postgres: str) -> Non
         postgres, "CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
     )
     url = make_url(postgres).set(database="ascii").render_as_string(hide_password=False)
-    with pytest.raises(LedgerError, match="encoding is SQL_ASCII"), open_ledger(url):
-        pass
+    check_refused(open_ledger(url), LedgerError, "encoding is SQL_ASCII")
 
 
 def run_sql_outside(postgres: str, statement: str) -> None:
@@ -156,8 +148,7 @@ def run_sql_outside(postgres: str, statement: str) -> None:
 
 def test_a_schema_that_something_else_uses_is_left_alone(postgres_url: str) -> None:
     run_sql(postgres_url, "CREATE TABLE entry (note text)")
-    with pytest.raises(LedgerError, match=r"tables of something else \(entry\)"), open_ledger(postgres_url):
-        pass
+    check_refused(open_ledger(postgres_url), LedgerError, r"tables of something else \(entry\)")
     assert run_sql(postgres_url, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()") == [("entry",)]
 
 
@@ -189,5 +180,4 @@ def test_a_search_path_that_finds_the_same_tables_finds_the_same_lock(postgres_u
 @pytest.mark.parametrize("option", ["autocommit=1", "autocommit=false", "row_factory=x", "port=abc"])
 def test_options_that_are_not_about_reaching_the_server_are_refused(postgres_url: str, option: str) -> None:
     """With psycopg's autocommit no transaction would be one."""
-    with pytest.raises(ConfigurationError, match=option.partition("=")[0]), open_ledger(f"{postgres_url}&{option}"):
-        pass
+    check_refused(open_ledger(f"{postgres_url}&{option}"), ConfigurationError, option.partition("=")[0])

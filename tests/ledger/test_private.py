@@ -21,7 +21,7 @@ from connector.ledger import (
 )
 from connector.states import State
 from tests.ledger.moves import RUN, begin_run
-from tests.ledger.places import run_sql
+from tests.ledger.places import check_refused, run_sql
 
 ACCOUNT = "account"
 SOURCE = b"s" * 16
@@ -155,11 +155,9 @@ def test_a_copy_has_no_name_in_any_folder(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_what_is_no_ledger_is_not_planned_by(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").write_text("no database")
-    with pytest.raises(LedgerError, match=r"ledger\.db"), open_private_copy(f"sqlite:///{tmp_path}/ledger.db", ACCOUNT):
-        pass
+    check_refused(open_private_copy(f"sqlite:///{tmp_path}/ledger.db", ACCOUNT), LedgerError, r"ledger\.db")
 
 
 def test_a_copy_from_a_server_ends_when_the_run_is_to_stop(postgres_url: str) -> None:
     fill(postgres_url)
-    with pytest.raises(RunAborted), open_private_copy(postgres_url, ACCOUNT, lambda: True):
-        pass
+    check_refused(open_private_copy(postgres_url, ACCOUNT, lambda: True), RunAborted, ".")

@@ -9,13 +9,10 @@ from connector.errors import LedgerError, LockedError
 from connector.ledger import Intent, Ledger, finish_run, open_ledger
 from connector.states import State
 from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run
+from tests.ledger.places import check_refused, url_of
 
 SECRET = Intent(IDENTITY, b"f" * 8, b"somebody@example.com" * 20)
 ENTRIES = 10_000
-
-
-def url_of(path: Path) -> str:
-    return f"sqlite:///{path}"
 
 
 def read_all(folder: Path) -> bytes:
@@ -109,8 +106,7 @@ def test_the_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     connection.execute("CREATE TABLE people (email)")
     connection.commit()
     connection.close()
-    with pytest.raises(LedgerError, match=r"tables of something else \(people\)"), open_ledger(url_of(path)):
-        pass
+    check_refused(open_ledger(url_of(path)), LedgerError, r"tables of something else \(people\)")
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("people",)]
     connection.close()
@@ -130,5 +126,4 @@ def test_a_ledger_with_two_names_is_refused_since_it_would_have_two_locks(tmp_pa
         pass
     (tmp_path / "other.db").hardlink_to(tmp_path / "ledger.db")
     for name in ("ledger.db", "other.db"):
-        with pytest.raises(LedgerError, match="hard link"), open_ledger(f"sqlite:///{tmp_path}/{name}"):
-            pass
+        check_refused(open_ledger(f"sqlite:///{tmp_path}/{name}"), LedgerError, "hard link")

@@ -13,6 +13,7 @@ from connector.ledger import Ledger, count_unsettled, open_ledger, open_private_
 from connector.ledger.schema import SCHEMA_VERSION, emails_metadata, metadata
 from connector.states import State
 from tests.ledger.moves import IDENTITY, add_base, bring_to
+from tests.ledger.places import check_refused
 
 MANY = 5_000
 
@@ -27,13 +28,8 @@ def write_meta(url: str, name: str, value: str) -> None:
 def test_a_ledger_of_another_version_is_refused_and_left_as_it_was(ledger_url: str, name: str, value: str) -> None:
     write_meta(ledger_url, name, value)
     for _ in range(2):
-        with (
-            pytest.raises(ConfigurationError, match=rf"{name} {value or 'none'},.*use the version"),
-            open_ledger(ledger_url),
-        ):
-            pass
-    with pytest.raises(ConfigurationError, match=name), open_private_copy(ledger_url, "account"):
-        pass
+        check_refused(open_ledger(ledger_url), ConfigurationError, rf"{name} {value or 'none'},.*use the version")
+    check_refused(open_private_copy(ledger_url, "account"), ConfigurationError, name)
 
 
 def test_other_columns_are_another_version() -> None:

@@ -63,15 +63,15 @@ class Connector:
         }
 
     def start(
-        self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None, stdin: str | bytes = ""
+        self,
+        *arguments: str | Path,
+        environ: Mapping[str, str | None] | None = None,
+        stdin: str | bytes = "",
+        has_reader: bool = True,
     ) -> Forked:
         """Begin a command; None takes a setting out of the environment."""
-        return Forked(
-            _say_activity([str(each) for each in arguments], self.folder),
-            self._build_environ(environ),
-            self.folder,
-            stdin,
-        )
+        said = _say_activity([str(each) for each in arguments], self.folder)
+        return Forked(said, self._build_environ(environ), self.folder, stdin, has_reader=has_reader)
 
     def start_anew(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """The same as a user does it: whoever reads its output reads pipes."""

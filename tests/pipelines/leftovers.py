@@ -19,10 +19,11 @@ load: {quiet_period: 200ms}
 """
 
 
-def lose_three(connector: Connector, path: Path, *options: str, base: str = "News", **losses: Any) -> Ended:
-    """Three canaries whose answers are lost: a run that ends with three unknown."""
+def lose_three(connector: Connector, path: Path, *options: str, base: str | None = "News", **losses: Any) -> Ended:
+    """Three canaries whose answers are lost: a run that ends with three unknown; without `base` an option names it."""
     connector.sandbox.switch(**losses)
-    ended = connector.run_json("import", path, "--base-name", base, "--quiet-period", "200ms", *options)
+    named = [] if base is None else ["--base-name", base]
+    ended = connector.run_json("import", path, *named, "--quiet-period", "200ms", *options)
     connector.sandbox.switch(**dict.fromkeys(losses, 0))
     assert (ended.code, ended.rows["unknown"]) == (3, 3)
     return ended

@@ -1,25 +1,15 @@
 """What is unknown stays with its identity, its base and its body, whichever run meets it next."""
 
 import signal
-import time
 from pathlib import Path
-from typing import Any
 
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_addresses, write_csv
-
-
-def lose_three(connector: Connector, path: Path, *arguments: str, **losses: Any) -> Ended:
-    """Three canaries whose answers are lost: a run that ends with three unknown."""
-    connector.sandbox.switch(**losses)
-    ended = connector.run_json("import", path, *arguments)
-    connector.sandbox.switch(**dict.fromkeys(losses, 0))
-    assert (ended.code, ended.rows["unknown"]) == (3, 3)
-    return ended
+from tests.pipelines.leftovers import lose_three
 
 
 def test_unknowns_of_another_identity_are_settled_by_their_own(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "ids.csv", "client_user_id,email", *(f"A{each},a{each}@x.org" for each in range(3)))
-    lose_three(connector, path, "--base-name", "News", "--identity", "client_user_id", drop_after=1)
+    lose_three(connector, path, "--identity", "client_user_id", drop_after=1)
     other = write_csv(tmp_path / "new.csv", "email", "z@x.org", "a1@x.org")
     ended = connector.import_file(other)
     assert ended.rows == {"read": 2, "created": 1, "exists": 1}
@@ -29,7 +19,7 @@ def test_unknowns_of_another_identity_are_settled_by_their_own(connector: Connec
 
 def test_unknowns_without_an_email_do_not_stop_a_run_by_email(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "ids.csv", "client_user_id,first_name", "A1,Ann", "A2,Bob", "A3,Cem")
-    lose_three(connector, path, "--base-name", "News", "--identity", "client_user_id", drop_before=1)
+    lose_three(connector, path, "--identity", "client_user_id", drop_before=1)
     ended = connector.import_file(write_csv(tmp_path / "new.csv", "email", "z@x.org"))
     assert ended.rows == {"read": 1, "created": 1}
     assert ended.report["settled"] == {"found": 0, "absent": 3}
@@ -39,7 +29,7 @@ def test_unknowns_without_an_email_do_not_stop_a_run_by_email(connector: Connect
 def test_a_base_by_id_and_then_by_name_is_one_even_while_the_list_lags(connector: Connector, tmp_path: Path) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     sandbox.switch(list_lag_ms=2500)
-    lose_three(connector, path, "--base-id", "1", drop_after=1)
+    lose_three(connector, path, "--base-id", "1", base=None, drop_after=1)
     too_early = connector.import_file(path, "--limit", "3")
     assert (too_early.code, too_early.rows) == (3, {"read": 3, "unsent": 3}), too_early.stderr
     assert "may be this one" in too_early.stderr
@@ -52,7 +42,7 @@ def test_an_unknown_that_is_proved_absent_and_not_sent_stays_for_the_next_run(
     connector: Connector, tmp_path: Path
 ) -> None:
     sandbox = connector.sandbox
-    lose_three(connector, write_addresses(tmp_path / "people.csv", 3), "--base-name", "News", drop_before=1)
+    lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
     other = write_csv(tmp_path / "other.csv", "email", "nobody")
     sandbox.switch(refuse=1, refuse_retry_after_s=3600)
     limited = connector.import_file(other)
@@ -64,7 +54,7 @@ def test_an_unknown_that_is_proved_absent_and_not_sent_stays_for_the_next_run(
 
 
 def test_what_an_earlier_run_left_unknown_is_told_even_without_a_row(connector: Connector, tmp_path: Path) -> None:
-    lose_three(connector, write_addresses(tmp_path / "people.csv", 3), "--base-name", "News", drop_before=1)
+    lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
     ended = connector.import_file(write_csv(tmp_path / "new.csv", "email", "z@x.org"), "--on-unknown", "hold")
     assert (ended.code, ended.rows) == (1, {"read": 1, "created": 1})
     assert "3 unresolved creates from earlier runs" in ended.stderr
@@ -73,7 +63,7 @@ def test_what_an_earlier_run_left_unknown_is_told_even_without_a_row(connector: 
 def test_a_newer_row_of_an_unknown_is_what_is_sent_again(connector: Connector, tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     write_csv(path, "email,first_name", "a@x.org,Old", "b@x.org,Old", "c@x.org,Old")
-    lose_three(connector, path, "--base-name", "News", drop_before=1)
+    lose_three(connector, path, drop_before=1)
     write_csv(path, "email,first_name", "a@x.org,New", "b@x.org,Old", "c@x.org,Old")
     assert connector.import_file(path).rows == {"read": 3, "created": 3}
     stored = {e["subscriber"]["Email"]: e["subscriber"]["FirstName"] for e in connector.sandbox.truth()["events"]}
@@ -83,14 +73,14 @@ def test_a_newer_row_of_an_unknown_is_what_is_sent_again(connector: Connector, t
 def test_an_unknown_that_was_executed_with_older_values_is_changed(connector: Connector, tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     write_csv(path, "email,first_name", "a@x.org,Old", "b@x.org,Old", "c@x.org,Old")
-    lose_three(connector, path, "--base-name", "News", drop_after=1)
+    lose_three(connector, path, drop_after=1)
     write_csv(path, "email,first_name", "a@x.org,New", "b@x.org,Old", "c@x.org,Old")
     assert connector.import_file(path).rows == {"read": 3, "exists": 2, "changed": 1}
 
 
 def test_somebody_held_who_appears_is_held_no_longer(connector: Connector, tmp_path: Path) -> None:
     path = write_addresses(tmp_path / "people.csv", 3)
-    lose_three(connector, path, "--base-name", "News", drop_before=1)
+    lose_three(connector, path, drop_before=1)
     assert connector.import_file(path, "--on-unknown", "hold").rows == {"read": 3, "unknown": 3}
     elsewhere = {"CONNECTOR_STATE_DIR": str(tmp_path / "elsewhere")}
     one = write_addresses(tmp_path / "one.csv", 1)
@@ -128,17 +118,10 @@ def test_a_base_that_bears_another_name_now_is_not_written_to(connector: Connect
     assert "no longer called News" in ended.stderr
 
 
-def test_people_of_another_base_do_not_count(connector: Connector, tmp_path: Path) -> None:
-    path = write_addresses(tmp_path / "people.csv", 5)
-    connector.run_json("import", path, "--base-name", "Shop")
-    fresh = {"CONNECTOR_STATE_DIR": str(tmp_path / "fresh")}
-    assert connector.run_json("import", path, "--base-name", "News", environ=fresh).rows == {"read": 5, "created": 5}
-
-
 def test_a_signal_while_absence_is_being_proved_ends_the_run(connector: Connector, tmp_path: Path) -> None:
     sandbox = connector.sandbox
     path = write_addresses(tmp_path / "people.csv", 3)
-    lose_three(connector, path, "--base-name", "News", drop_before=1)
+    lose_three(connector, path, drop_before=1)
     before = sandbox.stats()["requests"]["list"]["received"]
     with connector.start("import", path, "--base-name", "News", "--quiet-period", "1s", "--output", "json") as process:
         wait_for(lambda: sandbox.stats()["requests"]["list"]["received"] >= before + 2)
@@ -165,20 +148,6 @@ def test_a_signal_while_the_list_is_read_ends_the_run(connector: Connector, tmp_
     assert sandbox.stats()["requests"]["list"]["received"] < 20
 
 
-def test_a_signal_while_waiting_for_the_ledger_is_heard(connector: Connector, tmp_path: Path) -> None:
-    path = write_addresses(tmp_path / "people.csv", 3)
-    connector.sandbox.switch(hang_after=1)
-    with connector.start("import", path, "--base-name", "News") as holder:
-        wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 1)
-        with connector.start("import", path, "--base-name", "News", "--wait", "60s", "--output", "json") as waiting:
-            time.sleep(2.5)  # it has begun to wait by then; if not, the signal meets it even earlier
-            waiting.send_signal(signal.SIGINT)
-            waiting.communicate(timeout=10)
-        holder.kill()
-        holder.communicate()
-    assert waiting.returncode == 130
-
-
 def test_knowledge_that_has_grown_old_is_renewed(connector: Connector, tmp_path: Path) -> None:
     write_addresses(tmp_path / "people.csv", 200)
     job = tmp_path / "job.yaml"
@@ -191,10 +160,3 @@ def test_knowledge_that_has_grown_old_is_renewed(connector: Connector, tmp_path:
     ended = connector.run_json("sync", job)
     assert ended.rows == {"read": 200, "created": 200}
     assert ended.report["requests"]["list"]["sent"] >= 3  # the run takes four seconds
-
-
-def test_a_slow_rate_limit_is_obeyed_and_everybody_gets_through(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(rate=40, burst=10)
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 120))
-    assert (ended.code, ended.rows) == (0, {"read": 120, "created": 120})
-    assert connector.sandbox.stats()["inside_retry_after"]["told"] == 0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from connector.ledger import open_ledger
 from connector.sandbox import SandboxProcess
 from pipelines.cli import COMMANDS
 from tests.pipelines.conftest import Connector, wait_for, write_addresses
@@ -181,6 +182,31 @@ def expect(condition: str, command: str) -> tuple[tuple[int, ...], tuple[str, ..
             return (0,) if command == "send" else (130,), ("stopped", "signal")  # its one email has left
         case _:
             return (0,) if command in SILENT_ON_STDOUT else (3,), ("standard output",)
+
+
+LOCKING = ("import", "sync", "retry", "forget", "reconcile", "ledger restore")
+
+
+@pytest.mark.parametrize("command", LOCKING)
+def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(world: Connector, command: str) -> None:
+    more = ["--forget-missing"] if command == "reconcile" else []
+    with open_ledger(f"sqlite:///{world.folder}/state/ledger.db"):
+        ended = world.run_json(*ALL[command].split(), *more)
+    assert (ended.code, ended.report["status"]) == (4, "locked")
+    assert str(os.getpid()) in ended.stderr
+    assert not ended.report.get("forgotten")
+    assert not any(ended.report.get("rows", {}).values())
+
+
+@pytest.mark.parametrize("command", ["retry", "forget", "reconcile", "ledger backup"])
+def test_a_ledger_that_is_not_there_is_told_and_not_made(world: Connector, command: str) -> None:
+    more = ["--forget-missing"] if command == "reconcile" else []
+    before, environ = count_requests(world.sandbox), {"CONNECTOR_LEDGER": f"sqlite:///{world.folder}/mistyped.db"}
+    ended = world.run_json(*ALL[command].split(), *more, environ=environ)
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert "no ledger" in ended.stderr
+    assert [*world.folder.glob("mistyped*"), *world.folder.glob("copied*")] == []
+    assert count_requests(world.sandbox) == before
 
 
 @pytest.mark.parametrize(("condition", "command"), list(cells()))

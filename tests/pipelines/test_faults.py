@@ -39,21 +39,6 @@ def test_under_faults_everybody_is_there_once_and_the_report_says_so(
     assert ended.report["settled"]["absent"] > 0
 
 
-def test_hold_sends_nothing_again(connector: Connector, tmp_path: Path) -> None:
-    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 400)
-    sandbox.switch(drop_before=0.05, drop_after=0.05)
-    ended = connector.import_file(path, "--on-unknown", "hold")
-    stored = count_stored(sandbox)
-    held = 400 - len(stored)
-    assert ended.code == 1
-    assert held > 0
-    assert ended.rows == {"read": 400, "created": len(stored), "unknown": held}
-    assert ended.report["requests"]["create"]["sent"] == 400
-    again = connector.import_file(path, "--on-unknown", "hold")
-    assert again.rows == {"read": 400, "exists": len(stored), "unknown": held}
-    assert again.report["requests"]["create"]["sent"] == 0
-
-
 def test_where_the_list_has_no_stable_order_people_are_looked_up_one_by_one(
     connector: Connector, tmp_path: Path
 ) -> None:
@@ -80,23 +65,6 @@ def test_a_list_in_no_stable_order_and_filters_that_are_ignored_end_the_run_befo
     assert ended.report["requests"]["create"]["sent"] == 0
 
 
-def test_a_refused_row_is_rejected_with_the_services_words_and_not_sent_again(
-    connector: Connector, tmp_path: Path
-) -> None:
-    connector.sandbox.switch(required=["Phone"])
-    path = tmp_path / "people.csv"
-    path.write_text("email,phone\na@x.org,1\nb@x.org,\nc@x.org,3\n", encoding="utf-8")
-    first = connector.import_file(path)
-    assert (first.code, first.rows) == (1, {"read": 3, "created": 2, "rejected": 1})
-    rejects = Path(first.report["rejects_file"]).read_text(encoding="utf-8")
-    assert "Phone" in rejects
-    again = connector.import_file(path)
-    assert again.rows == {"read": 3, "exists": 2, "rejected": 1}
-    assert again.report["requests"]["create"]["sent"] == 0
-    path.write_text("email,phone\nb@x.org,2\n", encoding="utf-8")
-    assert connector.import_file(path).rows == {"read": 1, "created": 1}
-
-
 def test_three_unknown_canaries_end_the_run(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(garbage_after=1)
     path = write_addresses(tmp_path / "people.csv", 50)
@@ -120,10 +88,3 @@ def test_a_service_that_redirects_is_not_followed(connector: Connector, tmp_path
     connector.sandbox.switch(redirect_to="http://127.0.0.1:1")
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", 5))
     assert (ended.code, ended.rows) == (3, {"read": 5, "unsent": 5})
-
-
-def test_fields_that_the_service_alters_are_counted_in_the_echo(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(alter_fields=["FirstName"])
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 5))
-    assert ended.report["echo"] == {"first_name": 5}
-    assert ended.rows == {"read": 5, "created": 5}

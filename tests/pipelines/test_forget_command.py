@@ -198,17 +198,3 @@ def test_what_cannot_be_meant_is_refused(connector: Connector, arguments: tuple[
     ended = run_forget(connector, *arguments)
     assert ended.is_refused
     assert words in ended.stderr
-
-
-def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(connector: Connector, tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir()
-    with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db"):
-        ended = run_forget(connector, ANN)
-    assert (ended.code, ended.report["status"], ended.report["forgotten"]) == (4, "locked", 0)
-
-
-def test_a_ledger_that_is_not_there_is_told_and_not_made(connector: Connector, tmp_path: Path) -> None:
-    ended = connector.run_json("forget", ANN, environ={"CONNECTOR_LEDGER": f"sqlite:///{tmp_path}/mistyped.db"})
-    assert (ended.code, ended.report["status"]) == (3, "aborted")
-    assert "there is no ledger at" in ended.stderr
-    assert list(tmp_path.glob("mistyped*")) == []

@@ -94,13 +94,6 @@ def test_a_report_does_not_take_the_place_of_the_copy(connector: Connector, tmp_
     assert not (tmp_path / "copy.db").exists()
 
 
-def test_a_ledger_that_is_not_there_is_told_and_nothing_is_made(connector: Connector, tmp_path: Path) -> None:
-    ended = connector.run_json("ledger", "backup", tmp_path / "copy.db")
-    assert (ended.code, ended.report["status"], ended.report["entries"]) == (3, "aborted", 0)
-    assert "no ledger" in ended.stderr
-    assert not (tmp_path / "copy.db").exists()
-
-
 def test_the_emails_that_were_sent_are_copied_beside_the_ledger(connector: Connector, tmp_path: Path) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     with open_emails(f"sqlite:///{tmp_path}/state/ledger.db") as log, log.transaction():

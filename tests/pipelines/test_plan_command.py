@@ -109,12 +109,6 @@ def test_the_report_has_a_runs_keys_and_says_that_it_is_planned(connector: Conne
     )
 
 
-def test_a_plan_works_without_a_ledger_and_makes_none(connector: Connector, tmp_path: Path) -> None:
-    ended = plan(connector, write_addresses(tmp_path / "people.csv", 3), "--base-name", "News")
-    assert ended.rows == {"read": 3, "created": 3}
-    assert not (tmp_path / "state").exists()
-
-
 def test_whom_an_earlier_run_left_unknown_and_who_is_there_exists(connector: Connector, tmp_path: Path) -> None:
     people = write_addresses(tmp_path / "people.csv", 4)
     lose_three(connector, people, drop_after=1)

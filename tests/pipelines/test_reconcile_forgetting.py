@@ -12,7 +12,7 @@ from pipelines.flows import plan_reconcile, run_reconcile
 from pipelines.jobs import SettingOptions, load_job, read_settings
 from pipelines.report import Progress
 from tests.databases import open_postgres
-from tests.pipelines.conftest import Connector, count_stored, wait_for, write_csv
+from tests.pipelines.conftest import Connector, count_stored, write_csv
 from tests.pipelines.planned import count_requests, describe, write_job
 from tests.pipelines.reconciled import erase_first, find_differences, plant, show_all
 
@@ -117,27 +117,6 @@ def test_whose_id_bears_another_identity_now_has_not_vanished(connector: Connect
     assert find_differences(ended) == {"missing": 20, "extra": 20}
     assert ended.report["forgotten"] == 0
     assert any("20 that the ledger knows are listed with their ids" in each for each in ended.report["messages"])
-
-
-def test_the_ledger_is_locked_for_it(connector: Connector, job: Path, tmp_path: Path) -> None:
-    sandbox = connector.sandbox
-    erase_first(sandbox)
-    write_people(tmp_path, 300)
-    sandbox.switch(latency_ms=100)
-    with connector.start("import", tmp_path / "people.csv", "--job", job, "--max-concurrency", "2") as load:
-        wait_for(lambda: sandbox.stats()["subscribers"] >= 25)
-        ended = connector.run_json("reconcile", job, "--forget-missing")
-        sandbox.switch(latency_ms=0)
-        load.communicate()
-    assert (ended.code, ended.report["status"]) == (4, "locked")
-    assert "forgotten" not in ended.report
-
-
-def test_without_a_ledger_there_is_nobody_to_forget(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, 1)
-    ended = connector.run_json("reconcile", write_job(tmp_path), "--forget-missing")
-    assert (ended.code, ended.report["status"]) == (3, "aborted")
-    assert connector.sandbox.stats()["requests"] == {}
 
 
 def test_yes_is_only_about_forgetting(connector: Connector, job: Path) -> None:

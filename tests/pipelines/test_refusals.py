@@ -125,7 +125,9 @@ def test_the_same_row_again_is_rejected_without_a_request_and_a_corrected_one_is
 ) -> None:
     connector.sandbox.switch(required="FirstName")
     path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,", "c@x.org,")
-    assert connector.import_file(path).rows == {"read": 3, "created": 1, "rejected": 2}
+    first = connector.import_file(path)
+    assert (first.code, first.rows) == (1, {"read": 3, "created": 1, "rejected": 2})
+    assert all("FirstName" in row["_message"] for row in read_rejects(first))
     again = connector.import_file(path)
     assert again.rows == {"read": 3, "exists": 1, "rejected": 2}
     assert again.report["requests"]["create"]["sent"] == 0

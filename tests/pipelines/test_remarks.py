@@ -52,6 +52,7 @@ def test_how_a_file_was_read_is_told(connector: Connector, tmp_path: Path, comma
     path = tmp_path / "people.csv"
     path.write_bytes("Everybody\n\nemail,first_name\nann@x.org,Ann\nbob@x.org,Bob\n".encode("utf-16-le"))
     ended = read(connector, command, path)
+    assert "read as utf-16-le" in ended.stderr
     assert len(find(ended, "read as utf-16-le")) == 1
     assert len(find(ended, "titles above its header were left out")) == 1
 

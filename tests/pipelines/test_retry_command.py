@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from connector.ledger import open_ledger
 from connector.states import State
 from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses, write_csv
 from tests.pipelines.leftovers import LISTED_JOB, hold_three, lose_three, read_confirmed, read_states, retry
@@ -167,13 +166,6 @@ def test_a_signal_while_absence_is_being_proved_ends_the_retry(connector: Connec
     assert read_states(connector) == [State.UNKNOWN] * 6
 
 
-def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(connector: Connector, tmp_path: Path) -> None:
-    lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
-    with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db"):
-        ended = retry(connector)
-    assert (ended.code, ended.report["status"]) == (4, "locked")
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -191,10 +183,3 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
     assert ended.is_refused
     assert words in ended.stderr
     assert connector.sandbox.stats()["requests"] == requests
-
-
-def test_a_ledger_that_is_not_there_is_told_and_not_made(connector: Connector, tmp_path: Path) -> None:
-    ended = connector.run_json("retry", environ={"CONNECTOR_LEDGER": f"sqlite:///{tmp_path}/mistyped.db"})
-    assert (ended.code, ended.report["status"]) == (3, "aborted")
-    assert "there is no ledger at" in ended.stderr
-    assert list(tmp_path.glob("mistyped*")) == []

@@ -72,7 +72,7 @@ def test_two_signals_while_the_list_is_read_end_in_a_report(
     with connector.start(*command, "--output", "json") as process:
         wait_for(lambda: count_requests(connector.sandbox, "list") > before)
         send_two(process)
-        await_stopped(process)
+        assert "differences" not in await_stopped(process).report
     connector.sandbox.switch(latency_ms=0)
     assert not [*tmp_path.glob("out*"), *tmp_path.glob("*.partial")]
 

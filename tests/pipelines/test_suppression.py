@@ -52,14 +52,6 @@ def test_who_is_on_the_list_is_suppressed_and_never_sent(connector: Connector, t
     assert ended.report["requests"]["create"]["sent"] == 1
 
 
-def test_suppressed_rows_alone_are_no_fault(connector: Connector, tmp_path: Path) -> None:
-    write_addresses(tmp_path / "people.csv", 3)
-    write_csv(tmp_path / "gone.csv", "address", "person0@example.com", "person1@example.com", "person2@example.com")
-    ended = connector.run_json("sync", write_job(tmp_path))
-    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 3})
-    assert ended.report["requests"]["create"]["sent"] == 0
-
-
 def test_the_list_is_read_anew_by_each_run(connector: Connector, tmp_path: Path) -> None:
     write_addresses(tmp_path / "people.csv", 2)
     write_csv(tmp_path / "gone.csv", "address", "person0@example.com")
@@ -210,16 +202,3 @@ def test_an_unknown_that_is_on_the_list_by_now_is_not_sent_again(connector: Conn
     assert count_stored(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
     write_csv(tmp_path / "gone.csv", "address", "somebody@example.com")
     assert connector.run_json("sync", job).rows == {"read": 3, "exists": 2, "created": 1}  # nothing was left of it
-
-
-def test_what_a_run_with_a_list_left_is_not_sent_again_by_one_without(connector: Connector, tmp_path: Path) -> None:
-    sandbox = connector.sandbox
-    write_addresses(tmp_path / "people.csv", 3)
-    write_csv(tmp_path / "gone.csv", "address", "somebody@example.com")
-    sandbox.switch(drop_before=1)
-    connector.run_json("sync", write_job(tmp_path))
-    sandbox.switch(drop_before=0)
-    other = connector.import_file(write_csv(tmp_path / "other.csv", "email", "z@x.org"))
-    assert other.rows == {"read": 1, "created": 1}
-    assert count_stored(sandbox) == {"z@x.org": 1}
-    assert connector.run_json("sync", tmp_path / "job.yaml").rows == {"read": 3, "created": 3}

@@ -113,17 +113,3 @@ def test_a_job_that_cannot_run_says_why_before_anything_starts(
     assert ended.is_refused
     assert words in ended.stderr
     assert connector.sandbox.stats()["requests"] == {}
-
-
-def test_a_file_in_place_of_a_jobs_source_uses_the_jobs_mapping(connector: Connector, tmp_path: Path) -> None:
-    write_customers(
-        tmp_path / "crm.db", ("bad@x.org", "X", "a|b", "01/02/1980", 1, 1), ("ann@x.org", "F", "", "", 1, 1)
-    )
-    job = write_job(tmp_path, SQL_JOB)
-    first = connector.run_json("sync", job)
-    assert first.rows == {"read": 2, "invalid": 1, "created": 1}
-    rejects = Path(first.report["rejects_file"])
-    rejects.write_text(rejects.read_text(encoding="utf-8").replace("bad@x.org,X", "bad@x.org,M"), encoding="utf-8")
-    mended = connector.run_json("import", rejects, "--job", job)
-    assert mended.rows == {"read": 1, "created": 1}
-    assert connector.run_json("sync", job).rows == {"read": 2, "invalid": 1, "exists": 1}

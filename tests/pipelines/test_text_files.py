@@ -116,16 +116,6 @@ def test_what_people_complain_of_does_not_happen(connector: Connector, tmp_path:
         assert {name: each.get(name) or "" for name in wanted} == wanted
 
 
-def test_how_a_file_was_read_is_told_in_the_report_and_to_people(connector: Connector, tmp_path: Path) -> None:
-    path = tmp_path / "people.csv"
-    path.write_bytes("Members\nemail,first name\nann@x.org,Jürgen\n".encode("cp1252"))
-    ended = connector.import_file(path)
-    assert ended.rows == {"read": 1, "created": 1}
-    for words in ("read as cp1252, found by its words (Jürgen)", "titles above its header were left out (lines: 1)"):
-        assert any(words in message for message in ended.report["messages"])
-        assert words in ended.stderr
-
-
 def test_an_encoding_that_is_not_certain_costs_its_rows_and_the_next_import_brings_them(
     connector: Connector, tmp_path: Path
 ) -> None:

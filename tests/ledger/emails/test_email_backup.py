@@ -13,6 +13,7 @@ from connector.ledger import Backup, StaleMoveError, back_up_ledger, open_emails
 from connector.states import EmailState
 from tests.ledger.emails.moves import RECIPIENT, RUN, add_campaign, bring_to, read_state
 from tests.ledger.moves import begin_run
+from tests.ledger.places import url_of
 
 BACKUPS = 4
 BATCH = 8
@@ -26,10 +27,6 @@ def source(tmp_path: Path) -> Path:
         begin_run(ledger)
     send_one(path)
     return path
-
-
-def url_of(path: Path) -> str:
-    return f"sqlite:///{path}"
 
 
 def send_one(path: Path) -> None:

@@ -18,6 +18,7 @@ from connector.ledger import (
 )
 from connector.states import EmailState
 from tests.ledger.emails.moves import RUN, add_campaign, add_single, bring_to, read_state
+from tests.ledger.places import check_refused, url_of
 
 PEOPLE = 3000
 
@@ -26,10 +27,6 @@ PEOPLE = 3000
 def path(tmp_path: Path) -> Path:
     """A ledger's path; nothing is there yet."""
     return tmp_path / "state" / "ledger.db"
-
-
-def url_of(path: Path) -> str:
-    return f"sqlite:///{path}"
 
 
 def fill(path: Path, number: int = PEOPLE) -> list[bytes]:
@@ -115,8 +112,7 @@ def test_a_file_that_somebody_keeps_a_wal_of_is_refused(path: Path) -> None:
         other.execute("PRAGMA journal_mode = WAL")
         other.execute("BEGIN")
         other.execute("SELECT count(*) FROM email").fetchone()
-        with pytest.raises(LedgerError, match=r"locked|WAL"), open_emails(url_of(path)):
-            pass
+        check_refused(open_emails(url_of(path)), LedgerError, r"locked|WAL")
 
 
 def test_under_each_name_of_a_ledger_its_emails_are_the_same(path: Path, tmp_path: Path) -> None:
@@ -135,24 +131,21 @@ def test_a_file_with_another_name_is_refused(path: Path) -> None:
     """By a hard link it would have another journal."""
     fill(path, 10)
     path.with_name("other-emails.db").hardlink_to(find_emails(path))
-    with pytest.raises(LedgerError, match="hard link"), open_emails(url_of(path)):
-        pass
+    check_refused(open_emails(url_of(path)), LedgerError, "hard link")
 
 
 def test_a_database_of_something_else_is_left_alone(path: Path) -> None:
     path.parent.mkdir()
     with closing(sqlite3.connect(find_emails(path))) as connection:
         connection.execute("CREATE TABLE invoice (note TEXT)")
-    with pytest.raises(LedgerError, match=r"tables of something else \(invoice\)"), open_emails(url_of(path)):
-        pass
+    check_refused(open_emails(url_of(path)), LedgerError, r"tables of something else \(invoice\)")
 
 
 def test_what_is_no_database_is_left_alone(path: Path) -> None:
     path.parent.mkdir()
     find_emails(path).write_bytes(b"email,first_name\n" * 1000)
     for opening in (open_emails, open_existing_emails):
-        with pytest.raises(LedgerError, match=r"ledger-emails\.db .*not a database"), opening(url_of(path)):
-            pass
+        check_refused(opening(url_of(path)), LedgerError, r"ledger-emails\.db .*not a database")
     assert find_emails(path).read_bytes() == b"email,first_name\n" * 1000
 
 
@@ -165,11 +158,7 @@ def test_no_campaign_is_held_in_a_damaged_file(path: Path) -> None:
     content[middle : middle + 8192] = b"\xa5garbage" * 1024
     file.write_bytes(content)
     with open_emails(url_of(path)) as log:
-        with (
-            pytest.raises(LedgerError, match=r"damaged \(.*restore a backup"),
-            log.hold_campaign("account", "welcome"),
-        ):
-            pass
+        check_refused(log.hold_campaign("account", "welcome"), LedgerError, r"damaged \(.*restore a backup")
         with pytest.raises(LedgerError, match="malformed"), log.transaction():
             log.find(Campaign(1, "account", "welcome"), people)
 

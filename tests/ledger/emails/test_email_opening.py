@@ -23,6 +23,7 @@ from tests.ledger.emails.moves import (
     read_state,
 )
 from tests.ledger.moves import begin_run
+from tests.ledger.places import check_refused
 
 
 def test_an_email_is_kept_while_a_load_holds_the_ledger(ledger_url: str) -> None:
@@ -81,11 +82,7 @@ def write_meta(url: str, name: str, value: str) -> None:
 def test_emails_of_another_version_are_refused_and_left_alone(ledger_url: str, value: str) -> None:
     write_meta(ledger_url, "schema_version", value)
     for opening in (open_emails, open_existing_emails):
-        with (
-            pytest.raises(ConfigurationError, match=r"schema_version .*use the version of the connector"),
-            opening(ledger_url),
-        ):
-            pass
+        check_refused(opening(ledger_url), ConfigurationError, r"schema_version .*use the version of the connector")
     with open_ledger(ledger_url):
         pass
 
@@ -93,8 +90,7 @@ def test_emails_of_another_version_are_refused_and_left_alone(ledger_url: str, v
 def test_emails_by_another_rule_for_addresses_are_refused(ledger_url: str) -> None:
     """By it the same person would be another recipient, and be mailed again."""
     write_meta(ledger_url, "identity_rule", "0")
-    with pytest.raises(ConfigurationError, match="identity_rule 0"), open_emails(ledger_url):
-        pass
+    check_refused(open_emails(ledger_url), ConfigurationError, "identity_rule 0")
 
 
 # Campaigns
@@ -104,8 +100,7 @@ def test_a_second_run_of_a_campaign_is_told_who_holds_it(ledger_url: str) -> Non
     holder = f"the campaign welcome is held by process {os.getpid()} on .*: wait for that run, or use --wait"
     with open_emails(ledger_url) as first, open_emails(ledger_url) as second, first.hold_campaign("one", "welcome"):
         for account in ("one", "two"):  # which may be the same account, spelt otherwise
-            with pytest.raises(LockedError, match=holder), second.hold_campaign(account, "welcome"):
-                pass
+            check_refused(second.hold_campaign(account, "welcome"), LockedError, holder)
         with second.hold_campaign("one", "farewell"):
             pass
         add_single(second)
@@ -268,5 +263,4 @@ def test_a_number_that_no_database_can_keep_is_the_ledgers_error(log: EmailLog) 
 @pytest.mark.parametrize("url", ["nonsense", "sqlite://", "mysql://u:p@h/d"])
 def test_a_place_that_can_hold_no_ledger_can_hold_no_emails(url: str) -> None:
     for opening in (open_emails, open_existing_emails):
-        with pytest.raises(ConfigurationError), opening(url):
-            pass
+        check_refused(opening(url), ConfigurationError, ".")

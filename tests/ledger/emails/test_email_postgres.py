@@ -9,7 +9,7 @@ from connector.errors import LedgerError, LockedError
 from connector.ledger import EmailLog, open_emails, open_ledger
 from connector.states import EmailState
 from tests.ledger.emails.moves import add_campaign, bring_to, read_state
-from tests.ledger.places import add_schema, run_sql
+from tests.ledger.places import add_schema, check_refused, run_sql
 
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() ORDER BY tablename"
 SESSIONS = "FROM pg_stat_activity WHERE application_name LIKE 'connector: process %%' AND pid <> pg_backend_pid()"
@@ -66,8 +66,7 @@ def test_campaigns_of_two_schemas_are_held_apart(postgres: str) -> None:
 @pytest.mark.parametrize("table", ["campaign", "email"])
 def test_tables_of_something_else_are_left_alone(postgres_url: str, table: str) -> None:
     run_sql(postgres_url, f"CREATE TABLE {table} (note text)")
-    with pytest.raises(LedgerError, match=rf"tables of something else \({table}\)"), open_emails(postgres_url):
-        pass
+    check_refused(open_emails(postgres_url), LedgerError, rf"tables of something else \({table}\)")
     assert run_sql(postgres_url, TABLES) == [(table,)]
 
 
@@ -101,8 +100,7 @@ def test_the_refused_are_told_which_session_to_look_for(postgres_url: str) -> No
         ((pid,),) = run_sql(postgres_url, f"SELECT pid {SESSIONS}")
         with open_emails(postgres_url) as other:
             words = rf"process {os.getpid()} on .* \(PostgreSQL's process {pid}\)"
-            with pytest.raises(LockedError, match=words), other.hold_campaign("account", "welcome"):
-                pass
+            check_refused(other.hold_campaign("account", "welcome"), LockedError, words)
 
 
 def test_a_campaign_is_free_for_other_sessions_once_it_is_given_back(postgres_url: str) -> None:
