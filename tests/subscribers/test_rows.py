@@ -1,5 +1,7 @@
 """Rows validated: every rule of every field, every fault of a row, and what becomes of the valid ones."""
 
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import date
 
@@ -11,7 +13,7 @@ import pytest
 from connector.errors import ConfigurationError
 from connector.fields import SENT, Kind
 from connector.outcomes import Fault
-from connector.subscribers import ValidationRules, ValidRows, validate_rows
+from connector.subscribers import PhoneRule, ValidationRules, ValidRows, validate_rows
 
 TODAY = date(2026, 11, 21)
 RULES = ValidationRules()
@@ -45,44 +47,37 @@ def list_faults(faults: Sequence[Fault]) -> list[tuple[int, str, str]]:
     return [(fault.position, fault.field, fault.code) for fault in faults]
 
 
+SENT_AS_THEY_ARE = {
+    "email": "Ann.Doe+news@Example.COM | josé@münchen.de | o'hara!#$%@x-y.co.uk | 用户@例え.jp | a@xn--mnchen-3ya.de"
+    " | a@try.test",
+    "birthday": "2000-02-29 | 1900-01-01 | 2026-11-21",
+    "first_name": "Ștefan\tO'Neil\r\n李",
+    "phone": "007",
+}
+SENT_CHANGED: list[tuple[str, object, object]] = [
+    ("email", " a@x.com ", "a@x.com"),
+    ("email", "a@x.com\n", "a@x.com"),
+    ("email", "jose\u0301@x.com", "jos\u00e9@x.com"),
+    ("email", "x" * 64 + "@example.com", "x" * 64 + "@example.com"),
+    ("gender", "MALE", "male"),
+    ("gender", "Female", "female"),
+    *(("is_active", word, True) for word in ("TRUE", "y", "1")),
+    *(("is_active", word, False) for word in ("No", "f", "0")),
+    *(("address_country", name, "DE") for name in ("de", "DEU", "germany")),
+    ("address_country", "Korea, Republic of", "KR"),
+    ("address_country", "côte d'ivoire", "CI"),
+    ("address_country", "UK", "GB"),
+    ("address_zip", "0", 0),
+    ("address_zip", "3511", 3511),
+    ("address_zip", str(2**53 - 1), 2**53 - 1),
+    *((field, "", None) for field in ("gender", "address_state")),
+    ("tags", ["a", "b, c"], ["a", "b, c"]),
+]
+
+
 @pytest.mark.parametrize(
     ("field", "cell", "sent"),
-    [
-        ("email", "Ann.Doe+news@Example.COM", "Ann.Doe+news@Example.COM"),
-        ("email", " a@x.com ", "a@x.com"),
-        ("email", "josé@münchen.de", "josé@münchen.de"),
-        ("email", "jose\u0301@x.com", "jos\u00e9@x.com"),
-        ("email", "o'hara!#$%@x-y.co.uk", "o'hara!#$%@x-y.co.uk"),
-        ("email", "用户@例え.jp", "用户@例え.jp"),
-        ("email", "a@xn--mnchen-3ya.de", "a@xn--mnchen-3ya.de"),
-        ("email", "a@try.test", "a@try.test"),
-        ("email", "x" * 64 + "@example.com", "x" * 64 + "@example.com"),
-        ("gender", "MALE", "male"),
-        ("gender", "Female", "female"),
-        ("gender", "", None),
-        ("is_active", "TRUE", True),
-        ("is_active", "y", True),
-        ("is_active", "1", True),
-        ("is_active", "No", False),
-        ("is_active", "f", False),
-        ("is_active", "0", False),
-        ("address_country", "nl", "NL"),
-        ("address_country", "DEU", "DE"),
-        ("address_country", "germany", "DE"),
-        ("address_country", "Korea, Republic of", "KR"),
-        ("address_country", "côte d'ivoire", "CI"),
-        ("address_country", "UK", "GB"),
-        ("address_zip", "0", 0),
-        ("address_zip", "3511", 3511),
-        ("address_zip", str(2**53 - 1), 2**53 - 1),
-        ("birthday", "2000-02-29", "2000-02-29"),
-        ("birthday", "1900-01-01", "1900-01-01"),
-        ("birthday", "2026-11-21", "2026-11-21"),
-        ("first_name", "Ștefan\tO'Neil\r\n李", "Ștefan\tO'Neil\r\n李"),
-        ("phone", "007", "007"),
-        ("address_state", "", None),
-        ("tags", ["a", "b, c"], ["a", "b, c"]),
-    ],
+    [*((field, cell, cell) for field, cells in SENT_AS_THEY_ARE.items() for cell in cells.split(" | ")), *SENT_CHANGED],
 )
 def test_what_may_be_sent(field: str, cell: object, sent: object) -> None:
     codes, value = validate_one(field, cell)
@@ -90,61 +85,30 @@ def test_what_may_be_sent(field: str, cell: object, sent: object) -> None:
     assert (list(value) if isinstance(value, np.ndarray) else value) == sent
 
 
+NOT_SENT = {
+    "email: email": "ann | ann@ | @x.com | a@b@x.com | a b@x.com | a@localhost | a@x.invalid | ä@x.LOCAL | a@x.LOCAL"
+    " | a..b@x.com | .a@x.com | a@x..com | a@-x.com | a@x.com. | a@x.123 | Ann <a@x.com> | a@x.com, b@x.com"
+    ' | "a b"@x.com | a@xn--zzzzzz.de | a@[127.0.0.1] | a@[IPv6:::1] | (note)a@x.com | a@x.\ncom'
+    f" | {'x' * 65}@example.com | a@{'x' * 64}.com",
+    "gender: gender": "m",
+    "is_active: flag": "perhaps | 2",
+    "address_country: country": "Narnia | XX",
+    "birthday: date": "2001-02-29 | 1900-02-29 | 2001-04-31 | 2001-13-01 | 2001-00-01 | 2001-01-00 | 0000-01-01"
+    " | 2001-1-1 | 01/02/2001 | 2001-02-03T00:00:00 | ２００１-02-03",
+    "birthday: lifetime": "1899-12-31 | 2026-11-22",
+    "first_name: control": "a\x00b | a\x1bb",
+}
+
+
 @pytest.mark.parametrize(
-    ("field", "cell", "code"),
+    ("field", "code", "cell"),
     [
-        ("email", "ann", "email"),
-        ("email", "ann@", "email"),
-        ("email", "@x.com", "email"),
-        ("email", "a@b@x.com", "email"),
-        ("email", "a b@x.com", "email"),
-        ("email", "a@localhost", "email"),
-        ("email", "a@x.invalid", "email"),
-        ("email", "ä@x.LOCAL", "email"),
-        ("email", "a@x.LOCAL", "email"),
-        ("email", "a..b@x.com", "email"),
-        ("email", ".a@x.com", "email"),
-        ("email", "a@x..com", "email"),
-        ("email", "a@-x.com", "email"),
-        ("email", "a@x.com.", "email"),
-        ("email", "a@x.123", "email"),
-        ("email", "Ann <a@x.com>", "email"),
-        ("email", "a@x.com, b@x.com", "email"),
-        ("email", "x" * 65 + "@example.com", "email"),
-        ("email", "a@" + "x" * 64 + ".com", "email"),
-        ("email", "a@xn--zzzzzz.de", "email"),
-        ("email", '"a b"@x.com', "email"),
-        ("email", "a@[127.0.0.1]", "email"),
-        ("email", "a@[IPv6:::1]", "email"),
-        ("email", "(note)a@x.com", "email"),
-        ("email", "a@x.com\n", None),
-        ("email", "a@x.\ncom", "email"),
-        ("gender", "m", "gender"),
-        ("is_active", "perhaps", "flag"),
-        ("is_active", "2", "flag"),
-        ("address_country", "Narnia", "country"),
-        ("address_country", "XX", "country"),
-        ("birthday", "2001-02-29", "date"),
-        ("birthday", "1900-02-29", "date"),
-        ("birthday", "2001-04-31", "date"),
-        ("birthday", "2001-13-01", "date"),
-        ("birthday", "2001-00-01", "date"),
-        ("birthday", "2001-01-00", "date"),
-        ("birthday", "0000-01-01", "date"),
-        ("birthday", "2001-1-1", "date"),
-        ("birthday", "01/02/2001", "date"),
-        ("birthday", "2001-02-03T00:00:00", "date"),
-        ("birthday", "２００１-02-03", "date"),
-        ("birthday", "1899-12-31", "lifetime"),
-        ("birthday", "2026-11-22", "lifetime"),
-        ("first_name", "a\x00b", "control"),
-        ("first_name", "a\x1bb", "control"),
-        ("tags", ["a", "b\x07"], "control"),
+        *((*fault.split(": "), cell) for fault, cells in NOT_SENT.items() for cell in cells.split(" | ")),
+        ("tags", "control", ["a", "b\x07"]),
     ],
 )
-def test_what_may_not_be_sent(field: str, cell: object, code: str | None) -> None:
-    codes, _ = validate_one(field, cell)
-    assert codes == ([code] if code else [])
+def test_what_may_not_be_sent(field: str, code: str, cell: object) -> None:
+    assert validate_one(field, cell)[0] == [code]
 
 
 def test_words_that_can_be_translated_are_refused_with_the_way_to_do_so_and_not_shown() -> None:
@@ -278,3 +242,79 @@ def test_a_row_is_judged_the_same_alone_and_among_others() -> None:
 def test_rules_that_cannot_be_are_refused(rules: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(rules))):
         ValidationRules(**rules)  # type: ignore[arg-type] # wrong on purpose
+
+
+@pytest.mark.parametrize("cell", ["é" * 10_001, "a@x.com\n" * 1300])
+def test_a_whole_file_in_one_cell_is_no_text_of_a_persons(cell: str) -> None:
+    assert validate_one("custom_field1", cell) == (["length"], None)
+    assert validate_one("tags", cell.split("\n") * 2) == (["length"], None)
+    assert validate_one("custom_field1", cell[:10_000])[0] == []
+
+
+def test_a_phone_is_any_text_unless_the_job_asks_for_a_form() -> None:
+    phones = ["030 1234567", "+49301234567", "call me", "", "+49 30 1234567 x8"]
+    columns = {"email": [f"{place}@x.com" for place in range(5)], "phone": phones}
+    assert validate(**columns).subscribers["phone"].fillna("").tolist() == phones
+    strict = validate(ValidationRules(e164=PhoneRule("de")), **columns)
+    assert list_faults(strict.faults) == [(2, "phone", "phone"), (4, "phone", "phone")]
+    assert strict.subscribers["phone"].fillna("").tolist() == ["+49301234567", "+49301234567", ""]
+    kept = validate(ValidationRules(e164=PhoneRule("DE", "keep")), **columns)
+    assert kept.faults == ()
+    assert kept.subscribers["phone"].fillna("").tolist() == ["+49301234567", "+49301234567", *phones[2:]]
+
+
+def test_what_mapping_found_is_one_of_a_rows_faults_and_told_once() -> None:
+    frame = build_frame(email=["a@x.com", None], first_name=[None, "Ann"], birthday=["x", "y"])
+    known = [Fault(0, "first_name", "template", "words"), Fault(1, "email", "template", "words")]
+    found = validate_rows(frame, ValidationRules(required=frozenset({"first_name"})), today=TODAY, known=known)
+    assert list_faults(found.faults) == [
+        (0, "first_name", "template"), (0, "birthday", "date"), (1, "email", "template"), (1, "birthday", "date"),
+    ]  # fmt: skip
+    assert len(found.subscribers) == 0
+
+
+def test_without_the_library_phone_forms_say_what_to_install() -> None:
+    script = (
+        "import sys\nsys.modules['phonenumbers'] = None  # as if it were not installed\n"
+        "from connector.subscribers import PhoneRule, ValidationRules\nValidationRules()\nPhoneRule('DE')"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "pip install 'subscriber-connector[phone]'" in ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("region", "otherwise"), [("ZZ", "reject"), ("", "keep"), ("DE", "drop")])
+def test_a_phone_form_that_cannot_be_is_refused(region: str, otherwise: str) -> None:
+    with pytest.raises(ConfigurationError, match="e164"):
+        PhoneRule(region, otherwise)
+
+
+def validate_birthdays(birthdays: list[str | None], **rules: object) -> ValidRows:
+    frame = pd.DataFrame({"email": [f"p{n}@x.com" for n in range(len(birthdays))], "birthday": birthdays}, dtype="str")
+    return validate_rows(frame, ValidationRules(**rules), today=date(2026, 11, 22))  # type: ignore[arg-type] # as given
+
+
+@pytest.mark.parametrize("day", ["--05-12", "--0512", "--02-29"])
+def test_it_is_left_out_and_counted(day: str) -> None:
+    validated = validate_birthdays(["1980-02-29", day, None])
+    assert validated.faults == ()
+    assert validated.subscribers["birthday"].fillna("").tolist() == ["1980-02-29", "", ""]
+    assert validated.yearless.tolist() == [1]
+
+
+@pytest.mark.parametrize("day", ["-05-12", "05-12", "--5-12", "--05-12-1980", "1604-05-12", "--aa-bb", "12.05."])
+def test_what_is_written_otherwise_is_a_fault_as_before(day: str) -> None:
+    validated = validate_birthdays([day])
+    assert [fault.field for fault in validated.faults] == ["birthday"]
+    assert validated.yearless.tolist() == []
+
+
+def test_of_rows_with_a_fault_it_is_not_counted() -> None:
+    frame = pd.DataFrame({"email": ["a@x.com", "nobody", "c@x.com"], "birthday": ["--05-12"] * 3}, dtype="str")
+    validated = validate_rows(frame, ValidationRules(), today=date(2026, 11, 22))
+    assert (len(validated.faults), validated.yearless.tolist()) == (1, [0, 2])
+
+
+def test_a_job_that_requires_birthdays_requires_whole_ones() -> None:
+    validated = validate_birthdays(["--05-12"], required=frozenset({"birthday"}))
+    assert [(fault.field, fault.code) for fault in validated.faults] == [("birthday", "required")]
+    assert validated.yearless.tolist() == []

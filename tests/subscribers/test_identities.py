@@ -1,0 +1,330 @@
+"""Identities: what is one, how it is spelt, who is on the suppression list, and repeats within a run."""
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, strategies as st
+
+from connector.fields import normalise_identity
+from connector.subscribers import (
+    SeenIdentities,
+    Suppression,
+    build_spellings,
+    classify,
+    compute_fingerprints,
+    compute_identities,
+    digest_identity,
+    digest_text,
+    has_spellings_by_case_alone,
+    is_plain,
+    join_digests,
+    separate_digests,
+    split_digests,
+)
+
+TAGS = pd.ArrowDtype(pa.list_(pa.string()))
+
+
+def build_frame(**columns: list[Any]) -> pd.DataFrame:
+    types: dict[str, Any] = {"tags": TAGS, "is_active": "boolean", "address_zip": "Int64"}
+    return pd.DataFrame({name: pd.Series(values, dtype=types.get(name, "str")) for name, values in columns.items()})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("ann@example.com", " Ann@EXAMPLE.com "),
+        ("ann@bücher.example", "ann@xn--bcher-kva.example"),
+        ("jose\u0301@example.com", "josé@example.com"),
+        ("ANN@BÜCHER.example", "ann@bu\u0308cher.example"),
+    ],
+)
+def test_addresses_that_are_one_identity(one: str, other: str) -> None:
+    assert digest_identity("email", one) == digest_identity("email", other)
+
+
+@pytest.mark.parametrize(
+    ("field", "one", "other"),
+    [
+        ("email", "ann+news@example.com", "ann@example.com"),
+        ("email", "a.nn@example.com", "ann@example.com"),
+        ("client_user_id", "A1", "a1"),
+        ("client_user_id", "007", "7"),
+    ],
+)
+def test_values_that_are_two_identities(field: str, one: str, other: str) -> None:
+    assert digest_identity(field, one) != digest_identity(field, other)
+
+
+def test_an_identity_digest_depends_on_the_field() -> None:
+    assert digest_identity("email", "a") != digest_identity("client_user_id", "a")
+
+
+@given(st.lists(st.binary(min_size=16, max_size=16)))
+def test_digests_survive_the_array_with_their_trailing_zeros(digests: list[bytes]) -> None:
+    assert split_digests(join_digests(digests, 16)) == digests
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=12) | st.emails()))
+@pytest.mark.parametrize("field", ["email", "client_user_id"])
+def test_a_column_of_any_texts_is_digested_as_each_of_them_alone(field: str, values: list[str]) -> None:
+    given_values = [*values, *(value.upper() for value in values), *(f"\x1c {value}\x85\t" for value in values)]
+
+    digests = compute_identities(pd.Series(given_values, dtype="str"), field)
+
+    assert split_digests(digests) == [digest_identity(field, value) for value in given_values]
+
+
+ROW = {
+    "email": st.text(min_size=1, max_size=5),
+    "first_name": st.none() | st.text(max_size=5),
+    "last_name": st.none() | st.text(max_size=5),
+    "tags": st.none() | st.lists(st.text(max_size=3), max_size=3),
+    "is_active": st.none() | st.booleans(),
+    "address_zip": st.none() | st.integers(0, 99999),
+}
+
+
+@given(st.lists(st.fixed_dictionaries(ROW), min_size=2, max_size=2))
+def test_two_rows_have_one_fingerprint_exactly_when_they_would_send_the_same(rows: list[dict[str, object]]) -> None:
+    frame = build_frame(**{name: [row[name] for row in rows] for name in ROW})
+    first, second = split_digests(compute_fingerprints(frame, "client_user_id"))
+    assert (first == second) is (rows[0] == rows[1])
+
+
+def test_a_column_of_nothing_changes_no_fingerprint() -> None:
+    plain = build_frame(email=["a@x.org"], first_name=["Ann"])
+    wider = build_frame(email=["a@x.org"], first_name=["Ann"], phone=[None])
+    assert compute_fingerprints(plain, "email").tolist() == compute_fingerprints(wider, "email").tolist()
+
+
+def test_how_the_identity_is_spelt_is_no_difference() -> None:
+    frame = build_frame(email=["Ann@x.org", "ann@X.org"], first_name=["Ann", "Ann"])
+    assert len(set(split_digests(compute_fingerprints(frame, "email")))) == 1
+    assert len(set(split_digests(compute_fingerprints(frame, "client_user_id")))) == 2
+
+
+def test_an_empty_frame_has_no_fingerprints() -> None:
+    assert len(compute_fingerprints(build_frame(email=[]), "email")) == 0
+
+
+def test_the_format_stays_what_ledgers_hold() -> None:
+    frame = build_frame(email=["ann@example.com"], is_active=[True], tags=[["a", "b"]], address_zip=[1012])
+    assert split_digests(compute_fingerprints(frame, "client_user_id"))[0].hex() == "14a5c080d546eb64"
+    assert digest_identity("email", "ann@example.com").hex() == "f9832139108cc79de37fd27da9ffcfec"
+
+
+def test_digests_are_separated_by_their_group() -> None:
+    same, other = digest_identity("email", "ann@x.org"), digest_identity("email", "bob@x.org")
+    digests = join_digests([same, other, same, same, b"\0" * 16], 16)
+    groups = join_digests([digest_text(text) for text in ("7", "7", "9", "7", "9")], 16)
+    mixed = split_digests(separate_digests(digests, groups))
+    assert mixed[0] == mixed[3]
+    assert len(set(mixed)) == 4
+    assert mixed[4] == digest_text("9")
+    assert len(separate_digests(digests[:0], groups[:0])) == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "texts"),
+    [
+        ("email", "ann@x.org", ("ann@x.org",)),
+        ("email", "ann+b@x.org", ("ann+b@x.org",)),
+        ("email", "Ann@x.org", ("Ann@x.org", "ann@x.org")),
+        ("email", "ann@X.org", ("ann@X.org", "ann@x.org")),
+        ("email", "Ann@X.org", ("Ann@X.org", "Ann@x.org", "ann@x.org")),
+        ("email", "ann@bücher.de", ("ann@bücher.de", "ann@xn--bcher-kva.de")),
+        ("email", "Jörg@Bücher.de", ("Jörg@Bücher.de", "Jörg@xn--bcher-kva.de", "jörg@xn--bcher-kva.de")),
+        ("email", " ann@x.org", (" ann@x.org", "ann@x.org")),
+        ("email", "No address", ("No address", "no address")),
+        ("client_user_id", "A-7", ("A-7",)),
+        ("client_user_id", " A-7 ", (" A-7 ", "A-7")),
+    ],
+)
+def test_an_identity_is_asked_for_as_sent_with_its_domain_normalised_and_as_normalised(
+    field: str, value: str, texts: tuple[str, ...]
+) -> None:
+    assert build_spellings(field, value) == texts
+
+
+@given(st.sampled_from(["email", "client_user_id"]), st.text(min_size=1))
+def test_every_spelling_is_of_the_same_identity_and_the_normal_form_is_among_them(field: str, value: str) -> None:
+    spellings, normal = build_spellings(field, value), normalise_identity(field, value)
+    assert spellings[0] == value
+    assert normal in spellings
+    assert all(normalise_identity(field, text) == normal for text in spellings)
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "traits"),
+    [
+        ("email", "ann.lee-1_2@x-y.org", set()),
+        ("email", "Ann@x.org", {"local: capitals"}),
+        ("email", "ann@X.org", {"domain: capitals"}),
+        ("email", "a+b@x.org", {"local: +"}),
+        ("email", "O'Neil+b@x.org", {"local: capitals", "local: '", "local: +"}),
+        ("email", "a%b@x.org", {"local: %"}),
+        ("email", "a&b=c/d@x.org", {"local: &", "local: =", "local: /"}),
+        ("email", '"a b"@x.org', {'local: "', "local:  "}),
+        ("email", '"a@b"@x.org', {'local: "', "local: @"}),
+        ("email", "jörg@x.org", {"local: beyond ASCII"}),
+        ("email", "JÖRG@x.org", {"local: beyond ASCII", "local: capitals"}),
+        ("email", "jo\u0308rg@x.org", {"local: beyond ASCII", "local: not composed"}),
+        ("email", "😀@x.org", {"local: beyond ASCII", "local: beyond 16 bits"}),
+        ("email", "ann@bücher.de", {"domain: beyond ASCII"}),
+        ("email", "ann@xn--bcher-kva.de", {"domain: A-label"}),
+        ("email", "ann@x.XN--P1AI", {"domain: A-label", "domain: capitals"}),
+        ("email", "ann@[1.2.3.4]", {"domain: [", "domain: ]"}),
+        ("email", "nobody", {"no @"}),
+        ("client_user_id", "a-7", set()),
+        ("client_user_id", "7a", set()),
+        ("client_user_id", "A7", {"capitals"}),
+        ("client_user_id", "77", {"digits only"}),
+        ("client_user_id", "007", {"digits only", "leading zero"}),
+        ("client_user_id", "0a", {"leading zero"}),
+        ("client_user_id", "a/7 b", {"/", " "}),
+        ("client_user_id", "é7", {"beyond ASCII"}),
+    ],
+)
+def test_a_class_is_what_sets_a_text_apart_from_the_plain_ones(field: str, text: str, traits: set[str]) -> None:
+    assert classify(field, text).traits == traits
+
+
+@given(
+    st.sampled_from(["email", "client_user_id"]),
+    st.one_of(st.text(), st.text("aZ0._-+@é", max_size=8), st.from_regex(r"[a-z0-9._-]{1,9}@(xn--)?[a-z0-9.-]{1,9}")),
+)
+def test_a_text_that_is_told_plain_at_once_has_nothing_that_sets_it_apart(field: str, text: str) -> None:
+    if not is_plain(field, text):
+        return
+    assert set(text) <= set("abcdefghijklmnopqrstuvwxyz0123456789._-@")
+    if field == "email":
+        assert text.count("@") == 1
+        assert not any(label.startswith("xn--") for label in text.partition("@")[2].split("."))
+    else:
+        assert "@" not in text
+        assert not text.isdigit()
+        assert not text.startswith("0")
+
+
+def test_classes_of_different_fields_are_different() -> None:
+    assert classify("email", "ann@x.org") != classify("client_user_id", "ann")
+    assert classify("email", "ann@x.org") == classify("email", "bob.2@y.net")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "is_so"),
+    [
+        ("email", "Ann+b@X.org", True),
+        ("email", "jörg@x.org", False),
+        ("email", "ann@bücher.de", False),
+        ("email", "ann@xn--bcher-kva.de", False),
+        ("client_user_id", "É7", True),
+    ],
+)
+def test_only_letters_beyond_ascii_can_be_spelt_otherwise_than_by_case(field: str, value: str, is_so: bool) -> None:
+    assert has_spellings_by_case_alone(field, value) is is_so
+
+
+def build(field: str, *values: str) -> Suppression:
+    return Suppression("nightly", field, (digest_identity(field, value) for value in values))
+
+
+@pytest.mark.parametrize(
+    ("field", "listed", "values", "is_held"),
+    [
+        ("email", "ann@example.com", {"email": "ann@example.com"}, True),
+        ("email", " Ann@EXAMPLE.com ", {"email": "ann@example.com"}, True),
+        ("email", "ann@example.com", {"email": "ANN@Example.Com"}, True),
+        ("email", "ann@bücher.example", {"email": "ann@xn--bcher-kva.example"}, True),
+        ("email", "ann@example.com", {"email": "ann+news@example.com"}, False),
+        ("email", "A1", {"client_user_id": "A1"}, False),
+        ("email", "ann@example.com", {"email": None}, False),
+        ("email", "ann@example.com", {}, False),
+        ("client_user_id", " A1 ", {"client_user_id": "A1", "email": "ann@example.com"}, True),
+        ("client_user_id", "A1", {"client_user_id": "a1"}, False),
+        ("client_user_id", "A1", {"email": "A1"}, False),
+        ("client_user_id", "7", {"client_user_id": 7}, False),
+    ],
+)
+def test_somebody_is_held_by_the_normal_form_of_the_lists_own_field(
+    field: str, listed: str, values: dict[str, object], is_held: bool
+) -> None:
+    suppression = build(field, "somebody-else@example.com", listed)
+    assert suppression.holds(values) is is_held
+    frame = pd.DataFrame({name: pd.Series([value], dtype="str") for name, value in values.items() if value != 7})
+    if len(frame):
+        assert suppression.build_mask(frame).tolist() == [is_held]
+
+
+VALUES = st.sampled_from([f"person{each}@example.com" for each in range(12)])
+
+
+@given(st.lists(VALUES), st.lists(st.none() | VALUES))
+def test_a_frame_is_marked_as_each_of_its_rows_would_be(listed: list[str], column: list[str | None]) -> None:
+    suppression = build("email", *listed)
+    frame = pd.DataFrame({"email": pd.Series(column, dtype="str", index=range(5, 5 + len(column)))})
+    assert suppression.build_mask(frame).tolist() == [value in listed for value in column]
+    assert [suppression.holds({"email": value}) for value in column] == [value in listed for value in column]
+
+
+def test_an_empty_list_holds_nobody() -> None:
+    nobody = build("email")
+    assert nobody.size == 0
+    assert not nobody.holds({"email": "ann@example.com"})
+    assert nobody.build_mask(pd.DataFrame({"email": pd.Series(["ann@example.com"], dtype="str")})).tolist() == [False]
+
+
+def test_somebody_who_is_on_it_twice_counts_once() -> None:
+    assert build("email", "ann@example.com", "ANN@example.com", "bob@example.com").size == 2
+
+
+@given(st.lists(st.integers(0, 255), min_size=1, unique=True))
+def test_digests_that_end_in_zeros_are_found_like_any(lasts: list[int]) -> None:
+    digests = [bytes([last]) * 3 + b"\0" * 13 for last in lasts]
+    suppression = Suppression("nightly", "email", digests[::2])
+    found = suppression.find(join_digests(digests, 16)).tolist()
+    assert found == [place % 2 == 0 for place in range(len(digests))]
+
+
+def test_a_list_costs_sixteen_bytes_an_entry() -> None:
+    digests = np.random.default_rng(1).integers(0, 256, size=(100_000, 16), dtype=np.uint8).view("S16").ravel()
+    tracemalloc.start()
+    suppression = Suppression("nightly", "email", digests)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert suppression.size == 100_000
+    assert kept < 17 * 100_000
+
+
+Row = tuple[int, int]
+CHUNKS = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1)), max_size=12), max_size=12)
+
+
+def expect(chunks: list[list[Row]]) -> list[list[tuple[bool, bool]]]:
+    first: dict[int, int] = {}
+    expected = []
+    for chunk in chunks:
+        told = []
+        for identity, fingerprint in chunk:
+            is_repeat = identity in first
+            told.append((is_repeat, is_repeat and first[identity] != fingerprint))
+            first.setdefault(identity, fingerprint)
+        expected.append(told)
+    return expected
+
+
+@given(CHUNKS)
+def test_repeats_are_those_that_a_dictionary_would_find(chunks: list[list[Row]]) -> None:
+    seen = SeenIdentities()
+    told = []
+    for chunk in chunks:
+        identities = join_digests((bytes([identity]) * 15 + b"\0" for identity, _ in chunk), 16)
+        fingerprints = join_digests((bytes([fingerprint]) * 8 for _, fingerprint in chunk), 8)
+        repeats = seen.add(identities, fingerprints)
+        told.append(list(zip(repeats.is_duplicate.tolist(), repeats.is_different.tolist(), strict=True)))
+    assert told == expect(chunks)
