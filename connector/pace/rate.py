@@ -127,7 +127,8 @@ class RateController:
         self._tolerated = _TOLERATED
         if found is not None:
             self._burst, self._cost_s, self._window_s = found.burst, found.pause_s, found.window_s
-            self._begin_ramp(found.low * 0.5 ** (max(age_s, 0.0) / _HALVED_IN_S), found.high, at=inf)
+            self._proved = found.low * 0.5 ** (max(age_s, 0.0) / _HALVED_IN_S)
+            self._begin_ramp(self._proved, found.high, at=inf)
 
     @property
     def found(self) -> Found | None:

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from connector.pace import RateController
+from connector.pace import Found, RateController
 from tests.pace.clients import RateAlone
 from tests.pace.measures import count
 from tests.pace.world import World, run
@@ -144,3 +144,15 @@ def test_a_short_outage_is_made_good_soon() -> None:
     trips = run(RateAlone(), world, 90, seed=1)
 
     assert count(trips, 100, 35, 90).goodput >= 0.75
+
+
+@pytest.mark.parametrize("retry_after_s", [None, 1.0])
+def test_a_run_that_begins_while_all_is_refused_goes_on_from_what_the_last_one_found(
+    retry_after_s: float | None,
+) -> None:
+    world = World("bucket", [(0, 1e-6), (2, 100)], TRIP_S, retry_after_s=retry_after_s)
+    found = Found(95, 105, 100, retry_after_s or 0.0, 0)
+
+    trips = run(RateAlone(RateController(found=found)), world, 40, seed=1)
+
+    assert count(trips, 100, 10, 40).goodput >= 0.5
