@@ -1,17 +1,97 @@
-"""HTTP on a real socket."""
+"""HTTP: requests cut out of bytes, on a real socket, and only by a name of this machine."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given, strategies as st
 
-from tests.sandbox.calls import Calls, read_answers, read_to_end, wait_until
+from connector.sandbox.connection import BadRequestError, RequestReader
+from connector.sandbox.server import is_loopback_header
+from tests.sandbox.calls import LIST, Calls, read_answers, read_to_end, wait_until
+
+POST = b"POST /p?q=1 HTTP/1.1\r\nHost: x\r\n"
 
 
-def test_a_connection_serves_one_request_after_another(calls: Calls) -> None:
-    with calls.connect() as sock:
-        for n in range(3):
-            sock.sendall(calls.raw_create(f"p{n}@example.com"))
-            assert read_answers(sock, 1)[0][0] == 200
+def read_all(data: bytes, max_body: int = 1000) -> list[tuple[str, str, str, bytes]]:
+    reader = RequestReader(max_body)
+    reader.feed(data)
+    found = []
+    while request := reader.read_request():
+        found.append((request.method, request.path, request.query, request.body))
+    return found
+
+
+def test_a_counted_body_is_read() -> None:
+    assert read_all(POST + b"Content-Length: 3\r\n\r\nabc") == [("POST", "/p", "q=1", b"abc")]
+
+
+def test_a_chunked_body_with_extensions_and_trailer_is_read() -> None:
+    data = POST + b"Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nT: v\r\n\r\n"
+    assert read_all(data) == [("POST", "/p", "q=1", b"abc0123456789")]
+
+
+@given(st.lists(st.integers(1, 60), max_size=12))
+def test_requests_come_out_the_same_however_the_bytes_are_cut(cuts: list[int]) -> None:
+    whole = (
+        POST + b"Content-Length: 2\r\n\r\nhi" + POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\nyo\r\n0\r\n\r\n"
+        b"GET / HTTP/1.1\r\n\r\n"
+    )
+    reader, found, start = RequestReader(1000), [], 0
+    for cut in [*cuts, len(whole)]:
+        reader.feed(whole[start : start + cut])
+        start += cut
+        while request := reader.read_request():
+            found.append((request.method, request.body))
+    assert found == [("POST", b"hi"), ("POST", b"yo"), ("GET", b"")]
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET / HTTP/2.0\r\n\r\n", 505),
+        (b"GET x HTTP/1.1\r\n\r\n", 400),
+        (b"GET /\xff HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA: b\r\n folded\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA : b\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA: b\nc\r\n\r\n", 400),
+        (POST + b"Content-Length: -1\r\n\r\n", 400),
+        (POST + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\n", 400),
+        (POST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (POST + b"Transfer-Encoding: gzip\r\n\r\n", 400),
+        (POST + b"Content-Length: 1001\r\n\r\n", 413),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n3E9\r\n" + b"x" * 1001, 413),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\nabcd\r\n", 400),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1" * 300, 400),
+        (b"GET / HTTP/1.1\r\nA: " + b"b" * 70_000, 431),
+    ],
+)
+def test_what_is_no_request_is_refused(data: bytes, status: int) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        read_all(data)
+    assert caught.value.status == status
+
+
+def test_a_wish_to_upgrade_is_not_granted_and_ends_the_connection() -> None:
+    reader = RequestReader(0)
+    reader.feed(b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nPRI")
+    request = reader.read_request()
+    assert request is not None
+    assert (request.path, request.keep_alive) == ("/", False)
+
+
+@pytest.mark.parametrize(
+    ("version", "connection", "keeps"),
+    [("1.1", "", True), ("1.1", "close", False), ("1.0", "", False), ("1.0", "keep-alive", True)],
+)
+def test_whether_the_connection_stays(version: str, connection: str, keeps: bool) -> None:
+    reader = RequestReader(0)
+    reader.feed(f"GET / HTTP/{version}\r\nConnection: {connection}\r\n\r\n".encode())
+    request = reader.read_request()
+    assert request is not None
+    assert request.keep_alive is keeps
 
 
 def test_pipelined_requests_are_answered_in_their_order(calls: Calls) -> None:
@@ -21,16 +101,6 @@ def test_pipelined_requests_are_answered_in_their_order(calls: Calls) -> None:
         answers = read_answers(sock, 20)
     assert [f"p{n}@example.com".encode() in body for n, (_, body) in enumerate(answers)] == [True] * 20
     assert [event["email"] for event in calls.events()] == [f"p{n}@example.com" for n in range(20)]
-
-
-def test_a_thousand_pipelined_requests_that_are_read_late_are_all_answered(calls: Calls) -> None:
-    calls.sandbox.seed(1000)
-    request = (
-        b"GET /api/subscribers/subscribers-list/?limit=1000 HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\n\r\n"
-    )
-    with calls.connect() as sock:
-        sock.sendall(request % calls.sandbox.token.encode() * 60)  # some 24 MB of answers: more than the buffers hold
-        assert [status for status, _ in read_answers(sock, 60)] == [200] * 60
 
 
 def test_a_client_that_does_not_read_is_not_answered_into_the_void(calls: Calls) -> None:
@@ -55,15 +125,6 @@ def test_requests_that_come_faster_than_they_are_served_wait_in_the_socket_and_a
         calls.sandbox.switch(latency_ms=0)
         assert [status for status, _ in read_answers(sock, 3000)] == [200] * 3000
         sent.result()
-
-
-def test_a_chunked_create_is_taken(calls: Calls) -> None:
-    head, _, body = calls.raw_create("chunked@example.com").partition(b"\r\n\r\n")
-    head = head.replace(b"Content-Length: %d" % len(body), b"Transfer-Encoding: chunked")
-    with calls.connect() as sock:
-        sock.sendall(head + b"\r\n\r\n%x\r\n%s\r\n" % (10, body[:10]))
-        sock.sendall(b"%x\r\n%s\r\n0\r\n\r\n" % (len(body) - 10, body[10:]))
-        assert read_answers(sock, 1)[0][0] == 200
 
 
 def test_a_client_that_expects_100_continue_gets_it(calls: Calls) -> None:
@@ -99,3 +160,37 @@ def test_an_idle_connection_ends_after_keep_alive_ms(calls: Calls) -> None:
     with calls.connect() as sock:
         sock.sendall(calls.raw_create("a@example.com"))
         assert read_to_end(sock).startswith(b"HTTP/1.1 200 ")
+
+
+OURS = ["localhost", "localhost:8080", "LOCALHOST:1", "127.0.0.1", "127.0.0.1:8080", "127.9.8.7:1", "[::1]", "[::1]:80"]
+FOREIGN = """
+    x evil.example evil.example:8080 localhost.evil.example localhost:evil.example 127.0.0.1.evil.example
+    evil.example@127.0.0.1 127.0.0.1@evil.example localhost. 127.0.0.256 127.1 2130706433 0.0.0.0 10.0.0.1
+    192.168.0.1:80 ::1 [::1 [::] [2001:db8::1] [127.0.0.1] [localhost] lоcalhost :8080
+"""
+"""One о is Cyrillic."""
+
+
+def test_names_of_this_machine_are_let_in_and_no_other() -> None:
+    foreign = ["", "localhost, evil.example", "localhost localhost", *FOREIGN.split()]
+    assert [host for host in (*OURS, *foreign) if is_loopback_header(host)] == OURS
+
+
+@pytest.mark.parametrize("path", [LIST, "/_sandbox/truth", "/_sandbox/nothing", "/", "/favicon.ico"])
+def test_another_host_is_refused_at_every_address_though_it_has_the_token(calls: Calls, path: str) -> None:
+    calls.sandbox.switch(error_shape="html", redirect_to="http://127.0.0.1:9")
+    reply = calls.ask("GET", path, Host="evil.example:8080")
+    assert (reply.status, list(reply.json), reply.headers["content-type"]) == (403, ["error"], "application/json")
+    assert calls.sandbox.stats()["requests"] == {}
+
+
+@pytest.mark.parametrize("hosts", [b"", b"Host: localhost\r\nHost: evil.example\r\n"], ids=["none", "two"])
+def test_no_host_or_two_are_refused_too(calls: Calls, hosts: bytes) -> None:
+    with calls.connect() as sock:
+        sock.sendall(calls.raw_create("a@example.com").replace(b"Host: localhost\r\n", hosts))
+        assert read_answers(sock, 1)[0][0] == 403
+        assert calls.events() == []
+
+
+def test_a_name_of_this_machine_is_served(calls: Calls) -> None:
+    assert calls.ask("GET", LIST, Host="[::1]:7").status == 200

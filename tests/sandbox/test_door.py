@@ -1,10 +1,14 @@
+"""Who is let in, and when: the token, the limiters, latency, capacity, and what is counted of requests in flight."""
+
 import http.client
 import time
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from email.utils import parsedate_to_datetime
 
 import pytest
 
+from connector.sandbox.faults import Bucket, FixedWindow, SlidingWindow, Unlimited, build_limiter
 from tests.sandbox.calls import CREATE, LIST, SEND, Calls, read_answers, wait_until
 
 
@@ -129,3 +133,114 @@ def test_more_at_once_than_allowed_are_refused(calls: Calls) -> None:
         assert calls.ask_list().status == 429
         assert [read_answers(sock, 1)[0][0] for sock in (first, second)] == [200, 200]
     assert calls.create("d@example.com").status == 200
+
+
+def test_a_bucket_lets_its_burst_in_and_then_its_rate() -> None:
+    bucket = Bucket(rate=10, burst=3)
+    assert [bucket.admit(5.0) for _ in range(3)] == [0, 0, 0]
+    assert bucket.admit(5.0) == pytest.approx(0.1)
+    assert [bucket.admit(5.0 + n / 10) for n in range(1, 200)] == [0] * 199
+
+
+def test_a_bucket_without_burst_holds_one_second() -> None:
+    bucket = Bucket(rate=5, burst=0)
+    assert sum(bucket.admit(0.0) == 0 for _ in range(20)) == 5
+
+
+def test_a_slow_bucket_holds_one_request() -> None:
+    bucket = Bucket(rate=0.5, burst=0)
+    assert [bucket.admit(0.0), bucket.admit(0.0), bucket.admit(2.0)] == pytest.approx([0, 2, 0])
+
+
+def test_a_fixed_window_begins_anew_with_the_clock() -> None:
+    window = FixedWindow(rate=2, window_s=1.0)
+    assert [window.admit(t) for t in (0.9, 0.95)] == [0, 0]
+    assert window.admit(0.96) == pytest.approx(0.04)
+    assert [window.admit(t) for t in (1.0, 1.01)] == [0, 0]
+
+
+def test_a_sliding_window_looks_back_a_whole_window() -> None:
+    window = SlidingWindow(rate=2, window_s=1.0)
+    assert [window.admit(t) for t in (0.9, 0.95)] == [0, 0]
+    assert window.admit(1.0) == pytest.approx(0.9)
+    assert [window.admit(1.9), window.admit(1.91)] == pytest.approx([0, 0.04])
+
+
+def test_refused_requests_do_not_count() -> None:
+    for limiter in (Bucket(1, 1), FixedWindow(1, 1), SlidingWindow(1, 1)):
+        limiter.admit(0.0)
+        for n in range(10):
+            limiter.admit(0.1 + n / 100)
+        assert limiter.admit(1.0) == 0
+
+
+def test_the_switches_choose_the_limiter() -> None:
+    kinds = [type(build_limiter(kind, 5, 0, 1.0)) for kind in ("bucket", "fixed_window", "sliding_window")]
+    assert kinds == [Bucket, FixedWindow, SlidingWindow]
+    assert isinstance(build_limiter("bucket", 0, 5, 1.0), Unlimited)
+
+
+def create_many(calls: Calls, count: int) -> tuple[list[int], float]:
+    started = time.monotonic()
+    with ThreadPoolExecutor(count) as pool:
+        statuses = list(pool.map(lambda n: calls.create(f"{n}@example.com").status, range(count)))
+    return statuses, time.monotonic() - started
+
+
+def test_each_request_takes_its_latency_and_many_go_side_by_side(calls: Calls) -> None:
+    calls.sandbox.switch(latency_ms=150)
+    statuses, took_s = create_many(calls, 8)
+    assert statuses == [200] * 8
+    assert 0.15 <= took_s < 0.9
+    assert calls.sandbox.stats()["peak_in_flight"] > 1
+
+
+def test_refusals_take_the_latency_too(calls: Calls) -> None:
+    calls.sandbox.switch(latency_ms=100, refuse=1, retry_after="none")
+    statuses, took_s = create_many(calls, 1)
+    assert (statuses, took_s >= 0.1) == ([429], True)
+
+
+def test_beyond_its_capacity_requests_wait_in_line(calls: Calls) -> None:
+    calls.sandbox.switch(latency_ms=50, capacity=2)
+    statuses, took_s = create_many(calls, 8)
+    assert statuses == [200] * 8
+    assert took_s >= 0.2
+    assert calls.sandbox.stats()["in_flight"] == 0
+
+
+def test_a_capacity_lifted_while_hundreds_wait_serves_them_all(calls: Calls) -> None:
+    calls.sandbox.switch(latency_ms=300, capacity=1)
+    with ExitStack() as stack:
+        socks = [stack.enter_context(calls.connect()) for _ in range(400)]
+        for n, sock in enumerate(socks):
+            sock.sendall(calls.raw_create(f"{n}@example.com"))
+        wait_until(lambda: calls.sandbox.stats()["in_flight"] >= 395)
+        calls.sandbox.switch(latency_ms=0, capacity=0)
+        assert [read_answers(sock, 1)[0][0] for sock in socks] == [200] * 400
+    assert len(calls.events()) == 400
+
+
+def test_what_was_begun_before_a_reset_does_not_show_after_it(calls: Calls) -> None:
+    calls.sandbox.switch(latency_ms=200)
+    with calls.connect() as sock:
+        sock.sendall(calls.raw_create("a@example.com"))
+        wait_until(lambda: calls.sandbox.stats()["in_flight"])
+        calls.sandbox.reset()
+        assert sock.recv(100) == b""
+    assert calls.events() == []
+
+
+def test_a_reset_cuts_off_what_is_under_way_and_leaves_nothing_of_it(calls: Calls) -> None:
+    calls.sandbox.switch(latency_ms=60_000, capacity=1)
+    with calls.connect() as served, calls.connect() as in_line:
+        for sock in (served, in_line):
+            sock.sendall(calls.raw_create("a@example.com"))
+        wait_until(lambda: calls.sandbox.stats()["in_flight"] == 2)
+        calls.sandbox.reset()
+        assert [sock.recv(100) for sock in (served, in_line)] == [b"", b""]
+    calls.sandbox.switch(capacity=1, max_in_flight=1)
+    assert calls.create("b@example.com").status == 200
+    stats = calls.sandbox.stats()
+    assert (stats["in_flight"], stats["peak_in_flight"]) == (0, 1)
+    assert [each["email"] for each in calls.events()] == ["b@example.com"]
