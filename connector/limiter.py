@@ -71,7 +71,7 @@ class RequestLimiter:
 
     def cancel(self) -> None:
         """Give the place back without having sent anything."""
-        self._breaker.note_untold(self._control.clock.monotonic())
+        self._breaker.note_inconclusive(self._control.clock.monotonic())
         self.release()
 
     def note_room(self) -> None:
@@ -97,7 +97,7 @@ class RequestLimiter:
 
     def note_no_answer(self, sent_at: float) -> None:
         """Note that an attempt at `sent_at` (monotonic) was given up: it says nothing about the service."""
-        self._breaker.note_untold(sent_at)
+        self._breaker.note_inconclusive(sent_at)
 
     def is_pausing(self, now: float) -> bool:
         """Return whether the service has asked for a pause that is not over."""
@@ -159,7 +159,7 @@ class RequestLimiter:
         return f"the pace that the service allows, until the next {self._word}"
 
     def _note_limited(self, answer: Refused | Ambiguous, sent_at: float, now: float) -> None:
-        self._breaker.note_untold(sent_at)
+        self._breaker.note_inconclusive(sent_at)
         self._rate.note_refused(sent_at, now, answer.retry_after_s)
         self._patience.note_refused(now)
         if self._patience.is_over(now):

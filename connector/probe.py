@@ -128,10 +128,10 @@ class ListProbe:
         if known is None:
             return Habit(name, None, "no subscriber with a plain address is listed", "not seen")
         email = str(known["Email"])
-        nobody = await self._ask(ListQuery(email=f"{token_hex(8)}@example.invalid", limit=10))
-        if nobody is None:
+        made_up = await self._ask(ListQuery(email=f"{token_hex(8)}@example.invalid", limit=10))
+        if made_up is None:
             return Habit(name, None, "the list refuses to be filtered by an email", "not seen")
-        if nobody.subscribers:
+        if made_up.subscribers:
             return self._keep(Habit(name, "ignored", "a made-up address is answered with subscribers"))
         if not await self._finds(email, known):
             return self._keep(Habit(name, "blind", "a listed address is not found by its own filter"))
@@ -172,7 +172,7 @@ class ListProbe:
             return Habit(name, None, "the list is empty", "not seen")
         active = [await self._count_part(is_active=is_active) for is_active in (True, False)]
         genders = [await self._count_part(gender=gender) for gender in ("male", "female", "")]
-        sums = [sum(part) for part in (active, genders) if None not in part]  # type: ignore[arg-type] # none is None
+        sums = [sum(part) for part in (active, genders) if None not in part]  # type: ignore[arg-type] # no part is None
         if not sums:
             return Habit(name, None, "the list cannot be counted in parts: its filters do not work", "not seen")
         if max(sums) > total:

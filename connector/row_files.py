@@ -190,7 +190,7 @@ def digest_problem(problem: Problem, used: Sequence[str]) -> bytes | None:
 
 
 def read_digest(text: str) -> bytes | None:
-    """Return the digest as a rejects file has it; None where there is none."""
+    """Return the digest that a cell of a rejects file holds; None if the cell holds no digest."""
     try:
         digest = bytes.fromhex(text.removeprefix(_DIGEST))
     except ValueError:

@@ -139,7 +139,7 @@ class Run:
     suppression: Suppression | None = None
     session: Session | None = None  # the one that it works in now
     at_end: Callable[[], Iterable[str]] = tuple  # done in the transaction that records the end; gives messages
-    expected: float | None = None  # rows of the source, as far as can be told
+    expected: float | None = None  # rows of the source, where they can be estimated
     is_expected_roughly: bool = False
     rows_read: int | None = None  # of the whole source, once all of it was read
 

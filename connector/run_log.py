@@ -53,7 +53,7 @@ def record_run(
         yield
         return
     with file:
-        with suppress(OSError):  # at the end it is tried again, and then told
+        with suppress(OSError):  # the end of the run tries again, and reports a failure
             os.write(file.fileno(), _encode({**begun, "status": "running", "pid": os.getpid()}))
         try:
             yield

@@ -43,7 +43,7 @@ _Placed = tuple[float, bytes, Person | None]
 @dataclass(frozen=True, slots=True)
 class ExpectedFile:
     """What an import of the file should find: `rows` records, of which `invalid` and `duplicates`, and the rest
-    `people`, in the file's order. `faults` counts the invalid by kind; `zips_omitted` of the people lose their zip."""
+    `people`, in the file's order. `faults` counts the invalid by kind; `zips_omitted` valid rows lose their zip."""
 
     rows: int
     invalid: int
@@ -60,7 +60,7 @@ def write_people(path: Path, count: int, seed: int) -> ExpectedFile:
     """
     if count < SMALLEST:
         raise ValueError(f"at least {SMALLEST} subscribers are needed, so that every kind of dirt is among them")
-    random = Random(seed)  # noqa: S311 - made-up people need no secrets, but the same ones each time
+    random = Random(seed)  # noqa: S311 - made-up rows need no secrets, but the same ones each time
     faults = {kind: max(1, round(count * share)) for kind, (share, _) in DIRT.items()}
     duplicates = max(1, round(count * 0.03))
     drawn = draw_people(random)
@@ -222,7 +222,7 @@ def write_crm(path: Path, people: Sequence[Person], *, added: int, changed: int,
         raise ValueError(f"{changed} of {len(people)} subscribers cannot be changed")
     if path.exists():
         raise FileExistsError(f"{path} is there already")
-    random = Random(seed)  # noqa: S311 - made-up people need no secrets, but the same ones each time
+    random = Random(seed)  # noqa: S311 - made-up rows need no secrets, but the same ones each time
     moved = {index: _change(random, people[index]) for index in random.sample(range(len(people)), changed)}
     known = {person.email.lower() for person in people}
     drawn = (person for person in draw_people(random, first_number=_FIRST_NUMBER) if person.email.lower() not in known)

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 _RECORDED_AT_ONCE = 20_000  # listed subscribers that share a commit
 _KNOWN_COMPARED = 20_000  # confirmed entries that are laid beside a listing: one in a thousand missing shows
-_TOLD_APART_BY = 8  # bytes of an identity's digest: two of ten million are taken for one once in 400,000 listings
+_DIGEST_BYTES = 8  # kept of an identity's digest: 1 in 400,000 listings of ten million subscribers takes two for one
 
 
 class EmptiedError(RunAborted):
@@ -143,7 +143,7 @@ class _Recording:
         listed = self.reader.read(wire_objects)
         keep_shown(self.access, wire_objects, listed, self.wanted)
         self.last_id = max(self.last_id, max((wire["Id"] for wire in wire_objects), default=0))
-        self.digests.frombytes(b"".join(identity[:_TOLD_APART_BY] for identity, _ in listed))
+        self.digests.frombytes(b"".join(identity[:_DIGEST_BYTES] for identity, _ in listed))
         self.waiting += listed
         if len(self.waiting) >= _RECORDED_AT_ONCE and not self.access.state.known:
             self.write()

@@ -41,7 +41,7 @@ class Control(StrEnum):
     IGNORED = "ignored"  # lists subscribers that it was not asked for
     BY_CASE = "by_case"  # finds an address only as it is spelt: it would leave out other spellings
     BROKEN = "broken"  # does not find a listed subscriber by its own value
-    UNTOLD = "untold"  # no listed subscriber of that class to try it with, or no answer
+    INCONCLUSIVE = "untold"  # no listed subscriber of that class to try it with, or no answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,10 @@ async def _try_filter(ask: Ask, name: str, asked: object, listed: Sequence[dict[
     if nowhere is not None:
         shown = await ask(ListQuery(limit=1, **{name: nowhere}))
         if shown is None:
-            return Control.UNTOLD
+            return Control.INCONCLUSIVE
         if not are_as_asked({name: nowhere}, shown.subscribers):
             return Control.IGNORED
-    verdict = Control.UNTOLD
+    verdict = Control.INCONCLUSIVE
     for subscriber, value in _choose_samples(name, asked, listed):
         verdict = await _try_sentinel(ask, name, subscriber, value)
         if verdict is not Control.BROKEN:
@@ -109,7 +109,7 @@ async def _try_sentinel(ask: Ask, name: str, subscriber: dict[str, Any], value: 
 async def _try_value(ask: Ask, name: str, subscriber: dict[str, Any], value: object) -> Control:
     query = _build_query(name, value)
     shown = await ask(query) if query is not None else None
-    return Control.UNTOLD if shown is None else _decide(name, value, subscriber, shown)
+    return Control.INCONCLUSIVE if shown is None else _decide(name, value, subscriber, shown)
 
 
 def _decide(name: str, value: object, subscriber: dict[str, Any], shown: ListPage) -> Control:

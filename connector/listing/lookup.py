@@ -56,7 +56,7 @@ class _Tried:
     """How the controls of one class ended: which one passed, if any; whether they were conclusive at all."""
 
     by: Sentinel | ListedSubscriber | None = None
-    is_told: bool = True
+    is_conclusive: bool = True
 
 
 async def check_filters(
@@ -72,7 +72,7 @@ async def check_filters(
     tried = await look_up_together(access, [partial(_try_class, access, each) for each in asked])
     is_case_blind = with_case and "email" in useful and await _is_case_blind(access)
     passed = {each for each, result in zip(asked, tried, strict=True) if result.by is not None}
-    untried = {each for each, result in zip(asked, tried, strict=True) if not result.is_told}
+    untried = {each for each, result in zip(asked, tried, strict=True) if not result.is_conclusive}
     return FilterCheck(
         frozenset(passed),
         frozenset(classes).difference(passed, untried),
@@ -111,7 +111,7 @@ async def _try_class(access: ListAccess, spelling_class: SpellingClass) -> _Trie
     for sample in samples:
         if (await look_up(access, spelling_class.field, sample.text)).proves(sample.subscriber_id):
             return _Tried(sample)
-    return _Tried(is_told=bool(samples))
+    return _Tried(is_conclusive=bool(samples))
 
 
 async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:

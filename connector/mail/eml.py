@@ -166,7 +166,8 @@ def _is_left_behind(name: str) -> bool:
 
 
 def _read_people(mail: EmailMessage, name: str, field: str) -> tuple[Recipient, ...]:
-    """Return the people of a header, those of groups among them. What Python cannot read as an address is an error."""
+    """Return the recipients of a header, members of groups included. Text that Python cannot read as an address is an
+    error."""
     header = mail[name]
     if header is None:
         return ()

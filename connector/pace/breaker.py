@@ -59,7 +59,7 @@ class Breaker:
             self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
             self._probe_at, self._probe_sent_at = now + self._wait_s, None
 
-    def note_untold(self, sent_at: float) -> None:
+    def note_inconclusive(self, sent_at: float) -> None:
         """Note that an attempt says nothing: it was given up, or refused for its rate."""
         if self._probe_sent_at is not None and sent_at >= self._probe_sent_at:
             self._probe_sent_at = None

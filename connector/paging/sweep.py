@@ -274,8 +274,8 @@ class Sweep:
         return max(offset, page.offset + 1)
 
     def _step_back(self, last: TakenPage, asked: int) -> None:
-        """Nothing joins at `asked`, since people vanished before it; or the list does not end where it seemed to. Look
-        twice as far back, and at enough rows to be evidence of their order."""
+        """Read from twice as far back, and enough rows to be evidence of their order. The pages do not join at `asked`,
+        because subscribers before it vanished; or the list does not end where it seemed to."""
         self._ends_missed += self._phase is _Phase.PAST_END
         self._calm = -_CALM_AGAIN
         self._phase = self._phase if self._phase is _Phase.HEAD else _Phase.READING

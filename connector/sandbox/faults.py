@@ -45,7 +45,7 @@ class Fate(StrEnum):
     WRONG = "wrong_answer"
     LATE = "late"  # executed after the connection had been cut
     GONE = "gone"  # the client had closed before it was executed
-    NOBODY = "nobody"  # no request asked for it: churn
+    UNASKED = "nobody"  # churn: no request asked for it
 
 
 FATES: dict[Fault | None, Fate] = {

@@ -173,7 +173,7 @@ def _list_requests(sandbox: Sandbox) -> Iterator[dict[str, Any]]:
 
 
 def _describe_body(body: bytes) -> str:
-    """Return whom a create or an email is for, as far as its body can be read."""
+    """Return the subscriber or recipient that a create or an email is for, as far as its body can be read."""
     try:
         given = orjson.loads(body)
         subscriber = given.get("Subscriber")

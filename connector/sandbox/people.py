@@ -1,4 +1,4 @@
-"""Synthetic people in many scripts, drawn by chance from the common names, towns and streets of people.csv.
+"""Synthetic subscribers in many scripts, drawn by chance from the common names, towns and streets of people.csv.
 
 A row of that file is a part of the world, a cell a list with `; ` between. A name is written `native|latin`, a family
 name with two forms `his/hers|latin`, a town `city|state`; a # stands for a digit, in a street for a house number.
@@ -58,7 +58,7 @@ def _read_regions() -> tuple[Region, ...]:
 
 
 def draw_people(random: Random, *, first_number: int = 1) -> Iterator[Person]:
-    """Yield people without end, no two with the same email in any spelling; the same seed yields the same people.
+    """Yield persons without end, no two with the same email in any spelling; the same seed yields the same persons.
 
     Their own keys count from `first_number`.
     """
@@ -97,7 +97,7 @@ def _draw_person(random: Random, number: int, taken: set[str]) -> Person:
 
 
 def _draw_email(random: Random, first: str, given: str, family: str, number: int, taken: set[str]) -> str:
-    """Return an address by one of the habits people have; a number makes it one of its own when it is taken."""
+    """Return an address in one of the usual forms; a number makes it unique when it is taken."""
     habit = random.random()
     host = random.choice(_HOSTS)
     if habit < 0.02 and all(character.isalpha() for character in first):

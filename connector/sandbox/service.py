@@ -230,7 +230,7 @@ class Sandbox:
             home, name = self.store.bases.find_or_make(home, None)
             base = {"Id": home, "Name": name}
             wire = orjson.dumps({"Id": subscriber_id, "Base": base, "IsActive": True, "Email": email, "Gender": ""})
-            self.truth.note_stored("churn_inserted", subscriber_id, home, None, Fate.NOBODY, wire)
+            self.truth.note_stored("churn_inserted", subscriber_id, home, None, Fate.UNASKED, wire)
             self.store.add(subscriber_id, home, email, "", wire)
 
     def _draw_count(self, amount: float) -> int:

@@ -445,7 +445,7 @@ class SubscriberStore:
         return list(islice(dict.fromkeys((*found, *islice(anywhere, most))), most))
 
     def count_by_base(self) -> dict[int, int]:
-        """Return how many subscribers each base has, hidden ones too; counted anew only when something has changed."""
+        """Return how many subscribers each base has, hidden ones included. A count is kept until something changes."""
         if self._counted is None or self._counted[:2] != (self.version, len(self._rows)):
             self._counted = self.version, len(self._rows), Counter(map(self.base_of, self._rows))
         return self._counted[2]

@@ -2,7 +2,7 @@
 
 An event is a JSON object: `sequence` (from 1), `at` (Unix seconds), `kind`, and by kind
   created | updated      id, base_id, email (as the request's body had it), answered (a Fate), subscriber (as stored)
-  churn_inserted         the same, with answered `nobody`
+  churn_inserted         the same, with the Fate UNASKED
   churn_deleted          id
   seeded                 first_id, count, step, base_id, base_name
   sent                   request_id, message_id, answered, email (an outbox entry)
@@ -258,7 +258,7 @@ class Stats:
     def read(self) -> dict[str, Any]:
         """Return all counts: `requests {operation: {received, answers {answer: n}}}` where an answer is a status or the
         name of a fault, `limited` (how many were refused as beyond a limit), `inside_retry_after` (`all` that arrived
-        while a Retry-After ran; `told`: those by a connection that had brought it, so that they left after it),
+        while a Retry-After ran; `told`: those on the connection that had carried it, so the client knew of it),
         `in_flight`, `peak_in_flight`, `faults {name: n}`."""
         requests = {
             operation: {

@@ -143,7 +143,7 @@ class Masking:
         return described | {"text": self.mask_words(words, sent)}
 
     def mask_text(self, text: str) -> str:
-        """Return a text with each of its words drawn anew, in their shape."""
+        """Return the text with a random word of the same shape in place of each word."""
         return _WORD.sub(self._draw, text)
 
     def mask_words(self, text: str, sent: set[str]) -> str:
@@ -173,7 +173,7 @@ class Masking:
 
     @staticmethod
     def _read_json(body: bytes) -> Any:
-        """The body as JSON; None where it is none."""
+        """Return the body as JSON; None if it is not JSON."""
         try:
             return orjson.loads(body)
         except orjson.JSONDecodeError:

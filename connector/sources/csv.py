@@ -211,7 +211,7 @@ class CsvSource(Closing):
 
 
 def _find_excel_hint(head: bytes) -> tuple[int, str | None]:
-    """How long Excel's line `sep=;` above the header is (0: there is none), and the delimiter that it names."""
+    """Return the length in bytes of Excel's line `sep=;` above the header (0 without one), and its delimiter."""
     first, end, _ = head.partition(b"\n")
     hint = first.strip(b'\r"')
     if len(hint) != 5 or not hint.lower().startswith(b"sep="):

@@ -181,7 +181,7 @@ def end(report: dict[str, Any], exit_code: int, output: Output, *, is_shown: boo
         from pipelines.cli.metrics import write_metrics
 
         is_shown = _try(lambda: write_metrics(report.get("runs", [report]), metrics)) and is_shown
-    if not is_shown and "run_id" in report and not report.get("planned"):  # what was done is done, whoever reads of it
+    if not is_shown and "run_id" in report and not report.get("planned"):  # the run did its work, shown or not
         say(f"connector: the run itself ended as {report['status']}; see: connector status {report['run_id']}")
     sys.exit(3 if exit_code in (0, 1) and not is_shown else exit_code)
 

@@ -28,7 +28,7 @@ _ALLOWANCES = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do, in words, and its command ("": there is none)."""
+    """What to do, in words, and the command for it ("" if no command does it)."""
 
     words: str
     command: str = ""

@@ -303,7 +303,7 @@ def _draw_steps(heights: Sequence[float]) -> str:
 
 
 def _draw_line(heights: Sequence[float | None]) -> str:
-    """A line from the middle of each bar to the next, broken where there is none."""
+    """Return a line from the middle of each bar to the next; a missing bar interrupts it."""
     parts, is_broken = list[str](), True
     for index, each in enumerate(heights):
         if each is not None:

@@ -69,7 +69,7 @@ def test_what_left_before_it_opened_says_nothing_of_the_probe() -> None:
 def test_a_probe_that_tells_nothing_is_followed_by_another() -> None:
     breaker = break_open()
     breaker.note_leaving(1.0)
-    breaker.note_untold(1.0)
+    breaker.note_inconclusive(1.0)
     assert (breaker.is_open, breaker.wait(1.0)) == (True, 0.0)
 
 

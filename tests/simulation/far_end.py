@@ -40,7 +40,7 @@ class FarEnd:
     def put(self, wire: Mapping[str, object]) -> None:
         """Somebody comes into a base by another way."""
         try:
-            self.state.create_subscriber(orjson.dumps({"Subscriber": wire}), Fate.NOBODY)
+            self.state.create_subscriber(orjson.dumps({"Subscriber": wire}), Fate.UNASKED)
         except RejectedError:
             return  # the service has them already, and says so to whomever it was
         self._trace(None)
