@@ -6,6 +6,17 @@ from collections.abc import Callable
 _LOOKS_BACK_S = 10.0  # the rate is that of the last seconds, since a service's changes
 
 
+class Progress:
+    """What a run is doing, in the words that `follow` was last given to say."""
+
+    def __init__(self) -> None:
+        self.describe: Callable[[], str] = lambda: "starting"
+
+    def follow(self, describe: Callable[[], str]) -> None:
+        """Show this from now on."""
+        self.describe = describe
+
+
 class Progression:
     """The advance of what is counted towards a total; `monotonic` gives seconds."""
 

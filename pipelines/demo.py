@@ -17,13 +17,16 @@ from rich.console import Console
 from connector.atomic_file import unguard_formula
 from connector.control import Stop
 from connector.fields import normalise_email
+from connector.imports import RowOptions, run_load
+from connector.progress import Progress
 from connector.report import Report
 from connector.sandbox import SandboxProcess
+from connector.settings import SettingOptions, Settings
 from connector.subscribers import ValidationRules
 from pipelines.demo_people import DRIFTING, ExpectedCrm, ExpectedFile, write_crm, write_people
-from pipelines.flows import FileOptions, FileReading, plan_export_job, plan_import, plan_sync, run_export, run_load
-from pipelines.jobs import Load, SettingOptions, Settings, build_policy, load_job, override_load, read_settings
-from pipelines.report import Progress, show_report
+from pipelines.flows import FileReading, plan_export_job, plan_import, plan_sync, run_export
+from pipelines.jobs import Load, build_policy, load_job, override_load, read_settings
+from pipelines.report import show_report
 
 _CONFIRMED = 4  # connector.states.State.CONFIRMED, read here from the file as another program would
 _DRIFT_COLUMNS = ("identity", "field", "service", "source")
@@ -149,7 +152,7 @@ def _settings_for(sandbox: SandboxProcess, paths: Paths) -> Settings:
 def _import(paths: Paths, settings: Settings, run: RunFlow) -> Report:
     rules = ValidationRules()
     policy = build_policy(override_load(Load(), {"quiet_period": "1s"}), rules)
-    options = FileOptions(base_name=BASE_NAME, is_active=True)
+    options = RowOptions(base_name=BASE_NAME, is_active=True)
     plan = plan_import(paths.people, options, rules, policy, settings, reading=FileReading(), wait_s=0)
     return run(lambda stop, progress: run_load(plan, stop, progress))
 

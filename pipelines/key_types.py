@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from pipelines.units import resolve_path
+from connector.units import resolve_path
 
 STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 """Every part of a job: no other keys, no change after reading, no value of a key in an error."""

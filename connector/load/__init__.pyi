@@ -24,6 +24,7 @@ from .session import (
     Canaries as Canaries,
     Change as Change,
     Limits as Limits,
+    LoadGuard as LoadGuard,
     LoadPolicy as LoadPolicy,
     Problem as Problem,
     Session as Session,

@@ -269,6 +269,16 @@ def is_excess(number: int, allowed: float | None, of: int) -> bool:
     return number > allowed * of
 
 
+@dataclass(frozen=True, slots=True)
+class LoadGuard:
+    """What ends a load, most of it before anything is sent; shares of one, and a number of creates. None: no limit."""
+
+    max_invalid: float | None
+    max_rejected: float | None
+    max_creates: int | None
+    max_shrink: float
+
+
 @dataclass(slots=True)
 class Limits:
     """`max_creates` rows may be sent, and a share of `max_rejected` (0 to 1) of the answered be rejected; None: all."""

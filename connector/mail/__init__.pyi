@@ -28,6 +28,10 @@ from .message import (
     Recipient as Recipient,
     encode_email as encode_email,
 )
+from .single import (
+    SendPlan as SendPlan,
+    run_send as run_send,
+)
 from .texts import (
     MailTexts as MailTexts,
     RowAttachment as RowAttachment,

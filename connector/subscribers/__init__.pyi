@@ -30,6 +30,9 @@ from .mapping import (
     MappedChunk as MappedChunk,
     apply_mapping as apply_mapping,
 )
+from .mapping_checks import (
+    check_mapping as check_mapping,
+)
 from .preparation import (
     PreparedChunk as PreparedChunk,
     find_suppressed as find_suppressed,
@@ -51,6 +54,7 @@ from .rules import (
     Part as Part,
     PhoneRule as PhoneRule,
     ValidationRules as ValidationRules,
+    find_mapping_faults as find_mapping_faults,
     find_misfits as find_misfits,
     require_columns as require_columns,
 )

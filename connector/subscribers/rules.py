@@ -115,6 +115,22 @@ class FieldMapping:
         return tuple(dict.fromkeys(column for rule in self.rules.values() for column in rule.columns))
 
 
+def find_mapping_faults(
+    mapped: Collection[str], identity: str, required: Collection[str], zip_policy: str
+) -> list[str]:
+    """Return why a mapping to the fields `mapped` cannot serve: an identity or a required field that nothing fills, a
+    zip that would go where another column goes already. Each fault says what to do; an empty list is a clean bill."""
+    faults = []
+    if identity not in mapped:
+        faults.append(f"no column is mapped to {identity}, which identifies a subscriber; map one to it")
+    missing = [name for name in required if name not in mapped and name != identity]
+    if missing:
+        faults.append(f"no column is mapped to {', '.join(missing)}, which required names; map one or require less")
+    if zip_policy in mapped:
+        faults.append(f"zip: {zip_policy} would overwrite what is mapped to {zip_policy}; choose a free field")
+    return faults
+
+
 def find_misfits(name: str, rule: ColumnRule) -> Iterator[str]:
     """Yield why a rule does not fit the field `name`, in words."""
     if name not in MAPPABLE:

@@ -41,8 +41,9 @@ def accept_command(
     out. A row that changes in a column that is used, or that is wrong in another way, is judged again.
     """
     from connector.clock import system_clock
+    from connector.settings import SettingOptions, read_state
     from pipelines.flows import AcceptPlan, accept, find_rejected, read_rejected, revoke_all
-    from pipelines.jobs import SettingOptions, load_job, read_account, read_state
+    from pipelines.jobs import load_job, read_account
 
     options = SettingOptions()
     state = read_state(os.environ, options)

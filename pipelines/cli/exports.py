@@ -15,8 +15,8 @@ from pipelines.cli.output import Output, finish, run_and_notify, run_flow, run_o
 
 if TYPE_CHECKING:
     from connector.report import Report
+    from connector.settings import SettingOptions
     from pipelines.flows import ExportPlan
-    from pipelines.jobs import SettingOptions
 
 
 def _split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -92,9 +92,10 @@ def export_command(
     DEST is a file (.parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), - for CSV on standard output, or a database URL.
     """
     from connector.service import ListQuery
+    from connector.settings import SettingOptions
     from connector.warehouse import MAX_SHRINK
     from pipelines.flows import TableOptions, Tolerance, plan_export, run_export
-    from pipelines.jobs import SettingOptions, read_settings
+    from pipelines.jobs import read_settings
 
     given = SettingOptions(time_limit_s=time_limit_s, record_path=record_path)
     options = TableOptions(table, schema, mode, guard_formulas, columns, group_readable)
@@ -177,8 +178,9 @@ def reconcile_command(
     is given: then the entries of vanished subscribers are deleted, once a second listing agrees, and the next sync
     creates those that the source has.
     """
+    from connector.settings import SettingOptions
     from pipelines.flows import plan_reconcile, run_reconcile
-    from pipelines.jobs import SettingOptions, load_job, read_settings
+    from pipelines.jobs import load_job, read_settings
     from pipelines.report import check_difference_path
 
     if is_sure and not forget_missing:

@@ -44,8 +44,9 @@ def forget_command(
     IDENTITY is an email address or a client_user_id; `-` reads it from standard input, since arguments show in process
     lists. Nothing is sent, and no token is needed. An entry whose create may be under way is kept.
     """
+    from connector.settings import SettingOptions, read_state
     from pipelines.flows import ForgetPlan
-    from pipelines.jobs import SettingOptions, load_job, read_account, read_state
+    from pipelines.jobs import load_job, read_account
 
     job = load_job(job_path, os.environ) if job_path is not None else None
     options = SettingOptions()
@@ -112,7 +113,7 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
 def _back_up(target: Path, force: bool) -> dict[str, Any]:
     """The answer as plain JSON values. Raises ConfigurationError when there can be no copy at `target`."""
     from connector.ledger import back_up_ledger, find_emails
-    from pipelines.jobs import SettingOptions, read_state
+    from connector.settings import SettingOptions, read_state
 
     where = str(target.absolute())
     try:
@@ -149,7 +150,7 @@ def restore_command(source: Path, output: Output) -> None:
     from connector.clock import system_clock
     from connector.ledger import restore_ledger
     from connector.report import EXIT_CODES
-    from pipelines.jobs import SettingOptions, read_state
+    from connector.settings import SettingOptions, read_state
 
     state = read_state(os.environ, SettingOptions())
     answer: dict[str, Any] = {"status": "ok", "source": str(source.absolute()), "entries": 0, "emails": 0}

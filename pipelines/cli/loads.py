@@ -28,11 +28,13 @@ from pipelines.cli.output import Output, end, finish, output_options, run_and_no
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from connector.imports import LoadPlan
     from connector.load import Held
     from connector.report import Report
+    from connector.settings import SettingOptions
     from connector.subscribers import ValidationRules
-    from pipelines.flows import LoadPlan, Validation, ValidationFinding, ValidationPlan
-    from pipelines.jobs import Job, SettingOptions
+    from pipelines.flows import Validation, ValidationFinding, ValidationPlan
+    from pipelines.jobs import Job
 
 
 @click.command("import")
@@ -67,8 +69,8 @@ def import_command(
     output: Output,
 ) -> None:
     """Import the subscribers of FILE: CSV, Excel, Parquet or JSON Lines, packed or not; - is standard input."""
-    from pipelines.flows import run_load
-    from pipelines.jobs import SettingOptions
+    from connector.imports import run_load
+    from connector.settings import SettingOptions
 
     load = {
         "on_unknown": on_unknown,
@@ -99,8 +101,9 @@ def plan_file(
     """
     if is_job(file):
         raise ConfigurationError(f"{file} is a job file and holds no rows; did you mean: connector sync {file}")
+    from connector.settings import SettingOptions
     from pipelines.flows import plan_import, plan_import_by_job
-    from pipelines.jobs import Load, SettingOptions, build_policy, override_load, read_settings
+    from pipelines.jobs import Load, build_policy, override_load, read_settings
 
     job = given.load_job()
     settings = read_settings(os.environ, job, options or SettingOptions(), is_writing=not is_planned)
@@ -134,8 +137,9 @@ def sync_command(
     Of a source with a cursor only what is new since the last run that came to its end. --full and --since read again;
     subscribers that are there already are not created again.
     """
+    from connector.settings import SettingOptions
     from pipelines.flows import plan_sync
-    from pipelines.jobs import SettingOptions, load_job, read_settings
+    from pipelines.jobs import load_job, read_settings
 
     refuse_both(is_full, since)
 
@@ -170,7 +174,7 @@ def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[Load
 
 
 def _run(job: Job, plan: LoadPlan, output: Output) -> Report:
-    from pipelines.flows import run_load
+    from connector.imports import run_load
 
     return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
 
@@ -201,8 +205,8 @@ def plan_command(
     can be made while a run goes on, of what that has done by then. The service may still reject a row that would be
     created.
     """
+    from connector.imports import run_load
     from connector.planned_rows import check_rows_path
-    from pipelines.flows import run_load
 
     refuse_both(is_full, since)
     check_rows_path(rows_path, output.report_path)
@@ -212,8 +216,9 @@ def plan_command(
 
 
 def _plan_job(target: Path, given: FileGiven, is_full: bool, since: str | None) -> LoadPlan:
+    from connector.settings import SettingOptions
     from pipelines.flows import plan_sync
-    from pipelines.jobs import SettingOptions, read_settings
+    from pipelines.jobs import read_settings
 
     if given.job_path is not None:
         raise ConfigurationError(
@@ -340,8 +345,9 @@ def retry_command(
     was rejected stays rejected, unless an option says otherwise. With RUN, only what that run sent last is taken up.
     """
     from connector.load import RetryPlan
+    from connector.settings import SettingOptions
     from pipelines.flows import RetryOrder, plan_suppression, run_retry
-    from pipelines.jobs import Load, SettingOptions, build_policy, load_job, override_load, read_settings
+    from pipelines.jobs import Load, build_policy, load_job, override_load, read_settings
 
     held = _decide_held({"resend": resend_held, "accept": accept_held, "drop": drop_held}, on_unknown)
     job = load_job(job_path, os.environ) if job_path is not None else None

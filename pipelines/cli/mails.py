@@ -143,9 +143,10 @@ def send_command(file: Path | None, given: EmailGiven, is_dry: bool, eml: Path |
     unknown (exit 1).
     """
     from connector.clock import system_clock
-    from connector.mail import compose_draft
-    from pipelines.flows import SendPlan, run_send, write_new
-    from pipelines.jobs import SettingOptions, read_settings
+    from connector.mail import SendPlan, compose_draft, run_send
+    from connector.settings import SettingOptions
+    from pipelines.flows import write_new
+    from pipelines.jobs import read_settings
 
     if eml is not None and not is_dry:
         raise ConfigurationError("--eml is for --dry-run: an email that is sent is not written as a file")
@@ -216,8 +217,9 @@ def mail_command(
     Every row is checked before the first email leaves. No recipient gets the email twice, however often this
     is run, and an email whose answer is lost is never sent again: the rejects file names its recipient.
     """
+    from connector.settings import SettingOptions
     from pipelines.flows import plan_mail, preview, run_mail
-    from pipelines.jobs import SettingOptions, load_job, read_settings
+    from pipelines.jobs import load_job, read_settings
 
     if preview_dir is not None and previewed is None:
         raise ConfigurationError("--preview-dir is for --preview N")

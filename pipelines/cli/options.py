@@ -13,11 +13,12 @@ import click
 
 from connector.choices import FILE_FORMATS, IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
-from pipelines.units import parse_duration, parse_share
+from connector.units import parse_duration, parse_share
 
 if TYPE_CHECKING:
+    from connector.imports import RowOptions
     from connector.subscribers import ValidationRules
-    from pipelines.flows import FileOptions, FileReading
+    from pipelines.flows import FileReading
     from pipelines.jobs import Job
 
 
@@ -119,7 +120,7 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
 class FileGiven:
     """What was said of a file; `job_path` is the job whose mapping it takes."""
 
-    options: FileOptions
+    options: RowOptions
     identity: str | None
     zip_policy: str | None
     job_path: Path | None
@@ -155,9 +156,9 @@ class FileGiven:
 
     def refuse_beside_job(self) -> None:
         """Raise ConfigurationError for options that say what the job says already."""
-        from pipelines.flows import FileOptions
+        from connector.imports import RowOptions
 
-        if self.options != FileOptions() or self.identity is not None or self.zip_policy is not None:
+        if self.options != RowOptions() or self.identity is not None or self.zip_policy is not None:
             raise ConfigurationError("--job brings its own base, mapping, identity and zip: leave out those options")
 
 
@@ -181,11 +182,12 @@ def file_options(command: Command) -> Command:
         limit: int | None,
         **kwargs: Any,
     ) -> Any:
-        from pipelines.flows import FileOptions, FileReading
+        from connector.imports import RowOptions
+        from pipelines.flows import FileReading
         from pipelines.jobs import check_format
 
         said = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
-        options = FileOptions(base_id, base_name, _parse_mapped(mapped), is_active)
+        options = RowOptions(base_id, base_name, _parse_mapped(mapped), is_active)
         given = FileGiven(options, identity, zip_policy, job_path, FileReading(check_format(said), limit))
         return command(*args, given=given, **kwargs)
 

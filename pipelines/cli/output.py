@@ -19,18 +19,19 @@ import click
 
 from connector.atomic_file import TargetKind, read_target_kind, write_whole
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
+from connector.units import show_duration
 from pipelines.cli.logs import is_logging, say, start_logging
 from pipelines.cli.options import Command
 from pipelines.report import is_report, write_page
-from pipelines.units import show_duration
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from connector.control import Stop
+    from connector.progress import Progress
     from connector.report import Report
-    from pipelines.jobs import Job, Settings
-    from pipelines.report import Progress
+    from connector.settings import Settings
+    from pipelines.jobs import Job
 
     Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
 

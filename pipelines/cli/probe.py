@@ -50,8 +50,9 @@ def probe_command(
 
     from connector.clock import system_clock
     from connector.control import stop_on_signals
+    from connector.settings import SettingOptions
     from pipelines.flows import ProbePlan, run_probe
-    from pipelines.jobs import SettingOptions, load_job, read_settings
+    from pipelines.jobs import load_job, read_settings
 
     if is_writing != (base_id is not None) or is_writing != is_sure:
         raise ConfigurationError("--write creates subscribers: give it with --base-id N and --yes, or none of them")

@@ -63,8 +63,8 @@ def status_command(run_id: str | None, job: str | None, last: int, output: Outpu
 
     It takes no lock and needs no token: use it while a run goes on, or after one was killed.
     """
+    from connector.settings import SettingOptions, read_state
     from pipelines.flows import read_status
-    from pipelines.jobs import SettingOptions, read_state
 
     status = read_status(read_state(os.environ, SettingOptions(), is_writing=False), run_id=run_id, job=job, last=last)
     is_shown = output.is_json or output.show(lambda console: _show(status, console, is_whole=run_id is not None))
@@ -80,8 +80,8 @@ def report_command(last: int, out: Path, output: Output) -> None:
 
     It takes no lock and needs no token, as `status` does.
     """
+    from connector.settings import SettingOptions, read_state
     from pipelines.flows import read_health
-    from pipelines.jobs import SettingOptions, read_state
     from pipelines.report import write_health
 
     check_page_path(out, "--out")
@@ -103,7 +103,7 @@ def prune_command(age_s: float, output: Output) -> None:
     A run deletes what is older than the job's `retention` (90 days) by itself. The ledger is left as it is.
     """
     from connector.run_log import prune
-    from pipelines.jobs import SettingOptions, read_state
+    from connector.settings import SettingOptions, read_state
 
     state = read_state(os.environ, SettingOptions(), is_writing=False)
     deleted = prune(state.state_dir, time.time() - age_s)

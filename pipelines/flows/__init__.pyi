@@ -18,12 +18,7 @@ from .exports import (
     plan_export_job as plan_export_job,
     run_export as run_export,
 )
-from .imports import (
-    LoadPlan as LoadPlan,
-    run_load as run_load,
-)
 from .load_plan import (
-    FileOptions as FileOptions,
     FileReading as FileReading,
     plan_import as plan_import,
     plan_import_by_job as plan_import_by_job,
@@ -58,11 +53,9 @@ from .retries import (
     run_retry as run_retry,
 )
 from .sends import (
-    SendPlan as SendPlan,
     describe_message as describe_message,
     draft_eml as draft_eml,
     draft_file as draft_file,
-    run_send as run_send,
     show_email as show_email,
     write_new as write_new,
 )

@@ -13,12 +13,13 @@ from connector.ledger import count_open_entries
 from connector.listing import fetch_page
 from connector.plurals import count
 from connector.service import ListQuery, Retrier, open_client
+from connector.settings import SettingOptions, Settings, build_service
 from connector.warehouse import ExportStart, open_writer
 from pipelines.flows.exports import plan_export_job
 from pipelines.flows.load_plan import FileReading, plan_validation_by_job
 from pipelines.flows.mail_plan import plan_mail
 from pipelines.flows.validate import run_validation
-from pipelines.jobs import Job, SettingOptions, Settings, build_service, load_job, read_settings
+from pipelines.jobs import Job, load_job, read_settings
 
 _ROWS = 100  # of the source: enough to show a wrong mapping
 _ATTEMPTS, _LONGEST_S = 2, 5.0  # a person waits for the answer

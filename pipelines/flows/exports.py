@@ -16,17 +16,17 @@ from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.fields import BaseRef
 from connector.progress import Progression
 from connector.report import Report, RunScope, end_report, end_run, record_report, start_report
+from connector.scope import describe_asked_base, describe_filters, describe_rate, drop_empty
 from connector.service import ListQuery
+from connector.settings import Settings, build_service
 from connector.warehouse import MAX_SHRINK, Destination, parse_destination
-from pipelines.flows.scope import describe_asked_base, describe_filters, describe_rate, drop_empty
-from pipelines.jobs import Settings, build_service
 
 if TYPE_CHECKING:
     from connector.listing import ListProgress
     from connector.paging import IdArray
+    from connector.progress import Progress
     from connector.service import Client
     from pipelines.jobs import Job
-    from pipelines.report import Progress
 
 
 _LOG = logging.getLogger(__name__)

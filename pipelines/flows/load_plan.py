@@ -1,19 +1,22 @@
 """What a load needs to know, put together from a job or from a file and options; all that is wrong is said here."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 from connector.errors import ConfigurationError, SourceError
-from connector.fields import NAMES, BaseRef
+from connector.fields import NAMES
+from connector.imports import LoadPlan, RowOptions, check_load, check_rows, closed_on_error, map_by_headers, plan_rows
 from connector.load import LoadPolicy
 from connector.row_files import is_rejects, own_columns, read_corrections
 from connector.rows import Source
-from connector.sources import STANDARD_INPUT, open_file, refuse_lacking
-from connector.subscribers import BaseColumn, ColumnRule, FieldMapping, ValidationRules, guess_mapping, override_mapping
-from pipelines.flows.imports import LoadPlan
+from connector.settings import Settings
+from connector.sources import STANDARD_INPUT, open_file
+from connector.subscribers import (
+    BaseColumn,
+    FieldMapping,
+    ValidationRules,
+    guess_mapping,
+)
 from pipelines.flows.increments import plan_increment
 from pipelines.flows.suppression import plan_suppression
 from pipelines.flows.validate import ValidationPlan
@@ -21,27 +24,14 @@ from pipelines.jobs import (
     FileSource,
     Job,
     JobSubscriber,
-    Settings,
     build_base,
+    build_guard,
     build_mapping,
     build_policy,
     build_rules,
-    check_mapping,
     open_as,
     open_source,
 )
-
-Planned = TypeVar("Planned", LoadPlan, ValidationPlan)
-
-
-@dataclass(frozen=True, slots=True)
-class FileOptions:
-    """The options of `connector import` for its file and its base."""
-
-    base_id: int | None = None
-    base_name: str | None = None
-    mapped: Mapping[str, str] = field(default_factory=dict)
-    is_active: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +58,7 @@ def plan_sync(
 
 def plan_import(
     path: Path,
-    options: FileOptions,
+    options: RowOptions,
     rules: ValidationRules,
     policy: LoadPolicy,
     settings: Settings,
@@ -77,24 +67,9 @@ def plan_import(
     wait_s: float,
 ) -> LoadPlan:
     """Return the load of a file by its headers. Raises ConfigurationError and SourceError."""
-    base_name = _check_base(options)
     source = read_corrections(open_as(path, reading.file))
-    with _closed_on_error(source):
-        mapping = _map_by_headers(source, options)
-        plan = LoadPlan(
-            command="import",
-            job="stdin" if str(path) == STANDARD_INPUT else path.stem,
-            source=source,
-            is_empty_refused=True,
-            mapping=mapping,
-            rules=rules,
-            base=BaseRef(options.base_id, base_name),
-            policy=policy,
-            settings=settings,
-            limit=reading.limit,
-            wait_s=wait_s,
-        )
-        return _checked(plan)
+    job = "stdin" if str(path) == STANDARD_INPUT else path.stem
+    return plan_rows(source, options, rules, policy, settings, job=job, limit=reading.limit, wait_s=wait_s)
 
 
 def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: FileReading, wait_s: float) -> LoadPlan:
@@ -106,12 +81,14 @@ def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: Fil
     return _plan_by_job("import", job, job.subscriber, source, settings, reading.limit, wait_s, is_empty_refused=True)
 
 
-def plan_validation(path: Path, options: FileOptions, rules: ValidationRules, reading: FileReading) -> ValidationPlan:
+def plan_validation(path: Path, options: RowOptions, rules: ValidationRules, reading: FileReading) -> ValidationPlan:
     """Return the validation of a file by its headers. Raises ConfigurationError and SourceError."""
     source = read_corrections(open_as(path, reading.file))
-    with _closed_on_error(source):
-        mapping = _map_by_headers(source, options)
-        return _checked(ValidationPlan(path.stem, source, mapping, rules, limit=reading.limit, is_empty_refused=True))
+    with closed_on_error(source):
+        mapping = map_by_headers(source, options)
+        return _check_validation(
+            ValidationPlan(path.stem, source, mapping, rules, limit=reading.limit, is_empty_refused=True)
+        )
 
 
 def plan_validation_by_job(path: Path | None, job: Job, reading: FileReading) -> ValidationPlan:
@@ -119,7 +96,7 @@ def plan_validation_by_job(path: Path | None, job: Job, reading: FileReading) ->
     if job.source is None or job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports: there is nothing to validate")
     source = open_source(job.source) if path is None else _open_in_place(path, job, reading)
-    with _closed_on_error(source):
+    with closed_on_error(source):
         rules, mapping = build_rules(job.subscriber), _choose_mapping(job.subscriber, source)
         is_file = path is not None or job.source.file is not None
         base = build_base(job.subscriber.base)
@@ -133,7 +110,7 @@ def plan_validation_by_job(path: Path | None, job: Job, reading: FileReading) ->
             base_column=base if isinstance(base, BaseColumn) else None,
             is_empty_refused=is_file,
         )
-        return _checked(plan)
+        return _check_validation(plan)
 
 
 def _plan_by_job(
@@ -147,7 +124,7 @@ def _plan_by_job(
     *,
     is_empty_refused: bool,
 ) -> LoadPlan:
-    with _closed_on_error(source):
+    with closed_on_error(source):
         rules = build_rules(subscriber)
         plan = LoadPlan(
             command=command,
@@ -163,15 +140,9 @@ def _plan_by_job(
             suppression=plan_suppression(job),
             limit=limit,
             wait_s=wait_s,
-            guard=job.guard,
+            guard=build_guard(job.guard),
         )
-        return _checked(plan)
-
-
-def _map_by_headers(source: Source, options: FileOptions) -> FieldMapping:
-    """What the headers seem to mean, and what the options say above that."""
-    mapping = override_mapping(guess_mapping(own_columns(source.columns)), options.mapped, source.columns)
-    return mapping if options.is_active is None else _set_active(mapping, is_active=options.is_active)
+        return check_load(plan)
 
 
 def _choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
@@ -181,34 +152,9 @@ def _choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
     return mapping or guess_mapping(own)
 
 
-def _checked(plan: Planned) -> Planned:
-    """The plan, if its mapping can serve each file of its source."""
-    rule = plan.mapping.rules.get("is_active")
-    if rule is not None and rule.default is None:  # an empty cell says nothing either
-        plan = replace(plan, rules=replace(plan.rules, required=plan.rules.required | {"is_active"}))
-    check_mapping(plan.mapping, plan.rules, plan.source.columns, where=plan.source.name, base=plan.base_column)
-    refuse_lacking(plan.source, plan.columns)
-    return plan
-
-
-@contextmanager
-def _closed_on_error(source: Source) -> Iterator[None]:
-    """Let go of the source when what is done here raises."""
-    try:
-        yield
-    except BaseException:
-        source.close()
-        raise
-
-
-def _check_base(options: FileOptions) -> str | None:
-    """The base's name, trimmed; a base is named by exactly one of id and name."""
-    name = options.base_name.strip() if options.base_name is not None else None
-    if (options.base_id is None) == (name is None):
-        raise ConfigurationError("name the base that they go to: either --base-id N or --base-name NAME")
-    if name is not None and (not name or not name.isprintable()):
-        raise ConfigurationError("--base-name must be a name in printable characters")
-    return name
+def _check_validation(plan: ValidationPlan) -> ValidationPlan:
+    rules = check_rows(plan.source, plan.mapping, plan.rules, plan.columns, plan.base_column)
+    return replace(plan, rules=rules)
 
 
 def _open_in_place(path: Path, job: Job, reading: FileReading) -> Source:
@@ -234,8 +180,3 @@ def _open_in_place(path: Path, job: Job, reading: FileReading) -> Source:
 def _says_anything(file: FileSource) -> bool:
     """Return whether a person said how the file is written."""
     return bool(file.model_fields_set - {"path"})
-
-
-def _set_active(mapping: FieldMapping, *, is_active: bool) -> FieldMapping:
-    """One constant for all, in place of whatever column said it."""
-    return FieldMapping({**mapping.rules, "is_active": ColumnRule(value="true" if is_active else "false")})

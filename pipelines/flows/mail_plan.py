@@ -16,6 +16,7 @@ from typing import Self
 import orjson
 
 from connector.errors import ConfigurationError, RunAborted
+from connector.imports import SuppressionPlan
 from connector.load import (
     Problem,
     take_rows,
@@ -27,12 +28,13 @@ from connector.rows import (
     Row,
     Source,
 )
+from connector.settings import Settings
 from connector.sources import refuse_lacking
 from connector.subscribers import ColumnRule, FieldMapping, PreparedChunk, Suppression, ValidationRules, prepare_chunks
 from connector.templates import Template, TemplateError, compile_template
 from pipelines.flows.sends import attach, read_text
-from pipelines.flows.suppression import SuppressionPlan, plan_suppression
-from pipelines.jobs import AttachedFile, EmailText, Job, Mail, Settings, open_source, read_stated
+from pipelines.flows.suppression import plan_suppression
+from pipelines.jobs import AttachedFile, EmailText, Job, Mail, open_source, read_stated
 
 _MARKS = ("{{", "{%", "{#")
 _LONGEST = 1_000_000  # characters; mail programs cut an HTML body off long before (Gmail: after 102 kB)

@@ -13,6 +13,7 @@ from pathlib import Path
 from connector.clock import Clock, system_clock
 from connector.control import RunControl, Stop, enter_in_thread, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
+from connector.imports import read_suppression
 from connector.ledger import Campaign, EmailLog, open_emails, open_existing_emails
 from connector.load import (
     Problem,
@@ -20,6 +21,7 @@ from connector.load import (
 from connector.mail import ATTACHMENTS, Addressee, CampaignSender, Letter, Message, MessageError, SendVerdict, write_eml
 from connector.outcomes import MailOutcome, Outcome
 from connector.plurals import agree, count
+from connector.progress import Progress
 from connector.report import (
     Report,
     RunScope,
@@ -36,15 +38,13 @@ from connector.row_files import RejectsFile
 from connector.rows import (
     Row,
 )
+from connector.scope import describe_limit, describe_rate, drop_empty
 from connector.service import Retrier, open_client
+from connector.settings import build_service
 from connector.states import EmailState
 from connector.subscribers import Suppression, digest_identity
 from connector.templates import TemplateError
 from pipelines.flows.mail_plan import Checker, Kept, MailCheck, MailPlan, Spool, digest_files, read_cells
-from pipelines.flows.scope import describe_limit, describe_rate, drop_empty
-from pipelines.flows.suppression import read_suppression
-from pipelines.jobs import build_service
-from pipelines.report import Progress
 
 _AT_ONCE = 256  # rows that are looked up in the ledger together
 _FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)

@@ -6,12 +6,13 @@ from pathlib import Path
 from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.errors import ConnectorError
-from connector.mail import Attachment, Draft, compose_draft, read_attachment
+from connector.mail import Attachment, Draft, SendPlan, compose_draft, read_attachment, run_send
+from connector.progress import Progress
 from connector.report import Report
 from connector.service import post_webhook
-from pipelines.flows.sends import SendPlan, run_send
-from pipelines.jobs import MOST_ATTACHED, Notify, NotifyEmail, Settings, Webhook
-from pipelines.report import Progress, write_notice, write_plain, write_title
+from connector.settings import Settings
+from pipelines.jobs import MOST_ATTACHED, Notify, NotifyEmail, Webhook
+from pipelines.report import write_notice, write_plain, write_title
 
 _TRIES = 3
 _WAIT_S = 2.0

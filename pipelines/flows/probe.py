@@ -13,7 +13,7 @@ from connector.ledger import KeptHabit, Ledger, open_ledger, read_habits, record
 from connector.probe import Habit, ListProbe, probe_creates
 from connector.report import EXIT_CODES, Status, count_requests
 from connector.service import Retrier, open_client
-from pipelines.jobs import Settings, build_service
+from connector.settings import Settings, build_service
 
 _ATTEMPTS, _LONGEST_S = 3, 10.0  # a person waits for the answer
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from connector.fields import BaseRef
+from connector.imports import LoadPlan, Remarks, describe_base, refuse_too_many
 from connector.ledger import Base, Entry, Ledger, find_or_add_base, learn_base, list_bases, list_confirmed
 from connector.listing import BaseReader
 from connector.paging import contained
@@ -40,9 +41,6 @@ from connector.subscribers import (
     split_digests,
     validate_rows,
 )
-from pipelines.flows.base_loads import describe_base, refuse_too_many
-from pipelines.flows.imports import LoadPlan
-from pipelines.flows.remarks import Remarks
 from pipelines.report import DifferenceFile, Differences, explain_missing, name_state
 
 _AT_ONCE = 1024  # rows taken out of their columns together: enough that it costs nothing, few enough to hold

@@ -14,6 +14,7 @@ from connector.clock import Clock, system_clock
 from connector.control import Stop, enter_in_thread, until_stopped
 from connector.errors import ConfigurationError, ConnectorError, LockedError, RunAborted
 from connector.fields import NAMES
+from connector.imports import LoadPlan, ReadingAhead, describe_base, describe_load, read_suppression
 from connector.ledger import (
     Ledger,
     find_last_confirming,
@@ -26,18 +27,17 @@ from connector.listing import Ask, ListProgress, read_list, try_page
 from connector.pace import RateController
 from connector.paging import Certificate, TotalCount
 from connector.plurals import agree, count
+from connector.progress import Progress
 from connector.reconcile import ListedRows
 from connector.report import Report, Status, end_report, end_run, record_report, start_report
 from connector.service import Client, ListQuery, Retrier, open_client
+from connector.settings import Settings, build_service
 from connector.states import State
 from connector.subscribers import FieldMapping, Suppression, ValidationRules, prepare_chunks, split_digests
-from pipelines.flows.base_loads import describe_base
-from pipelines.flows.imports import LoadPlan, ReadingAhead, describe_load
 from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.reconcile_sides import ROWS, BaseSide, Shared, SourceSide, build_wanted, list_asked, match_again
-from pipelines.flows.suppression import read_suppression
-from pipelines.jobs import Job, Settings, build_service
-from pipelines.report import DifferenceFile, Differences, Progress
+from pipelines.jobs import Job
+from pipelines.report import DifferenceFile, Differences
 
 _LOOKED_UP = 50  # of the vanished (architecture 4.10)
 

@@ -13,6 +13,15 @@ from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.errors import ConfigurationError
 from connector.fields import NAMES, BaseRef
+from connector.imports import (
+    SuppressionPlan,
+    choose_bases,
+    describe_base,
+    describe_bases,
+    describe_leftovers,
+    describe_reactivated,
+    read_suppression,
+)
 from connector.ledger import (
     Base,
     Ledger,
@@ -26,16 +35,13 @@ from connector.ledger import (
 )
 from connector.load import Loader, LoadPolicy, RetryPlan, retry_entries
 from connector.plurals import count
+from connector.progress import Progress
 from connector.report import EXIT_CODES, Report, RunScope, Status
 from connector.run import Frame, Run, carry_out
+from connector.scope import describe_asked_base, describe_policy, drop_empty
+from connector.settings import Settings, build_service
 from connector.states import State
 from connector.subscribers import digest_identity
-from pipelines.flows.base_loads import choose_bases, describe_base, describe_bases
-from pipelines.flows.remarks import describe_leftovers, describe_reactivated
-from pipelines.flows.scope import describe_asked_base, describe_policy, drop_empty
-from pipelines.flows.suppression import SuppressionPlan, read_suppression
-from pipelines.jobs import Settings, build_service
-from pipelines.report import Progress
 
 _RUNS_NAMED = 5  # the latest, for a mistyped id of a run
 

@@ -2,10 +2,8 @@
 never sent again.
 """
 
-import asyncio
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,27 +12,19 @@ from rich.table import Table
 from rich.text import Text
 
 from connector.choices import SETTINGS, TRACKING
-from connector.clock import Clock, system_clock
-from connector.control import Stop, stay_alive
-from connector.errors import ConfigurationError, LedgerError
-from connector.ledger import EmailLog, open_emails
+from connector.errors import ConfigurationError
 from connector.mail import (
     Attachment,
     Draft,
     Header,
     Message,
     Recipient,
-    encode_email,
     parse_send_at,
     read_attachment,
     read_eml,
     write_eml,
 )
-from connector.outcomes import MailOutcome
-from connector.report import Report, RunScope, Status, count_mail_rows, end_report, record_report, start_report
-from connector.service import UNAUTHORISED, Accepted, Ambiguous, Client, NotSent, Refused, Retrier, open_client
-from pipelines.jobs import AttachedFile, EmailText, MessageFile, Settings, build_service, read_stated
-from pipelines.report import Progress
+from pipelines.jobs import AttachedFile, EmailText, MessageFile, read_stated
 
 LARGEST_EML = 50_000_000
 """Bytes; an .eml holds its files a third larger than they are."""
@@ -94,105 +84,6 @@ def read_bytes(path: Path, most: int, what: str) -> bytes:
 def attach(file: AttachedFile, disposition: Literal["attachment", "inline"], most: int) -> Attachment:
     """Return a file as a part of an email. Raises MessageError."""
     return read_attachment(file.path, most_bytes=most, disposition=disposition, content_id=file.id, mime_type=file.type)
-
-
-_BY_HAND = (
-    "it may have been sent or not, and the service cannot be asked: look into the recipient's mailbox, or ask the "
-    "service's support, before you send it again"
-)
-
-_GIVEN_UP = Ambiguous(None, "a second signal ended it before an answer came")
-
-
-@dataclass(frozen=True, slots=True)
-class SendPlan:
-    """One email, and where it goes."""
-
-    message: Message
-    settings: Settings
-
-
-async def run_send(plan: SendPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
-    """Send it, and tell what became of it."""
-    clock = clock or system_clock()
-    scope = RunScope(destination=plan.settings.base_url, account=plan.settings.account)
-    report = start_report("send", "", clock.now(), scope)
-    progress.follow(lambda: "sending")
-    try:
-        with (
-            record_report(report, plan.settings.state_dir, plan.settings.retention_s),
-            open_emails(plan.settings.ledger_url) as log,
-        ):
-            await _send(plan, log, report, stop, clock)
-    except LedgerError as error:
-        if report.finished_at is None:
-            end_report(report, "aborted", clock.now(), str(error))
-        else:
-            report.messages.insert(0, f"{error}. What became of the email is shown below, and is not on record")
-            report.status = "aborted"
-    return report
-
-
-async def _send(plan: SendPlan, log: EmailLog, report: Report, stop: Stop, clock: Clock) -> None:
-    message = plan.message
-    addresses = ", ".join(each.email for each in (*message.to, *message.cc, *message.bcc))
-    if stop.event.is_set():
-        _end(report, MailOutcome.UNSENT, "stopped", clock)
-        report.signal = stop.signal
-        return
-    with log.transaction():
-        key = log.mark_single_intended(plan.settings.account, report.run_id, addresses, at=clock.now().timestamp())
-    async with open_client(build_service(plan.settings, 1)) as client:
-        answer = await _await_answer(client, message, stop)
-        report.note_requests(client, clock.monotonic())
-    _tell(report, answer, clock)
-    if answer is _GIVEN_UP:
-        report.status, report.signal = "stopped", stop.signal
-    with log.transaction():
-        match answer:
-            case Accepted(request_id, message_id):
-                log.mark_single_accepted(key, request_id, message_id, at=clock.now().timestamp())
-            case Refused(status, words):
-                log.mark_single_refused(key, status, words)
-            case NotSent():
-                log.mark_single_not_sent(key)
-            case Ambiguous():
-                log.mark_single_lost(key)
-    if isinstance(answer, Refused) and answer.status in UNAUTHORISED:
-        raise ConfigurationError(f"{report.messages[0]}. Check the token")
-
-
-async def _await_answer(client: Client, message: Message, stop: Stop) -> Accepted | Refused | Ambiguous | NotSent:
-    """Send it; after a second signal its answer is not waited for any more."""
-    try:
-        return await Retrier().send(lambda: client.send_email(encode_email(message)), client.counts["send"])
-    except asyncio.CancelledError:
-        if stop.signal is None:
-            raise
-        stay_alive()
-        return _GIVEN_UP
-
-
-def _tell(report: Report, answer: Accepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:
-    match answer:
-        case Accepted(request_id, message_id):
-            report.email = {"state": "sent", "request_id": request_id, "message_id": message_id}
-            _end(report, MailOutcome.SENT, "ok", clock)
-        case Refused(status, words):
-            report.email = {"state": "rejected", "http_status": status, "message": words}
-            _end(report, MailOutcome.REJECTED, "partial", clock, f"the service refused it ({status}): {words}")
-        case Ambiguous(status, words):
-            report.email = {"state": "unknown", "http_status": status, "message": words}
-            said = f"status {status}, {words}" if status is not None else words
-            _end(report, MailOutcome.UNKNOWN, "partial", clock, f"no certain answer came ({said}): {_BY_HAND}")
-        case NotSent(words):
-            report.email = {"state": "unsent", "message": words}
-            _end(report, MailOutcome.UNSENT, "aborted", clock, f"it was not sent: {words}. Run it again")
-
-
-def _end(report: Report, outcome: MailOutcome, status: Status, clock: Clock, reason: str | None = None) -> None:
-    report.rows = count_mail_rows(1, {outcome: 1})
-    end_report(report, status, clock.now(), reason)
 
 
 _LONGEST = 300  # characters of a body that are shown

@@ -10,8 +10,8 @@ from connector.errors import ConfigurationError
 from connector.ledger import OpenEntries, count_open_entries
 from connector.plurals import agree, count
 from connector.run_log import list_runs
+from connector.settings import StateLocation
 from connector.states import State
-from pipelines.jobs import StateLocation
 
 _NAMES = {State.SENDING: "sending", State.UNKNOWN: "unknown", State.HELD: "held", State.REJECTED: "rejected"}
 

@@ -11,6 +11,7 @@ from typing import Any
 from connector.clock import Clock
 from connector.errors import ConfigurationError, SourceError
 from connector.fields import BY_NAME, NAMES
+from connector.imports import SILENT_ACTIVITY, Remarks, SuppressionPlan, describe_unmapped, read_suppression
 from connector.outcomes import Fault
 from connector.report import Report, Status, end_report, start_report
 from connector.row_files import RejectsFile, build_different, build_invalid, build_malformed, own_columns
@@ -24,8 +25,6 @@ from connector.subscribers import (
     list_columns,
     prepare_chunks,
 )
-from pipelines.flows.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
-from pipelines.flows.suppression import SuppressionPlan, read_suppression
 
 _EXAMPLES = 3  # different ones of a fault: enough to see what they have in common
 _LONGEST_EXAMPLE = 200  # characters; a longer cell is known by its beginning

@@ -1,9 +1,9 @@
 from .build import (
+    build_guard as build_guard,
     build_mapping as build_mapping,
     build_policy as build_policy,
     build_query as build_query,
     build_rules as build_rules,
-    check_mapping as check_mapping,
     open_as as open_as,
     open_increment as open_increment,
     open_source as open_source,
@@ -49,14 +49,8 @@ from .schema import (
     list_keys as list_keys,
 )
 from .settings import (
-    SettingOptions as SettingOptions,
-    Settings as Settings,
-    StateLocation as StateLocation,
-    build_service as build_service,
     read_account as read_account,
     read_settings as read_settings,
-    read_state as read_state,
-    read_token as read_token,
 )
 from .source_models import (
     Cursor as Cursor,

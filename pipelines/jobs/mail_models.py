@@ -8,8 +8,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJson
 from connector.errors import ConfigurationError, ConnectorError
 from connector.mail import Recipient, Stated, build_recipient, parse_recipient
 from connector.service import parse_base_url
+from connector.units import parse_size
 from pipelines.key_types import STRICT, ColumnName, FilePath, Name
-from pipelines.units import parse_size
 
 MOST_ATTACHED = 20_000_000
 """Bytes of one attached file, unless a setting says otherwise: the service's own limit is unknown (service-api.md

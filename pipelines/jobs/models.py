@@ -17,6 +17,8 @@ from pydantic import (
 )
 
 from connector.run_log import RETENTION_S
+from connector.subscribers import find_mapping_faults
+from connector.units import parse_duration, parse_share, resolve_destination
 from pipelines.jobs.mail_models import Mail, Notify
 from pipelines.jobs.source_models import JobSource, Suppress
 from pipelines.jobs.subscriber_models import (
@@ -24,11 +26,9 @@ from pipelines.jobs.subscriber_models import (
     FieldName,
     MappedField,
     ZipPolicy,
-    find_mapping_faults,
     find_rule_faults,
 )
 from pipelines.key_types import STRICT, Identity, Name, find_folder
-from pipelines.units import parse_duration, parse_share, resolve_destination
 
 
 def _resolve_destination(value: str, info: ValidationInfo) -> str:

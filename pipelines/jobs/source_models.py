@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from connector.units import parse_duration, resolve_url
 from pipelines.key_types import STRICT, FilePath, Identity, find_folder
-from pipelines.units import parse_duration, resolve_url
 
 if TYPE_CHECKING:
     from connector.sources import CursorKind, CursorValue

@@ -1,6 +1,6 @@
 """`subscriber` of a job: the base that its rows belong to, and which field takes what."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import date, datetime
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
@@ -172,22 +172,6 @@ def find_rule_faults(rules: Mapping[str, FieldRule], identity: str) -> list[str]
             f"{identity}: it identifies a subscriber, and one {'default' if own.default else 'value'} for many rows "
             "would make them one subscriber; leave it out"
         )
-    return faults
-
-
-def find_mapping_faults(
-    mapped: Collection[str], identity: str, required: Collection[str], zip_policy: str
-) -> list[str]:
-    """Return why a mapping to the fields `mapped` cannot serve: an identity or a required field that nothing fills, a
-    zip that would go where another column goes already. Each fault says what to do; an empty list is a clean bill."""
-    faults = []
-    if identity not in mapped:
-        faults.append(f"no column is mapped to {identity}, which identifies a subscriber; map one to it")
-    missing = [name for name in required if name not in mapped and name != identity]
-    if missing:
-        faults.append(f"no column is mapped to {', '.join(missing)}, which required names; map one or require less")
-    if zip_policy in mapped:
-        faults.append(f"zip: {zip_policy} would overwrite what is mapped to {zip_policy}; choose a free field")
     return faults
 
 

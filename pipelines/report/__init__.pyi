@@ -19,7 +19,6 @@ from .page import (
     write_page as write_page,
 )
 from .text import (
-    Progress as Progress,
     show_progress as show_progress,
     show_report as show_report,
     show_value as show_value,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
+from connector.progress import Progress
 from connector.report import Report
 
 if TYPE_CHECKING:
@@ -16,20 +17,7 @@ if TYPE_CHECKING:
 
 _LOGGED_EVERY_S = 30.0
 
-Describe = Callable[[], str]
-
 _STATUS_STYLE = {"ok": "green", "partial": "yellow", "aborted": "red", "stopped": "red", "locked": "red"}
-
-
-class Progress:
-    """A line that says what `follow` was last given to say, several times a second."""
-
-    def __init__(self) -> None:
-        self.describe: Describe = lambda: "starting"
-
-    def follow(self, describe: Describe) -> None:
-        """Show this from now on."""
-        self.describe = describe
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError
+from connector.units import resolve_destination
 from connector.warehouse import Format, open_writer, parse_destination
-from pipelines.units import resolve_destination
 from tests.export.people import AT, BARE, MIXED, beginning_of, run_of, table_of
 from tests.export.readers import read_back
 

@@ -8,9 +8,16 @@ import pytest
 from connector.fields import normalise_email
 from connector.rows import Source
 from connector.sources import open_file
-from connector.subscribers import FieldMapping, ValidationRules, apply_mapping, guess_mapping, validate_rows
+from connector.subscribers import (
+    FieldMapping,
+    ValidationRules,
+    apply_mapping,
+    check_mapping,
+    guess_mapping,
+    validate_rows,
+)
 from pipelines.demo_people import write_crm, write_people
-from pipelines.jobs import build_mapping, build_rules, check_mapping, list_keys, load_job, open_source
+from pipelines.jobs import build_mapping, build_rules, list_keys, load_job, open_source
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -7,7 +7,7 @@ import pytest
 from connector.errors import ConfigurationError
 from connector.load import LoadPolicy
 from connector.service import ListQuery
-from connector.subscribers import ColumnRule, FieldMapping, JoinRule, PhoneRule, ValidationRules
+from connector.subscribers import ColumnRule, FieldMapping, JoinRule, PhoneRule, ValidationRules, check_mapping
 from pipelines.jobs import (
     Filters,
     JobSource,
@@ -17,7 +17,6 @@ from pipelines.jobs import (
     build_policy,
     build_query,
     build_rules,
-    check_mapping,
     open_source,
 )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.units import parse_duration
+from connector.units import parse_duration
 
 
 @pytest.mark.parametrize(

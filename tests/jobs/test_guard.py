@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError
+from connector.units import parse_share, show_share
 from pipelines.jobs import Guard, load_job
-from pipelines.units import parse_share, show_share
 
 LOADS = "job: x\nsource: {file: {path: p.csv}}\nsubscriber: {base: {id: 7}}\n"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from pipelines.units import resolve_destination, resolve_path, resolve_url
+from connector.units import resolve_destination, resolve_path, resolve_url
 
 FOLDER = Path("/srv/jobs")
 

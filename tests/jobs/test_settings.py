@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError
-from pipelines.jobs import Job, SettingOptions, build_service, read_settings, read_state, read_token
+from connector.settings import SettingOptions, build_service, read_state, read_token
+from pipelines.jobs import Job, read_settings
 
 SECRET = "s3cr3t-token"
 NONE = SettingOptions()
@@ -195,7 +196,7 @@ def test_the_default_ledgers_url_survives_an_odd_folder(tmp_path: Path) -> None:
 
 
 def test_the_default_folder_is_the_users_state_directory(tmp_path: Path) -> None:
-    program = "from pipelines.jobs import *; print(read_state({}, SettingOptions()).state_dir)"
+    program = "from connector.settings import *; print(read_state({}, SettingOptions()).state_dir)"
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
     root = Path(__file__).parents[2]
     done = subprocess.run(

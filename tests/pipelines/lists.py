@@ -8,15 +8,16 @@ from pathlib import Path
 from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.fields import normalise_email
+from connector.imports import BaseLoads
 from connector.load import Loader, PresenceCache, RunMode, Session
+from connector.progress import Progress
 from connector.report import Report
 from connector.run import Frame, Run, carry_out
 from connector.sandbox import SandboxProcess
+from connector.settings import SettingOptions, build_service
 from connector.subscribers import prepare_chunks
 from pipelines.flows import plan_sync
-from pipelines.flows.base_loads import BaseLoads
-from pipelines.jobs import SettingOptions, build_service, load_job, read_settings
-from pipelines.report import Progress
+from pipelines.jobs import load_job, read_settings
 from tests.pipelines.conftest import Connector, write_csv
 
 VALUES = "{column: list, values: {news: 7, shop: 9, club: 11}}"

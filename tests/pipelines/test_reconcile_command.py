@@ -12,10 +12,11 @@ from typing import Self
 import pytest
 
 from connector.control import Stop
+from connector.progress import Progress
 from connector.rows import Chunk, Source
+from connector.settings import SettingOptions
 from pipelines.flows import plan_reconcile, run_reconcile
-from pipelines.jobs import SettingOptions, load_job, read_settings
-from pipelines.report import Progress
+from pipelines.jobs import load_job, read_settings
 from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, wait_for, write_addresses, write_csv
 from tests.pipelines.leftovers import lose_three, put_lag_on_record

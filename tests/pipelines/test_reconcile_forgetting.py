@@ -8,9 +8,10 @@ import pytest
 
 from connector.clock import system_clock
 from connector.control import Stop
+from connector.progress import Progress
+from connector.settings import SettingOptions
 from pipelines.flows import plan_reconcile, run_reconcile
-from pipelines.jobs import SettingOptions, load_job, read_settings
-from pipelines.report import Progress
+from pipelines.jobs import load_job, read_settings
 from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, count_stored, write_csv
 from tests.pipelines.planned import count_requests, describe, write_job

@@ -15,6 +15,7 @@ from connector.clock import Clock
 from connector.control import RunControl, Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BaseRef
+from connector.imports import BaseLoads
 from connector.ledger import Commits, Ledger, LedgerWriter, find_or_add_base, finish_run, start_run
 from connector.listing import ListAccess
 from connector.load import (
@@ -37,7 +38,6 @@ from connector.report import start_report
 from connector.run import Frame, Run
 from connector.service import Client, RequestSender, Retrier, Service, Token
 from connector.subscribers import BaseColumn, RowBases
-from pipelines.flows.base_loads import BaseLoads
 from tests.simulation.rows import Portion
 from tests.simulation.scenario import BASE_ID, BASE_NAME, Night
 from tests.simulation.timeline import Timeline

@@ -6,7 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from connector.fields import BaseRef
-from pipelines.units import show_duration
+from connector.units import show_duration
 
 if TYPE_CHECKING:  # an export does not pay for what a load needs
     from connector.load import LoadPolicy

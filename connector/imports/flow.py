@@ -16,29 +16,29 @@ from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BaseRef
-from connector.ledger import Base, Ledger, find_or_add_base, find_rows_read
-from connector.load import Limits, LoadPolicy, RunMode, Tally, is_excess
-from connector.outcomes import Outcome
-from connector.plurals import agree, count
-from connector.report import Report, RunScope
-from connector.row_files import build_different, build_invalid, build_malformed, own_columns
-from connector.rows import Source
-from connector.run import Frame, Run, carry_out
-from connector.subscribers import BaseColumn, FieldMapping, PreparedChunk, ValidationRules, list_columns, prepare_chunks
-from pipelines.flows.base_loads import BaseLoads
-from pipelines.flows.increments import Increment, IncrementReading, read_kept
-from pipelines.flows.remarks import (
+from connector.imports import SuppressionPlan, read_suppression
+from connector.imports.base_loads import BaseLoads
+from connector.imports.increments import Increment, IncrementReading, read_kept
+from connector.imports.remarks import (
     SILENT_ACTIVITY,
     Remarks,
     describe_leftovers,
     describe_reactivated,
     describe_unmapped,
 )
-from pipelines.flows.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
-from pipelines.flows.suppression import SuppressionPlan, read_suppression
-from pipelines.jobs import Guard, Settings, build_service
-from pipelines.report import Progress
-from pipelines.units import show_share
+from connector.ledger import Base, Ledger, find_or_add_base, find_rows_read
+from connector.load import Limits, LoadGuard, LoadPolicy, RunMode, Tally, is_excess
+from connector.outcomes import Outcome
+from connector.plurals import agree, count
+from connector.progress import Progress
+from connector.report import Report, RunScope
+from connector.row_files import build_different, build_invalid, build_malformed, own_columns
+from connector.rows import Source
+from connector.run import Frame, Run, carry_out
+from connector.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
+from connector.settings import Settings, build_service
+from connector.subscribers import BaseColumn, FieldMapping, PreparedChunk, ValidationRules, list_columns, prepare_chunks
+from connector.units import show_share
 
 _NOTHING_MOVED = "Nothing was sent, and no cursor has moved"
 
@@ -47,13 +47,13 @@ _READING_GRACE_S = 2.0  # for a chunk that is being read when the run is stopped
 _ENDED_WELL = (0, 1)  # exit codes: ok, and partial, when all that needs a person is in the ledger or the rejects file
 
 
-def build_limits(guard: Guard | None) -> Limits:
+def build_limits(guard: LoadGuard | None) -> Limits:
     """Return those of the guards that are judged while the run goes on; a source may have changed since it was
     surveyed."""
     return Limits() if guard is None else Limits(guard.max_creates, guard.max_rejected)
 
 
-def find_trip(guard: Guard, tally: Tally, *, last_read: int | None, may_be_empty: bool) -> str | None:
+def find_trip(guard: LoadGuard, tally: Tally, *, last_read: int | None, may_be_empty: bool) -> str | None:
     """Return why the run may not go on, every guard that says so; None: it may.
 
     `last_read` is how many rows the last whole run read, None where that says nothing of this one; a source may be
@@ -63,7 +63,7 @@ def find_trip(guard: Guard, tally: Tally, *, last_read: int | None, may_be_empty
     return f"{'; '.join(said)}. {_NOTHING_MOVED}" if said else None
 
 
-def _judge(guard: Guard, tally: Tally, last_read: int | None, may_be_empty: bool) -> Iterator[str]:
+def _judge(guard: LoadGuard, tally: Tally, last_read: int | None, may_be_empty: bool) -> Iterator[str]:
     read, invalid, creates = tally.read, tally.outcomes[Outcome.INVALID], tally.outcomes[Outcome.CREATED]
     if read == 0:
         if not may_be_empty:
@@ -150,7 +150,7 @@ class LoadPlan:
     increment: Increment | None = None
     limit: int | None = None
     wait_s: float = 0.0
-    guard: Guard | None = None
+    guard: LoadGuard | None = None
     is_own_source: bool = False  # the rows are the job's own, so that one run's number of them speaks of the next's
     is_full: bool = False  # what earlier runs have reported as changed is compared again
     is_planned: bool = False
@@ -271,7 +271,7 @@ class _Load:
         run.report.unmapped_columns = list(plan.unmapped_columns)
         run.report.messages += [*run.tally.messages, *run.tally.forecasts, *self._remark(loads)]
 
-    async def _load_guarded(self, guard: Guard) -> BaseLoads:
+    async def _load_guarded(self, guard: LoadGuard) -> BaseLoads:
         """Plan it all first; nothing is sent unless every guard lets it pass."""
         run, survey = self._run, await self._pass(RunMode.PLAN)
         await self._judge()
