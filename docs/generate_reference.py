@@ -28,7 +28,8 @@ def build_pages() -> dict[str, str]:
     return {
         "commands.md": _build_page(
             "Commands",
-            "This page is for you if you want every option. `connector COMMAND --help` shows the same.",
+            "This page is for you if you want every option. `connector COMMAND --help` shows the same, and "
+            "`connector --version` the version.",
             *_describe_commands(click.Context(cli, info_name="connector"), cli),
         ),
         "job-file.md": _build_page(

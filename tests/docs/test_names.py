@@ -1,0 +1,77 @@
+"""Each option, key, column and outcome that a page names is in the code, and each of the code's is on its page."""
+
+import re
+from collections.abc import Iterator
+
+import click
+import yaml
+
+from connector.outcomes import MailOutcome, Outcome
+from connector.row_files import ADDED_COLUMNS
+from pipelines.cli import cli
+from pipelines.jobs import MessageFile, list_keys
+from tests.docs.test_pages import PAGES, ROOT, read_blocks
+
+_OF_OTHER_PROGRAMS = {"--help", "--clear", "--measure", "--rates", "--vars", "--project-dir", "--profiles-dir"}
+_OF_THE_CODE = ("architecture.md", "dependencies.md")  # `service.wire` is a module there, not a key
+_NAMED_BY_USERS = ("values", "headers")  # keys below these are the user's words
+KEYS = {key.key.replace("<field>", "*") for key in [*list_keys(), *list_keys(MessageFile)]}
+SECTIONS = {key for key in KEYS if any(other.startswith(f"{key}.") for other in KEYS)} | {"subscriber.fields.*"}
+TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
+
+
+def list_options(command: click.Command, context: click.Context) -> Iterator[str]:
+    """Each long option of a command and of those in it."""
+    for parameter in command.params:
+        yield from (option for option in (*parameter.opts, *parameter.secondary_opts) if option.startswith("--"))
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from list_options(inner, context)
+
+
+def list_paths(value: object, *above: str) -> Iterator[tuple[str, ...]]:
+    """Each key of a YAML mapping with those above it."""
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        yield (*above, str(key))
+        if key not in _NAMED_BY_USERS:
+            yield from list_paths(inner, *above, str(key))
+
+
+def is_key(*path: str) -> bool:
+    """Whether a job, or a part of one, may have this; below a key of which the reference lists no parts, anything."""
+    return any(_ends(key, path) or (key not in SECTIONS and _ends(key, path[:-1])) for key in KEYS | SECTIONS)
+
+
+def _ends(key: str, path: tuple[str, ...]) -> bool:
+    known = key.split(".")[-len(path) :] if path else []
+    return len(known) == len(path) > 0 and all(mine in ("*", theirs) for mine, theirs in zip(known, path, strict=True))
+
+
+def test_options_on_pages_are_those_of_the_commands() -> None:
+    options = set(list_options(cli, click.Context(cli)))
+    named = {option for text in TEXTS.values() for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
+    assert named - options == _OF_OTHER_PROGRAMS
+    reference = TEXTS["docs/reference/commands.md"]
+    assert [option for option in sorted(options) if not re.search(rf"{option}\b", reference)] == []
+
+
+def test_keys_of_a_job_on_pages_are_those_of_the_code() -> None:
+    tops = "|".join(sorted({key.partition(".")[0] for key in SECTIONS}))
+    for page in PAGES:
+        blocks = [block for block in read_blocks(page) if block.language == "yaml"]
+        paths = [path for block in blocks for path in list_paths(yaml.safe_load(block.text))]
+        if page.name not in _OF_THE_CODE:
+            named = re.findall(rf"`((?:{tops})\.[a-z_.]+[a-z])`", page.read_text("utf-8"))
+            paths += [tuple(key.split(".")) for key in named]
+        assert [path for path in paths if not is_key(*path)] == [], page
+
+
+def test_columns_and_outcomes_on_pages_are_those_of_the_code() -> None:
+    rejects = re.findall(r"^\| (`_.*?`) \|", TEXTS["docs/how-to/rejects.md"], re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rejects))) == sorted(ADDED_COLUMNS)
+    report = TEXTS["docs/reference/report.md"]
+    outcomes = report.partition("## Outcomes of a row")[2].partition("## Exit codes")[0]
+    assert re.findall(r"^\| `(\w+)`", outcomes, re.MULTILINE) == list(Outcome)
+    assert {f"`{outcome}`" for outcome in MailOutcome} <= set(re.findall(r"`\w+`", outcomes.partition("Mail has")[2]))
