@@ -166,13 +166,6 @@ def test_a_signal_stops_all_bases_and_the_next_run_finishes_them(connector: Conn
     assert connector.run_json("sync", job).rows == {"read": 180, "created": 180 - stored, "exists": stored}
 
 
-def test_a_column_that_is_not_there_is_said_before_anything_starts(connector: Connector, tmp_path: Path) -> None:
-    ended = connector.run_json("sync", write_lists(tmp_path, "ann@x.org,7", base="{column: lists}"))
-    assert ended.is_refused
-    assert "the base is mapped to the column lists, which is not there, did you mean list?" in ended.stderr
-    assert connector.sandbox.stats()["requests"] == {}
-
-
 def test_a_corrected_rejects_file_is_imported_by_the_job(connector: Connector, tmp_path: Path) -> None:
     job = write_lists(tmp_path, "ann@x.org,news", "bob@x.org,shpo")
     rejects = Path(connector.run_json("sync", job).report["rejects_file"])

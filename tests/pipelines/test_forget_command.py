@@ -182,19 +182,3 @@ def test_an_identity_can_come_by_standard_input(connector: Connector) -> None:
         assert refused.is_refused
         assert "alone on standard input" in refused.stderr
         assert "b@x.org" not in refused.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((ANN, "--base-name", "Nowhere"), "it knows: News (id 1)"),
-        ((ANN, "--identity", "phone"), "--identity"),
-        ((ANN, "--job", "none.yaml"), "none.yaml"),
-        (("  ",), "IDENTITY must be one"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(connector: Connector, arguments: tuple[str, ...], words: str) -> None:
-    import_ann(connector)
-    ended = run_forget(connector, *arguments)
-    assert ended.is_refused
-    assert words in ended.stderr

@@ -248,32 +248,10 @@ def test_another_job_another_query_and_another_base_begin_at_their_own_start(
     assert connector.run_json("sync", write_job(tmp_path)).rows["read"] == 1  # its own cursor is where it was
 
 
-@pytest.mark.parametrize(
-    ("job", "options", "words"),
-    [
-        ({}, ("--since", "yesterday"), "--since must be a timestamp"),
-        ({"start": "0"}, ("--since", f"{DAY}"), "--since must be a whole number"),
-        ({}, ("--since", DAY, "--full"), "give one of them"),
-        ({"what": 'query: "select email from people where updated_at >= :cursor"'}, (), "select it, too"),
-        ({"column": "updated"}, (), "updated"),
-        ({"what": 'query: "select * from people"'}, (), "does not use :cursor"),
-    ],
-)
-def test_what_cannot_be_is_said_before_anything_starts(
-    connector: Connector, tmp_path: Path, job: dict[str, str], options: Sequence[str], words: str
-) -> None:
-    write_people(tmp_path, *at(9))
-    ended = connector.run_json("sync", write_job(tmp_path, **job), *options)
-    assert ended.is_refused
-    assert words in ended.stderr
-    assert connector.sandbox.stats()["requests"] == {}
-
-
-def test_since_needs_a_cursor_and_full_does_not(connector: Connector, tmp_path: Path) -> None:
+def test_full_needs_no_cursor(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,is_active", "ann@example.com,true")
     job = tmp_path / "file.yaml"
     job.write_text("job: f\nsource: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n", encoding="utf-8")
-    assert "has no source.sql.cursor" in connector.run_json("sync", job, "--since", "1").stderr
     assert connector.run_json("sync", job, "--full").rows == {"read": 1, "created": 1}
 
 

@@ -91,36 +91,6 @@ def test_without_a_place_to_write_the_job_is_all_that_stdout_holds(connector: Co
     assert connector.run_json("validate", "job.yaml").rows == {"read": 2, "valid": 2}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["people.csv"], "name the base"),
-        (["nowhere.csv", "--base-id", "7"], "nowhere.csv"),
-        (["people.csv", "--base-id", "7", "--write", "people.csv"], "nothing is overwritten"),
-        (["people.csv", "--base-id", "7", "--write", "no/job.yaml"], "in a folder that exists"),
-        (["people.csv", "--base-id", "7", "--write", "job.txt"], "ends in .yaml"),
-        (["people.csv", "--base-id", "7", "--table", "people"], "--table is for a database"),
-        (["empty.csv", "--base-id", "7"], "has no rows"),
-        (["other.csv", "--base-id", "7"], "no column looks like email addresses"),
-        (["sqlite:///crm.db", "--base-id", "7"], "--table NAME"),
-        (["${NOWHERE}", "--table", "t", "--base-id", "7"], "set NOWHERE and run again"),
-        (["mysql://ann:hunter2@db/crm", "--table", "t", "--base-id", "7"], "SOURCE holds a password"),
-    ],
-)
-def test_what_cannot_be_drafted_is_told_and_nothing_is_written(
-    connector: Connector, tmp_path: Path, arguments: list[str], words: str
-) -> None:
-    write_csv(tmp_path / "people.csv", *PEOPLE)
-    write_csv(tmp_path / "empty.csv", "email")
-    write_csv(tmp_path / "other.csv", "Plan", "gold")
-    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
-    ended = connector.run("init", *arguments)
-    assert ended.is_refused
-    assert words in ended.stderr
-    assert "hunter2" not in ended.stderr
-    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
-
-
 def test_a_table_of_postgresql_gives_its_lists_as_tags_and_a_cursor(connector: Connector, tmp_path: Path) -> None:
     with OPEN["postgresql"]() as database:
         database.run(

@@ -75,25 +75,6 @@ def test_a_file_that_is_there_is_replaced_only_by_force(connector: Connector, tm
     assert copy.read_bytes().startswith(b"SQLite format 3")
 
 
-@pytest.mark.parametrize("target", ["state/ledger.db", "nowhere/copy.db", "state"])
-def test_a_target_that_cannot_be_is_refused_and_the_ledger_stays(
-    connector: Connector, tmp_path: Path, target: str
-) -> None:
-    path = write_addresses(tmp_path / "people.csv", 3)
-    connector.import_file(path)
-    refused = connector.run_json("ledger", "backup", target, "--force")
-    assert refused.is_refused
-    assert connector.import_file(path).rows == {"read": 3, "exists": 3}
-
-
-def test_a_report_does_not_take_the_place_of_the_copy(connector: Connector, tmp_path: Path) -> None:
-    connector.import_file(write_addresses(tmp_path / "people.csv", 3))
-    refused = connector.run_json("ledger", "backup", "copy.db", "--report", tmp_path / "." / "copy.db")
-    assert refused.is_refused
-    assert "the copy itself" in refused.stderr
-    assert not (tmp_path / "copy.db").exists()
-
-
 def test_the_emails_that_were_sent_are_copied_beside_the_ledger(connector: Connector, tmp_path: Path) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     with open_emails(f"sqlite:///{tmp_path}/state/ledger.db") as log, log.transaction():
@@ -187,10 +168,3 @@ def test_emails_that_the_backup_lacks_stay_and_without_any_every_campaign_is_ask
             log.find_campaign("account", "welcome")
         with log.hold_campaign("account", "welcome", is_reopening=True) as campaign, log.transaction():
             assert log.find_campaign("account", "welcome") == campaign
-
-
-def test_a_ledger_in_postgresql_is_restored_by_its_own_tools(connector: Connector) -> None:
-    environ = {"CONNECTOR_LEDGER": "postgresql://nobody@127.0.0.1:1/none"}
-    refused = connector.run_json("ledger", "restore", "copy.db", environ=environ)
-    assert refused.is_refused
-    assert "pg_restore" in refused.stderr

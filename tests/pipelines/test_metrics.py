@@ -4,8 +4,6 @@ import re
 import stat
 from pathlib import Path
 
-import pytest
-
 from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.planned import write_job
 
@@ -51,11 +49,3 @@ def test_the_runs_of_one_command_share_a_file(connector: Connector, tmp_path: Pa
     assert connector.run("sync", first, "other.yaml", "--metrics", "c.prom").code == 0
     samples = read_metrics(tmp_path / "c.prom")
     assert [samples[f'status command="sync",job="{job}",status="ok"'] for job in ("news", "other")] == [1, 1]
-
-
-@pytest.mark.parametrize("name", ["people.csv", "gone/c.prom", "taken.prom"])
-def test_a_file_of_something_else_is_left_as_it_is(connector: Connector, tmp_path: Path, name: str) -> None:
-    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
-    (tmp_path / "taken.prom").write_text("node_time 1\n")
-    assert connector.import_file(path, "--metrics", name).is_refused
-    assert (tmp_path / "taken.prom").read_text() == "node_time 1\n"

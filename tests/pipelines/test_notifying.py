@@ -164,26 +164,6 @@ def test_a_run_whose_token_is_refused_at_the_first_request_is_told_of(
         assert len(hook.posts) == 1
 
 
-@pytest.mark.parametrize(
-    ("notify", "words"),
-    [
-        ({}, "email, webhook or both"),
-        ({"email": {"from": "robot@example.com", "to": []}}, "notify.email.to"),
-        ({"email": {"from": "robot", "to": "ann@example.com"}}, "notify.email.from"),
-        ({"webhook": {"url": "http://example.com/hook/T0PS3CRET"}}, "https"),
-    ],
-)
-def test_a_notification_that_cannot_be_is_told_before_anything_starts(
-    connector: Connector, tmp_path: Path, notify: dict[str, Any], words: str
-) -> None:
-    write_addresses(tmp_path / "people.csv", 3)
-    write_job(tmp_path, notify)
-    ended = connector.run_json("sync", "job.yaml")
-    assert ended.is_refused
-    assert words in ended.stderr
-    assert "T0PS3CRET" not in ended.stderr
-
-
 def test_an_export_tells_of_itself_as_well(connector: Connector, tmp_path: Path, hook: Hook) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     job = {"job": "w", "export": {"to": "out.csv"}, "notify": {"when": "always", "webhook": {"url": hook.url}}}

@@ -188,40 +188,6 @@ def test_a_plan_that_is_ended_leaves_nothing_behind(connector: Connector, tmp_pa
         assert not (tmp_path / "rows.csv").exists()
 
 
-def test_rows_never_take_the_place_of_a_file(connector: Connector, tmp_path: Path) -> None:
-    people = write_addresses(tmp_path / "people.csv", 1)
-    before = people.read_bytes()
-    for path in (people, tmp_path, tmp_path / "nowhere" / "rows.csv"):
-        ended = connector.run_json("plan", people, "--base-name", "News", "--rows", path)
-        assert ended.is_refused
-        assert "--rows" in ended.stderr
-    new = tmp_path / "new.csv"
-    assert connector.run("plan", people, "--base-name", "News", "--rows", new, "--report", new).code == 2
-    assert people.read_bytes() == before
-    assert count_creates(connector.sandbox) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("people.csv",), "--base-id"),
-        (("people.csv", "--base-id", "1", "--full"), "cursor"),
-        (("job.yaml", "--base-id", "1"), "--job brings its own"),
-        (("job.yaml", "--job", "job.yaml"), "a job itself"),
-        (("job.yaml", "--encoding", "cp1252"), "leave out --format"),
-        (("job.yaml", "--since", "7"), "no source.sql.cursor"),
-    ],
-)
-def test_options_that_say_nothing_here_are_refused(
-    connector: Connector, tmp_path: Path, arguments: tuple[str, ...], words: str
-) -> None:
-    write_csv(tmp_path / "people.csv", "email,name", "a@x.org,A")
-    write_job(tmp_path)
-    ended = connector.run_json("plan", *arguments)
-    assert ended.is_refused
-    assert words in ended.stderr
-
-
 def test_dry_runs_of_import_and_sync_are_plans(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,name", "a@x.org,A", "b@x.org,B")
     job = write_job(tmp_path)

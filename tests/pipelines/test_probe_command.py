@@ -96,8 +96,6 @@ def test_a_lag_is_kept_for_the_loads_of_the_account_and_shown_with_its_age(
     assert shown.count("(3 d ago)") == 4
 
 
-def test_nothing_is_created_unless_all_three_options_say_so(connector: Connector) -> None:
-    for options in (("--write",), ("--write", "--base-id", "1"), ("--base-id", "1", "--yes"), ("--yes",)):
-        assert connector.run_json("probe", *options).is_refused
+def test_a_token_that_is_refused_ends_a_probe(connector: Connector) -> None:
     assert connector.run_json("probe", environ={"CONNECTOR_TOKEN": "wrong"}).is_refused
     assert connector.sandbox.stats()["subscribers"] == 0

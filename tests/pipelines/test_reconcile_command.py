@@ -456,14 +456,6 @@ def test_the_file_is_its_owners_alone_and_guards_spreadsheets(connector: Connect
     assert [each.name for each in tmp_path.iterdir() if each.name.endswith(".partial")] == []
 
 
-def test_a_file_that_is_something_else_is_never_replaced(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, {"ann@x.org": "Ann"})
-    ended = connector.run("reconcile", write_job(tmp_path), "--to", tmp_path / "people.csv")
-    assert ended.is_refused
-    assert "that file is something else" in ended.stderr
-    assert connector.sandbox.stats()["requests"] == {}
-
-
 def test_people_read_a_table(connector: Connector, tmp_path: Path) -> None:
     subscriber_id = plant(connector.sandbox, "stranger@x.org")
     write_people(tmp_path, {"ann@x.org": "Ann"})
@@ -474,10 +466,3 @@ def test_people_read_a_table(connector: Connector, tmp_path: Path) -> None:
     assert ["ledger:", "none", "1"] in told
     assert ["extra", "1", "ids", str(subscriber_id)] in told
     assert "stranger" not in ended.stdout
-
-
-def test_an_export_has_nothing_to_compare(connector: Connector, tmp_path: Path) -> None:
-    job = tmp_path / "export.yaml"
-    job.write_text("job: warehouse\nexport: {to: people.csv}\n", encoding="utf-8")
-    ended = connector.run("reconcile", job)
-    assert ended.is_refused

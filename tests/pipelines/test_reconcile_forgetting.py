@@ -14,7 +14,7 @@ from pipelines.flows import plan_reconcile, run_reconcile
 from pipelines.jobs import load_job, read_settings
 from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, count_stored, write_csv
-from tests.pipelines.planned import count_requests, describe, write_job
+from tests.pipelines.planned import count_requests, write_job
 from tests.pipelines.reconciled import erase_first, find_differences, plant, show_all
 
 
@@ -118,14 +118,6 @@ def test_whose_id_bears_another_identity_now_has_not_vanished(connector: Connect
     assert find_differences(ended) == {"missing": 20, "extra": 20}
     assert ended.report["forgotten"] == 0
     assert any("20 that the ledger knows are listed with their ids" in each for each in ended.report["messages"])
-
-
-def test_yes_is_only_about_forgetting(connector: Connector, job: Path) -> None:
-    before = describe(connector.folder / "state")
-    ended = connector.run("reconcile", job, "--yes")
-    assert ended.is_refused
-    assert "--yes is about --forget-missing" in ended.stderr
-    assert describe(connector.folder / "state") == before
 
 
 def test_a_ledger_in_postgresql_forgets_as_well(connector: Connector, tmp_path: Path) -> None:

@@ -164,22 +164,3 @@ def test_a_signal_while_absence_is_being_proved_ends_the_retry(connector: Connec
     assert ended.rows == {"read": 3, "unknown": 3}
     assert "not taken up, since the run ended before: Shop" in stderr
     assert read_states(connector) == [State.UNKNOWN] * 6
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--base-name", "Nowhere"), "knows no such base"),
-        (("--base-id", "99"), "News"),
-        (("--job", "none.yaml"), "none.yaml"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
-    connector: Connector, tmp_path: Path, options: tuple[str, ...], words: str
-) -> None:
-    lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
-    requests = connector.sandbox.stats()["requests"]
-    ended = retry(connector, *options)
-    assert ended.is_refused
-    assert words in ended.stderr
-    assert connector.sandbox.stats()["requests"] == requests

@@ -5,8 +5,6 @@ import signal
 import time
 from pathlib import Path
 
-import pytest
-
 from connector.sandbox import SandboxProcess
 from connector.states import State
 from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses, write_csv
@@ -79,17 +77,6 @@ def test_an_unknown_that_is_proved_absent_is_held_if_asked(connector: Connector,
     assert (ended.code, ended.rows) == (1, {"read": 3, "unknown": 3})
     assert {row["_code"] for row in read_rejects(ended)} == {"held"}
     assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.HELD] * 3)
-
-
-@pytest.mark.parametrize("options", [("--resend-held", "--drop-held"), ("--resend-held", "--on-unknown", "hold")])
-def test_options_that_contradict_each_other_are_refused(
-    connector: Connector, tmp_path: Path, options: tuple[str, ...]
-) -> None:
-    hold_three(connector, write_addresses(tmp_path / "people.csv", 3))
-    ended = retry(connector, *options)
-    assert ended.is_refused
-    assert "--resend-held" in ended.stderr
-    assert read_states(connector) == [State.HELD] * 3
 
 
 # Rejected

@@ -28,16 +28,6 @@ def test_it_says_where_it_listens_serves_and_ends_with_a_signal(
     assert "Traceback" not in stderr
 
 
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [("ordre=id", "'order'"), ("order=random", "shuffled"), ("refuse=2", "refuse"), ("order", "name=value")],
-)
-def test_a_switch_that_cannot_be_is_named(connector: Connector, setting: str, words: str) -> None:
-    ended = connector.run("sandbox", "--port", "0", "--set", setting)
-    assert ended.is_refused
-    assert words in ended.stderr
-
-
 def test_a_port_that_is_taken_is_told(connector: Connector) -> None:
     port = connector.sandbox.base_url.rpartition(":")[2]
     ended = connector.run("sandbox", "--port", port)

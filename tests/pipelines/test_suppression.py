@@ -131,28 +131,6 @@ def test_an_empty_list_suppresses_nobody_and_that_is_said(connector: Connector, 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, "the suppression list cannot be read"),
-        ("", "empty"),
-        ("adress\nperson0@example.com\n", "no column address (did you mean adress?)"),
-        ("person0@example.com\nperson1@example.com\n", "has no header"),
-    ],
-)
-def test_a_list_that_cannot_serve_is_told_before_anything_starts(
-    connector: Connector, tmp_path: Path, content: str | None, words: str
-) -> None:
-    write_addresses(tmp_path / "people.csv", 2)
-    if content is not None:
-        (tmp_path / "gone.csv").write_text(content, encoding="utf-8")
-    ended = connector.run_json("sync", write_job(tmp_path))
-    assert ended.is_refused
-    assert words in ended.stderr
-    assert "person0" not in ended.stderr
-    assert connector.sandbox.stats()["requests"] == {}
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
         ("address,since\nperson1@example.com,2020\nperson0@example.com,2020,why\n", "record 2 (line 3) has 3 cells"),
         ("address,since\n7,2020\n8,2021\n", "suppresses no subscriber"),
     ],
@@ -167,25 +145,6 @@ def test_a_list_that_turns_out_to_be_no_good_ends_the_run_before_anything_is_sen
     assert words in ended.stderr
     assert "person0" not in ended.stderr
     assert connector.sandbox.stats()["requests"] == {}
-
-
-@pytest.mark.parametrize(
-    ("suppress", "words"),
-    [
-        ("{}", "needs either file or sql"),
-        ("{file: {path: gone.csv}}", "suppress.file.column: is missing"),
-        (
-            "{file: {path: gone.csv, column: a}, sql: {url: 'sqlite:///x.db', table: t, column: a}}",
-            "either file or sql",
-        ),
-        ("{file: {path: gone.csv, column: a}, field: phone}", "suppress.field: must be email or client_user_id"),
-    ],
-)
-def test_a_jobs_keys_for_its_list_are_checked(connector: Connector, tmp_path: Path, suppress: str, words: str) -> None:
-    write_addresses(tmp_path / "people.csv", 2)
-    ended = connector.run_json("sync", write_job(tmp_path, suppress))
-    assert ended.is_refused
-    assert words in ended.stderr
 
 
 def test_an_unknown_that_is_on_the_list_by_now_is_not_sent_again(connector: Connector, tmp_path: Path) -> None:

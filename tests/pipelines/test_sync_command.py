@@ -4,8 +4,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
 
 SQL_JOB = """
@@ -83,33 +81,3 @@ def test_two_jobs_into_one_base_know_of_each_others_people(connector: Connector,
     ended = connector.run_json("sync", *jobs)
     assert [run["rows"]["created"] for run in ended.report["runs"]] == [10, 5]
     assert set(count_stored(connector.sandbox).values()) == {1}
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("job: x\nsauce: 1\n", "source"),
-        ("job: x\nsource: {file: {path: p.csv}}\nsubscriber: {base: {}}\n", "id or name"),
-        ("job: x\nsource: {file: {path: p.csv}}\nsubscriber: {base: {id: 7, name: N}}\n", "id or name"),
-        ("job: x\nsource: {file: {path: p.csv}}\nsubscriber: {base: {id: 7}}\n", "p.csv"),
-        ("job: x\nsource: {sql: {url: 'sqlite:///none.db', table: t}}\nsubscriber: {base: {id: 7}}\n", "none.db"),
-        ("job: x\nsource: {file: {path: '${NOT_SET}'}}\nsubscriber: {base: {id: 7}}\n", "NOT_SET"),
-        ("job: x\nexport: {to: people.csv}\n", "connector export"),
-        ("job: [", "line"),
-        (
-            (
-                "job: x\nsource: {file: {path: q.csv}}\n"
-                "subscriber: {base: {id: 7}, fields: {email: mail, is_active: {value: true}}}\n"
-            ),
-            "mail",
-        ),
-    ],
-)
-def test_a_job_that_cannot_run_says_why_before_anything_starts(
-    connector: Connector, tmp_path: Path, text: str, words: str
-) -> None:
-    write_addresses(tmp_path / "q.csv", 1)
-    ended = connector.run_json("sync", write_job(tmp_path, text))
-    assert ended.is_refused
-    assert words in ended.stderr
-    assert connector.sandbox.stats()["requests"] == {}

@@ -148,36 +148,6 @@ def test_options_mean_what_they_mean_to_an_import(connector: Connector, tmp_path
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["nowhere.csv"], "nowhere.csv"),
-        (["people.csv", "--map", "emial=Email"], "Did you mean email?"),
-        (["people.csv", "--map", "email="], "no column is mapped to email"),
-        (["people.csv", "--rejects", "people.csv"], "name a new file"),
-        (["people.csv", "--report", "people.csv"], "name another file"),
-        (["job.yaml", "--identity", "email"], "--job brings its own"),
-        (["job.yaml", "--delimiter", "tab"], "a job says itself how its file is written"),
-        (["export.yaml"], "there is nothing to validate"),
-        (["listless.yaml"], "nowhere.csv: there is no such file"),
-        (["nowhere.yaml"], "there is no such job file"),
-    ],
-)
-def test_what_cannot_be_validated_is_told_and_stdout_stays_empty(
-    connector: Connector, tmp_path: Path, arguments: list[str], words: str
-) -> None:
-    write_csv(tmp_path / "people.csv", *PEOPLE)
-    (tmp_path / "job.yaml").write_text("job: x\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 1}}\n")
-    (tmp_path / "listless.yaml").write_text(
-        "job: x\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 1}}\n"
-        "suppress: {file: {path: nowhere.csv, column: email}}\n"
-    )
-    (tmp_path / "export.yaml").write_text("job: x\nexport: {to: a.csv}\n")
-    ended = validate(connector, *arguments)
-    assert ended.is_refused
-    assert words in ended.stderr
-
-
 def test_a_source_without_rows_or_that_cannot_be_read_to_its_end_is_no_clean_bill(
     connector: Connector, tmp_path: Path
 ) -> None:

@@ -1,0 +1,237 @@
+"""What cannot be meant is said with the way out: nothing is asked, sent or written, and no value of a row is shown."""
+
+import shlex
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from connector.sandbox import SandboxProcess
+from tests.pipelines.conftest import Connector
+from tests.pipelines.planned import JOB, describe
+
+BINARY = bytes(range(256)) * 20
+SOURCE = "source: {file: {path: people.csv}}\n"
+NEWS = "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
+DAY = "2026-11-20"
+
+
+def by_cursor(what: str = "table: people", column: str = "updated_at", start: str = "2000-01-01T00:00:00") -> str:
+    return (
+        f"job: x\nsource: {{sql: {{url: 'sqlite:///crm.db', {what}, cursor: {{column: {column}, start: {start}}}}}}}\n"
+    )
+
+
+def suppressing(suppress: str) -> str:
+    return f"job: x\n{SOURCE}{NEWS}suppress: {suppress}\n"
+
+
+def notifying(notify: str) -> str:
+    return f"job: x\n{SOURCE}{NEWS}notify: {notify}\n"
+
+
+FILES: dict[str, str | bytes] = {
+    "people.csv": "email,name\na@secret.org,A\nb@secret.org,B\n",
+    "empty.csv": "",
+    "header.csv": "email\n",
+    "plans.csv": "Plan\ngold\n",
+    "binary.csv": BINARY,
+    "packed.csv": b"PK\x03\x04" + BINARY,
+    "bare.csv": "a@secret.org\nb@secret.org\n",
+    "taken.prom": "node_time 1\n",
+    "job.yaml": JOB,
+    "export.yaml": "job: x\nexport: {to: a.csv}\n",
+    "cursor.yaml": by_cursor() + NEWS,
+    "number.yaml": by_cursor(start="'0'").replace("'0'", "0") + NEWS,
+    "unselected.yaml": by_cursor('query: "select email from people where updated_at >= :cursor"') + NEWS,
+    "no-column.yaml": by_cursor(column="updated") + NEWS,
+    "unused.yaml": by_cursor('query: "select * from people"') + NEWS,
+    "lists.yaml": f"job: x\n{SOURCE}subscriber: {{base: {{column: names}}, fields: {{email: email}}}}\n",
+    "no-list.yaml": suppressing("{file: {path: nowhere.csv, column: email}}"),
+    "empty-list.yaml": suppressing("{file: {path: empty.csv, column: email}}"),
+    "other-list.yaml": suppressing("{file: {path: people.csv, column: emial}}"),
+    "bare-list.yaml": suppressing("{file: {path: bare.csv, column: email}}"),
+    "suppress-none.yaml": suppressing("{}"),
+    "suppress-no-column.yaml": suppressing("{file: {path: people.csv}}"),
+    "suppress-both.yaml": suppressing("{file: {path: a, column: a}, sql: {url: 'sqlite:///x', table: t, column: a}}"),
+    "suppress-phone.yaml": suppressing("{file: {path: people.csv, column: email}, field: phone}"),
+    "notify-none.yaml": notifying("{}"),
+    "notify-nobody.yaml": notifying("{email: {from: robot@example.com, to: []}}"),
+    "notify-from.yaml": notifying("{email: {from: robot, to: ann@example.com}}"),
+    "notify-http.yaml": notifying("{webhook: {url: 'http://example.com/hook/hunter2'}}"),
+    "sauce.yaml": "job: x\nsauce: 1\n",
+    "baseless.yaml": f"job: x\n{SOURCE}subscriber: {{base: {{}}}}\n",
+    "bases.yaml": f"job: x\n{SOURCE}subscriber: {{base: {{id: 7, name: N}}}}\n",
+    "no-file.yaml": f"job: x\n{SOURCE.replace('people', 'p')}subscriber: {{base: {{id: 7}}}}\n",
+    "no-database.yaml": f"job: x\nsource: {{sql: {{url: 'sqlite:///none.db', table: t}}}}\n{NEWS}",
+    "unset.yaml": f"job: x\nsource: {{file: {{path: '${{NOT_SET}}'}}}}\n{NEWS}",
+    "broken.yaml": "job: [",
+    "unmapped.yaml": f"job: x\n{SOURCE}subscriber: {{base: {{id: 7}}, fields: {{email: mail}}}}\n",
+}
+NEWS_7, IN_NEWS = "--base-id 7", "--base-name News"
+
+CASES: list[tuple[str, str]] = [
+    ("improt people.csv", "Did you mean: import?"),
+    (f"import nowhere.csv {NEWS_7}", "nowhere.csv"),
+    (f"import empty.csv {NEWS_7}", "empty"),
+    (f"import binary.csv {NEWS_7}", "binary.csv"),
+    (f"import packed.csv {NEWS_7}", "packed.csv"),
+    (f"import plans.csv {NEWS_7}", "email"),
+    (f"import job.yaml {NEWS_7}", "did you mean: connector sync"),
+    ("import people.csv", "--base-id"),
+    (f"import people.csv {NEWS_7} {IN_NEWS}", "--base-id"),
+    ("import people.csv --base-id 0", "--base-id"),
+    ("import people.csv --base-name ''", "--base-name"),
+    ("import people.csv --base-name '   '", "--base-name"),
+    ("import people.csv --base-name 'two\nlines'", "--base-name"),
+    (f"import people.csv {NEWS_7} --map mail=email", "mail"),
+    (f"import people.csv {NEWS_7} --map email=Mail", "Mail"),
+    (f"import people.csv {NEWS_7} --map email", "FIELD=COLUMN"),
+    (f"import people.csv {NEWS_7} --quiet-period soon", "quiet-period"),
+    (f"import people.csv {NEWS_7} --encoding klingon", "--encoding"),
+    (f"import people.csv {NEWS_7} --report nowhere/report.json", "report"),
+    (f"import people.csv {NEWS_7} --report .", "report"),
+    (f"import people.csv {NEWS_7} --report people.csv", "name another file"),
+    (f"import people.csv {NEWS_7} --metrics people.csv", "metrics"),
+    (f"import people.csv {NEWS_7} --metrics gone/c.prom", "metrics"),
+    (f"import people.csv {NEWS_7} --metrics taken.prom", "metrics"),
+    ("sync people.csv", "did you mean: connector import"),
+    ("sync sauce.yaml", "source"),
+    ("sync baseless.yaml", "id or name"),
+    ("sync bases.yaml", "id or name"),
+    ("sync no-file.yaml", "p.csv"),
+    ("sync no-database.yaml", "none.db"),
+    ("sync unset.yaml", "NOT_SET"),
+    ("sync export.yaml", "connector export"),
+    ("sync broken.yaml", "line"),
+    ("sync unmapped.yaml", "mail"),
+    (f"sync cursor.yaml --since {DAY} --full", "give one of them"),
+    ("sync cursor.yaml --since yesterday", "--since must be a timestamp"),
+    (f"sync number.yaml --since {DAY}", "--since must be a whole number"),
+    ("sync job.yaml --since 1", "has no source.sql.cursor"),
+    ("sync unselected.yaml", "select it, too"),
+    ("sync no-column.yaml", "updated"),
+    ("sync unused.yaml", "does not use :cursor"),
+    ("sync lists.yaml", "the base is mapped to the column names, which is not there, did you mean name?"),
+    ("sync no-list.yaml", "the suppression list cannot be read"),
+    ("sync empty-list.yaml", "empty"),
+    ("sync other-list.yaml", "no column emial (did you mean email?)"),
+    ("sync bare-list.yaml", "has no header"),
+    ("sync suppress-none.yaml", "needs either file or sql"),
+    ("sync suppress-no-column.yaml", "suppress.file.column: is missing"),
+    ("sync suppress-both.yaml", "either file or sql"),
+    ("sync suppress-phone.yaml", "suppress.field: must be email or client_user_id"),
+    ("sync notify-none.yaml", "email, webhook or both"),
+    ("sync notify-nobody.yaml", "notify.email.to"),
+    ("sync notify-from.yaml", "notify.email.from"),
+    ("sync notify-http.yaml", "https"),
+    ("plan people.csv", "--base-id"),
+    (f"plan people.csv {NEWS_7} --full", "cursor"),
+    (f"plan job.yaml {NEWS_7}", "--job brings its own"),
+    ("plan job.yaml --job job.yaml", "a job itself"),
+    ("plan job.yaml --encoding cp1252", "leave out --format"),
+    ("plan job.yaml --since 7", "no source.sql.cursor"),
+    (f"plan people.csv {IN_NEWS} --rows people.csv", "--rows"),
+    (f"plan people.csv {IN_NEWS} --rows .", "--rows"),
+    (f"plan people.csv {IN_NEWS} --rows nowhere/rows.csv", "--rows"),
+    (f"plan people.csv {IN_NEWS} --rows new.csv --report new.csv", "--rows new.csv"),
+    ("validate nowhere.csv", "nowhere.csv"),
+    ("validate nowhere.yaml", "there is no such job file"),
+    ("validate people.csv --map emial=email", "Did you mean email?"),
+    ("validate people.csv --map email=", "no column is mapped to email"),
+    ("validate people.csv --rejects people.csv", "name a new file"),
+    ("validate people.csv --report people.csv", "name another file"),
+    ("validate job.yaml --identity email", "--job brings its own"),
+    ("validate job.yaml --delimiter tab", "a job says itself how its file is written"),
+    ("validate export.yaml", "there is nothing to validate"),
+    ("validate no-list.yaml", "nowhere.csv: there is no such file"),
+    ("reconcile export.yaml", "export"),
+    ("reconcile job.yaml --to people.csv", "that file is something else"),
+    ("reconcile job.yaml --yes", "--yes is about --forget-missing"),
+    ("retry --base-name Nowhere", "knows no such base"),
+    ("retry --base-id 99", "News"),
+    ("retry --job none.yaml", "none.yaml"),
+    ("retry --resend-held --drop-held", "--resend-held"),
+    ("retry --resend-held --on-unknown hold", "--resend-held"),
+    ("forget a@x.org --base-name Nowhere", "it knows: News (id 1)"),
+    ("forget a@x.org --identity phone", "--identity"),
+    ("forget a@x.org --job none.yaml", "none.yaml"),
+    ("forget '  '", "IDENTITY must be one"),
+    ("accept", "accept"),
+    ("status none-such", "none-such"),
+    ("ledger backup state/ledger.db --force", "of the ledger itself"),
+    ("ledger backup nowhere/copy.db --force", "nowhere"),
+    ("ledger backup state --force", "state"),
+    ("ledger backup copy.db --report ./copy.db", "the copy itself"),
+    ("init people.csv", "name the base"),
+    (f"init nowhere.csv {NEWS_7}", "nowhere.csv"),
+    (f"init people.csv {NEWS_7} --write people.csv", "nothing is overwritten"),
+    (f"init people.csv {NEWS_7} --write no/job.yaml", "in a folder that exists"),
+    (f"init people.csv {NEWS_7} --write job.txt", "ends in .yaml"),
+    (f"init people.csv {NEWS_7} --table people", "--table is for a database"),
+    (f"init header.csv {NEWS_7}", "has no rows"),
+    (f"init plans.csv {NEWS_7}", "no column looks like email addresses"),
+    (f"init sqlite:///crm.db {NEWS_7}", "--table NAME"),
+    (f"init '${{NOWHERE}}' --table t {NEWS_7}", "set NOWHERE and run again"),
+    (f"init mysql://ann:hunter2@db/crm --table t {NEWS_7}", "SOURCE holds a password"),
+    ("probe --write", "--base-id"),
+    ("probe --write --base-id 1", "--yes"),
+    ("probe --base-id 1 --yes", "--write"),
+    ("probe --yes", "--write"),
+    ("sandbox --port 0 --set ordre=id", "'order'"),
+    ("sandbox --port 0 --set order=random", "shuffled"),
+    ("sandbox --port 0 --set refuse=2", "refuse"),
+    ("sandbox --port 0 --set order", "name=value"),
+]
+SETTINGS: list[tuple[Mapping[str, str | None], str, str]] = [
+    ({"CONNECTOR_TOKEN": None}, f"import people.csv {NEWS_7}", "CONNECTOR_TOKEN"),
+    ({"CONNECTOR_TOKEN": "two\nlines"}, f"import people.csv {NEWS_7}", "CONNECTOR_TOKEN"),
+    ({"CONNECTOR_BASE_URL": None}, f"import people.csv {NEWS_7}", "CONNECTOR_BASE_URL"),
+    ({"CONNECTOR_BASE_URL": "http://api.example.com"}, f"import people.csv {NEWS_7}", "https"),
+    ({"CONNECTOR_BASE_URL": "nonsense"}, f"import people.csv {NEWS_7}", "CONNECTOR_BASE_URL"),
+    ({"CONNECTOR_LEDGER": "nonsense"}, f"import people.csv {NEWS_7}", "CONNECTOR_LEDGER"),
+    ({"CONNECTOR_LEDGER": "postgresql://nobody@127.0.0.1:1/none"}, "ledger restore copy.db", "pg_restore"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files, a database, and a ledger that knows the base News; no test changes them."""
+    folder = tmp_path_factory.mktemp("usage")
+    for name, content in FILES.items():
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with closing(sqlite3.connect(folder / "crm.db")) as database, database:
+        database.execute("create table people (email, updated_at)")
+        database.execute(f"insert into people values ('a@secret.org', '{DAY} 09:00:00')")
+    session_sandbox.reset()
+    assert Connector(session_sandbox, folder).run_json("sync", "job.yaml").code == 0
+    return folder
+
+
+def check(sandbox: SandboxProcess, folder: Path, arguments: str, words: str, environ: Mapping[str, str | None]) -> None:
+    def read_files() -> dict[str, bytes]:  # to look for a base, or to be refused, a run may open the ledger
+        files = {name: content for name, (content, _) in describe(folder).items() if not name.endswith(".lock")}
+        return {name: each for name, each in files.items() if "ledger" in arguments or not name.startswith("state/")}
+
+    before, requests = read_files(), sandbox.stats()["requests"]
+    ended = Connector(sandbox, folder).run(*shlex.split(arguments), environ=environ)
+    assert ended.is_refused, (ended.code, ended.stdout, ended.stderr)
+    assert words in ended.stderr
+    assert not any(secret in ended.stderr for secret in ("secret.org", "hunter2"))
+    assert (read_files(), sandbox.stats()["requests"]) == (before, requests)
+
+
+@pytest.mark.parametrize(("arguments", "words"), CASES, ids=[arguments for arguments, _ in CASES])
+def test_what_cannot_be_meant_is_refused(
+    session_sandbox: SandboxProcess, folder: Path, arguments: str, words: str
+) -> None:
+    check(session_sandbox, folder, arguments, words, {})
+
+
+@pytest.mark.parametrize(("environ", "arguments", "words"), SETTINGS)
+def test_settings_that_cannot_be_used_are_refused(
+    session_sandbox: SandboxProcess, folder: Path, environ: Mapping[str, str | None], arguments: str, words: str
+) -> None:
+    check(session_sandbox, folder, arguments, words, environ)
