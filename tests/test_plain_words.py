@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "configs").iterdir()]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *filter(Path.is_file, (ROOT / "configs").rglob("*"))]
 MODULES = [path for top in ("connector", "pipelines") for path in (ROOT / top).rglob("*.py")]
 WORDS = re.compile(
     r"\b(nobody|somebody|anybody|everybody|whoever|whomever|whom|anew|whence|thereof|told|those who|of use"
