@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from math import exp, inf, log, ulp
 
 _FIRST_RATE = 20.0  # requests/s: any service serves so many for the moment that the first doublings take
+_FIRST_BURST = 10  # requests that leave unspaced: what any server is sent of a new connection (RFC 6928)
 _SECOND = 1.0  # what no run notices: the unit of free refusals, the rarest of single probes, the most made up for
 _FREE_S = 0.3  # the least that the end of a ramp is taken to cost: shorter ramps mistake chance for a limit
 _PAUSES_APART = 30.0  # so many pauses of work after each: 1/31 and half of _ROOM are lost, where 5 % may be,
@@ -115,6 +116,7 @@ class RateController:
         self._ramp: _Ramp | None = None  # None: no limit has shown
         self._row: _Row | None = None  # None: requests are served
         self._step_at, self._served_in_step = 0.0, 0
+        self._unspaced, self._unspaced_until = 0 if found else _FIRST_BURST, -inf  # still to leave, and when they did
         self._doubled = _FIRST_RATE  # requests/s, what was served in the last step of doubling
         self._resumed_at = inf  # since when requests leave again
         self._served = self._refused = self._in_a_row = 0  # since then
@@ -166,7 +168,7 @@ class RateController:
         if sent_at < self._resumed_at:
             return
         self._served += 1
-        if self._ramp is None:
+        if self._ramp is None and sent_at > self._unspaced_until:
             self._served_in_step += 1
             if self._served_in_step >= max(2.0, self.rate * self._trip_s / 2):
                 self._double(now)
@@ -199,6 +201,10 @@ class RateController:
             if since_s * self.rate <= _FALLEN:  # else it is not the rate that holds requests back, and need not grow
                 self.rate = min(self._ramp.move(since_s), self._ceiling)
         gap_s = 1 / self.rate
+        if self._ramp is None and self._unspaced > 0:
+            self._unspaced -= 1
+            self._unspaced_until = self._step_at = at
+            gap_s = 1 / self._ceiling if self._unspaced > 0 else gap_s
         due_at = max(self._due_at, self._paused_until)
         self._lost_s = min(self._lost_s + max(0.0, at - _SLACK_S - due_at), _SECOND)
         if self._ramp is not None and self.rate < (1 - _ROOM) * self._ceiling:

@@ -7,7 +7,7 @@ It is 990 cells of 30 virtual minutes: about half an hour of one core, nearly al
 import argparse
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import groupby
+from itertools import groupby, repeat
 from pathlib import Path
 
 from connector.pace import RateController
@@ -20,6 +20,7 @@ from tests.pace.matrix import (
     SHARED,
     Cell,
     Shown,
+    average,
     list_cells,
     measure,
     play,
@@ -32,9 +33,9 @@ _WIDTH, _HEIGHT, _LEFT, _TOP = 36, 22, 150, 40
 Result = tuple[Cell, Shown]
 
 
-def play_cell(cell: Cell) -> Result:
-    """One cell, for a process of the pool."""
-    return cell, measure(cell, play(cell, RateController()))
+def play_cell(cell: Cell, seeds: int) -> Result:
+    """Return the mean of so many plays of a cell, for a process of the pool."""
+    return cell, average([measure(cell, play(cell, RateController(), seed)) for seed in range(1, 1 + seeds)])
 
 
 def write_pause(pause_s: float | None) -> str:
@@ -120,6 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
     parser.add_argument("--fastest-alone", action="store_true", help="of the last rate only cells alone at 20 ms")
+    parser.add_argument("--seeds", type=int, default=4, help="plays of each cell, of which the mean counts")
     parser.add_argument("--to", type=Path, default=Path("docs"))
     options = parser.parse_args()
     options.to.mkdir(parents=True, exist_ok=True)
@@ -131,7 +133,7 @@ def main() -> None:
         ]
     order = list(dict.fromkeys((write_limiter(cell), cell.pause_s) for cell in list_cells()))
     with ProcessPoolExecutor(2) as pool:
-        results = list(pool.map(play_cell, cells, chunksize=4))
+        results = list(pool.map(play_cell, cells, repeat(options.seeds), chunksize=4))
     results.sort(key=lambda each: order.index((write_limiter(each[0]), each[0].pause_s)))
     table = f"{write_counts(results)}\n{write_table(results)}\n{write_misses(results)}"
     (options.to / "pace_table.md").write_text(table, encoding="utf-8")

@@ -1,8 +1,8 @@
 """The rate controller against limiters of every shape, on virtual time: the cells, how one is played, what it shows."""
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from itertools import product
 from math import ceil, inf
 from random import Random
@@ -164,7 +164,7 @@ class Shown:
     beside: float
     exceeded: float
     used_s: float
-    inside: int
+    inside: float
 
 
 def measure(cell: Cell, played: Played) -> Shown:
@@ -180,6 +180,14 @@ def measure(cell: Cell, played: Played) -> Shown:
     if cell.scene == CHANGED:
         exceeded, used_s = _find_exceeded(played, cell), _find_used(played, cell)
     return Shown(goodput, refused / max(served + refused, 1), beside, exceeded, used_s, played.inside)
+
+
+def average(shown: Sequence[Shown]) -> Shown:
+    """The mean of several plays; a doubled limit that is never used counts as used at the end."""
+    means = {
+        key.name: sum(min(getattr(each, key.name), LENGTH_S) for each in shown) / len(shown) for key in fields(Shown)
+    }
+    return Shown(**means)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +210,7 @@ class Promise:
         if shown.used_s > self.used_s:
             misses.append(f"doubled limit used after {shown.used_s:.0f} s, {self.used_s:.0f} s promised")
         if shown.inside:
-            misses.append(f"{shown.inside} sent inside a pause")
+            misses.append(f"{shown.inside:g} sent inside a pause")
         return misses
 
 

@@ -6,7 +6,7 @@ from statistics import median
 import pytest
 
 from tests.pace.clients import Both
-from tests.pace.measures import count
+from tests.pace.measures import add, count
 from tests.pace.world import Trip, World, run
 
 SEEDS = range(2)
@@ -59,8 +59,8 @@ def test_a_service_that_becomes_four_times_slower_and_fast_again_is_kept_busy(
 
 @pytest.mark.parametrize("kind", ["bucket", "sliding_window"])
 def test_a_thousand_requests_a_second_over_half_a_second_leave_room_in_flight(kind: str) -> None:
-    trips = run(Both(), World(kind, [(0, 1000)], rtt_s=0.5), 91, seed=1)
+    world = World(kind, [(0, 1000)], rtt_s=0.5)
 
-    steady = count(trips, 1000, 70, 90)
-    assert steady.goodput >= 0.95
+    steady = add([count(run(Both(), world, 91, seed), 1000, 70, 90) for seed in SEEDS])
+    assert steady.goodput >= 0.93  # by measuring, 32 seeds: 0.96
     assert steady.refusals <= 0.02
