@@ -1,14 +1,28 @@
-"""What nobody said of an email is stated all the same, and what is missing is named."""
+"""Emails as people write them: recipients, times, attachments; what is not said is stated, what is missing is named."""
 
+import mimetypes
+import os
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given, strategies as st
 
 from connector.choices import SETTINGS, TRACKING
-from connector.mail import MessageError, Recipient, encode_email
-from connector.mail.draft import DEFAULT_SETTINGS, Draft, compose_draft
+from connector.mail import MessageError, Recipient, encode_email, parse_recipient
+from connector.mail.draft import (
+    DEFAULT_SETTINGS,
+    UNKNOWN_TYPE,
+    Draft,
+    check_send_at,
+    compose_draft,
+    guess_type,
+    parse_send_at,
+    read_attachment,
+)
+from connector.mail.message import Attachment, check_mime_type
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 ANN = Recipient("ann@example.com", "Ann")
@@ -61,3 +75,178 @@ def test_what_cannot_be_sent_is_named(change: dict[str, Any], field: str) -> Non
 
 def test_an_empty_selector_is_none() -> None:
     assert encode(Draft(**WHOLE, settings={"use_dkim_selector": ""}))["EmailSettings"]["UseDkimSelector"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "email", "name"),
+    [
+        ("ann@example.com", "ann@example.com", None),
+        (" ann@example.com ", "ann@example.com", None),
+        ("<ann@example.com>", "ann@example.com", None),
+        ("Ann <ann@example.com>", "ann@example.com", "Ann"),
+        ("  Ann Lee<ann@example.com> ", "ann@example.com", "Ann Lee"),
+        ('"Lee, Ann" <ann@example.com>', "ann@example.com", "Lee, Ann"),
+        (r'"Ann \"A\" Lee" <ann@example.com>', "ann@example.com", 'Ann "A" Lee'),
+        ("Änne Ö <ann@example.com>", "ann@example.com", "Änne Ö"),
+        ("Lee, Ann <ann@example.com>", "ann@example.com", "Lee, Ann"),
+    ],
+)
+def test_an_address_with_its_name_or_without(text: str, email: str, name: str | None) -> None:
+    recipient = parse_recipient(text, "Email.To[0]")
+    assert (recipient.email, recipient.name) == (email, name)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Ann", "ann@", "@x.org", "<>", "Ann <ann>", "a@x.org b@y.org", "<a@x.org> <b@y.org>"]
+)
+def test_what_is_no_address_is_told_by_its_field_and_not_by_itself(text: str) -> None:
+    with pytest.raises(MessageError) as raised:
+        parse_recipient(text, "Email.To[0]")
+    assert raised.value.field == "Email.To[0].Email"
+    assert text == "" or text not in str(raised.value)
+
+
+def test_a_name_with_a_line_break_is_refused() -> None:
+    with pytest.raises(MessageError) as raised:
+        parse_recipient("Ann\r\nBcc: eve <ann@example.com>", "Email.Cc[1]")
+    assert raised.value.field == "Email.Cc[1].Name"
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_recipient_or_a_message_error(text: str) -> None:
+    try:
+        recipient = parse_recipient(text, "To")
+    except MessageError:
+        return
+    assert "@" in recipient.email
+    assert not set("\r\n\0") & set(recipient.email + (recipient.name or ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "in_utc"),
+    [
+        ("2026-12-24T09:00+01:00", "2026-12-24T08:00"),
+        ("2026-12-24T09:00:30Z", "2026-12-24T09:00:30"),
+        ("2026-12-24 09:00+01:00", "2026-12-24T08:00"),
+        ("2026-12-24T09:00 Europe/Berlin", "2026-12-24T08:00"),
+        (" 2026-07-24 09:00  Europe/Berlin ", "2026-07-24T07:00"),
+        ("2026-07-24 09:00 UTC", "2026-07-24T09:00"),
+    ],
+)
+def test_a_time_with_its_zone(text: str, in_utc: str) -> None:
+    assert parse_send_at(text) == datetime.fromisoformat(in_utc).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("2026-12-24T09:00", "no zone"),
+        ("2026-12-24", "no zone"),
+        ("tomorrow", "no time"),
+        ("", "no time"),
+        ("2026-12-24T09:00 Europe/Nowhere", "does not know"),
+        ("2026-12-24T09:00 ../../etc/passwd", "does not know"),
+        ("2026-12-24T09:00Z Europe/Berlin", "two zones"),
+        ("2026-03-29T02:30 Europe/Berlin", "forward"),
+    ],
+)
+def test_what_is_no_time_to_send_at_is_told(text: str, words: str) -> None:
+    with pytest.raises(MessageError, match=words):
+        parse_send_at(text)
+
+
+def test_a_time_is_an_earliest_one() -> None:
+    assert check_send_at(None, NOW) is None
+    assert check_send_at(NOW, NOW) == NOW.timestamp()
+    assert check_send_at(NOW + timedelta(microseconds=1), NOW) == NOW.timestamp() + 1
+    with pytest.raises(MessageError, match="past"):
+        check_send_at(NOW - timedelta(microseconds=1), NOW)
+
+
+@given(st.binary(min_size=1, max_size=2_000), st.integers(0, 2_500))
+def test_a_file_is_attached_whole_or_not_at_all(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, most: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "terms.pdf"
+    path.write_bytes(content)
+    if len(content) <= most:
+        assert read_attachment(path, most_bytes=most).content == content
+    else:
+        with pytest.raises(MessageError, match=f"terms.pdf' is larger than the {most:,} bytes"):
+            read_attachment(path, most_bytes=most)
+
+
+@pytest.mark.parametrize(
+    ("name", "mime_type"),
+    [
+        ("terms.pdf", "application/pdf"),
+        ("LOGO.PNG", "image/png"),
+        ("rows.tar.gz", "application/gzip"),
+        ("plan.xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+        ("invite.ics", "text/calendar"),
+        ("mail.eml", "message/rfc822"),
+        ("data:text/html,x.pdf", "application/pdf"),
+        ("notes", UNKNOWN_TYPE),
+        (".profile", UNKNOWN_TYPE),
+        ("x.nosuch", UNKNOWN_TYPE),
+    ],
+)
+def test_the_type_is_told_by_the_name(tmp_path: Path, name: str, mime_type: str) -> None:
+    path = tmp_path / name.replace("/", "∕")
+    path.write_bytes(b"x")
+    assert read_attachment(path, most_bytes=1).mime_type == guess_type(name) == mime_type
+
+
+def test_the_machine_has_no_say_in_the_type() -> None:
+    mimetypes.add_type("application/x-of-this-machine", ".connector-test")
+    assert guess_type("a.connector-test") == UNKNOWN_TYPE
+
+
+@given(st.text())
+def test_any_name_has_a_type_that_an_attachment_may_have(name: str) -> None:
+    check_mime_type("Attachment.Type", guess_type(name))
+
+
+def test_what_is_said_of_an_attachment_goes_before_what_is_guessed(tmp_path: Path) -> None:
+    path = tmp_path / "logo.png"
+    path.write_bytes(b"\x89PNG")
+    part: Attachment = read_attachment(
+        path, most_bytes=9, disposition="inline", content_id="logo", mime_type="image/webp"
+    )
+    assert (part.filename, part.disposition, part.content_id, part.mime_type) == (
+        "logo.png", "inline", "logo", "image/webp",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("missing.pdf", "missing.pdf' does not exist"),
+        (".", "is a folder"),
+        ("empty.pdf", "empty.pdf' is empty"),
+        ("pipe", "pipe' is no ordinary file"),
+        ("empty.pdf/x", "cannot be read: Not a directory"),
+        ("a\0b", r"a\\x00b' is no path"),
+        ("x" * 300, "cannot be read: File name too long"),
+    ],
+)
+def test_a_file_that_cannot_be_attached_is_named(tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / "empty.pdf").touch()
+    os.mkfifo(tmp_path / "pipe")  # to read it would wait for ever
+    with pytest.raises(MessageError, match=words) as caught:
+        read_attachment(tmp_path / name, most_bytes=9)
+    assert caught.value.field == "Email.Attachments"
+
+
+def test_of_a_file_that_is_too_large_no_more_is_read_than_tells_so(tmp_path: Path) -> None:
+    path = tmp_path / "huge.bin"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # a terabyte of holes: to read it whole would fail
+    with pytest.raises(MessageError, match="larger than the 1,000 bytes"):
+        read_attachment(path, most_bytes=1000)
+
+
+def test_a_name_of_strange_bytes_is_told_in_words_that_can_be_shown(tmp_path: Path) -> None:
+    with pytest.raises(MessageError) as caught:
+        read_attachment(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.pdf")), most_bytes=9)
+    assert r"\udcff.pdf' does not exist" in str(caught.value).encode().decode()

@@ -13,7 +13,34 @@ import pytest
 
 from connector.sources.encoding import decide_encoding
 from tests.sources.csv.reading import read, write
-from tests.sources.written_names import ENCODINGS, NAMES, UTF
+
+_WESTERN = "French German Spanish Portuguese Italian Catalan Dutch Danish Swedish Norwegian Finnish Icelandic"
+_CENTRAL = "Polish Czech Slovak Hungarian Slovenian Croatian Albanian Romanian"
+_CYRILLIC = "Russian Ukrainian Bulgarian Serbian Belarusian"
+_OF = {  # the encodings in which files in these languages usually are
+    "cp1252 iso8859-1 iso8859-15": _WESTERN,
+    "cp1250 iso8859-2": _CENTRAL,
+    "cp1251 iso8859-5": _CYRILLIC,
+    "cp1253 iso8859-7": "Greek",
+    "cp1254 iso8859-9": "Turkish",
+    "cp1257 iso8859-15": "Estonian",
+    "cp1257 iso8859-13": "Latvian Lithuanian",
+    "cp1255 iso8859-8": "Hebrew",
+    "cp1256 iso8859-6": "Arabic",
+}
+ENCODINGS = {language: tuple(encodings.split()) for encodings, names in _OF.items() for language in names.split()}
+UTF = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le")
+
+
+def _read_names() -> dict[str, tuple[list[str], list[str], list[str]]]:
+    blocks = (Path(__file__).parent / "names.txt").read_text(encoding="utf-8").strip().split("\n\n")
+    lines = [block.splitlines() for block in blocks]
+    return {language: (given.split(), family.split(), towns.split()) for language, given, family, towns in lines}
+
+
+NAMES = _read_names()
+"""Given names, family names and towns by language."""
+
 
 SEEDS = int(os.environ.get("CONNECTOR_LANGUAGE_SEEDS", "3"))
 FOREIGN = {  # encodings of DOS, Macs and KOI8, which are read when they are named

@@ -1,11 +1,15 @@
-"""Packed files: unpacked once, bounded, and refused where they are damaged."""
+"""Packed files: unpacked once, bounded, and refused where they are damaged; memory is bounded whatever the format."""
 
+import gzip
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from connector.errors import SourceError
@@ -124,23 +128,29 @@ import resource, sys
 from connector.errors import SourceError
 from connector.sources import open_file
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-before = peak()
+before, rows, error = peak(), 0, ""
 try:
     with open_file(sys.argv[1]) as source:
-        for chunk in source.chunks():
-            pass
-except SourceError as error:
-    print(peak() - before, error)
+        rows = sum(len(chunk.frame) for chunk in source.chunks())
+except SourceError as raised:
+    error = raised
+print(rows, peak() - before, error)
 """
+
+
+def read_apart(path: Path) -> tuple[int, int, str]:
+    """How many rows a process of its own reads, the MB that it takes, and its error."""
+    ran = subprocess.run([sys.executable, "-c", _READ, path], check=True, capture_output=True, text=True)
+    rows, megabytes, error = ran.stdout.split(" ", 2)
+    return int(rows), int(megabytes), error
 
 
 @pytest.mark.parametrize("pack", PACKS)
 def test_a_bomb_ends_in_a_clear_error_and_memory_stays_flat(tmp_path: Path, pack: str) -> None:
     line = b"bomb@example.com," + b"x" * 10_000 + b"\n"
     path = write(tmp_path, f"bomb.csv.{pack}", PACKS[pack](b"email,key\n" + line * 8_000))
-    ran = subprocess.run([sys.executable, "-c", _READ, path], check=True, capture_output=True, text=True)
-    megabytes, message = ran.stdout.split(" ", 1)
-    assert int(megabytes) < 100
+    _, megabytes, message = read_apart(path)
+    assert megabytes < 100
     assert f"{path}: unpacks to more than 500 times its size" in message
 
 
@@ -154,3 +164,38 @@ def test_a_short_file_may_pack_to_nothing(tmp_path: Path) -> None:
 def test_an_archive_within_an_archive_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="compressed by gzip: unpack it first"):
         open_file(write(tmp_path, "people.zip", pack_zip(pack_gzip(b"a\n1\n"), "people.csv.gz")))
+
+
+ROWS, ROWS_AT_ONCE = 60_000, 3_000  # of two kilobytes each: 120 MB, forty times a chunk
+
+
+def build_people() -> list[dict[str, object]]:
+    return [{"email": f"p{n}@example.com", "n": n, "notes": os.urandom(1000).hex()} for n in range(ROWS_AT_ONCE)]
+
+
+def write_large_csv(path: Path) -> None:
+    text = "".join(",".join(map(str, person.values())) + "\n" for person in build_people())
+    path.write_text("email,n,notes\n" + text * (ROWS // ROWS_AT_ONCE), encoding="utf-8")
+
+
+def write_gzip(path: Path) -> None:
+    write_large_csv(path)
+    path.write_bytes(gzip.compress(path.read_bytes(), compresslevel=1))
+
+
+def write_json_lines(path: Path) -> None:
+    text = "".join(json.dumps(person) + "\n" for person in build_people())
+    path.write_text(text * (ROWS // ROWS_AT_ONCE), encoding="utf-8")
+
+
+def write_parquet(path: Path) -> None:
+    table = pa.Table.from_pylist(build_people())
+    pq.write_table(pa.concat_tables([table] * (ROWS // ROWS_AT_ONCE)), path, use_dictionary=False)
+
+
+@pytest.mark.parametrize("write", [write_large_csv, write_gzip, write_json_lines, write_parquet])
+def test_a_file_many_times_the_chunk_costs_only_chunks(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    write(tmp_path / "people")
+    rows, megabytes, _ = read_apart(tmp_path / "people")
+    assert rows == ROWS
+    assert megabytes < 150  # 170 and more if the chunks were kept
