@@ -127,7 +127,8 @@ def start_report(command: str, job: str, at: datetime, scope: RunScope | None = 
     written."""
     name = job.encode("utf-8", "backslashreplace").decode()  # a file's name may hold what is no character
     report = Report(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, at, scope=scope or RunScope())
-    logger.info("run begins: %(command)s %(run_id)s", {"command": command, "run_id": report.run_id})
+    values = {"command": command, "job": name, "run_id": report.run_id, "what": f"{command} {name}".rstrip()}
+    logger.info("run begins: %(what)s (%(run_id)s)", values)
     return report
 
 
@@ -147,7 +148,9 @@ def end_report(report: Report, status: Status, at: datetime, reason: str | None 
     if reason is not None:
         report.messages.insert(0, reason)
     rows = {name: number for name, number in report.rows.items() if number}
-    logger.info("run ends: %(status)s, rows %(rows)s", {"status": status, "rows": rows, "run_id": report.run_id})
+    counted = "".join(f", {number:,} {name}" for name, number in rows.items())
+    values = {"status": status, "rows": rows, "run_id": report.run_id, "counted": counted}
+    logger.info("run ends: %(status)s%(counted)s (%(run_id)s)", values)
     return report
 
 

@@ -4,7 +4,9 @@ JSON Lines are read twice, since a key may come with the last line. A line that 
 alone.
 """
 
+import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -53,8 +55,9 @@ class ParquetSource(Closing):
         try:
             # One thread: others that read ahead crash the interpreter if it ends before they do.
             for batch in self._file.iter_batches(_choose_rows(self._file.metadata), use_threads=False):
-                yield self._build_chunk(_flatten(pa.Table.from_batches([batch])), first)
+                chunk = self._build_chunk(_flatten(pa.Table.from_batches([batch])), first)
                 first += batch.num_rows
+                yield replace(chunk, share=(first - 1) / self._file.metadata.num_rows)
         except (pa.ArrowException, OSError) as error:
             raise SourceError(
                 f"{self.name}: cannot be read on after row {first - 1}: {say_safely(error)}; write the file again"
@@ -154,7 +157,9 @@ class JsonLinesSource(Closing):
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the objects in order, from the first; their numbers are those of their lines. Raises SourceError."""
-        return map(self._build_chunk, self._read_lines())
+        size = max(os.fstat(self._input.file.fileno()).st_size, 1)
+        for lines in self._read_lines():
+            yield replace(self._build_chunk(lines), share=self._input.file.tell() / size)
 
     def close(self) -> None:
         """Release the file; may be called more than once."""

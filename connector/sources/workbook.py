@@ -80,7 +80,8 @@ class WorkbookSource(Closing):
         filled = (row for row in below if row[0] in self._errors or _is_filled(row))
         messages = self._messages
         while rows := list(islice(filled, CHUNK_ROWS)):
-            yield replace(self._build_chunk(rows), messages=messages)
+            share = (rows[-1][0] - self._header) / (self._sheet.total_height - self._header)
+            yield replace(self._build_chunk(rows), messages=messages, share=share)
             messages = ()
 
     def close(self) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 import click
 
 _NAMES = ("connector", "pipelines")
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+_OF_RUNS = ("connector.report", "pipelines.report.text")  # log when a run begins and ends, and its progress
 
 
 class _JsonFormatter(logging.Formatter):
@@ -38,8 +39,9 @@ class _TextFormatter(logging.Formatter):
     """Time (UTC), level, module, message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record as a line."""
-        return f"{_write_time(record)} {record.levelname.lower():5} {record.name}  {record.getMessage()}"
+        """Write a record as a line; what is not printable, as a file's name may hold, becomes an escape."""
+        message = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in record.getMessage())
+        return f"{_write_time(record)} {record.levelname.lower():5} {record.name}  {message}"
 
 
 class _StderrHandler(logging.Handler):
@@ -53,13 +55,35 @@ class _StderrHandler(logging.Handler):
 def start_logging(verbosity: int, form: str) -> None:
     """Log from now on: nothing (0), runs, look-ups, refusals and pauses (1), each page, batch and commit besides (2);
     `form` is text or json."""
-    handler = _StderrHandler()
-    handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
+    handler = _build_handler(_JsonFormatter() if form == "json" else _TextFormatter())
     for name in _NAMES:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(_LEVELS[min(verbosity, len(_LEVELS) - 1)])
+
+
+@contextmanager
+def log_runs() -> Iterator[None]:
+    """Log when runs begin and end, and their progress, while the context lasts, whether or not more is logged."""
+    loggers = [logging.getLogger(name) for name in _OF_RUNS]
+    handlers = [] if logging.getLogger(_NAMES[0]).handlers else [_build_handler(_TextFormatter())]
+    before = [(logger, logger.level, logger.handlers) for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
+        logger.handlers = [*logger.handlers, *handlers]
+    try:
+        yield
+    finally:
+        for logger, level, earlier in before:
+            logger.setLevel(level)
+            logger.handlers = earlier
+
+
+def _build_handler(formatter: logging.Formatter) -> logging.Handler:
+    handler = _StderrHandler()
+    handler.setFormatter(formatter)
+    return handler
 
 
 def is_logging() -> bool:
@@ -77,7 +101,7 @@ def say(message: str) -> None:
 
 
 def _write_line(line: str) -> None:
-    with suppress(OSError):  # full, or its reader has gone
+    with suppress(OSError, ValueError):  # full, closed, or its reader has gone
         click.echo(line, err=True)
 
 

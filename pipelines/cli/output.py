@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from contextlib import nullcontext
 from functools import wraps
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +21,7 @@ import click
 from connector.atomic_file import TargetKind, read_target_kind, write_whole
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.units import show_duration
-from pipelines.cli.logs import is_logging, say, start_logging
+from pipelines.cli.logs import is_logging, log_runs, say, start_logging
 from pipelines.cli.options import Command
 from pipelines.report import is_report, write_page
 
@@ -137,14 +138,19 @@ def run_options(command: Command) -> Command:
 def run_flow(
     flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], output: Output, time_limit_s: float | None = None
 ) -> Report:
-    """Run one flow to its end, with progress shown and signals heard; end it in order once its time is over."""
+    """Run one flow to its end, with progress shown and signals heard; end it in order once its time is over.
+
+    On a terminal a line follows the run; elsewhere, and with `-v`, the log says its beginning, progress and end.
+    """
     import uvloop
 
     from connector.control import stop_on_signals
     from pipelines.report import show_progress
 
+    is_on_terminal = sys.stderr is not None and sys.stderr.isatty() and not output.is_quiet and not is_logging()
+
     async def run() -> Report:
-        with stop_on_signals() as stop, show_progress(is_quiet=output.is_quiet or is_logging()) as progress:
+        with stop_on_signals() as stop, show_progress(is_on_terminal=is_on_terminal) as progress:
             if time_limit_s is not None:
                 asyncio.get_running_loop().call_later(time_limit_s, stop.end, _describe_limit(time_limit_s))
             return await flow(stop, progress)
@@ -152,7 +158,8 @@ def run_flow(
     gc.freeze()  # what is loaded by now is never garbage
     # What a run makes is nearly all freed by its counts: looking through it took 50 µs of the 360 of a create.
     gc.set_threshold(50_000, 20, 20)
-    return uvloop.run(run())
+    with nullcontext() if output.is_quiet or is_on_terminal else log_runs():
+        return uvloop.run(run())
 
 
 def _describe_limit(time_limit_s: float) -> str:

@@ -1,11 +1,10 @@
-"""A report as a table, and the progress of a run on one line of stderr, where that is a terminal."""
+"""A report as a table, and the progress of a run: on one line of stderr where that is a terminal, else in the log."""
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +16,17 @@ if TYPE_CHECKING:
 
 _LOGGED_EVERY_S = 30.0
 
+logger = logging.getLogger(__name__)
+
 _STATUS_STYLE = {"ok": "green", "partial": "yellow", "aborted": "red", "stopped": "red", "locked": "red"}
 
 
 @contextmanager
-def show_progress(*, is_quiet: bool) -> Iterator[Progress]:
-    """Show progress on stderr while the context lasts: on a terminal in one line that leaves no trace, else in a line
-    every 30 s, so that the log of an unattended run says what it is doing."""
+def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
+    """Show progress while the context lasts: on a terminal in one line of stderr that leaves no trace, else in a line
+    of the log every 30 s, so that an unattended run says what it is doing."""
     progress = Progress()
-    if is_quiet or sys.stderr is None:
-        yield progress
-        return
-    if not sys.stderr.isatty():
+    if not is_on_terminal:
         with _log_progress(progress):
             yield progress
         return
@@ -53,9 +51,7 @@ def _log_progress(progress: Progress) -> Iterator[None]:
 
     def log() -> None:
         while not ended.wait(_LOGGED_EVERY_S):
-            with suppress(OSError, ValueError):  # standard error is closed or full: the run goes on
-                sys.stderr.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {progress.describe()}\n")
-                sys.stderr.flush()
+            logger.info("progress: %(text)s", {"text": progress.describe()})
 
     thread = Thread(target=log, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""`-v` and `--log-format`: what a run did, on stderr; silent by default, without token or personal data."""
+"""`-v` and `--log-format`: what a run did, on stderr; by default its beginning and end; no token, no personal data."""
 
 import json
 from pathlib import Path
@@ -27,12 +27,27 @@ def test_an_import_logs_its_events_as_json_lines_without_token_or_address(connec
         assert secret not in ended.stderr
 
 
-def test_one_v_leaves_pages_and_commits_out_and_none_is_silent(connector: Connector, tmp_path: Path) -> None:
+def test_one_v_leaves_pages_and_commits_out_and_none_says_beginning_and_end(
+    connector: Connector, tmp_path: Path
+) -> None:
     path = write_people(tmp_path)
     logged = connector.import_file(path, "-v").stderr
-    assert "run begins: import" in logged
+    assert "run begins: import people" in logged
+    assert "look-up" in logged
     assert "commit" not in logged
-    assert connector.import_file(path).stderr == ""
+    lines = connector.import_file(path).stderr.splitlines()
+    assert [line.partition("connector.report  ")[2].partition(" (")[0] for line in lines] == [
+        "run begins: import people",
+        "run ends: ok, 12 read, 12 exists",
+    ]
+    assert connector.import_file(path, "--quiet").stderr == ""
+
+
+def test_lines_of_a_log_are_whole_whatever_the_file_is_called(connector: Connector, tmp_path: Path) -> None:
+    path = write_people(tmp_path).rename(tmp_path / "one\ntwo.csv")
+    begins, ends = connector.import_file(path).stderr.splitlines()
+    assert r"run begins: import one\ntwo (" in begins
+    assert "run ends: ok" in ends
 
 
 def test_messages_of_a_run_are_json_lines_where_the_log_is(connector: Connector, tmp_path: Path) -> None:
