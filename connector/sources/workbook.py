@@ -78,9 +78,9 @@ class WorkbookSource(Closing):
         """Yield the rows in order, from the first; none for a sheet with a header only."""
         below = (row for row in _read_rows(self._sheet) if row[0] > self._header)
         filled = (row for row in below if row[0] in self._errors or _is_filled(row))
-        messages = self._messages
+        messages, last = self._messages, (self._sheet.end or (self._header, 0))[0] + 1
         while rows := list(islice(filled, CHUNK_ROWS)):
-            share = (rows[-1][0] - self._header) / (self._sheet.total_height - self._header)
+            share = (rows[-1][0] - self._header) / max(last - self._header, 1)
             yield replace(self._build_chunk(rows), messages=messages, share=share)
             messages = ()
 

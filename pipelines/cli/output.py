@@ -9,8 +9,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import pairwise
 from pathlib import Path

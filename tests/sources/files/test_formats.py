@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from connector.errors import ConfigurationError, SourceError
@@ -132,3 +134,21 @@ def test_plain_csv_comes_in_the_chunks_of_its_reader(tmp_path: Path) -> None:
     (chunk,) = read(write(tmp_path, "people.csv", write_csv()))
     assert chunk.numbers.tolist() == [1, 2, 3]
     assert chunk.name == str(tmp_path / "people.csv")
+
+
+@pytest.mark.parametrize("name", ["people.csv", "people.jsonl", "people.parquet", "people.xlsx"])
+def test_each_chunk_says_which_share_of_the_file_was_read(tmp_path: Path, name: str) -> None:
+    rows, path = [[f"person{each}@example.com", "x" * 200] for each in range(35_000)], tmp_path / name
+    match name.partition(".")[2]:
+        case "csv":
+            path.write_text("".join(f"{','.join(row)}\n" for row in [["email", "notes"], *rows]))
+        case "jsonl":
+            path.write_text("".join(f'{{"email": "{email}", "notes": "{notes}"}}\n' for email, notes in rows))
+        case "parquet":
+            pd.DataFrame(rows, columns=["email", "notes"]).to_parquet(path)
+        case _:
+            path.write_bytes(write_xlsx([["email", "notes"], *rows]))
+    chunks = read(path)
+    read_by_then = np.cumsum([len(chunk.frame) for chunk in chunks]) / len(rows)
+    assert len(chunks) > 1
+    assert [chunk.share for chunk in chunks] == pytest.approx(read_by_then.tolist(), abs=0.05)
