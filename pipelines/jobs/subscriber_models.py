@@ -17,6 +17,7 @@ ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_
 _SENT_NAMES = tuple(field.name for field in SENT)
 _WIRE_NAMES = {wire_name(field).casefold(): field.name for field in FIELDS}
 _SAMPLE_DAY = date(1987, 6, 25)  # year, month and day cannot be taken for one another
+_SAME_DAY_LATER = date(2015, 6, 25)  # the same weekday
 
 
 def check_field_name(name: str) -> str:
@@ -156,7 +157,10 @@ def build_column_rule(rule: FieldRule) -> ColumnRule:
 
 def _gives_a_day(pattern: str) -> bool:
     try:
-        return datetime.strptime(_SAMPLE_DAY.strftime(pattern), pattern).date() == _SAMPLE_DAY  # noqa: DTZ007 - a day
+        written = _SAMPLE_DAY.strftime(pattern)
+        if written == _SAME_DAY_LATER.strftime(pattern):  # no year, of which strptime warns from Python 3.13 on
+            return False
+        return datetime.strptime(written, pattern).date() == _SAMPLE_DAY  # noqa: DTZ007 - a day
     except ValueError:
         return False
 
