@@ -131,10 +131,12 @@ class RejectsFile(Closing):
         now: Callable[[], datetime],
         used: Sequence[str] = (),
         findings: RowFindings | None = None,
+        base: str = "",
     ) -> None:
-        """`columns` are the source's, `used` those of them that say what is sent: only then can rows be accepted."""
+        """`columns` are the source's, `used` those of them that say what is sent: only then can rows be accepted, for
+        the `base` that is asked for."""
         self.findings = findings or RowFindings()
-        self._columns, self._used = own_columns(columns), used
+        self._columns, self._used, self._base = own_columns(columns), used, base
         self._run_id = run_id
         self._now = now
         header = [*self._columns, *ADDED_COLUMNS]
@@ -163,7 +165,7 @@ class RejectsFile(Closing):
         self._file.write(written)
 
     def _write_digest(self, problem: Problem) -> str | None:
-        digest = digest_problem(problem, self._used)
+        digest = digest_problem(problem, self._used, self._base)
         return None if digest is None else f"{_DIGEST}{digest.hex()}"
 
     def restart(self) -> None:
@@ -176,17 +178,17 @@ class RejectsFile(Closing):
         self._file.close()
 
 
-def digest_problem(problem: Problem, used: Sequence[str]) -> bytes | None:
-    """Return the digest of a bad row by which a person accepts it: of the `used` columns' cells, or of a record that is
-    no row, and of what is wrong with it. None for a row that cannot be accepted: it is neither invalid nor rejected, or
-    no column is used."""
+def digest_problem(problem: Problem, used: Sequence[str], base: str) -> bytes | None:
+    """Return the digest of a bad row by which a person accepts it: of the base that is asked for, the `used` columns'
+    cells, or a record that is no row, and what is wrong with it. None for a row that cannot be accepted: it is neither
+    invalid nor rejected, or no column is used."""
     if not used or problem.outcome not in ACCEPTABLE:
         return None
     cells = dict(zip(problem.row.columns, problem.row.cells, strict=True)) if problem.row.cells else {}
     is_refused = problem.outcome is Outcome.REJECTED  # a service's words vary, its status says what kind it is
     said = (str(problem.http_status),) if is_refused else (problem.field, problem.code)
     parts = [problem.outcome, *said, problem.raw, *(text for name in used for text in (name, cells.get(name)))]
-    return digest_text(json.dumps(["accepted-1", *(part or "" for part in parts)]))
+    return digest_text(json.dumps(["accepted-1", base, *(part or "" for part in parts)]))
 
 
 def read_digest(text: str) -> bytes | None:
@@ -334,10 +336,12 @@ class LoadFiles(Closing):
         now: Callable[[], datetime],
         used: Sequence[str] = (),
         findings: RowFindings | None = None,
+        base: str = "",
     ) -> None:
         self.findings = findings or RowFindings()
         self._run_id, self._now = run_id, now
-        self._rejects = RejectsFile(state_dir / "rejects" / f"{run_id}.csv", columns, run_id, now, used, self.findings)
+        rejects = state_dir / "rejects" / f"{run_id}.csv"
+        self._rejects = RejectsFile(rejects, columns, run_id, now, used, self.findings, base)
         drift = state_dir / "drift" / f"{run_id}.csv"
         self._drift = RowFile(drift, tuple(COLUMNS), "drift file", "what the service does not have")
         self._known = 0  # changed rows that an earlier run has reported

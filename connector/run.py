@@ -323,14 +323,16 @@ def _build_listener(frame: Frame, report: Report, clock: Clock) -> RowListener:
     findings = RowFindings(frame.columns_by_field)
     if frame.is_planned:
         return PlannedRows(frame.rows_path, frame.policy.identity, findings, is_reported=frame.are_rows_reported)
-    return LoadFiles(frame.state_dir, frame.columns, report.run_id, clock.now, frame.used_columns, findings)
+    base = frame.scope.base
+    return LoadFiles(frame.state_dir, frame.columns, report.run_id, clock.now, frame.used_columns, findings, base)
 
 
 def _find_accepted(ledger: Ledger, frame: Frame) -> Callable[[Problem], bool]:
     """Return whether a person has accepted a bad row as it is."""
     with ledger.transaction() as connection:
         accepted = read_accepted_rows(connection, frame.account)
-    return lambda problem: bool(accepted) and digest_problem(problem, frame.used_columns) in accepted
+    used, base = frame.used_columns, frame.scope.base
+    return lambda problem: bool(accepted) and digest_problem(problem, used, base) in accepted
 
 
 def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:

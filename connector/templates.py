@@ -52,9 +52,11 @@ class Template:
                 length += len(piece)
                 self._check_length(length)
                 pieces.append(piece)
-            return "".join(pieces)
+            return "".join(pieces).encode().decode()  # raises UnicodeEncodeError
         except _BoundError as error:
             problem = str(error)
+        except UnicodeEncodeError:
+            problem = "makes half a character (a lone surrogate)"
         except jinja2.UndefinedError as error:  # its own words may hold a cell
             problem = f"asks in {_find_line(error)} for something that this row does not have"
         except Exception as error:  # noqa: BLE001 - whatever a template does with a row costs that row alone

@@ -148,6 +148,7 @@ SECRET = "ann@example.com"
         ("{{ secret.__class__.__mro__ }}", "fails in line 1 for this row (SecurityError)"),
         ("{{ '{0.__class__.__mro__}'.format(secret) }}", "fails in line 1 for this row (SecurityError)"),
         ("{{ range.__init__.__globals__ }}", "fails in line 1 for this row (SecurityError)"),
+        (r"{{ secret }}{{ '\ud800' }}", "makes half a character"),
         ("{{ [secret].append(secret) }}", "fails in line 1 for this row (SecurityError)"),
     ],
 )

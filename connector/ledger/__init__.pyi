@@ -2,6 +2,7 @@ from .admin import (
     Backup as Backup,
     OpenEntries as OpenEntries,
     back_up_ledger as back_up_ledger,
+    check_ledger_rights as check_ledger_rights,
     count_open_entries as count_open_entries,
     open_private_copy as open_private_copy,
 )

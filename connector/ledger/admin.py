@@ -206,6 +206,21 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries
     return open_entries or []
 
 
+def check_ledger_rights(url: str) -> None:
+    """Raise LedgerError if this user may not write the ledger's file, or make files beside it; nothing is written.
+
+    Of a server nothing is checked.
+    """
+    place = parse_place(url)
+    if isinstance(place, URL):
+        return
+    ledger = place.resolve()
+    folder = next(each for each in ledger.parents if each.exists())
+    for path, rights in ((folder, os.R_OK | os.W_OK | os.X_OK), (ledger, os.R_OK | os.W_OK)):
+        if path.exists() and not os.access(path, rights):
+            raise LedgerError(f"the ledger {ledger}: {path} cannot be written by this user: allow it")
+
+
 def _read_open_entries(place: Path | URL) -> list[OpenEntries] | None:
     """None: there is no ledger."""
     if isinstance(place, URL):

@@ -6,11 +6,13 @@ with its process: so every source can be read more than once, and damage shows b
 
 import gzip
 import os
+import shutil
 import stat
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from os import PathLike, fspath
@@ -24,6 +26,8 @@ STANDARD_INPUT = "-"
 
 _HEAD_BYTES = 1 << 16  # formats are recognised by these
 _COPIED_BYTES = 1 << 20  # at a time, into a temporary copy
+_MOST_COPIED = 1 << 36  # 64 GiB, 300 million rows: a pipe that gives more may never end
+_MOST_OF_ROOM = 0.9  # what is free in the folder is left to other programs, too
 
 _GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", (b"PK\x03\x04", b"PK\x05\x06")  # the last: an empty archive
 _NAMES_SHOWN = 20
@@ -184,21 +188,26 @@ def _open_raw(place: str) -> BinaryIO:
 
 
 def _copy(pieces: Iterable[bytes], name: str) -> BinaryIO:
-    copy: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - its owner closes it
-    try:
-        for piece in pieces:
-            copy.write(piece)
-        copy.flush()
-    except OSError as error:
-        copy.close()
-        raise SourceError(
-            f"{name}: must be copied to be read, and there is no room for it in {tempfile.gettempdir()} "
-            f"({error.strerror}): make room, or set TMPDIR to another folder"
-        ) from None
-    except BaseException:
-        copy.close()
-        raise
-    return copy
+    with ExitStack() as opened:
+        try:
+            copy: BinaryIO = opened.enter_context(tempfile.TemporaryFile())
+            most = min(_MOST_COPIED, int(_MOST_OF_ROOM * shutil.disk_usage(tempfile.gettempdir()).free))
+            for piece in pieces:
+                if copy.tell() + len(piece) > most:
+                    raise SourceError(
+                        f"{name}: must be copied to be read, and gives more than {most >> 20:,} MiB, for which there "
+                        f"is no room in {tempfile.gettempdir()}. Write it to a file and read that, or set TMPDIR to "
+                        "another folder"
+                    )
+                copy.write(piece)
+            copy.flush()
+        except OSError as error:
+            raise SourceError(
+                f"{name}: must be copied to be read, and cannot be, in {tempfile.tempdir or 'any temporary folder'} "
+                f"({error.strerror}): make room, or set TMPDIR to another folder"
+            ) from None
+        opened.pop_all()  # its owner closes it
+        return copy
 
 
 def _without_suffix(name: str, *suffixes: str) -> str:

@@ -58,6 +58,8 @@ def accept_command(
             plan = AcceptPlan([read_rejected(Path(each)) for each in rows], is_revoked=is_revoked)
         elif is_revoked:
             raise ConfigurationError("--revoke takes a rejects file, or --job alone: leave out the identities")
+        elif files := [each for each in rows if Path(each).is_file()]:
+            raise ConfigurationError(f"{files[0]} is a file, and --job takes identities: give the file alone")
         else:
             plan = find_rejected(job, _read_identities(rows), state.state_dir)
         work = lambda ledger: accept(ledger, plan, system_clock().now())  # noqa: E731

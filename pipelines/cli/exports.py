@@ -160,6 +160,7 @@ def _refuse_clash(plan: ExportPlan, output: Output) -> None:
 @click.option("--forget-missing", is_flag=True, help="Forget entries whose subscribers the service has lost.")
 @click.option("--yes", "is_sure", is_flag=True, help="Forget even if the service has lost all of a base.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@time_limit_option
 @run_options
 def reconcile_command(
     path: Path,
@@ -169,6 +170,7 @@ def reconcile_command(
     forget_missing: bool,
     is_sure: bool,
     wait_s: float,
+    time_limit_s: float | None,
     output: Output,
 ) -> None:
     """Compare all that the source of JOB says with what the ledger knows and what the service lists.
@@ -187,7 +189,8 @@ def reconcile_command(
         raise ConfigurationError("--yes is about --forget-missing: give both, or neither")
     check_difference_path(to, output.report_path)
     job = load_job(path, os.environ)
-    settings = read_settings(os.environ, job, SettingOptions(), is_writing=forget_missing)
+    options = SettingOptions(time_limit_s=time_limit_s)
+    settings = read_settings(os.environ, job, options, is_writing=forget_missing)
     plan = replace(
         plan_reconcile(job, settings, wait_s=wait_s),
         to=to,

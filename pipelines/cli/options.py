@@ -83,10 +83,18 @@ record_option = click.option(
     help="Record requests and answers in this new file, masked, for a bug report.",
 )
 
+
+def _refuse_zero(_context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value == 0:
+        raise click.BadParameter("must be more than nothing: no run ends in 0 s", param=parameter)
+    return value
+
+
 time_limit_option = click.option(
     "--time-limit",
     "time_limit_s",
     type=Duration(),
+    callback=_refuse_zero,
     help="End a run in order that takes longer, such as 6h; the next one goes on.",
 )
 

@@ -1,7 +1,7 @@
 """Bad rows that a person accepts as they are: later runs count them, and are not partial for their sake.
 
-A row is known by the digest that its run wrote into the rejects file: of the cells that are sent, and of what is wrong.
-So a row that changes, or that is wrong in another way, is judged again.
+A row is known by the digest that its run wrote into the rejects file: of its base, the cells that are sent, and what is
+wrong. So a row that changes, that is for another base, or that is wrong in another way, is judged again.
 """
 
 from collections import Counter

@@ -9,7 +9,7 @@ from secrets import token_hex
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError, ConnectorError, SourceError
-from connector.ledger import count_open_entries
+from connector.ledger import check_ledger_rights, count_open_entries
 from connector.listing import fetch_page
 from connector.plurals import count
 from connector.service import ListQuery, Retrier, open_client
@@ -97,6 +97,7 @@ async def _ask_service(settings: Settings) -> CheckResult:
 
 
 def _read_ledger(job: Job | None, settings: Settings) -> str:
+    check_ledger_rights(settings.ledger_url)
     may_be_new = settings.may_make_ledger or job is None or job.subscriber is None
     if number := sum(each.number for each in count_open_entries(settings.ledger_url, may_be_new=may_be_new)):
         return f"{count(number, 'entry', 'entries')} unresolved, held or rejected; see: connector status"

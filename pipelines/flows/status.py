@@ -68,10 +68,12 @@ def _advise(runs: Sequence[dict[str, Any]], open_entries: Sequence[OpenEntries])
             f"{count(number, 'entry', 'entries')} {agree(number, 'is', 'are')} held for your decision: "
             "connector retry --resend-held | --accept-held | --drop-held"
         )
-    if number := numbers[State.REJECTED]:
+    number, accepted = numbers[State.REJECTED], _count_accepted(runs)
+    if number > accepted:
+        besides = f", besides {accepted:,} accepted as {agree(accepted, 'it is', 'they are')}" if accepted else ""
         yield (
-            f"the service rejected {count(number, 'row')}: correct the rows in the rejects file and import it, or send "
-            "them again as they are by: connector retry --rejected"
+            f"the service rejected {count(number - accepted, 'row')}{besides}: correct the rows in the rejects file "
+            "and import it, or send them again as they are by: connector retry --rejected"
         )
     seen: set[tuple[str, str]] = set()
     for run in runs:
@@ -86,6 +88,15 @@ def _advise(runs: Sequence[dict[str, Any]], open_entries: Sequence[OpenEntries])
                 yield f"{what} was {run['status']}: run the same command again"
         elif run.get("rejects_file") and Path(run["rejects_file"]).exists():
             yield f"rows of run {run['run_id']} need correction: {run['rejects_file']}"
+
+
+def _count_accepted(runs: Sequence[dict[str, Any]]) -> int:
+    """How many rejected rows the last load of each job has met that a person has accepted as they are."""
+    latest: dict[str, int] = {}
+    for run in runs:
+        if run["command"] in ("import", "sync"):
+            latest.setdefault(run["job"], run.get("accepted", {}).get("rejected", 0))
+    return sum(latest.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,10 @@ def test_the_rows_of_a_rejects_file_make_no_run_partial_until_they_change(
     assert (accepted.code, accepted.report["accepted"]) == (0, 3)
     for name in ("accepted.html", "accepted.json") * 2:  # its own earlier report is replaced
         assert connector.run("accept", first.report["rejects_file"], "--report", name).code == 0
+    assert "rejected" in connector.run("status").stdout  # as far as it is known before another run
     assert sync(connector, job) == (0, {"invalid": 2, "rejected": 1}, [])
+    assert connector.run_json("status").report["next"] == []
+    assert connector.run_json("report", "--out", "health.html").report["next"] == []
     assert connector.run_json("plan", job).code == 0
 
     changed = BAD.replace("31.02", "32.02"), REFUSED.replace("1980", "1981")
@@ -58,6 +61,12 @@ def test_the_rows_of_a_rejects_file_make_no_run_partial_until_they_change(
 
     assert connector.run_json("accept", "--revoke", "--job", job).report["accepted"] == 3
     assert sync(connector, job)[:2] == (1, {})
+
+
+def test_a_row_is_accepted_for_its_base_alone(connector: Connector, job: Path) -> None:
+    assert connector.run("accept", connector.run_json("sync", job).report["rejects_file"]).code == 0
+    job.write_text(JOB.replace("News", "Shop"))
+    assert sync(connector, job) == (1, {}, ["", "bob@x.org", "tom@x.org"])
 
 
 def test_a_row_is_accepted_by_its_identity(connector: Connector, job: Path) -> None:
@@ -77,3 +86,5 @@ def test_what_no_run_of_this_ledger_wrote_is_refused(connector: Connector, job: 
         assert refused.code == 2
         assert words in refused.stderr
     assert connector.run("accept").is_refused
+    refused = connector.run("accept", "rejects.csv", "--job", job)
+    assert (refused.code, "rejects.csv is a file" in refused.stderr) == (2, True)

@@ -1,5 +1,7 @@
 """`connector check`: each part of a job is tried, and nothing is created, sent or published."""
 
+import json
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.forked import Forked
 
 LOADING = """
 job: crm
@@ -66,3 +69,17 @@ def test_the_part_that_is_wrong_is_named_with_the_next_step(
     ended, verdicts, failed = check(connector, job, **environ)
     assert (ended, [name for name, is_ok in verdicts.items() if not is_ok]) == (code, [failing])
     assert words in failed
+
+
+def test_a_ledger_that_cannot_be_written_is_said(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "email", "ann@x.org")
+    (tmp_path / "job.yaml").write_text(LOADING)
+    assert connector.run("sync", "job.yaml").code == 0
+    (tmp_path / "state" / "ledger.db").chmod(0o400)
+    with Forked(
+        ["check", "job.yaml", "--output", "json"], os.environ | connector.environ, tmp_path, is_bound=True
+    ) as checking:
+        said, _ = checking.communicate()
+    failed = [each for each in json.loads(said)["checks"] if not each["ok"]]
+    assert (checking.returncode, [each["check"] for each in failed]) == (3, ["ledger"])
+    assert "ledger.db cannot be written by this user: allow it" in failed[0]["message"]

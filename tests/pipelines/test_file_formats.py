@@ -2,6 +2,7 @@
 
 import csv
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,26 @@ def test_standard_input_is_a_file_like_any_other(connector: Connector, name: str
     assert ended.report["job"] == "stdin"
     (reject,) = read_rejects(ended)
     assert reject["_file"] == "standard input"
+
+
+def test_what_never_ends_is_given_up_before_it_fills_the_disk(connector: Connector, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", small], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no disk can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        ended = connector.run("validate", "/dev/zero", environ={"TMPDIR": str(small)})
+        assert list(small.iterdir()) == []
+    finally:
+        subprocess.run(["umount", small], check=True)
+    assert ended.code == 2
+    assert (
+        f"/dev/zero: must be copied to be read, and gives more than 7 MiB, for which there is no room in {small}"
+        in (ended.stderr)
+    )
 
 
 def test_what_is_said_of_standard_input_is_done_and_a_job_says_the_rest(connector: Connector, tmp_path: Path) -> None:

@@ -86,7 +86,9 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
     recordings.mkdir()
 
     def run(connector: Connector, command: str, **environ: str) -> int:
-        log = () if command.startswith(("init", "schema")) else ("-vv", "--log-format", "json", "--report", "run.html")
+        log: tuple[str, ...] = (
+            () if command.startswith(("init", "schema")) else ("-vv", "--log-format", "json", "--report", "run.html")
+        )
         if command.startswith(RECORDED):
             log += ("--record", f"recordings/{len(list(said.iterdir())):02d}.json")
         (tmp_path / "run.html").unlink(missing_ok=True)

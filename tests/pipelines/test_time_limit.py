@@ -59,6 +59,17 @@ def test_an_export_past_its_time_leaves_its_target_as_it_was(connector: Connecto
     assert not (tmp_path / "out.csv").exists()
 
 
+def test_a_reconciliation_past_its_time_is_aborted_and_no_time_at_all_is_refused(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(latency_ms=60_000)
+    write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
+    job = write_job(tmp_path)
+    ended = connector.run_json("reconcile", job, *LIMITED)
+    assert (ended.code, ended.report["status"], "time limit" in ended.report["messages"][0]) == (3, "aborted", True)
+    assert connector.run_json("reconcile", job, "--time-limit", "0s").is_refused
+
+
 def test_a_mail_run_past_its_time_sends_the_rest_the_next_time(connector: Connector, tmp_path: Path) -> None:
     people = (f"person{each}@example.net,P{each},{each}" for each in range(PEOPLE))
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
