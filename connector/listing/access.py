@@ -17,9 +17,7 @@ from connector.paging import Certificate, Reason
 from connector.service import Client, Retrier
 from connector.subscribers import CAPITALS, InactiveIdentities, SpellingClass, classify, is_plain
 
-_SENTINELS = (
-    1000  # confirmations remembered: absence is proved by the visibility of one that came after (architecture 4.5c)
-)
+_SENTINELS = 1000  # the latest confirmations: the visibility of a later one proves absence (architecture 4.5 c)
 _SAMPLES_OF_A_CLASS = 3  # as many as are tried before the filter is held to fail: one or two may have vanished
 _CLASSES = 500  # of all that a list of millions holds; a class beyond them has no control, and is swept for
 _IDENTITIES = tuple((name, BY_NAME[name].path[0]) for name in ("email", "client_user_id"))
@@ -42,12 +40,12 @@ class LookupKey:
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """The result of one look. For an identity that is neither `found` nor `missed` it is inconclusive.
+    """The result of one look-up. For an identity that is neither `found` nor `missed` it is inconclusive.
 
     `found` maps identities to the subscriber ids that bear it in the base, smallest first; `missed` are those that were
     not there, by an answer that is known to be whole. Of the subscribers confirmed by this run, the latest that the
-    look showed was confirmed at `latest_seen_at` (-inf: none was seen), and the look proves that the service shows
-    subscribers `lag_s` late at least (0: no sign of that). `started_at` and `latest_seen_at` are monotonic.
+    look-up showed was confirmed at `latest_seen_at` (-inf: none was seen). The look-up proves that the list lags by
+    `lag_s` at least (0: no sign of a lag). `started_at` and `latest_seen_at` are monotonic.
     """
 
     found: Mapping[bytes, tuple[int, ...]]
@@ -146,20 +144,20 @@ class ShownSubscribers:
 
     def read(self, subscriber_id: int) -> dict[str, Any] | None:
         """Return the subscriber with this id as it was shown; None: it was not."""
-        place = self._index_of.get(subscriber_id)
-        if place is None or self._values is None:
+        index = self._index_of.get(subscriber_id)
+        if index is None or self._values is None:
             return None
-        shown: dict[str, Any] = self._values.read(place)[0]
+        shown: dict[str, Any] = self._values.read(index)[0]
         return shown
 
 
 @dataclass(slots=True)
 class LookupState:
-    """The state of one run, shared by all its looks.
+    """What the look-ups of one run share.
 
-    `known` are subscribers for which the account guard had no conclusive answer: until a sweep has shown one of
-    them, nothing that a sweep shows is recorded, and no filter is asked before a sweep. `useless` are the fields whose
-    filters are ignored or cannot be asked, `tells_capitals_apart` whether the filter by email does;
+    `known` are subscribers for which the account guard had no conclusive answer. Until a sweep has shown one of them,
+    nothing that a sweep shows is recorded, and no filter is asked before a sweep. `useless` are the fields whose
+    filters are ignored or cannot be asked, `tells_capitals_apart` whether the filter by email distinguishes capitals;
     `is_list_unreadable`: the last sweep was not complete; `swept`: the sentinels that it showed. `shown`: the
     subscribers that rows were about to create.
     """
@@ -175,7 +173,7 @@ class LookupState:
 
 
 def _can_be_asked_for(text: str) -> bool:
-    """Return whether it can be written in a URL: half a character, as JSON may hold, cannot."""
+    """Return whether the text can be written in a URL. Half a character, which JSON may hold, cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -196,7 +194,7 @@ class ListPolicy:
 
 @dataclass(slots=True)
 class ListAccess:
-    """What asks the list about one base, and what the run's look-ups have learnt."""
+    """What a look-up in one base needs, and what the run's look-ups have learnt."""
 
     control: RunControl
     client: Client
@@ -240,7 +238,7 @@ def read_visibility(
     certificate: Certificate,
     started_at: float,
 ) -> Visibility:
-    """Return what a sweep says that showed these `seen`, the one before it having shown `seen_before`.
+    """Return what a sweep proves of the list's lag: it showed the ids `seen`, and the sweep before it `seen_before`.
 
     Pages are read one after another. A sweep in id order may show a sentinel on a late page and miss an older
     subscriber, if the service began to show both just after the older one's page was read. The ranks reveal that,
@@ -262,8 +260,8 @@ def keep_shown(
     access: ListAccess,
     wire_objects: Sequence[dict[str, Any]],
     listed: Sequence[tuple[bytes, int]],
-    wanted: Collection[bytes],
+    identities: Collection[bytes],
 ) -> None:
-    """Keep those of a page that are `wanted`; `listed` are the page's identities, each with its id."""
-    if ids := {subscriber_id for identity, subscriber_id in listed if identity in wanted}:
+    """Keep the subscribers of a page that bear one of `identities`; `listed` has the page's identities and ids."""
+    if ids := {subscriber_id for identity, subscriber_id in listed if identity in identities}:
         access.state.shown.keep([wire for wire in wire_objects if wire["Id"] in ids])

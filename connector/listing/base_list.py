@@ -1,4 +1,4 @@
-"""Looks subscribers up by reading the whole list: which are in the base already, and which of some wanted are there.
+"""Looks subscribers up by reading the whole list: which are in the base already, and which of some keys are present.
 
 A listing in id order is renewed by reading on from its last known row: later ones stand behind that (architecture 4.7).
 """
@@ -76,16 +76,16 @@ class Listing:
         return self.certificate.reason
 
 
-async def list_base(access: ListAccess, wanted: Sequence[LookupKey] = ()) -> Listing:
+async def list_base(access: ListAccess, keys: Sequence[LookupKey] = ()) -> Listing:
     """Record all listed subscribers of the base, so that none of them is created (architecture 4.7).
 
-    What the list says of those `wanted` is kept for a comparison.
+    The subscribers of `keys` are kept as the list shows them, for a comparison.
 
     Raises ListFailed when the service does not give its list, EmptiedError when it shows none of the subscribers that
     should be there, RunAborted when the base is not the one that was meant or the run is to stop.
     """
     access.control.activity = "listing existing subscribers"
-    identities = frozenset(each.identity for each in wanted)
+    identities = frozenset(key.identity for key in keys)
     recording = _Recording(access, _build_reader(access, [access.policy.identity]), identities)
     await access.journal.flush()
     certificate, _ = await _sweep(access, recording, frozenset())
@@ -97,8 +97,8 @@ async def list_base(access: ListAccess, wanted: Sequence[LookupKey] = ()) -> Lis
 
 
 async def list_on(access: ListAccess, end: ListEnd) -> ListEnd | None:
-    """Record who has come since a listing in ascending id order ended there; returns the new end, or None where that
-    is unknown. Raises as `list_base` does."""
+    """Record the subscribers that came since a listing in ascending id order ended there. Return the new end, or None
+    where that is unknown. Raises as `list_base` does."""
     access.control.activity = "reading on for new subscribers"
     recording = _Recording(access, _build_reader(access, [access.policy.identity]))
     await access.journal.flush()
@@ -107,16 +107,16 @@ async def list_on(access: ListAccess, end: ListEnd) -> ListEnd | None:
     return renewed
 
 
-async def sweep_for(access: ListAccess, wanted: Sequence[LookupKey]) -> LookupResult:
-    """Look for these identities on the whole list; none counts as missed unless the sweep was complete.
+async def sweep_for(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
+    """Look the keys up by reading the whole list; none is missed unless the sweep was complete.
 
     Raises as `list_base` does.
     """
-    access.control.activity = f"looking for {len(wanted):,} on the list"
+    access.control.activity = f"looking for {len(keys):,} on the list"
     started_at, sentinels = access.clock.monotonic(), tuple(access.sentinels)
     seen_before = access.state.swept
-    identities = frozenset(each.identity for each in wanted)
-    searching = _Searching(_build_reader(access, sorted({each.field for each in wanted})), identities)
+    identities = frozenset(key.identity for key in keys)
+    searching = _Searching(_build_reader(access, sorted({key.field for key in keys})), identities)
     certificate, seen = await _sweep(access, searching, frozenset(each.subscriber_id for each in sentinels))
     visibility = read_visibility(sentinels, seen, seen_before, certificate, started_at)
     found = {identity: tuple(sorted(ids)) for identity, ids in searching.found.items()}
@@ -126,11 +126,11 @@ async def sweep_for(access: ListAccess, wanted: Sequence[LookupKey]) -> LookupRe
 
 @dataclass(slots=True)
 class _Recording:
-    """Writes all of the base that a listing shows into the ledger. What is seen is there: no verdict is needed."""
+    """Writes all subscribers of the base that a listing shows into the ledger. This needs no certificate."""
 
     access: ListAccess
     reader: BaseReader
-    wanted: frozenset[bytes] = frozenset()
+    identities: frozenset[bytes] = frozenset()
     waiting: list[tuple[bytes, int]] = field(default_factory=list)
     digests: "array[int]" = field(default_factory=lambda: array("Q"))  # 8 bytes for each of the last sweep
     last_id: int = 0
@@ -141,7 +141,7 @@ class _Recording:
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         listed = self.reader.read(wire_objects)
-        keep_shown(self.access, wire_objects, listed, self.wanted)
+        keep_shown(self.access, wire_objects, listed, self.identities)
         self.last_id = max(self.last_id, max((wire["Id"] for wire in wire_objects), default=0))
         self.digests.frombytes(b"".join(identity[:_DIGEST_BYTES] for identity, _ in listed))
         self.waiting += listed
@@ -165,10 +165,10 @@ class _Recording:
 
 @dataclass(slots=True)
 class _Searching:
-    """Keeps, of a listing, the wanted identities with all the ids that bear them."""
+    """Keeps the ids that a listing shows for each of some identities."""
 
     reader: BaseReader
-    wanted: frozenset[bytes]
+    identities: frozenset[bytes]
     found: dict[bytes, set[int]] = field(default_factory=dict)
 
     def start_sweep(self, number: int) -> None:
@@ -176,13 +176,13 @@ class _Searching:
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         for identity, subscriber_id in self.reader.read(wire_objects):
-            if identity in self.wanted:
+            if identity in self.identities:
                 self.found.setdefault(identity, set()).add(subscriber_id)
 
 
 @dataclass(slots=True)
 class _Watching:
-    """Hands all on to another sink; notes which of the watched ids the last sweep shows, and makes a stats of it.
+    """Passes all on to another sink, notes which of the watched ids the last sweep shows, and makes the list's stats.
 
     Once a known subscriber shows, the account is the right one, and `state.known` is empty.
     """

@@ -194,37 +194,37 @@ async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool:
 _BATCH = 300  # identities between two rounds of controls: a filter that stops working spoils no more than these
 
 
-async def look_by_filter(access: ListAccess, wanted: Sequence[LookupKey]) -> LookupResult:
-    """Look for these identities by filters alone; a case-sensitive filter proves none of them absent `in_any_spelling`.
+async def look_by_filter(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
+    """Look the keys up by filters alone. A case-sensitive filter proves no key absent that asks for `in_any_spelling`.
 
     Raises ListFailed when the service does not answer, RunAborted when the base is not the one that was meant or the
     run is to stop.
     """
     await take_stats(access)
-    questions = [_build_question(each) for each in wanted]
-    fields = sorted({each.field for each in wanted})
+    questions = [_build_question(key) for key in keys]
+    fields = sorted({key.field for key in keys})
     reader = BaseReader(access.journal.base, access.asked_name, fields, access.inactive)
-    result = await access.control.until_stopped(_FilterLook(access, questions, reader).carry_out())
-    values = {"asked": len(wanted), "present": len(result.found), "absent": len(result.missed)}
+    result = await access.control.until_stopped(_FilterLookup(access, questions, reader).carry_out())
+    values = {"asked": len(keys), "present": len(result.found), "absent": len(result.missed)}
     logger.info("look-up: by filter %(asked)d asked, %(present)d present, %(absent)d absent", values)
     return result
 
 
-def can_tell(access: ListAccess, each: LookupKey) -> bool:
+def can_tell(access: ListAccess, key: LookupKey) -> bool:
     """Return whether a filter may prove this identity absent: a known subscriber exists for each control.
 
-    The list must have been surveyed.
+    The list's stats must be known.
     """
-    question = _build_question(each)
+    question = _build_question(key)
     if question.needs_case_blind and access.state.tells_capitals_apart:
         return False
     return not question.has_hidden_spellings and all(has_control(access, each) for each in question.classes)
 
 
-def count_requests(wanted: Sequence[LookupKey]) -> int:
-    """Return the requests of `look_by_filter`, controls included, when each control passes at once and the stats is
-    there."""
-    questions = [_build_question(each) for each in wanted]
+def count_requests(keys: Sequence[LookupKey]) -> int:
+    """Return the requests of `look_by_filter`, controls included, when each control passes at once and the stats are
+    known."""
+    questions = [_build_question(key) for key in keys]
     classes = _classes_of(questions)
     of_case = 2 * any(each.needs_case_blind for each in questions)
     controls = len(classes) + len({each.field for each in classes}) + of_case
@@ -234,36 +234,36 @@ def count_requests(wanted: Sequence[LookupKey]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A wanted identity, with the texts to ask for and their classes.
+    """A key, with the texts to ask for and their classes.
 
     `needs_case_blind`: spellings in other capitals count, which only a filter that is blind to them finds;
     `has_hidden_spellings`: there may be some that no filter is known to find.
     """
 
-    wanted: LookupKey
+    key: LookupKey
     texts: tuple[str, ...] = field(repr=False)
     classes: frozenset[SpellingClass]
     needs_case_blind: bool
     has_hidden_spellings: bool
 
     def proves_absence(self, checked: FilterCheck) -> bool:
-        """Return whether the controls allow to say that they are missed."""
+        """Return whether the controls let an empty answer prove absence."""
         is_case_covered = checked.is_case_blind or not self.needs_case_blind
         return is_case_covered and not self.has_hidden_spellings and self.classes <= checked.passed
 
     def is_askable(self, checked: FilterCheck) -> bool:
-        """Return whether the filter may at least find them."""
+        """Return whether the filter may at least find the subscriber."""
         return not self.classes & checked.failed
 
 
-def _build_question(wanted: LookupKey) -> _Question:
-    texts = build_spellings(wanted.field, wanted.value)
+def _build_question(key: LookupKey) -> _Question:
+    texts = build_spellings(key.field, key.value)
     return _Question(
-        wanted,
+        key,
         texts,
-        frozenset(classify(wanted.field, text) for text in texts),
-        needs_case_blind=wanted.in_any_spelling and wanted.field == "email",
-        has_hidden_spellings=wanted.in_any_spelling and not has_spellings_by_case_alone(wanted.field, wanted.value),
+        frozenset(classify(key.field, text) for text in texts),
+        needs_case_blind=key.in_any_spelling and key.field == "email",
+        has_hidden_spellings=key.in_any_spelling and not has_spellings_by_case_alone(key.field, key.value),
     )
 
 
@@ -272,8 +272,8 @@ def _classes_of(questions: Iterable[_Question]) -> frozenset[SpellingClass]:
 
 
 @dataclass(slots=True)
-class _FilterLook:
-    """One look in progress."""
+class _FilterLookup:
+    """One look-up by filters, in progress."""
 
     access: ListAccess
     questions: Sequence[_Question]
@@ -287,7 +287,7 @@ class _FilterLook:
         started_at = access.clock.monotonic()
         visibility, checked = Visibility(), await self._check()
         if self._is_worth_asking(checked):
-            fields = sorted({each.wanted.field for each in self.questions})
+            fields = sorted({each.key.field for each in self.questions})
             visibility = await find_visibility(access, checked, started_at, fields)  # before any other look-up
         for start in range(0, len(self.questions), _BATCH):
             if not self._is_worth_asking(checked):
@@ -308,17 +308,17 @@ class _FilterLook:
         """Return whether an answer could help: to prove an identity absent, or to find an unresolved one."""
         if any(each.proves_absence(checked) for each in self.questions):
             return True
-        return any(each.is_askable(checked) and not each.wanted.in_any_spelling for each in self.questions)
+        return any(each.is_askable(checked) and not each.key.in_any_spelling for each in self.questions)
 
     async def _ask(self, batch: Sequence[_Question]) -> dict[bytes, list[Shown]]:
-        """Return the answers to every spelling of these, and keep the subscribers that they show."""
-        asked = [(each.wanted, text) for each in batch for text in each.texts]
-        looks = [partial(look_up, self.access, wanted.field, text) for wanted, text in asked]
-        answers = await look_up_together(self.access, looks)
+        """Ask for every spelling of these; return the answers, and keep the subscribers that they show."""
+        asked = [(each.key, text) for each in batch for text in each.texts]
+        lookups = [partial(look_up, self.access, key.field, text) for key, text in asked]
+        answers = await look_up_together(self.access, lookups)
         shown: dict[bytes, list[Shown]] = {}
-        for (wanted, _), answer in zip(asked, answers, strict=True):
-            shown.setdefault(wanted.identity, []).append(answer)
-        identities = {each.wanted.identity for each in self.questions}
+        for (key, _), answer in zip(asked, answers, strict=True):
+            shown.setdefault(key.identity, []).append(answer)
+        identities = {each.key.identity for each in self.questions}
         rows = [row for answer in answers for row in answer.rows]
         listed = self.reader.read(rows)
         keep_shown(self.access, rows, listed, identities)
@@ -334,9 +334,9 @@ class _FilterLook:
         before: FilterCheck,
         after: FilterCheck,
     ) -> None:
-        """Record as missed: all answers are whole and empty, and the controls passed before and after."""
+        """Record the identities whose answers are all whole and empty, where the controls passed before and after."""
         for each in batch:
-            answers = shown.get(each.wanted.identity, ())
+            answers = shown.get(each.key.identity, ())
             is_whole = bool(answers) and all(answer.is_whole for answer in answers)
             if is_whole and each.proves_absence(before) and each.proves_absence(after):
-                self.missed.add(each.wanted.identity)
+                self.missed.add(each.key.identity)

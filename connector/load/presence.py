@@ -1,7 +1,7 @@
 """Which subscribers are in the base already, and how long that may be relied on (architecture 4.7).
 
-They are looked up by the cheaper way, the list's filters or one sweep of it; where that is inconclusive, the other way
-follows. Each way decides itself what makes an answer certain.
+A look-up takes the cheaper way first: the list's filters, or one sweep of the list. Where that is inconclusive, the
+other way follows. Each way decides what makes its answer certain.
 """
 
 from collections.abc import Sequence
@@ -34,15 +34,15 @@ from connector.service import UNAUTHORISED, ListQuery
 from connector.states import State
 
 _NEVER = float("-inf")
-_ABSENT_ASKED = 20  # of those that a listing says are absent, and as many more once one of them is there
-_ABSENT_SAMPLED = 400  # of a chunk, among which they are chosen
+_ABSENT_ASKED = 20  # looked up of those that a listing says are absent; 20 more once one of them is present
+_ABSENT_SAMPLED = 400  # rows of a chunk, among which these 20 are chosen
 _SHOWING_STEPS_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What looks would take in requests: `listing` (None: not known) by a sweep, `filtering` by filters, or fewer than
-    that where it is more than `listing` anyway.
+    """The requests that a look-up would take: `listing` by a sweep (None: not known), `filtering` by filters. Where
+    `filtering` exceeds `listing`, it is a lower bound.
 
     `untellable` are identities for which no filter is conclusive; `is_list_unreadable`: the last sweep was incomplete.
     """
@@ -60,46 +60,46 @@ class Estimate:
         return self.is_list_unreadable or (self.listing is not None and self.filtering < self.listing)
 
 
-async def estimate(session: Session, wanted: Sequence[LookupKey]) -> Estimate:
-    """Return what it would take to look for these; reads one page of the list unless what is known of it is fresh.
+async def estimate(session: Session, keys: Sequence[LookupKey]) -> Estimate:
+    """Return the requests that a look-up would take. Read one page of the list unless its stats are fresh.
 
     Raises ListFailed, and RunAborted when the run is to stop.
     """
     stats = await take_stats(session.access)
-    if stats.pages is not None and len(wanted) >= stats.pages and not session.access.state.is_list_unreadable:
-        return Estimate(stats.pages, len(wanted), frozenset(), is_list_unreadable=False)  # one for each at the least
+    if stats.pages is not None and len(keys) >= stats.pages and not session.access.state.is_list_unreadable:
+        return Estimate(stats.pages, len(keys), frozenset(), is_list_unreadable=False)  # one for each at the least
     return Estimate(
         stats.pages,
-        count_requests(wanted),
-        frozenset(each.identity for each in wanted if not can_tell(session.access, each)),
+        count_requests(keys),
+        frozenset(key.identity for key in keys if not can_tell(session.access, key)),
         session.access.state.is_list_unreadable,
     )
 
 
-async def look_for(session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
-    """Look for these identities in the run's base, the cheaper way first.
+async def look_for(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
+    """Look the keys up in the run's base, the cheaper way first.
 
     Raises ListFailed when the service does not give its list, RunAborted when the base is not the one that was meant or
     the run is to stop.
     """
-    if not wanted:
+    if not keys:
         return LookupResult({}, frozenset(), _NEVER, 0.0, session.clock.monotonic())
-    cost = await estimate(session, wanted)
+    cost = await estimate(session, keys)
     if session.access.state.known or not cost.is_filter_cheaper:
-        swept = await sweep_for(session.access, wanted)
-        rest = _find_inconclusive(wanted, swept)
+        swept = await sweep_for(session.access, keys)
+        rest = _find_inconclusive(keys, swept)
         return _join(swept, await _try_filters(session, rest)) if rest else swept
-    filtered = await _try_filters(session, wanted)
+    filtered = await _try_filters(session, keys)
     if not _shows_what_we_send(session, filtered):
         filtered = replace(filtered, missed=frozenset())
-    rest = _find_inconclusive(wanted, filtered)
+    rest = _find_inconclusive(keys, filtered)
     return _join(filtered, await sweep_for(session.access, rest)) if rest else filtered
 
 
-async def look_as_sent(session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
-    """Look for them by what architecture 4.7 asks at least, as sent and as normalised: the way where the list cannot be
-    read whole, and its filters tell capitals apart. Raises as `look_for` does."""
-    result = await look_for(session, [replace(each, in_any_spelling=False) for each in wanted])
+async def look_as_sent(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
+    """Look the keys up as sent and as normalised, the least that architecture 4.7 asks. It serves where the list cannot
+    be read whole and its filters distinguish capitals. Raises as `look_for` does."""
+    result = await look_for(session, [replace(key, in_any_spelling=False) for key in keys])
     if result.missed:
         session.tally.say(
             "the list could not be read whole, so each row was looked up by filters, as it would be "
@@ -109,43 +109,43 @@ async def look_as_sent(session: Session, wanted: Sequence[LookupKey]) -> LookupR
     return result
 
 
-async def look_as_well_as_can_be(session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
-    """Look for them as they are wanted; if the list turns out to be unreadable, look for the rest as they were sent.
+async def look_as_well_as_can_be(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
+    """Look the keys up as they ask; if the list turns out to be unreadable, look the rest up as sent and as normalised.
 
     Raises as `look_for` does.
     """
-    result = await look_for(session, wanted)
-    rest = [each for each in _find_inconclusive(wanted, result) if each.in_any_spelling]
+    result = await look_for(session, keys)
+    rest = [each for each in _find_inconclusive(keys, result) if each.in_any_spelling]
     if not rest or not session.access.state.is_list_unreadable:
         return result
     return _join(result, await look_as_sent(session, rest))
 
 
-async def _try_filters(session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
-    """By filters, whose failing is no failing of the list: a service may choke on one strange text."""
+async def _try_filters(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
+    """Look the keys up by filters. A failure proves nothing about the list: a service may choke on one strange text."""
     started_at = session.clock.monotonic()
     try:
-        return await look_by_filter(session.access, wanted)
+        return await look_by_filter(session.access, keys)
     except ListFailed as failure:
         if failure.status in UNAUTHORISED:
             raise
-        session.access.state.useless.update(each.field for each in wanted)
+        session.access.state.useless.update(key.field for key in keys)
         return LookupResult({}, frozenset(), _NEVER, 0.0, started_at)
 
 
 def _shows_what_we_send(session: Session, result: LookupResult) -> bool:
-    """Return whether the filters showed this run's latest sentinel, or that the service lags; else they say too
-    little."""
+    """Return whether the filters showed this run's latest sentinel, or proved a lag; otherwise their absences prove
+    nothing."""
     latest = max((each.at for each in session.access.sentinels if each.at < result.started_at), default=_NEVER)
     return result.latest_seen_at >= latest or result.lag_s > 0
 
 
-def _find_inconclusive(wanted: Sequence[LookupKey], result: LookupResult) -> list[LookupKey]:
-    return [each for each in wanted if each.identity not in result.found and each.identity not in result.missed]
+def _find_inconclusive(keys: Sequence[LookupKey], result: LookupResult) -> list[LookupKey]:
+    return [key for key in keys if key.identity not in result.found and key.identity not in result.missed]
 
 
 def _join(first: LookupResult, second: LookupResult) -> LookupResult:
-    """Join both results; a sentinel must show to each look that missed an identity."""
+    """Join both results. A sentinel counts only if each look-up that missed an identity showed it."""
     seen = [each.latest_seen_at for each in (first, second) if each.missed]
     return LookupResult(
         {**first.found, **second.found},
@@ -157,7 +157,7 @@ def _join(first: LookupResult, second: LookupResult) -> LookupResult:
 
 
 class PresenceCache:
-    """What a run has learned of which subscribers exist. No subscriber is created that it does not cover."""
+    """Which subscribers exist, as far as a run has learned. A row that it does not cover is not created."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -165,7 +165,7 @@ class PresenceCache:
         self._of: Planned | None = None  # the one chunk that it covers; None: all, by a listing
         self._spent = 0  # requests by filter: once a listing would have cost as much, the base is listed
         self._end: ListEnd | None = None  # of the last listing, where reading on renews it
-        self._listing_took_s: float | None = None  # where that is longer than what it says may be relied on
+        self._listing_took_s: float | None = None  # set where a listing takes longer than its answer may be relied on
         self._counted: int | None = None  # TotalCount of a list that may be cut off: the canary must raise it
 
     def covers(self, planned: Planned) -> bool:
@@ -177,42 +177,40 @@ class PresenceCache:
         if self._session.policy.is_looking:
             self.until = float("-inf")
 
-    async def learn(self, planned: Planned, wanted: Sequence[LookupKey]) -> None:
-        """Learn which of a chunk's `wanted` are there, and record them: the cheaper way first, by filters or a listing.
+    async def learn(self, planned: Planned, keys: Sequence[LookupKey]) -> None:
+        """Look up the keys of a chunk's rows, and record those present: the cheaper way first, by filters or a listing.
 
-        Raises RunAborted (ListFailed among them) when one of them stays inconclusive, or the answer comes too late.
+        Raises RunAborted (ListFailed included) when one stays inconclusive, or the answer comes too late.
         """
         if self.covers(planned):
             return
         began_at = self._session.clock.monotonic()
         if not await self._read_on():
-            cost = await estimate(self._session, wanted)
-            if self._is_filter_cheaper(cost) and await self._learn_by_filter(wanted, cost.filtering):
+            cost = await estimate(self._session, keys)
+            if self._is_filter_cheaper(cost) and await self._learn_by_filter(keys, cost.filtering):
                 self._of = planned
-            elif (
-                cost.is_list_unreadable or self._listing_took_s is not None or not await self._learn_by_listing(wanted)
-            ):
-                await self._learn_without_listing(wanted)
+            elif cost.is_list_unreadable or self._listing_took_s is not None or not await self._learn_by_listing(keys):
+                await self._learn_without_listing(keys)
                 self._of = planned
             elif self._is_too_old(began_at):
                 self._listing_took_s = self._session.clock.monotonic() - began_at
-                began_at = await self._renew(planned, wanted)
+                began_at = await self._renew(planned, keys)
         self.until = self._session.policy.known_until(began_at, self._session.clock.monotonic())
 
     def _is_too_old(self, began_at: float) -> bool:
-        """Return whether a look that began then may be relied on no more."""
+        """Return whether a look-up that began then is too old to rely on."""
         try:
             self._session.policy.known_until(began_at, self._session.clock.monotonic())
         except RunAborted:
             return True
         return False
 
-    async def _renew(self, planned: Planned, wanted: Sequence[LookupKey]) -> float:
-        """Look again after a listing that took too long, by reading on, else by look-ups; returns when that began."""
+    async def _renew(self, planned: Planned, keys: Sequence[LookupKey]) -> float:
+        """Renew a listing that took too long, by reading on, else by look-ups. Return when that began."""
         began_at = self._session.clock.monotonic()
         if not await self._read_on():
             began_at = self._session.clock.monotonic()
-            await self._learn_without_listing(wanted)
+            await self._learn_without_listing(keys)
             self._of = planned
         return began_at
 
@@ -225,7 +223,7 @@ class PresenceCache:
         return self._end is not None
 
     def _is_filter_cheaper(self, cost: Estimate) -> bool:
-        """With all that filters have cost this run so far: chunk by chunk they would always be cheaper."""
+        """Return whether filters are cheaper, counting all that they have cost this run."""
         if cost.is_list_unreadable:
             return cost.is_filter_cheaper
         if self._session.journal.base.service_id is None or self._session.access.state.known:
@@ -233,25 +231,25 @@ class PresenceCache:
         is_affordable = cost.listing is not None and self._spent + cost.filtering < cost.listing
         return cost.is_filter_cheaper and is_affordable
 
-    async def _learn_by_filter(self, wanted: Sequence[LookupKey], requests: int) -> bool:
+    async def _learn_by_filter(self, keys: Sequence[LookupKey], requests: int) -> bool:
         """Look them up by a filter that ignores capitals; return False unless it is conclusive for all."""
         self._spent += requests
         try:
-            result = await look_by_filter(self._session.access, wanted)
+            result = await look_by_filter(self._session.access, keys)
         except ListFailed as failure:
             if failure.status in ENDS_A_RUN:
                 raise
-            return False  # a service may choke on one strange text: its list may be had all the same
-        return not await self._record(wanted, result)
+            return False  # a service may choke on one strange text; its list may still be readable
+        return not await self._record(keys, result)
 
-    async def _learn_by_listing(self, wanted: Sequence[LookupKey]) -> bool:
-        listing = await list_base(self._session.access, wanted)
+    async def _learn_by_listing(self, keys: Sequence[LookupKey]) -> bool:
+        listing = await list_base(self._session.access, keys)
         if listing.doubled:
             self._session.tally.say(
                 f"identities that are in the base more than once already: {listing.doubled:,}. The "
                 "service's interface removes no subscriber: remove them in its own pages"
             )
-        if not listing.is_complete or await self._contradicts_absence(wanted, listing.certificate.distinct):
+        if not listing.is_complete or await self._contradicts_absence(keys, listing.certificate.distinct):
             return False
         certificate = listing.certificate
         is_suspect = certificate.cut_off in (CutOff.NOT_EXCLUDED, CutOff.ACCEPTED)
@@ -261,12 +259,11 @@ class PresenceCache:
 
     # A list that is cut off (architecture 7, rule 7)
 
-    async def _contradicts_absence(self, wanted: Sequence[LookupKey], listed: int) -> bool:
-        """Return whether two of some that a long listing says are absent are there all the same, looked up one by
-        one."""
+    async def _contradicts_absence(self, keys: Sequence[LookupKey], listed: int) -> bool:
+        """Return whether two subscribers that a long listing lacks are found by look-ups of their own."""
         if listed < SMALLEST_WINDOW:
             return False
-        session, absent, found = self._session, await self._find_absent(wanted), 0
+        session, absent, found = self._session, await self._find_absent(keys), 0
         reader = BaseReader(
             session.journal.base, session.access.asked_name, [session.policy.identity], session.access.inactive
         )
@@ -282,9 +279,9 @@ class PresenceCache:
         )
         return True
 
-    async def _find_absent(self, wanted: Sequence[LookupKey]) -> list[LookupKey]:
-        """Some of these who are absent by what was listed, from all over the chunk."""
-        sample = wanted[:: max(1, len(wanted) // _ABSENT_SAMPLED)]
+    async def _find_absent(self, keys: Sequence[LookupKey]) -> list[LookupKey]:
+        """Return some keys, from all over the chunk, whose subscribers the listing did not show."""
+        sample = keys[:: max(1, len(keys) // _ABSENT_SAMPLED)]
         base, identities = self._session.journal.base, [each.identity for each in sample]
         entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, identities))
         there = {identity for identity, entry in entries.items() if entry.state is State.CONFIRMED}
@@ -341,9 +338,9 @@ class PresenceCache:
                 "subscribers that exist may not be listed. Run again if subscribers were removed meanwhile"
             )
 
-    async def _learn_without_listing(self, wanted: Sequence[LookupKey]) -> None:
-        """The list is in no stable order, say: by filters, as far as they go."""
-        number = await self._record(wanted, await look_as_sent(self._session, wanted))
+    async def _learn_without_listing(self, keys: Sequence[LookupKey]) -> None:
+        """Look the keys up by filters, because the list cannot be read whole; it has no stable order, for example."""
+        number = await self._record(keys, await look_as_sent(self._session, keys))
         if number and self._listing_took_s is not None:
             raise RunAborted(
                 f"reading the list took {self._listing_took_s:,.0f} s, and load.fresh lets a create rely on it for "
@@ -357,12 +354,12 @@ class PresenceCache:
                 "again, or set load.look to none to create without looking, which creates subscribers that exist again"
             )
 
-    async def _record(self, wanted: Sequence[LookupKey], result: LookupResult) -> int:
-        """Record those found; return for how many the look-up was inconclusive."""
+    async def _record(self, keys: Sequence[LookupKey], result: LookupResult) -> int:
+        """Record the subscribers found; return for how many keys the look-up was inconclusive."""
         base, identity = self._session.journal.base, self._session.policy.identity
         found = [(each, ids[0]) for each, ids in result.found.items()]
         await self._session.journal.ask(lambda ledger: ledger.record_listed(base, identity, found))
-        return sum(each.identity not in result.found and each.identity not in result.missed for each in wanted)
+        return sum(key.identity not in result.found and key.identity not in result.missed for key in keys)
 
 
 def _describe(inconclusive: int) -> str:

@@ -101,18 +101,16 @@ class Refusals:
         does.
         """
         base = self._session.journal.base
-        believed = [
-            (kind, wanted) for kind, met in self._met.items() if kind not in self._creating for wanted in met.kept
-        ]
+        believed = [(kind, key) for kind, met in self._met.items() if kind not in self._creating for key in met.kept]
         if not believed:
             return
-        result = await self._look_for(self._session, list({wanted.identity: wanted for _, wanted in believed}.values()))
-        identities = [wanted.identity for _, wanted in believed]
+        result = await self._look_for(self._session, list({key.identity: key for _, key in believed}.values()))
+        identities = [key.identity for _, key in believed]
         entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, identities))
         created = Counter(
             kind
-            for kind, wanted in believed
-            if self._has_created(kind, entries.get(wanted.identity), result.found.get(wanted.identity, ()))
+            for kind, key in believed
+            if self._has_created(kind, entries.get(key.identity), result.found.get(key.identity, ()))
         )
         for kind, number in created.items():
             if _is_of_the_rate(kind):
@@ -162,17 +160,17 @@ class Refusals:
             del self._checks[kind]  # the next of the kind is looked up instead
         return is_conclusive
 
-    async def _check_first(self, kind: str, wanted: LookupKey) -> bool:
+    async def _check_first(self, kind: str, key: LookupKey) -> bool:
         journal = self._session.journal
-        await journal.ask(lambda ledger: record_refusal(ledger.connection, journal.base, kind, wanted.identity))
+        await journal.ask(lambda ledger: record_refusal(ledger.connection, journal.base, kind, key.identity))
         try:
-            result = await self._look_for(self._session, [wanted])
+            result = await self._look_for(self._session, [key])
         except ListFailed as failure:
             self._end_if_refused(failure)
             return False  # inconclusive now; the end of the run looks again
         except RunAborted:
             return False
-        if wanted.identity in result.found:
+        if key.identity in result.found:
             await self._mark_doubted({kind})
         return True
 
