@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from connector.units import resolve_path
+from connector.units import resolve_path, resolve_place
 
 STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 """Every part of a job: no other keys, no change after reading, no value of a key in an error."""
@@ -29,9 +29,19 @@ def _resolve_path(value: Any, info: ValidationInfo) -> Any:
     return resolve_path(value, find_folder(info)) if isinstance(value, str) else value
 
 
+def _resolve_place(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, Path):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("must be a path or a URL")  # noqa: TRY004 - pydantic reports no TypeError
+    return resolve_place(value, find_folder(info))
+
+
 ColumnName = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, AfterValidator(check_name)]
 FilePath = Annotated[Path, BeforeValidator(_resolve_path)]
+FilePlace = Annotated[Path | str, BeforeValidator(_resolve_place)]
+"""A file, or an object in a store by its URL, which stays a str."""
 
 
 def find_model(annotation: Any) -> type[BaseModel] | None:

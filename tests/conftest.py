@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from connector.sandbox import SandboxProcess
 from tests.databases import stop_postgres
 from tests.simulation.summary import print_summary
+from tests.stores import Bucket, make_bucket, open_s3
 
 settings.register_profile(
     "shared machine",  # how fast it is says nothing about the code
@@ -68,6 +69,17 @@ def pytest_sessionfinish() -> None:
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     """Tables of what was met."""
     print_summary(terminalreporter)
+
+
+@pytest.fixture(scope="session")
+def session_s3() -> Iterator[str]:
+    with open_s3() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def bucket(session_s3: str) -> Bucket:
+    return make_bucket(session_s3)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.templates", "connector.control", "connector.pace"),
     (
         "connector.subscribers", "connector.states",
-        "connector.service", "connector.paging", "connector.databases", "connector.kept_values",
+        "connector.service", "connector.paging", "connector.databases", "connector.stores", "connector.kept_values",
         "connector.atomic_file",
     ),
     ("connector.run_log",),
@@ -50,6 +50,7 @@ MOST_FLOORS = {
 HOMES = {  # each third-party library has its one home (house style, layout)
     "chardet": ("connector.sources.encoding",),
     "filelock": ("connector.ledger.sqlite",),
+    "fsspec": ("connector.stores",),
     "tenacity": ("connector.service.retry",),
     "aiohttp": ("connector.service",),
     "httptools": ("connector.sandbox",),

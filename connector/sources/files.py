@@ -16,7 +16,8 @@ from connector.errors import ConfigurationError, SourceError
 from connector.rows import Chunk, Closing, Source
 from connector.sources.cell_text import TEXT
 from connector.sources.csv import open_csv
-from connector.sources.inputs import Input, open_input
+from connector.sources.inputs import Input, is_there, open_input
+from connector.stores import StoreError, find_objects, is_url, parse_store_url
 
 FileFormat = Literal["csv", "tsv", "excel", "parquet", "jsonl"]
 AUTO = "auto"
@@ -49,7 +50,8 @@ def open_file(
     delimiter: str = AUTO,
     sheet: str | None = None,
 ) -> Source:
-    """Open a file of rows, standard input (`-`) or one file of a zip archive (`archive.zip#member.csv`).
+    """Open a file of rows, standard input (`-`), an object by its URL (`s3://bucket/people.csv`), or one file of a zip
+    archive (`archive.zip#member.csv`).
 
     gzip, zip and Zstandard are undone. `format` is csv, tsv, excel (.xlsx, .xls, .ods), parquet, jsonl, or auto: the
     content decides, then the suffix. `encoding` and `delimiter` are those of a text, `sheet` is a workbook's: a name,
@@ -78,20 +80,32 @@ def open_file(
 
 
 def open_files(path: str | PathLike[str], opener: Opener) -> Source:
-    """Open the file of this path or, if it is missing and a pattern (`*`, `?`, `[…]`, `**`), the files that match.
+    """Open the file of this path or URL or, if it is missing and a pattern (`*`, `?`, `[…]`, `**`), the files that
+    match.
 
     Files come in the order of their names; hidden ones match only a pattern that begins with a dot. Raises SourceError
     if no file matches, and as `opener` does for any of them.
     """
     name = fspath(path)
-    if not glob.has_magic(name) or Path(name).exists() or Path(name.partition("#")[0]).exists():
+    if not glob.has_magic(name) or is_there(name) or is_there(name.partition("#")[0]):
         return opener(name)
-    base, pattern = _split(Path(name))
-    found = sorted(glob.glob(pattern, root_dir=base, recursive=True))  # noqa: PTH207 - Path's takes hidden files too
-    paths = [str(base / each) for each in found if not (base / each).is_dir()]
+    paths = _match_objects(name) if is_url(name) else _match_files(name)
     if not paths:
         raise SourceError(f"{name}: no file matches; check the pattern, or whether the files have come")
     return MatchedFiles(name, paths, opener)
+
+
+def _match_files(name: str) -> Sequence[str]:
+    base, pattern = _split(Path(name))
+    found = sorted(glob.glob(pattern, root_dir=base, recursive=True))  # noqa: PTH207 - Path's takes hidden files too
+    return [str(base / each) for each in found if not (base / each).is_dir()]
+
+
+def _match_objects(url: str) -> Sequence[str]:
+    try:
+        return find_objects(parse_store_url(url))
+    except StoreError as error:
+        raise SourceError(f"{url}: the store cannot be searched: {error}") from None
 
 
 class MatchedFiles(Closing):

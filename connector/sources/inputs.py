@@ -1,7 +1,8 @@
-"""The bytes of a path, a pipe or standard input as a file to seek in, one packing (gzip, zip, Zstandard) undone.
+"""The bytes of a path, a pipe, standard input or an object in a store as a file to seek in, one packing (gzip, zip,
+Zstandard) undone.
 
-What comes through a pipe and what is packed is copied once, at opening, to a temporary file without a name, which goes
-with its process: so every source can be read more than once, and damage shows before the first row.
+What comes through a pipe or from a store and what is packed is copied once, at opening, to a temporary file without a
+name, which goes with its process: so every source can be read more than once, and damage shows before the first row.
 """
 
 import gzip
@@ -21,6 +22,7 @@ from typing import BinaryIO
 
 from connector.errors import SourceError
 from connector.rows import Closing
+from connector.stores import StoreError, is_url, open_object, parse_store_url, read_size
 
 STANDARD_INPUT = "-"
 
@@ -62,16 +64,20 @@ class Input(Closing):
 
 
 def open_input(path: str | PathLike[str]) -> Input:
-    """Open a path, standard input (`-`) or one file of a zip archive (`archive.zip#member.csv`, `*` allowed).
+    """Open a path, standard input (`-`), an object by its URL (`s3://bucket/people.csv`), or one file of a zip archive
+    (`archive.zip#member.csv`, `*` allowed).
 
-    Raises SourceError.
+    Raises SourceError, and ConfigurationError for a URL that cannot be used.
     """
     place, member = _split_member(fspath(path))
     name = "standard input" if place == STANDARD_INPUT else place
-    file = _open_raw(place)
-    if place == STANDARD_INPUT or not Path(place).is_file():
-        with file as pipe:
-            file = _copy(iter(lambda: pipe.read(_COPIED_BYTES), b""), name)
+    if is_url(place):
+        file = _fetch(place)
+    else:
+        file = _open_raw(place)
+        if place == STANDARD_INPUT or not Path(place).is_file():
+            with file as pipe:
+                file = _copy(iter(lambda: pipe.read(_COPIED_BYTES), b""), name)
     packed = Input(name, name, file)
     try:
         unpacked = _unpack(packed, member)
@@ -86,7 +92,31 @@ def open_input(path: str | PathLike[str]) -> Input:
 def _split_member(path: str) -> tuple[str, str | None]:
     """The file, and the name of its member after `#`, unless a file is called so with its `#`."""
     archive, sign, member = path.partition("#")
-    return (archive, member) if sign and member and not Path(path).exists() and Path(archive).exists() else (path, None)
+    return (archive, member) if sign and member and not is_there(path) and is_there(archive) else (path, None)
+
+
+def is_there(place: str) -> bool:
+    """Return whether there is a file or a folder of this path, or an object of this URL. Raises SourceError, and
+    ConfigurationError for a URL that cannot be used."""
+    if not is_url(place):
+        return Path(place).exists()
+    url = parse_store_url(place)
+    try:
+        return read_size(url) is not None
+    except StoreError as error:
+        raise SourceError(f"{url}: cannot be read: {error}") from None
+
+
+def _fetch(place: str) -> BinaryIO:
+    """A copy of an object, which the store may change or lose while it is read."""
+    url = parse_store_url(place)
+    try:
+        with open_object(url) as file:
+            return _copy(file.read_pieces(_COPIED_BYTES), url)
+    except FileNotFoundError:
+        raise SourceError(f"{url}: there is no such object; check the URL") from None
+    except StoreError as error:
+        raise SourceError(f"{url}: cannot be read: {error}") from None
 
 
 def _unpack(packed: Input, member: str | None) -> Input:
@@ -201,6 +231,8 @@ def _copy(pieces: Iterable[bytes], name: str) -> BinaryIO:
                     )
                 copy.write(piece)
             copy.flush()
+        except StoreError:
+            raise
         except OSError as error:
             raise SourceError(
                 f"{name}: must be copied to be read, and cannot be, in {tempfile.tempdir or 'any temporary folder'} "

@@ -55,19 +55,20 @@ def init_command(
 ) -> None:
     """Look at a file or a table, guess what its columns are, and draft a job.
 
-    SOURCE is a file, a database URL, or '${NAME}' for a URL in the environment, where one with a password belongs. What
-    was guessed, how surely and by which cells goes to stderr; the job goes to stdout or, with --write, to a new file.
-    What is unsure is in it as a comment.
+    SOURCE is a file, an object in a store (s3://…), a database URL, or '${NAME}' for a URL in the environment, where
+    one with a password belongs. What was guessed, how surely and by which cells goes to stderr; the job goes to stdout
+    or, with --write, to a new file. What is unsure is in it as a comment.
     """
     from connector.clock import system_clock
     from connector.row_files import own_columns
+    from connector.stores import is_store_url
     from pipelines.jobs import draft_job, guess_fields, propose_cursor
 
     _check_target(target)
     base = _name_base(base_id, base_name)
     given = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
     said = {key: word for key, word in given.items() if word is not None}
-    is_table = "://" in source or _REFERENCE.fullmatch(source) is not None
+    is_table = ("://" in source and not is_store_url(source)) or _REFERENCE.fullmatch(source) is not None
     with _open_table(source, table) if is_table else _open_file(source, table, said) as opened:
         frame, columns = _read_beginning(opened), own_columns(opened.columns)
     guesses = guess_fields(frame[list(columns)], system_clock().now().date())
@@ -130,6 +131,10 @@ def _read_beginning(source: Source) -> pd.DataFrame:
 
 def _place_file(source: str, folder: Path, said: Mapping[str, str]) -> list[tuple[str, str]]:
     """The keys of `source`, the path relative to the job's folder if it is in there."""
+    from connector.stores import is_store_url
+
+    if is_store_url(source):
+        return [("file", ""), ("path", source), *said.items()]
     path = Path(source).absolute()
     shown = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
     return [("file", ""), ("path", shown), *said.items()]

@@ -15,6 +15,7 @@ from connector.errors import ConfigurationError
 from pipelines.cli.options import (
     Duration,
     FileGiven,
+    SourcePath,
     cursor_options,
     dry_run_option,
     file_options,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @click.command("import")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=SourcePath())
 @file_options
 @click.option("--on-unknown", type=click.Choice(["resend", "hold"]), help="What becomes of an unknown proved absent.")
 @click.option("--look", type=click.Choice(["auto", "none"]), help="none: create without a look-up first.")
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 @dry_run_option
 @run_options
 def import_command(
-    file: Path,
+    file: Path | str,
     given: FileGiven,
     on_unknown: str | None,
     look: str | None,
@@ -68,7 +69,10 @@ def import_command(
     is_dry: bool,
     output: Output,
 ) -> None:
-    """Import the subscribers of FILE: CSV, Excel, Parquet or JSON Lines, packed or not; - is standard input."""
+    """Import the subscribers of FILE: CSV, Excel, Parquet or JSON Lines, packed or not; - is standard input.
+
+    FILE may be an object in a store, such as s3://bucket/people.csv.gz, and a pattern, such as 's3://bucket/inbox/*.csv'.
+    """
     from connector.imports import run_load
     from connector.settings import SettingOptions
 
@@ -87,7 +91,7 @@ def import_command(
 
 
 def plan_file(
-    file: Path,
+    file: Path | str,
     given: FileGiven,
     load: Mapping[str, object],
     *,
@@ -191,13 +195,13 @@ def _finish_all(reports: list[Report], output: Output, is_shown: bool) -> None:
 
 
 @click.command("plan")
-@click.argument("target", metavar="JOB|FILE", type=click.Path(path_type=Path))
+@click.argument("target", metavar="JOB|FILE", type=SourcePath())
 @file_options
 @cursor_options
 @click.option("--rows", "rows_path", type=click.Path(path_type=Path), help="Write a line for each row to this new CSV.")
 @output_options
 def plan_command(
-    target: Path, given: FileGiven, is_full: bool, since: str | None, rows_path: Path | None, output: Output
+    target: Path | str, given: FileGiven, is_full: bool, since: str | None, rows_path: Path | None, output: Output
 ) -> None:
     """Say what a sync of JOB, or an import of FILE, would do with each row.
 
@@ -229,7 +233,7 @@ def _plan_job(target: Path, given: FileGiven, is_full: bool, since: str | None) 
     return plan_sync(job, settings, limit=given.reading.limit, wait_s=0.0, is_full=is_full, since=since)
 
 
-def _plan_file(target: Path, given: FileGiven, is_full: bool, since: str | None) -> LoadPlan:
+def _plan_file(target: Path | str, given: FileGiven, is_full: bool, since: str | None) -> LoadPlan:
     if is_full or since is not None:
         raise ConfigurationError("--full and --since are of a job's cursor, and a file has none: leave them out")
     return plan_file(target, given, {}, is_planned=True)
@@ -239,12 +243,12 @@ _SHOWN = 60  # characters of an example in a table; the JSON has more
 
 
 @click.command("validate")
-@click.argument("target", metavar="JOB|FILE", type=click.Path(path_type=Path))
+@click.argument("target", metavar="JOB|FILE", type=SourcePath())
 @file_options
 @click.option("--rejects", type=click.Path(path_type=Path), help="Write the rejects file of an import here.")
 @output_options
 def validate_command(
-    target: Path,
+    target: Path | str,
     given: FileGiven,
     rejects: Path | None,
     output: Output,
@@ -263,7 +267,7 @@ def validate_command(
     end(verdict.as_json(), verdict.report.exit_code, output, is_shown=is_shown)
 
 
-def _plan(target: Path, given: FileGiven) -> ValidationPlan:
+def _plan(target: Path | str, given: FileGiven) -> ValidationPlan:
     from pipelines.flows import plan_validation, plan_validation_by_job
 
     job = given.load_job()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import click
 
@@ -49,6 +49,14 @@ class Share(click.ParamType[float]):
             return value if isinstance(value, float) else parse_share(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class SourcePath(click.Path):
+    """A path as a Path, and a URL as the str that it is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
+        """Leave a URL alone: a path would lose one of its slashes."""
+        return value if isinstance(value, str) and "://" in value else Path(str(super().convert(value, param, ctx)))
 
 
 def cursor_options(command: Command) -> Command:
@@ -202,9 +210,9 @@ def file_options(command: Command) -> Command:
     return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), cast("Command", wrapped))
 
 
-def is_job(target: Path) -> bool:
+def is_job(target: Path | str) -> TypeGuard[Path]:
     """Return whether a command's argument is a job file, by its suffix."""
-    return target.suffix in (".yaml", ".yml")
+    return isinstance(target, Path) and target.suffix in (".yaml", ".yml")
 
 
 def _parse_mapped(mapped: tuple[str, ...]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from connector.row_files import is_rejects, own_columns, read_corrections
 from connector.rows import Source
 from connector.settings import Settings
 from connector.sources import STANDARD_INPUT, open_file
+from connector.stores import is_pattern, is_url
 from connector.subscribers import (
     BaseColumn,
     FieldMapping,
@@ -57,7 +58,7 @@ def plan_sync(
 
 
 def plan_import(
-    path: Path,
+    path: Path | str,
     options: RowOptions,
     rules: ValidationRules,
     policy: LoadPolicy,
@@ -68,11 +69,12 @@ def plan_import(
 ) -> LoadPlan:
     """Return the load of a file by its headers. Raises ConfigurationError and SourceError."""
     source = read_corrections(open_as(path, reading.file))
-    job = "stdin" if str(path) == STANDARD_INPUT else path.stem
-    return plan_rows(source, options, rules, policy, settings, job=job, limit=reading.limit, wait_s=wait_s)
+    return plan_rows(source, options, rules, policy, settings, job=_name_job(path), limit=reading.limit, wait_s=wait_s)
 
 
-def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: FileReading, wait_s: float) -> LoadPlan:
+def plan_import_by_job(
+    path: Path | str, job: Job, settings: Settings, *, reading: FileReading, wait_s: float
+) -> LoadPlan:
     """Return the load of a file in place of a job's source, by its mapping. Raises ConfigurationError and
     SourceError."""
     if job.subscriber is None:
@@ -81,17 +83,19 @@ def plan_import_by_job(path: Path, job: Job, settings: Settings, *, reading: Fil
     return _plan_by_job("import", job, job.subscriber, source, settings, reading.limit, wait_s, is_empty_refused=True)
 
 
-def plan_validation(path: Path, options: RowOptions, rules: ValidationRules, reading: FileReading) -> ValidationPlan:
+def plan_validation(
+    path: Path | str, options: RowOptions, rules: ValidationRules, reading: FileReading
+) -> ValidationPlan:
     """Return the validation of a file by its headers. Raises ConfigurationError and SourceError."""
     source = read_corrections(open_as(path, reading.file))
     with closed_on_error(source):
         mapping = map_by_headers(source, options)
         return _check_validation(
-            ValidationPlan(path.stem, source, mapping, rules, limit=reading.limit, is_empty_refused=True)
+            ValidationPlan(_name_job(path), source, mapping, rules, limit=reading.limit, is_empty_refused=True)
         )
 
 
-def plan_validation_by_job(path: Path | None, job: Job, reading: FileReading) -> ValidationPlan:
+def plan_validation_by_job(path: Path | str | None, job: Job, reading: FileReading) -> ValidationPlan:
     """Return the validation of a job's source, or of a file in its place. Raises ConfigurationError and SourceError."""
     if job.source is None or job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports: there is nothing to validate")
@@ -157,7 +161,7 @@ def _check_validation(plan: ValidationPlan) -> ValidationPlan:
     return replace(plan, rules=rules)
 
 
-def _open_in_place(path: Path, job: Job, reading: FileReading) -> Source:
+def _open_in_place(path: Path | str, job: Job, reading: FileReading) -> Source:
     """The file as its options say, else as the job's own file is written, unless it is one of our rejects files.
 
     What comes through a pipe can be opened but once: as its options or the job say.
@@ -165,7 +169,7 @@ def _open_in_place(path: Path, job: Job, reading: FileReading) -> Source:
     given = job.source.file if job.source is not None else None
     if given is None or _says_anything(reading.file):
         return read_corrections(open_as(path, reading.file))
-    if not path.is_file():
+    if not (is_url(path) or Path(path).is_file()):
         return read_corrections(open_as(path, given))
     try:
         source = open_file(path)
@@ -180,3 +184,11 @@ def _open_in_place(path: Path, job: Job, reading: FileReading) -> Source:
 def _says_anything(file: FileSource) -> bool:
     """Return whether a person said how the file is written."""
     return bool(file.model_fields_set - {"path"})
+
+
+def _name_job(path: Path | str) -> str:
+    """The name of a load that has no job: its file's, or of a pattern the folder's."""
+    if str(path) == STANDARD_INPUT:
+        return "stdin"
+    named = Path(path)
+    return named.stem if not is_pattern(named.name) else named.parent.name or named.stem

@@ -27,7 +27,7 @@ def open_source(source: JobSource | Suppress) -> Source:
     """Return the file, files or query as rows of text. Raises SourceError or ConfigurationError, as the opener does."""
     if source.file is not None:
         file = source.file
-        return open_files(file.path, lambda path: open_as(path, file))
+        return open_as(file.path, file)
     if source.sql is None:  # the model lets no such source through
         raise ValueError("a source is a file or a query")
     if isinstance(source.sql, SqlSource) and source.sql.cursor is not None:
@@ -36,7 +36,12 @@ def open_source(source: JobSource | Suppress) -> Source:
 
 
 def open_as(path: str | Path, file: FileSource) -> Source:
-    """Return a file with the options of `file`. Raises SourceError and ConfigurationError."""
+    """Return a file, or those that match a pattern, with the options of `file`. Raises SourceError and
+    ConfigurationError."""
+    return open_files(path, lambda each: _open_one(each, file))
+
+
+def _open_one(path: str, file: FileSource) -> Source:
     return open_file(path, format=file.format, encoding=file.encoding, delimiter=file.delimiter, sheet=file.sheet)
 
 

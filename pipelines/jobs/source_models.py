@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from connector.units import parse_duration, resolve_url
-from pipelines.key_types import STRICT, FilePath, Identity, find_folder
+from pipelines.key_types import STRICT, FilePlace, Identity, find_folder
 
 if TYPE_CHECKING:
     from connector.sources import CursorKind, CursorValue
@@ -81,8 +81,9 @@ class FileSource(BaseModel):
 
     model_config = STRICT
 
-    path: FilePath = Field(
-        description="the file, relative to the job file, or a pattern of several, such as inbox/*.csv"
+    path: FilePlace = Field(
+        description="the file, relative to the job file, an object such as s3://bucket/people.csv, or a pattern of "
+        "several, such as inbox/*.csv"
     )
     format: Literal["auto", "csv", "tsv", "excel", "parquet", "jsonl"] = Field(
         default="auto", description="what the file holds; auto: what it looks like"

@@ -1,0 +1,130 @@
+"""Objects of a store as sources: the same rows as from a disk, and errors that name the object and no credential."""
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from connector.errors import ConfigurationError, SourceError
+from connector.rows import Source
+from connector.sources import open_file, open_files
+from tests.sources.files.reading import write
+from tests.stores import SECRET, Bucket, set_environ
+
+ROOT = Path(__file__).parents[3]
+ANN, BOB = "email,name\nann@x.org,Ann\n", "email,name\nbob@x.org,Bob\n"
+
+Put = Callable[[str, bytes | str], str]
+
+
+def open_pattern(url: str) -> Source:
+    return open_files(url, open_file)
+
+
+def read_rows(url: str) -> list[tuple[str, list[str]]]:
+    with open_pattern(url) as source:
+        return [(chunk.name, row) for chunk in source.chunks() for row in chunk.frame.to_numpy().tolist()]
+
+
+def put_in_memory(key: str, content: bytes | str) -> str:
+    url = f"memory://trial/{key}"
+    fsspec.filesystem("memory").pipe_file(url, content if isinstance(content, bytes) else content.encode())
+    return url
+
+
+@pytest.fixture(params=["s3", "memory"])
+def put(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Put:
+    if request.param == "memory":
+        fsspec.filesystem("memory").store.clear()
+        return put_in_memory
+    bucket: Bucket = request.getfixturevalue("bucket")
+    set_environ(monkeypatch, bucket.environ)
+    return bucket.put
+
+
+def test_objects_are_read_as_files_are_packed_in_archives_and_by_patterns(put: Put) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("ann.csv", ANN)
+        archive.writestr("bob.csv", BOB)
+    ann, bob = put("inbox/a.csv.gz", gzip.compress(ANN.encode())), put("inbox/b.csv", BOB)
+    zipped = put("inbox/both.zip", packed.getvalue())
+    put("inbox/.c.csv", "email\nhidden@x.org\n")
+    put("inbox/below/d.csv", "email\nbelow@x.org\n")
+    named = put("inbox/odd[1].csv", ANN)
+    folder = ann.removesuffix("a.csv.gz")
+    a, b = ["ann@x.org", "Ann"], ["bob@x.org", "Bob"]
+    assert read_rows(ann) == [(ann, a)]
+    assert read_rows(f"{folder}[ab].csv*") == [(ann, a), (bob, b)], "in the order of names"
+    assert read_rows(f"{folder}*.csv") == [(bob, b), (named, a)], "hidden ones and folders below are no match"
+    assert read_rows(f"{zipped}#bob.csv") == [(zipped, b)]
+    assert read_rows(named) == [(named, a)], "a name is taken as it is before it is a pattern"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("none.csv", "there is no such object"), ("*.tsv", "no file matches"), ("a.csv#b.csv", "is no ZIP archive")],
+)
+def test_what_is_not_there_is_named_by_its_url(put: Put, name: str, words: str) -> None:
+    url = put("inbox/a.csv", ANN).replace("a.csv", name)
+    with pytest.raises(SourceError, match=words) as caught:
+        open_pattern(url)
+    assert url.partition("#")[0] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("s3://me:pass-word@bucket/a.csv", r"s3://\*\*\*@bucket/a.csv: a URL may hold no credentials"),
+        ("s3://me:pass/word@bucket/a.csv", r"s3://\*\*\*@bucket/a.csv: a URL may hold no"),
+        ("az://box/a.csv?sv=2024&sig=pass-word", "az://box/a.csv: a URL may hold no credentials"),
+        ("https://me:pass-word@example.com/a.csv", r"https://\*\*\*@example.com/a.csv: only objects at s3://"),
+        ("postgresql://me:pass-word@host/db", r"postgresql://\*\*\*@host/db: only objects at s3://"),
+        ("s3://bucket", "names no object"),
+        ("s3://buck*/a.csv", "names no object"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_without_its_password(url: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        open_pattern(url)
+    assert "pass-word" not in str(caught.value)
+
+
+def test_a_store_that_cannot_be_reached_or_refuses_is_an_error_without_a_secret(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_environ(monkeypatch, bucket.environ | {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_MAX_ATTEMPTS": "1"})
+    fsspec.filesystem("s3").clear_instance_cache()
+    with pytest.raises(SourceError, match="cannot be read: Could not connect to the endpoint") as caught:
+        open_pattern(bucket.url("a.csv"))
+    assert SECRET not in str(caught.value)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    fsspec.filesystem("s3").clear_instance_cache()
+    with pytest.raises(SourceError, match="Unable to locate credentials; check the credentials"):
+        open_pattern(bucket.url("*.csv"))
+    fsspec.filesystem("s3").clear_instance_cache()
+
+
+def test_a_missing_library_is_named_by_its_extra_and_other_sources_need_none(tmp_path: Path) -> None:
+    write(tmp_path, "people.csv", ANN)
+    code = (
+        "import sys; from connector.sources import open_file\n"
+        "open_file('people.csv').close(); assert not {'fsspec', 's3fs'} & set(sys.modules)\n"
+        "sys.modules['s3fs'] = None\n"
+        "try: open_file('s3://bucket/a.csv')\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    given = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    said = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, check=True).stdout
+    assert said.startswith("ConfigurationError s3://bucket/a.csv: the library for s3:// is not installed"), said
+    assert "pip install 'subscriber-connector[s3]'" in said
