@@ -6,11 +6,13 @@ writer left is written over by the next one, so nothing has to be cleaned up. Fi
 alone may read them (0600), or their group too (0640) where the caller says so.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
 import re
 import stat
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
@@ -24,6 +26,9 @@ OWNER_ONLY, GROUP_READABLE = 0o600, 0o640
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 """Errors of a file system without locks; there, two writers of one target are not kept apart."""
+
+
+_SWAP, _FROM_HERE = 2, -100  # RENAME_EXCHANGE and AT_FDCWD of Linux; RENAME_SWAP of macOS is 2, too
 
 
 class TargetKind(Enum):
@@ -111,7 +116,7 @@ class PartialFile:
 
     def _end(self) -> None:
         self.file.close()
-        _sync_folder(self.target.parent)
+        sync_folder(self.target.parent)
 
     def __enter__(self) -> Self:
         return self
@@ -163,7 +168,25 @@ def _hold(handle: int, target: Path) -> None:
             raise
 
 
-def _sync_folder(folder: Path) -> None:
+def swap_folders(first: Path, second: Path) -> None:
+    """Let two folders have each other's name, in one step: a reader sees either. Raises OSError, ENOSYS where the
+    system has no such step."""
+    library = ctypes.CDLL(None, use_errno=True)
+    names = os.fsencode(first), os.fsencode(second)
+    try:
+        if sys.platform == "darwin":
+            code = library.renamex_np(*names, _SWAP)
+        else:
+            code = library.renameat2(_FROM_HERE, names[0], _FROM_HERE, names[1], _SWAP)
+    except AttributeError:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)) from None
+    if code:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable, where its file system does. Raises OSError."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -93,10 +93,12 @@ def parse_store_url(text: str) -> str:
 
 
 class StoreObject(io.RawIOBase):
-    """An object that is being read, with `seek`; `size` is its bytes. Its methods raise StoreError."""
+    """An object that is being read, with `seek`; `size` is its bytes. Its methods raise StoreError, which stays as
+    `failure` should a reader of some format take it for a damaged file."""
 
     def __init__(self, url: str, file: BinaryIO) -> None:
         self._url, self._file = url, file
+        self.failure: StoreError | None = None
         self.size = int(getattr(file, "size", None) or 0)
 
     def readable(self) -> bool:
@@ -109,8 +111,12 @@ class StoreObject(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer as far as the object goes."""
-        with _translated(self._url):
-            piece = self._file.read(len(buffer))
+        try:
+            with _translated(self._url):
+                piece = self._file.read(len(buffer))
+        except StoreError as error:
+            self.failure = error
+            raise
         buffer[: len(piece)] = piece
         return len(piece)
 

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from connector.atomic_file import TargetKind, read_target_kind
 from connector.errors import ConfigurationError
 from connector.fields import NAMES
+from connector.stores import is_store_url, parse_store_url
 from connector.warehouse.runs import Mode
 
 if TYPE_CHECKING:
@@ -43,10 +44,17 @@ _BY_DRIVER = {
     "mysql+pymysql": Format.MYSQL,
     "mariadb+pymysql": Format.MYSQL,
 }
+_WAREHOUSES = {
+    "snowflake": "Snowflake",
+    "bigquery": "BigQuery",
+    "redshift": "Redshift",
+    "mssql": "SQL Server",
+    "databricks": "Databricks",
+}
 _BY_PYMYSQL = ("mysql", "mariadb")
 _SUPPORTED = (
-    "a file ending in .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, - (CSV to standard output), "
-    "or a database as postgresql://user@host/database, "
+    "a file ending in .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, such an object in a store (s3://bucket/x.parquet), "
+    "a folder with --partition-by, - (standard output), or a database as postgresql://user@host/database, "
     "mysql://user@host/database, duckdb:///warehouse.duckdb or sqlite:///warehouse.db (four slashes for an absolute "
     "path), or the URL of another one whose SQLAlchemy dialect is installed"
 )
@@ -57,9 +65,11 @@ _CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)  # greedy: a password may h
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A file, or a table of a database, and what becomes of the rows that are there.
+    """A file, a data set of files, or a table of a database, and what becomes of the rows that are there.
 
-    `path` is the file's, or the database's own; of a server it is the database's name, and `url` says where that is.
+    `path` is the file's, or the database's own; of a server it is the database's name, and `url` says where that is; of
+    an object in a store it is bucket and key, and `object_url` is its URL. With `partition_by` the path is a folder, in
+    which each value of that column has Parquet files of its own.
     `table`, `schema` and `mode` mean nothing to a file;
     `guard_formulas` (cells that a spreadsheet would run are made texts) means nothing to all but CSV. `columns` are
     the fields that are written beside the id and the run's columns (None: all); `is_adopting` takes over a table or a
@@ -76,6 +86,8 @@ class Destination:
     columns: tuple[str, ...] | None = None
     is_adopting: bool = False
     is_group_readable: bool = False
+    object_url: str | None = None
+    partition_by: str | None = None
 
     @property
     def is_database(self) -> bool:
@@ -87,7 +99,14 @@ class Destination:
         """Whether the export is written to this process's output."""
         return str(self.path) == _STANDARD_OUTPUT
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether the file is packed by gzip."""
+        return self.path.suffix.lower() == _PACKED and self.partition_by is None
+
     def __str__(self) -> str:
+        if self.object_url is not None:
+            return self.object_url
         if not self.is_database:
             return "standard output" if self.is_standard_output else str(self.path)
         place = f"{self.format}:///{_escape(self.path)}"
@@ -108,43 +127,69 @@ def parse_destination(
     columns: Sequence[str] | None = None,
     overwrite: bool = False,
     group_readable: bool = False,
+    file_format: str | None = None,
+    partition_by: str | None = None,
 ) -> Destination:
-    """Return where `text` points; the rest is as of Destination.
+    """Return where `text` points; `file_format` (csv, jsonl, parquet) says what a file holds whose name does not, the
+    rest is as of Destination.
 
     Raises ConfigurationError, without any password of a URL, for what cannot be written: an unknown suffix or scheme,
     a driver that is not installed, a database without a path, an empty name, a schema in SQLite, a place that is a
     directory or in none, a mode that a file cannot have, a column that no subscriber has.
     """
     found = _URL.fullmatch(text)
-    form = _BY_SCHEME.get(found[1].lower()) if found else _find_file_format(text)
-    if form is None and found is None:
-        raise ConfigurationError(f"Cannot export to {_show_odd(text)}. Give {_SUPPORTED}.")
-    url = None
-    if form is None:
+    scheme = found[1].lower() if found else ""
+    _refuse_warehouse(scheme)
+    url = object_url = None
+    if is_store_url(text):
+        object_url = parse_store_url(text)
+        form, path = _find_file_format(text, file_format, partition_by), Path(object_url.partition("://")[2])
+    elif found is None:
+        form, path = _find_file_format(text, file_format, partition_by), Path(text)
+    elif scheme in _BY_SCHEME:
+        form, path = _BY_SCHEME[scheme], Path(_read_database_path(text, found[2]))
+    else:
         url = _parse_server(text)
         form, path = _BY_DRIVER.get(url.drivername, Format.SQL), Path(url.database or url.host or "database")
-    else:
-        path = Path(_read_database_path(text, found[2]) if found else text)
     destination = Destination(
         form, path, table, schema, Mode(mode), guard_formulas, url, _check_columns(columns), overwrite,
-        group_readable,
+        group_readable, object_url, partition_by,
     )  # fmt: skip
     if destination.is_database:
         _check_names(form, table, schema)
-    if url is None and not destination.is_standard_output:
-        _check_place(path)
-    _check_means_something(destination)
+    if url is None and object_url is None and not destination.is_standard_output:
+        _check_place(path, is_folder=partition_by is not None)
+    _check_means_something(destination, file_format)
     return destination
 
 
-def _find_file_format(text: str) -> Format | None:
-    """What a file of this name holds; CSV to standard output. Parquet packs itself."""
+def _refuse_warehouse(scheme: str) -> None:
+    """Raise ConfigurationError for a warehouse that is loaded from files."""
+    name = _WAREHOUSES.get(scheme.partition("+")[0])
+    if name is not None:
+        raise ConfigurationError(
+            f"{name} is not written directly: export Parquet to a file or a bucket, and load it from there; "
+            "docs/how-to/warehouses.md has the statements."
+        )
+
+
+def _find_file_format(text: str, said: str | None, partition_by: str | None) -> Format:
+    """What a file of this name holds; where its name does not say it, what is `said`. Parquet packs itself. Raises
+    ConfigurationError."""
     name = Path(text)
     is_packed = name.suffix.lower() == _PACKED
     form = _BY_SUFFIX.get((Path(name.stem) if is_packed else name).suffix.lower())
-    if text == _STANDARD_OUTPUT:
-        return Format.CSV
-    return None if is_packed and form is Format.PARQUET else form
+    if partition_by is not None:
+        form = Format.PARQUET
+    elif text == _STANDARD_OUTPUT and said is None:
+        form = Format.CSV
+    elif form is None and said is not None:
+        form = Format(said)
+    if form is None or (is_packed and form is Format.PARQUET and partition_by is None):
+        raise ConfigurationError(f"Cannot export to {_show_odd(text)}. Give {_SUPPORTED}.")
+    if said is not None and form != said:
+        raise ConfigurationError(f"{text} is written as {form}: leave out the format {said}, or export elsewhere.")
+    return form
 
 
 def _check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -211,11 +256,28 @@ def _check_names(form: Format, table: str, schema: str | None) -> None:
         raise ConfigurationError("SQLite has no schemas: leave `schema` out, or export to DuckDB.")
 
 
-def _check_means_something(destination: Destination) -> None:
+def _check_data_set(destination: Destination) -> None:
+    if destination.is_database or destination.is_standard_output:
+        raise ConfigurationError(f"{destination} has no files to divide: --partition-by is for a folder")
+    if destination.is_adopting:
+        raise ConfigurationError(
+            f"{destination} is a folder, of which no export takes over what others wrote: name a new or an empty one"
+        )
+    if destination.columns is not None and destination.partition_by not in destination.columns:
+        raise ConfigurationError(f"A data set divided by {destination.partition_by} needs that column: name it, too.")
+
+
+def _check_means_something(destination: Destination, file_format: str | None) -> None:
     """What has no meaning for this kind of destination was a mistake."""
     if destination.guard_formulas and destination.format is not Format.CSV:
         raise ConfigurationError(f"{destination} is no CSV: formulas are guarded against in CSV alone")
+    if destination.object_url is not None and destination.is_group_readable:
+        raise ConfigurationError(f"{destination} is in a store, which says itself who may read it")
+    if destination.partition_by is not None:
+        _check_data_set(destination)
     if destination.is_database:
+        if file_format is not None:
+            raise ConfigurationError(f"{destination} is a database: --format (in a job: format) is for files")
         if destination.is_group_readable:
             raise ConfigurationError(f"{destination} is a database, which says itself who may read it")
         if destination.format is Format.SQL and destination.mode.is_by_id:
@@ -232,7 +294,7 @@ def _check_means_something(destination: Destination) -> None:
         )
 
 
-def _check_place(path: Path) -> None:
+def _check_place(path: Path, *, is_folder: bool) -> None:
     if "\0" in str(path):
         raise ConfigurationError(f"{str(path)!r} holds a NUL, which no path may: take it out.")
     try:
@@ -241,7 +303,9 @@ def _check_place(path: Path) -> None:
         kind = TargetKind.FREE
     except OSError as error:  # a link to itself, a name that is too long
         raise ConfigurationError(f"{path} cannot be written ({error.strerror}): export elsewhere.") from None
-    if kind is TargetKind.FOLDER:
-        raise ConfigurationError(f"{path} is a directory: name a file in it.")
+    if kind is TargetKind.FOLDER and not is_folder:
+        raise ConfigurationError(f"{path} is a directory: name a file in it, or divide the list by --partition-by.")
+    if is_folder and kind not in (TargetKind.FOLDER, TargetKind.FREE):
+        raise ConfigurationError(f"{path} is no directory, which --partition-by needs.")
     if not path.parent.is_dir():
         raise ConfigurationError(f"The directory {path.parent} does not exist: create it, or export elsewhere.")

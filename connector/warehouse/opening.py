@@ -20,19 +20,33 @@ def open_writer(destination: Destination) -> Writer:
 
 
 def _open_file(destination: Destination, schema: pa.Schema) -> Writer:
-    from connector.warehouse.files import CsvFormat, FileFormat, FileWriter, JsonLinesFormat, ParquetFormat
+    from connector.atomic_file import GROUP_READABLE, OWNER_ONLY
+    from connector.warehouse.file_targets import DiskTarget, FileTarget, ObjectTarget
+    from connector.warehouse.files import CsvFormat, FileFormat, FileWriter, JsonLinesFormat
+    from connector.warehouse.parquet import ParquetFormat
 
     forms: dict[Format, type[FileFormat]] = {
         Format.PARQUET: ParquetFormat,
         Format.CSV: CsvFormat,
         Format.JSON_LINES: JsonLinesFormat,
     }
+    if destination.partition_by is not None:
+        from connector.warehouse.datasets import DatasetPlace, DatasetWriter, FolderPlace, StorePlace
+
+        url, path = destination.object_url, destination.path
+        place: DatasetPlace = StorePlace(url) if url else FolderPlace(path, is_shared=destination.is_group_readable)
+        return DatasetWriter(place, schema, destination.partition_by)
+    target: FileTarget | None = None
+    if destination.object_url is not None:
+        target = ObjectTarget(destination.object_url)
+    elif not destination.is_standard_output:
+        target = DiskTarget(destination.path, GROUP_READABLE if destination.is_group_readable else OWNER_ONLY)
     return FileWriter(
-        destination.path,
+        target,
         forms[destination.format],
         schema,
+        is_packed=destination.is_packed,
         is_adopting=destination.is_adopting,
-        is_group_readable=destination.is_group_readable,
         is_guarded=destination.guard_formulas,
     )
 

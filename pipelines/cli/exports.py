@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from connector.choices import EXPORT_FORMATS, PARTITION_COLUMNS
 from connector.errors import ConfigurationError
 from pipelines.cli.options import Duration, Share, record_option, refuse_empty, time_limit_option
 from pipelines.cli.output import Output, finish, run_and_notify, run_flow, run_options
@@ -55,6 +56,17 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
     help="Only these fields, beside the id and the run's columns.",
 )
 @click.option("--overwrite", is_flag=True, help="Take over a table or a file that no export made.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(EXPORT_FORMATS),
+    help="What a file holds whose name does not say it; to standard output, csv when not given.",
+)
+@click.option(
+    "--partition-by",
+    type=click.Choice(PARTITION_COLUMNS),
+    help="Divide the list by this column into Parquet files; DEST is their folder.",
+)
 @click.option("--group-readable", is_flag=True, help="Let the group of a file read it, too.")
 @click.option("--id", "subscriber_id", type=click.IntRange(min=1), help="Only the subscriber with this id.")
 @click.option("--base-id", type=click.IntRange(min=1), help="Only subscribers of this base.")
@@ -79,6 +91,8 @@ def export_command(
     guard_formulas: bool,
     columns: tuple[str, ...] | None,
     overwrite: bool,
+    file_format: str | None,
+    partition_by: str | None,
     group_readable: bool,
     subscriber_id: int | None,
     gender: str | None,
@@ -89,7 +103,8 @@ def export_command(
 ) -> None:
     """Copy the list to DEST, or as the job file JOB says.
 
-    DEST is a file (.parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), - for CSV on standard output, or a database URL.
+    DEST is a file (.parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), such an object in a store (s3://bucket/people.parquet),
+    - for standard output, a database URL, or with --partition-by a folder.
     """
     from connector.service import ListQuery
     from connector.settings import SettingOptions
@@ -98,7 +113,7 @@ def export_command(
     from pipelines.jobs import read_settings
 
     given = SettingOptions(time_limit_s=time_limit_s, record_path=record_path)
-    options = TableOptions(table, schema, mode, guard_formulas, columns, group_readable)
+    options = TableOptions(table, schema, mode, guard_formulas, columns, group_readable, file_format, partition_by)
     if Path(target).suffix in (".yaml", ".yml"):
         if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
@@ -145,8 +160,13 @@ def _export_job(
 
 def _refuse_clash(plan: ExportPlan, output: Output) -> None:
     """Raise ConfigurationError if the export and its report would go to one place."""
-    output.refuse_to_overwrite(plan.destination.path, "what is exported")
-    if plan.destination.is_standard_output and output.is_json:
+    destination = plan.destination
+    if destination.object_url is None:
+        output.refuse_to_overwrite(destination.path, "what is exported")
+    folder = destination.path.resolve() if destination.partition_by is not None else None
+    if folder is not None and output.report_path is not None and folder in output.report_path.resolve().parents:
+        raise ConfigurationError(f"--report {output.report_path}: that is in the exported folder; name another file")
+    if destination.is_standard_output and output.is_json:
         raise ConfigurationError(
             "--output json and - both write to standard output: leave one out, or write the report by --report PATH"
         )

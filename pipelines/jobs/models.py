@@ -53,6 +53,8 @@ Share = Annotated[
 ]
 
 
+ExportFormat = Literal["csv", "jsonl", "parquet"]
+PartitionColumn = Literal["base_id"]
 ExportMode = Literal["replace", "upsert", "append", "history"]
 
 
@@ -174,7 +176,9 @@ class Export(BaseModel):
 
     model_config = STRICT
 
-    to: Annotated[str, AfterValidator(_resolve_destination)] = Field(repr=False, description="a file or a database URL")
+    to: Annotated[str, AfterValidator(_resolve_destination)] = Field(
+        repr=False, description="a file, an object in a store, such as s3://bucket/people.parquet, or a database URL"
+    )
     table: Name = Field(default="subscribers", description="the table in a database")
     schema_: Name | None = Field(
         default=None, alias="schema", description="the table's schema; the database's own when not given"
@@ -202,6 +206,12 @@ class Export(BaseModel):
         default=None, description="only these fields, beside the id and the run's columns; all when not given"
     )
     overwrite: bool = Field(default=False, description="take over a table or a file that no export made")
+    format: ExportFormat | None = Field(
+        default=None, description="what a file holds whose name does not say it, such as - (csv when not given)"
+    )
+    partition_by: PartitionColumn | None = Field(
+        default=None, description="divide the list by this column into Parquet files, to being their folder"
+    )
     group_readable: bool = Field(default=False, description="let the group of a file read it, too (0640)")
     filters: Filters = Field(default_factory=Filters, description="which subscribers; all when not given")
 

@@ -1,5 +1,6 @@
-"""A process that has done the imports and forks one export at a time, which is then killed: at its n-th statement, or
-after so many milliseconds. One line of JSON for each export comes in, and one with its end goes out.
+"""A process that has done the imports and forks one export at a time, which is then killed: at its n-th statement or
+step (a change of a disk, a request to a store), or after so many milliseconds. One line of JSON for each export comes
+in, and one with its end goes out.
 """
 
 import json
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import s3fs
 import sqlalchemy as sa
 
 from connector.warehouse import parse_destination
@@ -22,9 +24,11 @@ from connector.warehouse.mysql import MysqlDatabase
 from connector.warehouse.other import OtherDatabase
 from connector.warehouse.postgres import PostgresDatabase
 from connector.warehouse.sqlite import SqliteDatabase
-from tests.export.test_modes import person, publish
+from tests.export.test_modes import Person, person, publish
 
 ROOT = Path(__file__).parents[2]
+CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.chmod")
+"""As Python's audit hooks call them."""
 READS = ("SELECT", "PRAGMA", "SHOW", "DESC", "SET")
 
 Export = Callable[..., bool]
@@ -61,14 +65,29 @@ def main() -> None:
 
 
 def _be_killed(
-    url: str, options: dict[str, Any], people: list[list[Any]], number: int, statement: int = 0, after_ms: float = 0
+    url: str,
+    options: dict[str, Any],
+    people: list[list[Any]],
+    number: int,
+    statement: int = 0,
+    after_ms: float = 0,
+    step: int = 0,
+    environ: dict[str, str] | None = None,
 ) -> None:
+    os.environ.update(environ or {})
     if statement:
         _die_at(statement)
+    if step:
+        _die_at_step(step)
     if after_ms:
         threading.Timer(after_ms / 1000, _die).start()
-    publish(parse_destination(url, **options), [person(*each) for each in people], number)
+    publish(parse_destination(url, **options), [_build_person(*each) for each in people], number)
     os._exit(0)
+
+
+def _build_person(number: int, name: str, base_id: int | None = None) -> Person:
+    more = {} if base_id is None else {"Base": {"Id": base_id, "Name": "News"}}
+    return person(number, name) | more
 
 
 def _die() -> None:
@@ -93,6 +112,31 @@ def _die_at(statement: int) -> None:
         setattr(database, "load", _strike_around(getattr(database, "load"), strike))  # noqa: B009, B010 - any of them
     connect = duckdb.connect
     setattr(duckdb, "connect", lambda *given, **more: _Deadly(connect(*given, **more), strike))  # noqa: B010 - likewise
+
+
+def _die_at_step(step: int) -> None:
+    """Before the n-th change of a disk, or before or after a request to a store."""
+    numbers = count(1)
+
+    def strike() -> None:
+        if next(numbers) == step:
+            _die()
+
+    def look(event: str, given: tuple[Any, ...]) -> None:
+        is_write = event == "open" and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)
+        if is_write or event in CHANGES:
+            strike()
+
+    ask = s3fs.S3FileSystem._call_s3
+
+    async def ask_deadly(*given: Any, **more: Any) -> Any:
+        strike()
+        answer = await ask(*given, **more)
+        strike()
+        return answer
+
+    setattr(s3fs.S3FileSystem, "_call_s3", ask_deadly)  # noqa: B010 - before any instance is made
+    sys.addaudithook(look)
 
 
 def _strike_around(load: Callable[..., int], strike: Callable[[], None]) -> Callable[..., int]:

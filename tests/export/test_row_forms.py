@@ -10,8 +10,9 @@ import pytest
 from connector.atomic_file import guard_formula, unguard_formula
 from connector.warehouse import columns
 from connector.warehouse.columns import move_nuls
-from connector.warehouse.files import ParquetFormat, guard_formulas
+from connector.warehouse.files import guard_formulas
 from connector.warehouse.mysql import write_inserts
+from connector.warehouse.parquet import ParquetFormat
 from tests.export.people import BARE, FULL, MIXED, table_of
 
 
