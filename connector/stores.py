@@ -216,7 +216,8 @@ def check_writable(url: str) -> None:
 
 
 def put_file(file: BinaryIO, url: str, *, is_new: bool = False) -> None:
-    """Let the contents of a file of this machine be the object, whole and in one step; `is_new`: there is none yet.
+    """Let the contents of a file of this machine be the object, whole and in one step; `is_new`: no object is there
+    yet.
 
     Raises FileExistsError for one that is there against `is_new` (on S3 judged by the store itself, elsewhere just
     before), FileNotFoundError for a bucket that is gone, and StoreError.
@@ -232,7 +233,7 @@ def put_file(file: BinaryIO, url: str, *, is_new: bool = False) -> None:
 
 
 def replace_bytes(url: str, data: bytes, version: str | None) -> None:
-    """Put a small object in the place of its `version` (None: of none). Raises FileExistsError where another one has
+    """Put a small object in the place of this version (None: where no object is). Raises FileExistsError where another one has
     come meanwhile (on S3 judged by the store itself, elsewhere just before), FileNotFoundError and StoreError."""
     if read_version(url) != version:
         raise FileExistsError(url)
@@ -286,7 +287,7 @@ def _translated(url: str) -> Iterator[None]:
 
 
 def _read_code(error: BaseException) -> str:
-    """Return the code of S3's answer, which s3fs keeps as the cause of what it raises; "" where there is none."""
+    """Return the code of S3's answer, which s3fs keeps as the cause of what it raises, or ""."""
     response = getattr(error.__cause__, "response", None) or {}
     return str(response.get("Error", {}).get("Code", ""))
 

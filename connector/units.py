@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-from connector.errors import ConfigurationError
-
 _DURATION = re.compile(r"(?P<count>\d{1,9}(?:\.\d{1,9})?)\s*(?P<unit>ms|s|m|h|d)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
@@ -65,18 +63,6 @@ def resolve_path(text: str, folder: Path) -> Path:
         return folder / Path(text).expanduser()
     except RuntimeError:
         raise ValueError("names the home of a user who is not known here; write the path out") from None
-
-
-def resolve_place(text: str, folder: Path) -> Path | str:
-    """Return the URL of an object in a store as it is, anything else by `resolve_path`. Raises ValueError."""
-    from connector.stores import is_url, parse_store_url  # here: a job without a path need not wait for it
-
-    if not is_url(text):
-        return resolve_path(text, folder)
-    try:
-        return parse_store_url(text)
-    except ConfigurationError as error:
-        raise ValueError(str(error)) from None
 
 
 def resolve_url(url: str, folder: Path) -> str:

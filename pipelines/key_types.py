@@ -5,7 +5,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from connector.units import resolve_path, resolve_place
+from connector.errors import ConfigurationError
+from connector.stores import is_url, parse_store_url
+from connector.units import resolve_path
 
 STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 """Every part of a job: no other keys, no change after reading, no value of a key in an error."""
@@ -34,7 +36,12 @@ def _resolve_place(value: Any, info: ValidationInfo) -> Any:
         return value
     if not isinstance(value, str):
         raise ValueError("must be a path or a URL")  # noqa: TRY004 - pydantic reports no TypeError
-    return resolve_place(value, find_folder(info))
+    if not is_url(value):
+        return resolve_path(value, find_folder(info))
+    try:
+        return parse_store_url(value)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
 
 
 ColumnName = Annotated[str, Field(min_length=1)]

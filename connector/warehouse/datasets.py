@@ -299,7 +299,7 @@ class DatasetWriter:
         return int(self._manifest["rows"]) if is_such else None
 
     def publish(self, run: ExportRun) -> RowChanges:
-        """Finish the files and let them take the place of those that are there; of none, if the run is incomplete."""
+        """Finish the files and let them take the place of earlier ones, which an incomplete run leaves alone."""
         if self.has_target and not run.certificate.is_complete:
             raise RunAborted(f"{self._place} has an export, and an incomplete one replaces nothing.")
         if strange := self._find_strange():  # it came while the list was read
@@ -319,7 +319,7 @@ class DatasetWriter:
         self._place.discard()
 
     def _find_strange(self) -> str:
-        """Return a file of the folder that no export wrote; "" if there is none."""
+        """Return the name of a file that no export wrote, or ""."""
         names = sorted(self._place.list_files())
         is_ours = self._manifest is not None
         return next((name for name in names if not (_PART.fullmatch(name) or (name == MANIFEST and is_ours))), "")
@@ -394,7 +394,7 @@ def _build_manifest(run: ExportRun, by: str, rows: Mapping[str, int]) -> bytes:
 
 
 def _parse_manifest(data: bytes | None) -> Mapping[str, Any] | None:
-    """Return what an export's manifest says; None for none, and for what no export wrote."""
+    """Return what an export's manifest says; None where it is missing, or no export wrote it."""
     try:
         said = json.loads(data or b"null")
     except ValueError:

@@ -126,7 +126,7 @@ class ObjectTarget:
         return self._file
 
     def put_in_place(self, *, is_new: bool) -> None:
-        """Put the temporary file as one object; `is_new`: only where none is."""
+        """Put the temporary file as one object; `is_new`: only where no object is."""
         is_empty = read_size(self._url) == 0
         try:
             put_file(cast(BinaryIO, self._file), self._url, is_new=is_new and not is_empty)

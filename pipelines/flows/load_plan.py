@@ -191,4 +191,5 @@ def _name_job(path: Path | str) -> str:
     if str(path) == STANDARD_INPUT:
         return "stdin"
     named = Path(path)
-    return named.stem if not is_pattern(named.name) else named.parent.name or named.stem
+    is_one = named.exists() or not is_pattern(named.name)
+    return named.stem if is_one else named.parent.name or named.stem
