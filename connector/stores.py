@@ -233,8 +233,11 @@ def put_file(file: BinaryIO, url: str, *, is_new: bool = False) -> None:
 
 
 def replace_bytes(url: str, data: bytes, version: str | None) -> None:
-    """Put a small object in the place of this version (None: where no object is). Raises FileExistsError where another one has
-    come meanwhile (on S3 judged by the store itself, elsewhere just before), FileNotFoundError and StoreError."""
+    """Put a small object in the place of this version (None: where no object is).
+
+    Raises FileExistsError where another one has come meanwhile (on S3 judged by the store itself, elsewhere just
+    before), FileNotFoundError and StoreError.
+    """
     if read_version(url) != version:
         raise FileExistsError(url)
     with _translated(url):
