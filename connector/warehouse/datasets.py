@@ -28,8 +28,8 @@ from connector.stores import (
     check_writable,
     delete_objects,
     list_folder,
+    open_object,
     put_file,
-    read_pieces,
     read_version,
     replace_bytes,
 )
@@ -198,7 +198,8 @@ class StorePlace:
         with described_store(self._url):
             if self._version is None:
                 return None
-            return b"".join(read_pieces(self._name(MANIFEST), 1 << 20))
+            with open_object(self._name(MANIFEST)) as file:
+                return b"".join(file.read_pieces(1 << 20))
 
     def open_part(self, name: str) -> BinaryIO:
         """Open a temporary file."""
