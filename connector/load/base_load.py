@@ -1,4 +1,4 @@
-"""Takes a run's rows chunk by chunk and gives each its outcome; afterwards settles what stayed unknown."""
+"""Takes a run's rows chunk by chunk and gives each row its outcome; then settles the entries that stayed unknown."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -28,10 +28,8 @@ _REPORTED_FOR_S = 7 * 86_400.0
 
 
 class Loader:
-    """One load of one base: `begin`; `take` each chunk, then `settle`; `close` however it ends.
-
-    `presence` is what the same session's survey learned of which subscribers exist.
-    """
+    """One load of one base: `begin`, `take` each chunk, `settle`, and `close` however it ends. `presence` has the
+    subscribers that the session's survey found to exist."""
 
     def __init__(self, session: Session, mode: RunMode = RunMode.LOAD, presence: PresenceCache | None = None) -> None:
         self._session, self._mode = session, mode
@@ -66,7 +64,7 @@ class Loader:
         session.control.check()
 
     async def _create(self, planned: Planned, indices: dict[int, State], kept: dict[int, Entry]) -> None:
-        """Learn of the chunk's new ones who is there, and send the others; `kept` is kept up to date."""
+        """Look up the subscribers of the chunk's new rows, and create the absent ones; `kept` stays up to date."""
         session = self._session
 
         async def sort_again() -> dict[int, State]:
@@ -94,22 +92,22 @@ class Loader:
                 indices = await sort_again()
 
     async def settle_at_once(self) -> bool:
-        """Settle what is unknown in the base without waiting; whether anything is left. Raises as `take` does."""
+        """Settle the base's unknown entries without waiting; return whether some are left. Raises as `take` does."""
         return await self.finisher.settle_at_once()
 
     async def settle(self) -> None:
-        """Settle what is unknown in the base, whichever run left it. Raises as `take` does."""
+        """Settle the base's unknown entries, of this run and of earlier ones. Raises as `take` does."""
         await self.finisher.settle()
 
     async def close(self) -> None:
-        """Report what was sent and has no outcome yet. Raises LedgerError."""
+        """Report rows that were sent and have no outcome yet. Raises LedgerError."""
         await self.finisher.close()
 
     async def _sort(self, planned: Planned, indices: list[int]) -> tuple[dict[int, State], dict[int, Entry]]:
         """Give an outcome to all rows that have one by the ledger.
 
         Return the indices of rows to be created, each with the state of its entry, and the entries of rows held
-        or rejected, which a look may still show.
+        or rejected, which a look-up may still show.
         """
         identities = split_digests(planned.identities[indices])
         fingerprints = split_digests(planned.fingerprints[indices])
@@ -146,8 +144,8 @@ class Loader:
         return to_create, kept
 
     def _suppress_inactive(self, planned: Planned, indices: dict[int, State]) -> dict[int, State]:
-        """Return the indices without those whose rows say active and whose identities the list shows as inactive; where
-        the job does not keep them back, they are only noted."""
+        """Return the indices without rows that say active and whose identities the list shows as inactive. A job
+        that does not suppress such rows only has them counted."""
         session, chosen = self._session, list(indices)
         if not chosen or "is_active" not in planned.subscribers:
             return indices
@@ -161,7 +159,7 @@ class Loader:
         return {index: indices[index] for index in _leave_out(chosen, found)}
 
     def _count_rows(self, outcome: Outcome, planned: Planned, indices: Sequence[int]) -> None:
-        """The rows at these indices of `planned.subscribers` ended so."""
+        """Give the rows at these indices of `planned.subscribers` this outcome."""
         tally = self._session.tally
         if tally.on_rows is None:
             tally.count(outcome, len(indices))
@@ -169,7 +167,7 @@ class Loader:
             tally.count_positions(outcome, planned.chunk, planned.subscribers.index[list(indices)].to_numpy())
 
     def _await_comparison(self, planned: Planned, waiting: Mapping[int, Entry]) -> None:
-        """The rows at these indices wait to be compared with the service, each with its entry."""
+        """Let the rows at these indices wait for a comparison with the service, each with its entry."""
         if not waiting:
             return
         session = self._session
@@ -185,7 +183,7 @@ class Loader:
         return Since.FIRST if entry.fingerprint is None else Since.CHANGED
 
     def _find_stale(self, planned: Planned, indices: dict[int, State]) -> list[int]:
-        """Return the indices of rows that were taken and not sent, since their existence check expired before."""
+        """Return the indices of rows whose existence check expired before they were sent."""
         stale = self.finisher.take_stale()
         if not stale:
             return []
@@ -193,12 +191,12 @@ class Loader:
         return [index for index, identity in zip(indices, identities, strict=True) if identity in stale]
 
     def _keep(self, planned: Planned, kept: dict[int, Entry]) -> None:
-        """Keep rows that are held or rejected: their outcome is reported once the run makes no more looks."""
+        """Keep rows that are held or rejected; their outcome is reported after the run's last look-up."""
         for entry, row in zip(kept.values(), self._read(planned, kept), strict=True):
             self.finisher.keep(_build_problem(row, entry), row)
 
     def _set_aside(self, planned: Planned, unknown: Mapping[int, Entry]) -> None:
-        """Rows whose identities are unknown: they are settled before anything of them is sent."""
+        """Take up rows whose entries are unknown: they are settled before any of them is sent."""
         session = self._session
         newer: dict[int, Unresolved] = {}
         for (index, entry), row in zip(unknown.items(), self._read(planned, unknown), strict=True):
@@ -220,7 +218,7 @@ class Loader:
         return read_rows(planned, list(indices), self._session.policy.identity)
 
     def _take_while_known(self, planned: Planned, stream: CandidateStream, base: Base) -> Take[Candidate]:
-        """Take from the stream for as long as what was looked up, and in which base, may be relied on."""
+        """Take from the stream as long as the look-up, and the base that it was made in, may be relied on."""
 
         async def take(number: int) -> list[Candidate]:
             limits, now = self._session.limits, self._session.journal.base
@@ -233,10 +231,10 @@ class Loader:
         return take
 
     async def _clear_unresolved(self) -> None:
-        """Settle unresolved entries that a new row might be, or raise RunAborted.
+        """Settle unresolved entries that may be a new row's subscriber, or raise RunAborted.
 
-        An entry may be unresolved under another identity (email, client_user_id), or under this base when it was known
-        by its id alone, or by its name alone.
+        An entry may be unresolved under another identity (email, client_user_id), or under this base when it was
+        known by its id alone, or by its name alone.
         """
         session = self._session
         if self._is_clear:
@@ -253,7 +251,7 @@ class Loader:
         self._is_clear = True
 
     def _refuse_unresolved(self) -> None:
-        """Refuse a plan: it settles no entry, and cannot know how a load will settle them."""
+        """Refuse the plan. A plan settles no entry, and cannot know how a load will settle it."""
         if self._mode is RunMode.LOAD:
             raise RunAborted(
                 "unresolved creates of an earlier run, by another identity, could not be settled, and a "
@@ -265,7 +263,8 @@ class Loader:
         )
 
     def _refuse_unsettled_elsewhere(self, number: int) -> None:
-        """Refuse to load: an earlier run named what may be this base the other way, and its entries may be new rows."""
+        """Refuse the load. An earlier run named what may be this base in the other way, so its entries may be new
+        rows."""
         raise RunAborted(
             f"a base that may be this one has unresolved or held creates ({number:,}): one run named "
             "it by its id, another by its name, and the service has not shown yet that both are the "
@@ -293,7 +292,7 @@ def _order(planned: Planned) -> list[int]:
 
 
 def _take_one(take: Take[Candidate]) -> Take[Candidate]:
-    """The first that `take` gives, and no more: what it shows is looked at before the others leave."""
+    """Give the first candidate of `take` alone: its answer is judged before the others leave."""
     rest = [1]
 
     async def take_first(number: int) -> list[Candidate]:
@@ -308,7 +307,7 @@ def _is_refused_for_good(entry: Entry, fingerprint: bytes) -> bool:
 
 
 def _build_problem(row: LoadRow, entry: Entry) -> Problem:
-    """A row whose identity is held or rejected, as the ledger has it."""
+    """Return the problem of a row whose entry is held or rejected."""
     if entry.state is State.HELD:
         return Problem(row.source, Outcome.UNKNOWN, "", "held", describe_held(entry.message), None, entry.attempts)
     return Problem(

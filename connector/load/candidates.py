@@ -1,4 +1,4 @@
-"""Rows on their way to become requests: columns until the last moment, then objects for those to be created."""
+"""Rows on their way to a request: columns until the last moment, then one object for each row to be created."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Candidate:
     take_row: Callable[[], Row] = _take_no_row  # of an unknown that an earlier run left: it has none in this one
     left: State = State.NONE  # what its entry is before it is sent: NONE, REJECTED, or UNKNOWN and proved absent
     refused: tuple[int, str] | None = None  # status and words of a refusal that stands again if this is never sent
-    known_until: float = inf  # monotonic: until then what a look said of them may be relied on (architecture 4.7)
+    known_until: float = inf  # monotonic: until then what a look-up said of them may be relied on (architecture 4.7)
     omission: Omission | None = None
 
     @property
@@ -71,7 +71,7 @@ def take_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
 
 
 def find_omissions(planned: Planned, indices: Sequence[int], identity: str) -> list[Omission | None]:
-    """Return for each of these indices (0-based) the zip that is left out there, if one is."""
+    """Return, for each of these indices (0-based), the zip that is left out of the create, if any."""
     if planned.omitted_zips is None:
         return [None] * len(indices)
     part = planned.subscribers[identity].iloc[list(indices)]
@@ -85,7 +85,7 @@ def find_omissions(planned: Planned, indices: Sequence[int], identity: str) -> l
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Some rows out of their columns: a tuple for each, in the order of `columns`, and what belongs to each."""
+    """Some rows of a chunk: each is a tuple in the order of `columns`; the other lists have an item for each row."""
 
     columns: list[str]
     rows: list[tuple[object, ...]]
@@ -157,7 +157,7 @@ class CandidateStream:
 
 
 class CandidateList:
-    """Candidates of no chunk, to be taken for as long as what is known of them may be relied on."""
+    """Candidates without a chunk. Each may be taken until its existence check expires."""
 
     def __init__(self, candidates: Sequence[Candidate], monotonic: Callable[[], float]) -> None:
         self._candidates, self._monotonic = candidates, monotonic
@@ -165,11 +165,11 @@ class CandidateList:
 
     @property
     def rest(self) -> Sequence[Candidate]:
-        """Those that have not been taken."""
+        """The candidates that have not been taken."""
         return self._candidates[self._next :]
 
     async def take(self, number: int) -> list[Candidate]:
-        """Return the next ones, at most `number`; empty at the end, or once their existence check has expired."""
+        """Return the next candidates, at most `number`; empty at the end, or once their existence check has expired."""
         taken = self._candidates[self._next : self._next + number]
         if taken and self._monotonic() > taken[0].known_until:
             return []
@@ -178,7 +178,7 @@ class CandidateList:
 
 
 def read_body(entry: Unfinished) -> dict[str, object]:
-    """Return the values of a kept body by field name; None where it has none."""
+    """Return the values of a kept body by field name; None for a field that it lacks."""
     return decode_subscriber(orjson.loads(entry.body)["Subscriber"])
 
 
@@ -231,7 +231,7 @@ def build_row(candidate: Candidate, source: Row) -> LoadRow:
 
 
 def describe_held(message: str | None) -> str:
-    """Return what a person reads of a row whose identity is HELD; `message` says what was answered, if anything was."""
+    """Return the text for a person on a row whose entry is HELD; `message` says what was answered, if anything was."""
     if message is None:
         return "held: it was proved absent; decide by connector retry --resend-held or --drop-held"
     return f"held: {message}; decide by connector retry --resend-held, --accept-held or --drop-held"

@@ -1,6 +1,7 @@
-"""Creates as the sending engine sends them: what becomes of each, and which answers end a run (architecture 4.8, 4.9).
+"""Creates as the sending engine sends them: what each answer means, and which answers end a run (architecture 4.8,
+4.9).
 
-`judge_answer` is the one index where success is recognised.
+`judge_answer` is the only function that recognises success.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -65,10 +66,8 @@ class Creator:
         )
 
     async def create(self, take: Take[Candidate]) -> None:
-        """Send all that `take(n)` gives, n at a time at most, until it gives nothing or the run is to stop.
-
-        What is under way when the run is to stop is finished within the grace period, or lost.
-        """
+        """Send all that `take(n)` gives, n at a time at most, until it gives nothing or the run is to stop. A
+        request under way at the stop ends within the grace period, or is lost."""
         control = self._session.control
         control.activity = "creating"
         await control.within_grace(self._sender.send(take), self._session.policy.grace_s)
@@ -102,7 +101,7 @@ class Creator:
         return verdict
 
     def end(self, candidate: Candidate, verdict: Move) -> None:
-        """Note it for the next commit, and report it."""
+        """Keep the verdict for the next commit, and report it."""
         session, field = self._session, candidate.intent.field
         self._limited.pop(candidate.intent.identity, None)
         if verdict.event is Event.ANSWERED and verdict.subscriber_id is not None:
@@ -130,7 +129,8 @@ class Creator:
         await journal.flush()
 
     def _watch(self, verdict: Move) -> None:
-        """End the run when no answer can be understood any more, or when the service sends us elsewhere."""
+        """End the run when too many answers in a row are unusable, when the service redirects, or when it answers
+        with another base."""
         control, canaries = self._session.control, self._session.canaries
         if verdict.answered_base is not None:
             control.end(f"{verdict.message}. {WHAT_TO_DO}")
@@ -181,8 +181,9 @@ class Creator:
 
 
 def _keep_entry(candidate: Candidate, verdict: Move) -> Move:
-    """What never left has no entry, unless that may be all that is known of a subscriber: then it stays, with its body,
-    as what it was, for a later run (architecture 4.4)."""
+    """Return the move to record. A create that never left has no entry afterwards, unless the entry may be the only
+    record of a subscriber: then it goes back to its earlier state, with its body, for a later run (architecture
+    4.4)."""
     if verdict.event is Event.NOT_SENT and candidate.left is State.UNKNOWN:
         return replace(verdict, event=Event.LOST)
     if verdict.event is Event.NOT_SENT and candidate.refused is not None:
@@ -225,7 +226,8 @@ def judge_answer(
 
 
 def _is_of_base(answer: Created, base: Base, asked_name: str | None) -> bool:
-    """By Id where that is known; by name where the job gave it: a base that bears another name now is another base."""
+    """Return whether the answer names the base that was meant: by its Id where that is known, and by its name where
+    the job gives one. A base with another name is another base."""
     service_id = answer.read("base_id")
     if base.service_id is not None and (type(service_id) is not int or service_id != base.service_id):
         return False

@@ -1,5 +1,5 @@
-"""Compares the rows that wait with the service itself (architecture 4.12): by what the run's look-ups have shown
-already; by look-ups by Id for up to 100 other rows of a run, by one listing beyond that.
+"""Compares waiting rows with the service itself (architecture 4.12): first with the subscribers that the run's look-ups
+have shown; then by look-ups by Id for up to 100 other rows, or by one listing for more.
 
 Equal in every mapped field: the row exists, and its entry takes the row's fingerprint. Different: changed, and the
 entry remembers which fingerprint was reported, so that the next runs need not ask again. Nothing is sent by what is
@@ -48,13 +48,13 @@ async def compare_waiting(sessions: Sequence[Session], waiting: WaitingRows, *, 
 def close_waiting(waiting: WaitingRows, tally: Tally, reason: str) -> None:
     """Count the rows that still wait, which could not be compared for this `reason`."""
     for index in range(waiting.ended, len(waiting)):
-        _tell_uncompared(waiting.read(index), tally, reason)
+        _report_uncompared(waiting.read(index), tally, reason)
     waiting.clear()
 
 
-def _tell_uncompared(each: WaitingRow, tally: Tally, reason: str) -> None:
-    """What is known of a row that was not compared: that its subscriber is there, and of any but the first of them
-    that it differs from what was sent."""
+def _report_uncompared(each: WaitingRow, tally: Tally, reason: str) -> None:
+    """Report a row that was not compared. Its subscriber exists; except for its first row, it differs from what was
+    sent."""
     if each.since is Since.FIRST:
         tally.count_row(Outcome.EXISTS, lambda: each.row.source)
         tally.say(
@@ -86,7 +86,7 @@ class _Comparison:
         self._altered: dict[int, frozenset[str]] = {}
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._differences.close()
 
     async def compare(self, chosen: Sequence[int]) -> None:
@@ -179,7 +179,7 @@ class _Comparison:
         """Do nothing: every sweep shows the same subscribers."""
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Compare those of a page whose ids are waited for."""
+        """Compare the subscribers of a page whose rows wait."""
         if not len(self._ids):
             return
         shown = np.array([wire["Id"] for wire in wire_objects], dtype=np.int64)
@@ -205,7 +205,7 @@ class _Comparison:
             self._differences.add([[[names[each], listed[each], values[each]] for each in differing]])
 
     async def end(self) -> None:
-        """Tell each row's outcome, a few thousand at a time, once the ledger has it."""
+        """Report each row's outcome, a few thousand at a time, once the ledger has it."""
         waiting, at = self._waiting, self._session.clock.now().timestamp()
         for part in _split(range(len(waiting))):
             rows = [waiting.read(index) for index in part]
@@ -230,7 +230,7 @@ class _Comparison:
             kept = self._differences.read(int(self._kept_at[index]))
             tally.report_change(Change(row.source, row.name, tuple((field, was, now) for field, was, now in kept)))
         elif self._is_asked[index]:
-            _tell_uncompared(each, tally, self._reason)
+            _report_uncompared(each, tally, self._reason)
         else:
             tally.report_change(Change(row.source, row.name, is_known=True))
 

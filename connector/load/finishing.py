@@ -1,7 +1,5 @@
-"""Turns the verdicts on creates into outcomes of rows, and settles what stays unknown.
-
-The rows of a source and the entries that earlier runs left end here alike.
-"""
+"""Turns the verdicts on creates into outcomes of rows, and settles entries that stay unknown. Rows of a source and
+entries of earlier runs end here in the same way."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -35,7 +33,7 @@ class RunMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _KeptRow:
-    """A row that ends as `problem` says, unless a later look shows its identity; `is_of_this_run`: sent by this run,
+    """A row that ends as `problem` says, unless a later look-up shows its identity; `is_of_this_run`: sent by this run,
     and known absent before."""
 
     problem: Problem
@@ -67,14 +65,16 @@ class Finisher:
         return stale
 
     async def settle_at_once(self) -> bool:
-        """Settle what one look can settle in the base; return whether unknown entries are left. Raises as `settle`."""
+        """Settle the base's entries that one look-up can settle; return whether unknown entries are left. Raises as
+        `settle`."""
         if not self._session.control.is_stopping:
             await self.settler.settle(is_patient=False)
         self._session.control.check()
         return any(identity not in self.settler.left_to for identity in self.unresolved)
 
     async def settle(self) -> None:
-        """Settle what is unknown in the base, whichever run left it; then see whether refusals were what they seemed.
+        """Settle the base's unknown entries, of this run and of earlier ones; then look up whether refusals had an
+        effect.
 
         Raises RunAborted (ListFailed among them) when the run cannot go on.
         """
@@ -90,7 +90,7 @@ class Finisher:
         session.control.check()
 
     async def close(self) -> None:
-        """Report what has no outcome yet and was sent, or refused. Raises LedgerError."""
+        """Report rows without an outcome that were sent or refused. Raises LedgerError."""
         await self.refusals.close()
         failure: LedgerError | None = None
         entries: dict[bytes, Entry] = {}
@@ -113,11 +113,11 @@ class Finisher:
         await self._session.journal.flush()
 
     def report(self, row: Row, outcome: Outcome, code: str, message: str, status: int | None, attempts: int) -> None:
-        """Report a row that ended so and that a person must see."""
+        """Report a row that a person must see, with its outcome."""
         self._session.tally.report(Problem(row, outcome, "", code, message, status, attempts))
 
     def keep(self, problem: Problem, row: LoadRow, *, is_of_this_run: bool = False) -> None:
-        """Keep a row that ends so unless the run's last look shows otherwise; `is_of_this_run`: sent by this run, and
+        """Keep a row whose outcome may change by the run's last look-up; `is_of_this_run`: sent by this run, and
         known absent before."""
         if len(self._kept) < _ROWS_KEPT:
             self._kept.append(_KeptRow(problem, row, is_of_this_run))
@@ -207,15 +207,14 @@ class Finisher:
         elif verdict.event is Event.REFUSED:
             self._session.tally.leftovers["rejected"] += 1
 
-    # Rows whose outcome is reported after the run's last look
+    # Rows whose outcome is reported after the run's last look-up
 
     def _keep_refused(self, candidate: Candidate, source: Row, verdict: Move) -> None:
         problem = Problem(source, Outcome.REJECTED, "", "rejected", verdict.message, verdict.status, 1)
         self.keep(problem, build_row(candidate, source), is_of_this_run=self._session.policy.is_looking)
 
     async def _reconsider(self) -> bool:
-        """Give the rows that were kept their outcome, by what the ledger has learned of them since; whether some are
-        unknown now."""
+        """Give the kept rows their outcome, as the ledger has it by now; return whether some are unknown."""
         known = len(self.unresolved)
         entries = await self._find_entries([each.row.identity for each in self._kept])
         kept = list(self._kept)
@@ -264,8 +263,8 @@ class Finisher:
                 self._report_unresolved(unresolved, Outcome.REJECTED, "rejected", words, entry.status, entry.attempts)
 
     def _report_found(self, row: LoadRow, since: Since | None, is_of_this_run: bool) -> None:
-        """The subscriber is there: created, if it was this run's create and was absent before; `since` is why the row
-        is to be compared (None: it is not)."""
+        """Report a row whose subscriber exists: created, if it was this run's create and was absent before; `since`
+        is why the row is to be compared (None: it is not)."""
         if is_of_this_run:
             self._report_created(row)
         elif since is not None:
@@ -312,8 +311,7 @@ class Finisher:
 
 
 def _decide_found(entry: Entry, row: LoadRow) -> Since | None:
-    """Return why a row is to be compared whose identity turned out to exist, by a CONFIRMED entry (None: it is as was
-    sent)."""
+    """Return why a row with a CONFIRMED entry is to be compared; None if the row is as it was sent."""
     if row.fingerprint in (b"", entry.fingerprint):
         return None
     return Since.FIRST if entry.fingerprint is None else Since.CHANGED

@@ -33,11 +33,11 @@ def refuse_misanswered(base: Base) -> None:
 
 
 async def guard_account(session: Session) -> tuple[Known, ...]:
-    """Ask by Id for one who is known and, if that one is gone, for three more.
+    """Look one known subscriber up by Id and, if it is gone, three more.
 
-    Returns the known subscribers whose look-up was inconclusive and that should show by now: the run's own sweep of the
-    list must show one. Empty when all is well. Raises EmptiedError when all are gone, and ListFailed when the service
-    does not answer.
+    Returns the known subscribers whose look-up was inconclusive and that should show by now: the run's own sweep of
+    the list must show one. Empty when all is well. Raises EmptiedError when all are gone, and ListFailed when the
+    service does not answer.
     """
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
     base, besides = journal.base, journal.run_key
@@ -53,7 +53,7 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
 
 
 async def _ask_for_any(session: Session, known: Sequence[Known]) -> bool | None:
-    """Return whether one of them is there (True if `known` is empty); None when the filter by Id is inconclusive."""
+    """Return whether one of `known` exists (True if `known` is empty); None when the filter by Id is inconclusive."""
     for each in known:
         is_there = await _is_there(session, each.subscriber_id, each.identity)
         if is_there is not False:
@@ -83,13 +83,13 @@ async def _does_answer_by_id(session: Session) -> bool:
 
 
 async def _give_time_to_show(session: Session, known: Sequence[Known]) -> None:
-    """Wait until subscribers that a run has just confirmed must show."""
+    """Wait until the list must show subscribers that a run has just confirmed."""
     missing_s = max((_count_missing_s(session, each) for each in known), default=0.0)
     await session.control.rest(min(missing_s, session.access.shown_after_s))
 
 
 def _count_missing_s(session: Session, known: Known) -> float:
-    """The seconds until the list should show it, by the wall clock: it was another process that saw it."""
+    """Return the seconds until the list should show the subscriber, by the wall clock: another process confirmed it."""
     if known.known_since is None:
         return 0.0
     return known.known_since + session.access.shown_after_s - session.clock.now().timestamp()

@@ -32,7 +32,8 @@ _KINDS_LOOKED_UP_AT_ONCE = 20  # a service that words each refusal differently w
 
 
 class RefusalSample:
-    """Keeps the first and, as more come, every second, every fourth and so on: between half of `most` and `most`."""
+    """A sample of keys: the first and, as more come, every second, every fourth and so on. It holds half of `most`
+    to `most`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -52,7 +53,7 @@ class RefusalSample:
 
 
 class Refusals:
-    """What this run knows of the service's refusals."""
+    """The service's refusals, as far as this run knows them."""
 
     def __init__(self, session: Session, look_for: Look) -> None:
         self._session, self._look_for = session, look_for
@@ -62,10 +63,8 @@ class Refusals:
         self._unproved: set[str] = set()  # kinds of earlier runs so recent that what they created may not show yet
 
     async def begin(self) -> None:
-        """Learn what earlier runs knew, and look up once more the first row that each kind refused.
-
-        Raises ListFailed and RunAborted as a look does.
-        """
+        """Read the kinds that earlier runs recorded, and look the first row of each kind up once more. Raises
+        ListFailed and RunAborted as a look-up does."""
         base = self._session.journal.base
         kinds = await self._session.journal.ask(lambda ledger: read_refusal_kinds(ledger.connection, base.account))
         self._creating.update(kind.kind for kind in kinds if kind.has_created)
@@ -95,11 +94,8 @@ class Refusals:
         return Event.REFUSED
 
     async def check_again(self) -> None:
-        """Look once more for the first of each kind that this run has met, and for some of the others.
-
-        Entries of a kind that is now found to create are UNKNOWN afterwards. Raises ListFailed and RunAborted as a look
-        does.
-        """
+        """Look up once more the first row of each kind that this run has met, and some of the others. Entries of a
+        kind that turns out to create become UNKNOWN. Raises ListFailed and RunAborted as a look-up does."""
         base = self._session.journal.base
         believed = [(kind, key) for kind, met in self._met.items() if kind not in self._creating for key in met.kept]
         if not believed:
@@ -149,7 +145,7 @@ class Refusals:
             self._session.control.end(f"the service refuses creates and its list alike: {failure}")
 
     async def _check_at_once(self, kind: str, candidate: Candidate) -> bool:
-        """Return whether the first of the kind could be looked up; it is now, if it was not before."""
+        """Look the first row of the kind up, unless that has been done; return whether the look-up was conclusive."""
         self._met.setdefault(kind, RefusalSample(_LOOKED_UP_AT_THE_END)).add(want_candidate(candidate))
         if kind not in self._checks and len(self._checks) < _KINDS_LOOKED_UP_AT_ONCE:
             self._checks[kind] = asyncio.ensure_future(self._check_first(kind, want_candidate(candidate)))
@@ -167,7 +163,7 @@ class Refusals:
             result = await self._look_for(self._session, [key])
         except ListFailed as failure:
             self._end_if_refused(failure)
-            return False  # inconclusive now; the end of the run looks again
+            return False  # inconclusive now; the end of the run looks it up again
         except RunAborted:
             return False
         if key.identity in result.found:

@@ -1,11 +1,12 @@
-"""Settles unknowns, all of a base together: presence at once, absence only by the rule of architecture 4.5.
+"""Settles the unresolved entries of a base together: presence at once, absence only by the rule of architecture 4.5.
 
-Theory of operation. A subscriber that a look shows is present. It is absent when two looks in a row miss it: the first
-begins a quiet period after the attempt ended (or was found), the second a quiet period later. The second must show a
-sentinel, a subscriber that was confirmed after that attempt: a create that had taken effect would have shown, too. If
-there is no sentinel, twice the largest lag on record for the account must have passed instead. A subscriber that may
-have come by another way since it was known to be absent is looked up in any spelling (architecture 4.7). Absent ones
-are sent again, held, or given up if they are suppressed by now. What that leaves unknown is settled in the next round.
+Theory of operation. A subscriber that a look-up shows is present. It is absent when two look-ups in a row miss it:
+the first begins a quiet period after the attempt ended (or was found), the second a quiet period later. The second
+must show a sentinel, a subscriber that was confirmed after that attempt: a create that had taken effect would have
+shown, too. If there is no sentinel, twice the largest lag on record for the account must have passed instead. A
+subscriber that may have come by another way since it was known to be absent is looked up in any spelling
+(architecture 4.7). Absent ones are sent again, held, or given up if they are suppressed by now. What that leaves
+unknown is settled in the next round.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,13 +22,13 @@ from connector.service import encode_subscriber
 from connector.states import Event, State
 
 _ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
-_LOOKS = 20  # looks in which nothing could be proved absent, before the rest is left unknown
-_BLIND_LOOKS = 5  # inconclusive looks in a row: the list cannot be read, and the filters do not work
+_LOOKS = 20  # look-ups in which nothing could be proved absent, before the rest is left unknown
+_BLIND_LOOKS = 5  # inconclusive look-ups in a row: the list cannot be read, and the filters do not work
 
 
 @dataclass(slots=True)
 class Unresolved:
-    """What this run knows of one unknown: since when (monotonic), the row it stands for, the last answer's words."""
+    """One unresolved entry in this run: since when (monotonic), its row, and the words of the last answer."""
 
     since: float
     row: LoadRow | None = None
@@ -36,7 +37,7 @@ class Unresolved:
     is_of_this_run: bool = False  # sent by this run, and known absent before
     known_until: float = float("-inf")  # until when it may be relied on (monotonic) that they were absent
     is_refused: bool = False  # an earlier run's refusal that is not final: absent, it is sent again under any policy
-    missed_at: float | None = None  # when the first look that missed it began
+    missed_at: float | None = None  # when the first look-up that missed it began
     uncounted: int = 0  # attempts that the ledger counts, and that were never made or are an earlier run's
     newer: Candidate | None = None  # what the source says now, where that is not what was sent
     attempts: int | None = None  # that the ledger counts of it; more, and another load of the run has sent it again
@@ -62,14 +63,14 @@ class Settler:
         self._on_settled = on_settled
         self._look_for = look_for
         self._last: LookupResult
-        self._looked_at = 0.0  # when that look had ended (monotonic)
+        self._looked_at = 0.0  # when that look-up had ended (monotonic)
         self.unresolved: dict[bytes, Unresolved] = {}
         self.left_to: dict[bytes, str] = {}  # absent, and not this run's to send again: the job whose list it lacks
         self.is_resending_held = False
         self.only: set[bytes] | None = None  # settle these alone (`connector retry RUN`)
 
     async def begin(self) -> None:
-        """Learn how late the account's list has shown creates, in runs before this one. Raises LedgerError."""
+        """Read the largest lag of the account's list that earlier runs recorded. Raises LedgerError."""
         account, lag = self._session.journal.base.account, self._session.access.lag
         lag_s = await self._session.journal.ask(lambda ledger: read_largest_lag(ledger.connection, account))
         lag.largest_lag_s = max(lag.largest_lag_s, lag_s)
@@ -95,13 +96,14 @@ class Settler:
             fruitless = 0 if absent or len(remaining) < len(unknown) else fruitless + 1
 
     async def look_once(self) -> None:
-        """Settle entries that one look shows, and send none again; the others stay unknown. Raises as `settle` does."""
+        """Settle the entries that one look-up shows, and send none again; the others stay unknown. Raises as
+        `settle` does."""
         if unknown := await self._read_unknown():
             await self._look(unknown)
 
     def renew(self, candidate: Candidate, verdict: Move) -> None:
-        """Restart all times of an entry, since another attempt was lost. An attempt that was too late to be sent does
-        not count: another look is due."""
+        """Restart all times of an entry, because another attempt was lost. An attempt that came too late to be sent
+        does not count; another look-up is due."""
         unresolved = self.unresolved[candidate.intent.identity]
         unresolved.newer = None  # the ledger has it by now
         unresolved.attempts = None if unresolved.attempts is None else unresolved.attempts + 1
@@ -131,7 +133,8 @@ class Settler:
         return entry.identity not in self.left_to and (self.only is None or entry.identity in self.only)
 
     def _time_to_next_look(self, unknown: list[Unfinished]) -> float:
-        """Until a quiet period has passed for all: since the attempt, or since the look that first missed it."""
+        """Wait until a quiet period has passed for all: since the attempt, or since the look-up that first missed
+        it."""
         quiet_s = self._session.policy.quiet_period_s
         all_unresolved = [self.unresolved[entry.identity] for entry in unknown]
         latest = max(each.since if each.missed_at is None else each.missed_at for each in all_unresolved)
@@ -142,7 +145,7 @@ class Settler:
         return await self._session.control.wait(wait_s, f"then {len(unknown):,} unknown are looked for again")
 
     async def _look(self, unknown: list[Unfinished]) -> list[Unfinished]:
-        """Settle those that a look shows; note on the others what the look says of them."""
+        """Settle the entries that a look-up shows; record for the others whether it missed them."""
         self._last = result = await self._look_for(self._session, [self._want(entry) for entry in unknown])
         self._looked_at = self._session.clock.monotonic()
         base, lag_s = self._session.journal.base, result.lag_s
@@ -172,7 +175,7 @@ class Settler:
 
     def _note_absence(self, unresolved: Unresolved, result: LookupResult, *, is_missed: bool) -> None:
         if not is_missed:
-            unresolved.missed_at = None  # two looks in a row that can tell are asked for
+            unresolved.missed_at = None  # two look-ups in a row that can tell are asked for
         elif (
             unresolved.missed_at is None and result.started_at >= unresolved.since + self._session.policy.quiet_period_s
         ):
@@ -189,7 +192,8 @@ class Settler:
         return result.started_at >= unresolved.since + 2 * self._session.access.lag.largest_lag_s
 
     async def _dispose(self, absent: list[Unfinished]) -> None:
-        """Send the absent again or, as the lists, the job or their history say, give them up, hold or refuse them."""
+        """Send absent entries again, or give them up, hold or reject them, as the suppression lists, the job or
+        their history say."""
         fates = [(entry, self._decide_fate(entry)) for entry in absent]
         base = self._session.journal.base
 
@@ -213,7 +217,7 @@ class Settler:
         await self._create(CandidateList(again, self._session.clock.monotonic).take)
 
     def _decide_fate(self, entry: Unfinished) -> Event | None:
-        """Return what becomes of an absent entry; None if only another job's suppression list could decide."""
+        """Return the event for an absent entry; None if only another job's suppression list could decide."""
         session, unresolved = self._session, self.unresolved[entry.identity]
         if entry.suppressed_by not in (None, session.job):
             return None
@@ -226,7 +230,8 @@ class Settler:
         return Event.ABSENT
 
     def _is_to_be_held(self, entry: Unfinished) -> bool:
-        """By this run's policy, or by that of the run that left it: only a person may say otherwise."""
+        """Return whether the entry is held: by this run's policy, or by that of the run that left it. Only a person
+        may decide otherwise."""
         if self.unresolved[entry.identity].is_refused:
             return False
         return self._session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self.is_resending_held)
@@ -239,13 +244,13 @@ class Settler:
         self._on_settled(self.unresolved.pop(entry.identity), event, entry.attempts, ids)
 
     def _newest(self, entry: Unfinished) -> dict[str, object]:
-        """The subscriber as the source has it now, or else as it was kept."""
+        """Return the create as the source has it now, or else as it was kept."""
         newer = self.unresolved[entry.identity].newer
         kept = newer.sent if newer is not None else read_body(entry)
         return {name: value for name, value in kept.items() if value is not None}
 
     def _build_again(self, entry: Unfinished, base: Base) -> Candidate:
-        """The create once more, addressed to the base as it is known now."""
+        """Return the create once more, addressed to the base as it is known now."""
         newer, sent = self.unresolved[entry.identity].newer, self._newest(entry)
         intent = newer.intent if newer is not None else read_intent(entry)
         known_until = self._session.policy.known_until(self._last.started_at, self._looked_at)

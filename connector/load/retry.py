@@ -1,4 +1,4 @@
-"""`connector retry`: what earlier runs left is settled and finished, from the bodies that the ledger kept."""
+"""`connector retry`: settle and finish the entries that earlier runs left, from the bodies that the ledger kept."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ class RetryPlan:
 
     @property
     def refuses_misanswered(self) -> bool:
-        """Whether a base whose create was answered as one in another is refused: not where the retry only looks, or
-        sends again what is held."""
+        """Whether to refuse a base whose create was answered as one in another base. A retry that only looks up, or
+        sends held entries again, does not refuse it."""
         return self.is_rejected and self.held != "resend"
 
     def choose_mode(self, base: Base) -> RunMode:
-        """Send, or in a base that was answered as another look only."""
+        """Whether to send; in a base that was answered as another, the retry only looks up."""
         is_sending = self.held == "resend" or self.is_rejected or not base.is_misanswered
         return RunMode.LOAD if is_sending else RunMode.PLAN
 
@@ -78,7 +78,8 @@ class _Retry:
             self._settle_later(entry)
 
     async def take_up_held(self) -> None:
-        """Take held entries up: send them again after another look, accept them, drop them, or confirm found ones."""
+        """Take held entries up: look them up, confirm found ones, and send the others again, accept them or drop
+        them."""
         held, journal = await self._find(State.HELD), self._session.journal
         identities = [entry.identity for entry in held]
         if self._plan.held == "resend":
@@ -149,7 +150,7 @@ class _Retry:
         return concerned
 
     async def _find_out(self, entries: list[Unfinished], left: State, *, is_known: bool = False) -> list[Unfinished]:
-        """Confirm entries that a look shows; return the others, or with `is_known` those of them that are absent."""
+        """Confirm entries that a look-up shows; return the others, or with `is_known` those of them that are absent."""
         if not entries:
             return []
         wanted = [want_unfinished(entry, in_any_spelling=left is State.REJECTED) for entry in entries]
@@ -168,7 +169,7 @@ class _Retry:
         return [entry for entry in others if entry.identity in result.missed]
 
     def _build(self, entry: Unfinished, known_until: float) -> Candidate | None:
-        """Return a create of a rejected entry; None, with its outcome reported, if the lists forbid it."""
+        """Return a create of a rejected entry; None, with its outcome reported, if a suppression list forbids it."""
         session = self._session
         sent = {name: value for name, value in read_body(entry).items() if value is not None}
         if entry.suppressed_by not in (None, session.job):

@@ -1,4 +1,4 @@
-"""What a job decides of its load, the counts of a run, and what the parts of the load of one base share."""
+"""A job's settings for its load, the counts of a run, and the state that the parts of one base's load share."""
 
 from array import array
 from collections import Counter
@@ -57,7 +57,7 @@ class Change:
 
 
 class Since(IntEnum):
-    """Why a row is to be compared with the service."""
+    """The reason to compare a row with the service."""
 
     CHANGED = 0  # it is another than the one that was sent
     REPORTED = 1  # it differs as an earlier run has reported
@@ -66,7 +66,7 @@ class Since(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """A row that waits: `owner` is what it was handed in with."""
+    """A waiting row, with the `owner` that was given with it."""
 
     owner: object
     row: LoadRow
@@ -94,7 +94,7 @@ class WaitingRows:
         return [index for index, since in enumerate(self._since) if since != Since.REPORTED]
 
     def add(self, owner: object, rows: Sequence[tuple[LoadRow, Since]]) -> None:
-        """Let these rows wait. Raises RunAborted for want of room."""
+        """Add these rows. Raises RunAborted when the disk is full."""
         if self._values is None:
             self._values = KeptValues()
         if not any(each is owner for each in self._owners):
@@ -107,7 +107,7 @@ class WaitingRows:
             self._digests += row.identity + row.fingerprint
 
     def read(self, index: int) -> WaitingRow:
-        """Return one of them, by its index (0-based)."""
+        """Return one waiting row, by its index (0-based)."""
         if self._values is None:
             raise IndexError(index)
         number, file, name, values = self._values.read(index)
@@ -155,24 +155,24 @@ class Tally:
     has_doubled: bool = False  # whether a subscriber that this run sent is known to exist twice
 
     def count(self, outcome: Outcome, number: int = 1) -> None:
-        """Count rows that ended so."""
+        """Count rows with this outcome."""
         self.outcomes[outcome] += number
 
     def count_positions(self, outcome: Outcome, chunk: Chunk, positions: npt.NDArray[np.int64]) -> None:
-        """Count the rows at these positions of a chunk, which ended so."""
+        """Count this outcome for the rows at these indices of a chunk."""
         self.outcomes[outcome] += len(positions)
         if self.on_rows is not None and len(positions):
             self.on_rows(outcome, chunk.name, chunk.numbers[positions].tolist())
 
     def count_row(self, outcome: Outcome, take_row: Callable[[], Row]) -> None:
-        """Count a row that ended so; it is taken out of its columns only if a listener is set."""
+        """Count a row with this outcome; it is taken out of its columns only if a listener is set."""
         self.outcomes[outcome] += 1
         if self.on_rows is not None:
             row = take_row()
             self.on_rows(outcome, row.file, [row.number])
 
     def restart(self) -> None:
-        """Forget the rows, which are read again; what was found out besides stays."""
+        """Forget the counts of rows, because the rows are read again; all other findings stay."""
         self.read = 0
         self.reactivated = 0
         self.outcomes.clear()
@@ -237,16 +237,15 @@ class LoadPolicy:
 
     @property
     def listing(self) -> ListPolicy:
-        """What look-ups need to know of it."""
+        """The settings that look-ups need."""
         return ListPolicy(
             self.identity, self.max_concurrency, self.quiet_period_s, self.fresh_s, self.accepts_cut_off_possible
         )
 
     def known_until(self, began_at: float, ended_at: float) -> float:
-        """Return until when a subscriber may be created that a look from `began_at` to `ended_at` (monotonic) missed.
-
-        Raises RunAborted when that has passed by `ended_at`: then every look would come too late.
-        """
+        """Return until when (monotonic) a row may be created whose subscriber a look-up from `began_at` to
+        `ended_at` missed. Raises RunAborted when that time has passed by `ended_at`: every look-up would come too
+        late."""
         if not self.is_looking:
             return inf
         until = began_at + max(self.fresh_s, _SHORTEST_FRESH_S)
@@ -294,17 +293,17 @@ class Limits:
         return number if self.max_creates is None else max(0, min(number, self.max_creates - self.begun))
 
     def note(self, *, is_rejected: bool) -> str | None:
-        """Note an answer; return why the run is to end by it, or None."""
+        """Note an answer; return the reason to end the run, or None."""
         self.answered += 1
         self.rejected += is_rejected
         return self._find_excess() if self.answered >= _ENOUGH else None  # fewer are judged once all have been sent
 
     def take_back(self) -> None:
-        """Take back a rejection: a look has shown since that the row was created."""
+        """Take back a rejection: a look-up has shown that the row was created."""
         self.rejected -= 1
 
     def check(self) -> None:
-        """Judge what there was when all has been sent. Raises RunAborted."""
+        """Check the share of rejected rows once all rows have been sent. Raises RunAborted."""
         if reason := self._find_excess():
             raise RunAborted(reason)
 
@@ -343,7 +342,7 @@ class Canaries:
 
 @dataclass(slots=True)
 class Session:
-    """State of the load of one base; what is not of the base is shared with the run's others."""
+    """The state of the load of one base. What does not belong to the base is shared with the run's other bases."""
 
     access: ListAccess
     policy: LoadPolicy
