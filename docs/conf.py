@@ -10,5 +10,6 @@ myst_enable_extensions = ["deflist"]
 html_theme = "furo"
 html_title = "subscriber-connector"
 html_show_sphinx = False
+html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]

@@ -20,7 +20,7 @@ FOLDER = ROOT / "docs" / "explanation"
 FIGURES = FOLDER / "figures.jsonl"
 BENCHMARKS = ("load_cpu", "load_latency", "export", "lost_answers")
 
-_WIDTH, _LEFT, _LINE = 600, 215, 26
+_WIDTH, _LEFT, _LINE = 460, 200, 26
 _OURS, _OTHERS = "#1f7a5c", "#9aa5b1"
 
 Bar = tuple[str, float]
@@ -39,7 +39,7 @@ def build_plots(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 def draw_bars(title: str, bars: Sequence[Bar], source: str) -> str:
     """A bar for each figure, with its number, under a title and above where the figures come from."""
     longest = max(value for _, value in bars) or 1.0
-    room, height = _WIDTH - _LEFT - 80, 40 + _LINE * len(bars) + 26
+    room, height = _WIDTH - _LEFT - 76, 40 + _LINE * len(bars) + 26
     parts = [f'<text x="12" y="24" font-weight="bold">{escape(title)}</text>']
     for index, (name, value) in enumerate(bars):
         y = 40 + index * _LINE
