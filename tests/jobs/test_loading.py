@@ -135,10 +135,6 @@ ONE_FAULT: list[tuple[str, str, str]] = [
     ("    first_name: fname", "    base_id: b", "line 10: subscriber.fields.base_id: the base is not a field"),
     ("first_name: fname", "first_name: [a, b]", "must hold keys (column, join, template, value, trim,"),
     ("first_name: fname", "first_name:", "subscriber.fields.first_name: must hold keys"),
-    ("first_name: fname", "first_name: {}", "needs exactly one of column, value, join and template"),
-    ("{value: true}", "{value: true, column: a}", "needs exactly one of column, value, join and template"),
-    ("{value: true}", "{value: true, values: {a: b}}", "no cell to read: leave out values"),
-    ("first_name: fname", "first_name: {column: f, split: ','}", "subscriber: first_name: split is for tags"),
     ("first_name: fname", "first_name: {column: f, format: '%Y'}", "format must give year, month and day"),
     ("first_name: fname", "first_name: {column: f, format: '%Y-%m-%d'}", "first_name: format is for birthday"),
     ('"%d/%m/%Y"', '"%d/%m"', "line 14: subscriber.fields.birthday: format must give year, month and day"),
@@ -185,6 +181,10 @@ ONE_FAULT: list[tuple[str, str, str]] = [
     ("job: crm-nightly", "job:", "line 1: job: must be text; it is empty"),
     ("job: crm-nightly", "job: [a]", "line 1: job: must be text, not a list"),
     ("load:", "suppress: {file: {path: a.csv}}\nload:", "line 17: suppress.file.column: is missing"),
+    ("load:", "suppress: {file: {path: a, column: b}, field: phone}\nload:", "suppress.field: must be email or client"),
+    ("load:", "guard: {max_invalid: 5}\nload:", "guard.max_invalid: must be a share with its sign, such as 5%"),
+    ("load:", "guard: {max_create: 5}\nload:", "max_creates"),
+    ("load:", "guard: {max_creates: 5%}\nload:", "guard.max_creates"),
     ("load:", "suppress: {}\nload:", "line 17: suppress: needs either file or sql, and not both"),
     ("load:", "suppress: {file: {path: a, colunm: b, column: c}}\nload:", "did you mean column? Allowed here: path,"),
     ("load:", "export: {to: a.csv}\nload:", "a job has either source and subscriber or export, and not both"),
@@ -252,8 +252,16 @@ def test_an_export_is_checked_key_by_key(tmp_path: Path, extra: str, words: str)
     assert f"line 2: {words}" in refuse(tmp_path, EXPORT.replace("}", f", {extra}}}"))
 
 
-def test_an_export_has_no_suppression_list(tmp_path: Path) -> None:
-    assert "and not both" in refuse(tmp_path, EXPORT + "suppress: {file: {path: a.csv, column: b}}\n")
+@pytest.mark.parametrize("more", ["suppress: {file: {path: a.csv, column: b}}\n", "guard: {max_invalid: 5%}\n"])
+def test_an_export_has_no_section_of_loads(tmp_path: Path, more: str) -> None:
+    assert "and not both" in refuse(tmp_path, EXPORT + more)
+
+
+def test_a_job_says_its_guards_and_half_is_the_default_of_shrinking(tmp_path: Path) -> None:
+    guard = read(tmp_path, SMALL + "guard: {max_invalid: 5%, max_rejected: 2.5%, max_creates: 100000}\n").guard
+    assert guard is not None
+    assert (guard.max_invalid, guard.max_rejected, guard.max_creates, guard.max_shrink) == (0.05, 0.025, 100_000, 0.5)
+    assert read(tmp_path, SMALL).guard is None
 
 
 def test_all_faults_come_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
