@@ -188,11 +188,7 @@ def test_what_would_be_taken_for_part_of_the_copy_is_in_its_way(source: Path, tm
 
 
 @pytest.mark.parametrize(
-    ("target", "words"),
-    [
-        ("state", "is no file"),
-        ("nowhere/backup.db", "Cannot write in .*/nowhere"),
-    ],
+    ("target", "words"), [("state", "is no file"), ("nowhere/backup.db", "Cannot write in .*/nowhere")]
 )
 def test_a_place_that_can_hold_no_backup_is_named(source: Path, tmp_path: Path, target: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):

@@ -90,11 +90,7 @@ def test_the_lock_goes_with_a_process_that_is_killed(ledger_url: str) -> None:
 def test_what_goes_wrong_inside_is_not_taken_for_the_ledgers_fault(ledger_url: str) -> None:
     with pytest.raises(FileNotFoundError), open_ledger(ledger_url):
         raise FileNotFoundError
-    with (
-        open_ledger(ledger_url) as ledger,
-        pytest.raises(FileNotFoundError),
-        ledger.transaction(),
-    ):
+    with open_ledger(ledger_url) as ledger, pytest.raises(FileNotFoundError), ledger.transaction():
         raise FileNotFoundError
 
 

@@ -1,8 +1,6 @@
 """What earlier runs leave behind, made on purpose, and what the ledger says of it."""
 
 import csv
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +55,6 @@ def read_states(connector: Connector) -> list[State]:
 
     with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db") as ledger:
         return read(ledger)
-
-
-def read_confirmed(connector: Connector) -> list[int]:
-    """The ids of everybody who is in the service, by the ledger."""
-    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as database:
-        return sorted(number for (number,) in database.execute("SELECT subscriber_id FROM entry"))
 
 
 def put_lag_on_record(connector: Connector, lag_s: float) -> None:

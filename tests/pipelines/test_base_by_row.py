@@ -1,6 +1,5 @@
 """Each row to the base that its column says: `subscriber.base: {column: …, values: {…}}`."""
 
-import random
 import signal
 import sqlite3
 from collections import Counter
@@ -128,25 +127,6 @@ def test_a_column_that_names_ever_more_bases_ends_the_run_before_anything_is_sen
     ended = connector.run_json("sync", job)
     assert (ended.code, ended.rows) == (3, {"read": 1001, "unsent": 1001})
     assert "subscriber.base.values" in ended.report["messages"][0]
-
-
-def test_killed_at_random_moments_nobody_is_lost_or_in_a_base_twice(connector: Connector, tmp_path: Path) -> None:
-    sandbox, chance = connector.sandbox, random.Random(7)
-    sandbox.switch(latency_ms=30, drop_before=0.02, drop_after=0.02, error_after=0.02)
-    rows = [f"person{number}@x.org,{name}" for number in range(100) for name in ("news", "shop", "club")]
-    job = write_lists(tmp_path, *rows)
-    for _ in range(3):
-        with connector.start("sync", job) as process:
-            wait_for(partial(has_stored, connector, sandbox.stats()["subscribers"] + chance.randrange(1, 80)))
-            process.kill()
-            process.communicate()
-        assert max(count_by_base(sandbox).values()) == 1
-    ended = connector.run_json("sync", job)
-    assert ended.code == 0, ended.stdout
-    assert ended.rows["created"] + ended.rows["exists"] == ended.rows["read"] == 300
-    assert count_by_base(sandbox) == Counter(
-        (base, f"person{each}@x.org") for each in range(100) for base in (7, 9, 11)
-    )
 
 
 def test_a_signal_stops_all_bases_and_the_next_run_finishes_them(connector: Connector, tmp_path: Path) -> None:

@@ -38,21 +38,6 @@ def test_a_base_by_id_and_then_by_name_is_one_even_while_the_list_lags(connector
     assert set(count_stored(sandbox).values()) == {1}
 
 
-def test_an_unknown_that_is_proved_absent_and_not_sent_stays_for_the_next_run(
-    connector: Connector, tmp_path: Path
-) -> None:
-    sandbox = connector.sandbox
-    lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
-    other = write_csv(tmp_path / "other.csv", "email", "nobody")
-    sandbox.switch(refuse=1, refuse_retry_after_s=3600)
-    limited = connector.import_file(other)
-    assert limited.code == 3
-    sandbox.switch(refuse=0)
-    ended = connector.import_file(other)
-    assert ended.report["settled"]["absent"] == 3
-    assert sum(count_stored(sandbox).values()) == 3
-
-
 def test_what_an_earlier_run_left_unknown_is_told_even_without_a_row(connector: Connector, tmp_path: Path) -> None:
     lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
     ended = connector.import_file(write_csv(tmp_path / "new.csv", "email", "z@x.org"), "--on-unknown", "hold")

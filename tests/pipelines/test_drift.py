@@ -62,9 +62,7 @@ def edit_in_the_service(connector: Connector, **values: object) -> None:
         assert json.load(answer)["success"] is True
 
 
-def test_a_changed_row_names_its_fields_with_the_values_of_service_and_source(
-    connector: Connector,
-) -> None:
+def test_a_changed_row_names_its_fields_with_the_values_of_service_and_source(connector: Connector) -> None:
     first = sync(connector, "Ann@x.org,Ann,a|b,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,7")
     assert (first.rows, first.report["drift_file"]) == ({"read": 3, "created": 3}, None)
     second = sync(connector, "Ann@x.org,Anna,a|c,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
@@ -209,11 +207,11 @@ def test_a_subscriber_who_was_there_before_is_compared_at_first_sight(connector:
 def test_comparing_those_who_were_there_before_takes_no_requests_of_its_own(
     connector: Connector, others: int, asked: int
 ) -> None:
-    """`asked`: what the first load asked before it compared any, measured with 10, 60, 100 and 150 subscribers; checks
+    """`asked`: what the first load asked before it compared any, measured with 10 to 150 subscribers; checks
     that the list is not cut off (architecture 7, rule 7) may take 60 more."""
     if others:
         connector.sandbox.seed(others, base_id=7)
-    for existing in (10, 60, 100, 150):
+    for existing in (10, 150):
         people = [f"p{each}@x.org,Ann {each},," for each in range(existing)]
         connector.environ["CONNECTOR_STATE_DIR"] = str(connector.folder / f"theirs {existing}")
         sync(connector, *people)

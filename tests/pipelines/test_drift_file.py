@@ -4,13 +4,9 @@ import csv
 from datetime import UTC, datetime
 from pathlib import Path
 
-from connector.load import (
-    Change,
-)
+from connector.load import Change
 from connector.row_files import LoadFiles
-from connector.rows import (
-    Row,
-)
+from connector.rows import Row
 
 ROW = Row(3, "people.csv", (), ())
 COMPARED = Change(ROW, "ann@x.org", (("first_name", "Ann", "Anna"), ("tags", None, ["a"])))

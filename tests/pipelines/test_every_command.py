@@ -140,11 +140,7 @@ def run(world: Connector, condition: str, command: str) -> tuple[int, str, str]:
     if condition == "Ctrl-C":
         sandbox.switch(latency_ms=1000)
     process = Forked(
-        arguments,
-        given,
-        world.folder,
-        has_reader=condition != "closed pipe",
-        is_bound=condition == "no permission",
+        arguments, given, world.folder, has_reader=condition != "closed pipe", is_bound=condition == "no permission"
     )
     with process:
         if condition == "Ctrl-C":

@@ -165,11 +165,7 @@ def test_the_files_of_a_pattern_are_synced_and_rejects_name_the_right_one(connec
 
 
 @pytest.mark.parametrize(
-    ("limit", "rows"),
-    [
-        (2, {"read": 2, "invalid": 1, "created": 1}),
-        (4, {"read": 4, "invalid": 2, "created": 2}),
-    ],
+    ("limit", "rows"), [(2, {"read": 2, "invalid": 1, "created": 1}), (4, {"read": 4, "invalid": 2, "created": 2})]
 )
 def test_a_limit_counts_the_records_of_all_files(
     connector: Connector, tmp_path: Path, limit: int, rows: dict[str, int]

@@ -53,32 +53,6 @@ def test_a_lost_ledger_creates_nobody_twice(connector: Connector, tmp_path: Path
     assert ended.report["requests"]["create"]["sent"] == 0
 
 
-def test_a_second_ledger_creates_nobody_twice(connector: Connector, tmp_path: Path) -> None:
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 50)).rows == {"read": 50, "created": 50}
-    ended = sign_up(connector, tmp_path, write_addresses(tmp_path / "more.csv", 60))
-    assert ended.rows == {"read": 60, "exists": 50, "created": 10}
-    assert connector.import_file(tmp_path / "more.csv").rows == {"read": 60, "exists": 60}
-    assert set(count_stored(connector.sandbox).values()) == {1}
-
-
-def test_a_restored_older_ledger_creates_nobody_twice_and_settles_what_it_knew_to_be_under_way(
-    connector: Connector, tmp_path: Path
-) -> None:
-    """The copy knows three as unknown; since then they were settled, and others created."""
-    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
-    sandbox.switch(drop_before=1)
-    assert connector.import_file(path).rows == {"read": 3, "unknown": 3}
-    sandbox.switch(drop_before=0)
-    assert connector.run("ledger", "backup", tmp_path / "copy.db").code == 0
-    more = write_addresses(tmp_path / "more.csv", 40)
-    assert connector.import_file(more).rows == {"read": 40, "created": 40}
-    restored = {"CONNECTOR_LEDGER": f"sqlite:///{tmp_path}/copy.db"}
-    ended = connector.run_json("import", more, "--base-name", "News", "--quiet-period", "200ms", environ=restored)
-    assert (ended.code, ended.rows) == (0, {"read": 40, "exists": 40}), ended.stderr
-    assert ended.report["settled"] == {"found": 3, "absent": 0}
-    assert set(count_stored(sandbox).values()) == {1}
-
-
 def test_somebody_who_is_in_the_base_twice_already_exists_and_is_told_of(connector: Connector, tmp_path: Path) -> None:
     twice = write_csv(tmp_path / "twice.csv", "email", "ann@example.com", "bob@example.com")
     for folder in ("one", "two"):  # with nobody looking, a service that accepts duplicates makes two of each

@@ -34,10 +34,10 @@ def test_the_next_base_begins_at_the_pace_that_was_found(connector: Connector, t
 
 def test_no_base_is_sent_to_while_the_service_asks_for_a_pause(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(rate=20, burst=2, limiter="fixed_window", retry_after="seconds", latency_ms=5)
-    rows = [f"person{number}@x.org,{number % 40 + 1}" for number in range(120)]
+    rows = [f"person{number}@x.org,{number % 30 + 1}" for number in range(70)]
     ended = connector.run_json("sync", write_lists(tmp_path, *rows, base="{column: list}"))
     stats = connector.sandbox.stats()
-    assert (ended.code, ended.rows) == (0, {"read": 120, "created": 120}), ended.stderr
+    assert (ended.code, ended.rows) == (0, {"read": 70, "created": 70}), ended.stderr
     assert stats["limited"] > 0
     assert stats["inside_retry_after"]["told"] == 0
 

@@ -1,6 +1,5 @@
 """`connector retry`: what earlier runs left is settled and finished, from the bodies that the ledger kept."""
 
-import random
 import signal
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 
 from connector.states import State
 from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses, write_csv
-from tests.pipelines.leftovers import LISTED_JOB, hold_three, lose_three, read_confirmed, read_states, retry
+from tests.pipelines.leftovers import LISTED_JOB, hold_three, lose_three, read_states, retry
 
 # A run that was lost or killed, finished without its source
 
@@ -33,26 +32,6 @@ def test_what_a_run_left_unknown_is_finished_without_its_source(
     assert ended.report["command"] == "retry"
     assert count_stored(connector.sandbox) == {f"person{each}@example.com": 1 for each in range(3)}
     assert read_states(connector) == []
-
-
-def test_a_killed_run_is_finished_by_retry(connector: Connector, tmp_path: Path) -> None:
-    sandbox, chance = connector.sandbox, random.Random(5)
-    sandbox.switch(latency_ms=40, drop_before=0.05, drop_after=0.05)
-    path = write_addresses(tmp_path / "people.csv", 200)
-    with connector.start("import", path, "--base-name", "News", "--max-concurrency", "8") as process:
-        target = chance.randrange(20, 100)
-        while sandbox.stats()["subscribers"] < target:
-            assert process.poll() is None
-        process.kill()
-        process.communicate()
-    path.unlink()
-    sandbox.switch(latency_ms=0)
-    ended = retry(connector)
-    assert ended.code == 0
-    assert ended.rows["created"] + ended.rows["exists"] == ended.rows["read"]
-    assert set(count_stored(sandbox).values()) == {1}
-    assert read_states(connector) == []
-    assert read_confirmed(connector) == sorted(event["subscriber"]["Id"] for event in sandbox.truth()["events"])
 
 
 def test_every_base_of_the_account_is_finished_in_turn(connector: Connector, tmp_path: Path) -> None:

@@ -73,19 +73,13 @@ COMPLAINTS = [
         "words such as NA and null turn into nothing",
         "email,first name,last name\nann@x.org,NA,Null\nben@x.org,None,nan\n",
         {"read": 2, "created": 2},
-        {
-            "ann@x.org": {"FirstName": "NA", "LastName": "Null"},
-            "ben@x.org": {"FirstName": "None", "LastName": "nan"},
-        },
+        {"ann@x.org": {"FirstName": "NA", "LastName": "Null"}, "ben@x.org": {"FirstName": "None", "LastName": "nan"}},
     ),
     Complaint(
         "short rows shift values onto the wrong person",
         "email,first name,last name\nann@x.org,Ann,Lee\nben@x.org,Oz\nO'Neil,cem@x.org,Cem\ndan@x.org,Dan,Li\n",
         {"read": 4, "created": 2, "invalid": 2},
-        {
-            "ann@x.org": {"FirstName": "Ann", "LastName": "Lee"},
-            "dan@x.org": {"FirstName": "Dan", "LastName": "Li"},
-        },
+        {"ann@x.org": {"FirstName": "Ann", "LastName": "Lee"}, "dan@x.org": {"FirstName": "Dan", "LastName": "Li"}},
     ),
     Complaint(
         "long rows shift values, too",

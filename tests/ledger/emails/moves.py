@@ -4,12 +4,7 @@ state."""
 from collections.abc import Callable
 from pathlib import Path
 
-from connector.ledger import (
-    Campaign,
-    EmailEntry,
-    EmailLog,
-    find_emails,
-)
+from connector.ledger import Campaign, EmailEntry, EmailLog, find_emails
 from connector.states import EMAIL, EmailEvent, EmailState
 
 RUN = "run-1"

@@ -13,15 +13,7 @@ from sqlalchemy import text
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger import EmailLog, open_emails, open_existing_emails, open_ledger, open_private_copy
 from connector.states import EmailState
-from tests.ledger.emails.moves import (
-    RECIPIENT,
-    add_campaign,
-    add_single,
-    bring_to,
-    find_file,
-    read_single,
-    read_state,
-)
+from tests.ledger.emails.moves import RECIPIENT, add_campaign, add_single, bring_to, find_file, read_single, read_state
 from tests.ledger.moves import begin_run
 from tests.ledger.places import check_refused
 

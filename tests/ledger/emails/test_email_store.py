@@ -7,14 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from connector.errors import LedgerError
-from connector.ledger import (
-    Campaign,
-    EmailEntry,
-    EmailLog,
-    OpenEmail,
-    StaleMoveError,
-    open_emails,
-)
+from connector.ledger import Campaign, EmailEntry, EmailLog, OpenEmail, StaleMoveError, open_emails
 from connector.states import EMAIL, EmailEvent, EmailState
 from tests.ledger.emails.moves import (
     ADDRESS,
