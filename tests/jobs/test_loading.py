@@ -203,6 +203,8 @@ def test_a_fault_names_its_key_its_line_and_what_to_do(tmp_path: Path, good: str
 FILE_FAULTS = [
     ("path: people.csv", "path: ''", "source.file.path: must be a path"),
     ("path: people.csv", "path: [a]", "source.file.path: "),
+    ("path: people.csv", "path: 's3://me:hunter2@box/a.csv'", "s3://***@box/a.csv: a URL may hold no credentials"),
+    ("path: people.csv", "path: ftp://me:hunter2@box/a.csv", "ftp://***@box/a.csv: only objects at s3://"),
     (
         "path: people.csv",
         "path: a, delimiter: ab",

@@ -1,0 +1,163 @@
+"""Commands that read from a bucket and write to one: the rows of local files, nothing twice, no credential written."""
+
+import gzip
+import json
+import os
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.export.readers import read_parquet
+from tests.export.test_stores import read_by_manifest
+from tests.pipelines.conftest import Connector, count_stored, wait_for
+from tests.pipelines.test_faults import LOSSES
+from tests.stores import SECRET, Bucket
+
+KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
+
+
+@pytest.fixture
+def stored(connector: Connector, bucket: Bucket) -> Connector:
+    connector.environ |= bucket.environ
+    return connector
+
+
+def write_addresses(number: int, first: int = 0) -> str:
+    lines = (f"person{each}@example.com,Ann {each},true\n" for each in range(first, first + number))
+    return "email,first_name,is_active\n" + "".join(lines)
+
+
+def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
+    stored: Connector, bucket: Bucket, tmp_path: Path
+) -> None:
+    bucket.put("inbox/a.csv.gz", gzip.compress(write_addresses(250).encode()))
+    bucket.put("inbox/b.csv", write_addresses(150, 250) + "no-address,Eve,true\n")
+    bucket.put("gone.csv", "email\nperson3@example.com\nperson300@example.com\n")
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        f"job: inbox\nsource: {{file: {{path: '{bucket.url('inbox/*.csv*')}'}}}}\n"
+        "subscriber: {base: {name: News}}\n"
+        f"suppress: {{file: {{path: '{bucket.url('gone.csv')}', column: email}}}}\nload: {{quiet_period: 200ms}}\n"
+    )
+    stored.sandbox.switch(**LOSSES)
+    ended = stored.run_json("sync", job, "--report", tmp_path / "report.json", "-vv")
+    created = count_stored(stored.sandbox)
+    assert (len(created), set(created.values())) == (398, {1})
+    assert ended.rows == {"read": 401, "created": 398, "suppressed": 2, "invalid": 1}, ended.stderr
+    assert ended.report["settled"]["found"] > 0
+    rejects = Path(ended.report["rejects_file"]).read_text()
+    assert bucket.url("inbox/b.csv") in rejects
+    assert bucket.url("inbox/*.csv*") == ended.report["source"]
+    written = [ended.stdout, ended.stderr, *(path.read_bytes().decode("latin-1") for path in list_files(tmp_path))]
+    assert not any(SECRET in text for text in written)
+
+    again = stored.run_json("import", bucket.url("inbox/*.csv*"), "--base-name", "News", "--quiet-period", "200ms")
+    assert again.rows == {"read": 401, "exists": 398, "created": 2, "invalid": 1}
+    assert again.report["job"] == "inbox"
+    assert stored.run_json("validate", bucket.url("gone.csv")).rows["valid"] == 2
+    drafted = stored.run("init", bucket.url("inbox/b.csv"), "--base-name", "News", "--write", "drafted.yaml")
+    assert drafted.code == 0
+    assert stored.run_json("plan", "drafted.yaml").rows == {"read": 151, "exists": 150, "invalid": 1}
+
+
+def list_files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_a_list_is_the_same_in_a_bucket_divided_or_not_and_through_a_pipe(
+    stored: Connector, bucket: Bucket, tmp_path: Path
+) -> None:
+    stored.sandbox.seed(800, base_name="News")
+    stored.sandbox.seed(400, base_name="Shop")
+    for arguments in (
+        ["people.parquet"],
+        [bucket.url("people.parquet")],
+        ["divided", "--partition-by", "base_id"],
+        [bucket.url("divided"), "--partition-by", "base_id"],
+    ):
+        assert stored.run_json("export", *arguments).rows == {"read": 1200, "written": 1200}
+    piped = stored.run("export", "-", "--format", "jsonl", "--quiet")
+    bucket.download(tmp_path / "bucket")
+    of_run = ["_run_id", "_exported_at"]
+    whole = read_parquet(tmp_path / "people.parquet").drop_columns(of_run).sort_by("id")
+    tables = [
+        read_parquet(tmp_path / "bucket" / "people.parquet").sort_by("id"),
+        read_by_manifest(tmp_path / "divided"),
+        read_by_manifest(tmp_path / "bucket" / "divided"),
+    ]
+    assert all(table.drop_columns(of_run).equals(whole) for table in tables)
+    assert [json.loads(line)["id"] for line in piped.stdout.splitlines()] == whole["id"].to_pylist()
+    assert Counter(pq.read_table(tmp_path / "divided")["base_id"].to_pylist()) == Counter(whole["base_id"].to_pylist())
+    assert bucket.list_uploads() == []
+
+    job = tmp_path / "job.yaml"
+    job.write_text("job: d\nexport: {to: divided, partition_by: base_id, filters: {email: none@example.com}}\n")
+    assert stored.run_json("export", job).rows == {"read": 1200}, "a filter that matches no row replaces nothing"
+    assert stored.run("check", job).code == 0
+    assert read_by_manifest(tmp_path / "divided").num_rows == 1200
+    inside = stored.run("export", "divided", "--partition-by", "base_id", "--report", "divided/report.json")
+    assert (inside.code, "in the exported folder" in inside.stderr) == (2, True)
+
+
+def test_an_export_to_a_bucket_killed_at_random_moments_leaves_it_as_before_or_as_after(
+    stored: Connector, bucket: Bucket, tmp_path: Path
+) -> None:
+    chance, sandbox = random.Random(7), stored.sandbox
+    sandbox.seed(1100, base_name="News")
+    targets = (bucket.url("people.csv.gz"), bucket.url("divided"))
+    assert stored.run("export", targets[0]).code == 0
+    assert stored.run("export", targets[1], "--partition-by", "base_id").code == 0
+    numbers = {1100}
+    for kill in range(max(2, KILLS // 2)):
+        sandbox.seed(10, base_name=f"Base {kill}")
+        numbers.add(1110 + 10 * kill)
+        target = targets[kill % 2]
+        more = ("--partition-by", "base_id") if kill % 2 else ()
+        asked = count_lists(stored)
+        with stored.start("export", target, *more) as process:
+            wait_for(lambda asked=asked: count_lists(stored) > asked)  # type: ignore[misc] # the lambda's default
+            time.sleep(chance.uniform(0, 0.4))
+            process.kill()
+            process.communicate()
+        bucket.download(tmp_path / f"killed{kill}")
+        rows = gzip.decompress((tmp_path / f"killed{kill}" / "people.csv.gz").read_bytes()).count(b"\n") - 1
+        assert rows in numbers
+        assert read_by_manifest(tmp_path / f"killed{kill}" / "divided").num_rows in numbers
+    assert stored.run("export", targets[0]).code == 0
+    assert stored.run("export", targets[1], "--partition-by", "base_id").code == 0
+    folder = bucket.download(tmp_path / "after")
+    manifest = json.loads((folder / "divided" / "_connector.json").read_text())
+    left = {str(path.relative_to(folder / "divided")) for path in folder.rglob("*.parquet")}
+    assert left == {each["path"] for each in manifest["files"]}
+    assert manifest["rows"] == max(numbers)
+
+
+def count_lists(connector: Connector) -> int:
+    return int(connector.sandbox.stats()["requests"].get("list", {"received": 0})["received"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("import s3://{bucket}/none.csv --base-id 7 --active", "there is no such object"),
+        ("import s3://me:pass-word@{bucket}/a.csv --base-id 7 --active", "may hold no credentials"),
+        ("export s3://no-such-bucket/people.csv", "there is no bucket no-such-bucket"),
+        ("export s3://me:pass-word@{bucket}/a.csv", "may hold no credentials"),
+        ("export s3://{bucket}/people.csv --group-readable", "who may read it"),
+        ("export snowflake://me:pass-word@account/db", "docs/how-to/warehouses.md"),
+        ("export people.csv --partition-by tags", "is not 'base_id'"),
+        ("export - --format xml", "is not one of"),
+    ],
+)
+def test_a_wrong_place_in_a_store_is_one_error_before_anything_is_asked(
+    stored: Connector, bucket: Bucket, arguments: str, words: str
+) -> None:
+    ended = stored.run_json(*arguments.format(bucket=bucket.name).split())
+    assert (ended.is_refused, words in ended.stderr) == (True, True), ended.stderr
+    assert "pass-word" not in ended.stdout + ended.stderr
+    assert stored.sandbox.stats()["requests"] == {}
+    assert bucket.read() == {}
