@@ -1,6 +1,7 @@
 """Each option, key, column and outcome that a page names is in the code, and each of the code's is on its page."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 
 import click
@@ -75,3 +76,10 @@ def test_columns_and_outcomes_on_pages_are_those_of_the_code() -> None:
     outcomes = report.partition("## Outcomes of a row")[2].partition("## Exit codes")[0]
     assert re.findall(r"^\| `(\w+)`", outcomes, re.MULTILINE) == list(Outcome)
     assert {f"`{outcome}`" for outcome in MailOutcome} <= set(re.findall(r"`\w+`", outcomes.partition("Mail has")[2]))
+
+
+def test_the_readme_has_every_extra() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    install = TEXTS["README.md"].partition("| extra | for |")[2].partition("\n\n")[0]
+    named = [cell for line in install.splitlines() for cell in re.findall(r"`(\w+)`", line.split(" | ")[0])]
+    assert sorted(named) == sorted(extras)
