@@ -125,5 +125,10 @@ def test_every_page_is_on_the_sites_first_page() -> None:
     assert pages - {"index"} == set(listed)
 
 
+def test_every_page_says_whom_it_is_for() -> None:
+    pages = [page for page in PAGES if page.name not in ("README.md", "index.md")]
+    assert [page.name for page in pages if "This page is for you if" not in page.read_text("utf-8")] == []
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
