@@ -8,7 +8,7 @@ a request known not to have left leads back to NONE; everything else, a crash in
 UNKNOWN lead only proofs: FOUND by a look-up, or ABSENT by the rule of architecture 4.5, whereupon it is sent again,
 HELD for a person, REJECTED if the service answered each of several attempts with an error, or given up because it is no
 longer wanted. An answer that speaks of another base or identity than was sent leads to HELD, too: no look-up can show
-what became of such a create. A refusal whose kind turns out to have created subscribers is DOUBTED, and a held entry
+what became of such a create. A refusal whose kind turns out to have created subscribers is UNRESOLVED, and a held entry
 can be REOPENED: both are UNKNOWN then, and are looked up like any other. A person may also have a held entry ACCEPTED
 as it was answered, or DROPPED. CONFIRMED is final, unless a person asks for the entry to be FORGOTTEN.
 
@@ -73,7 +73,7 @@ class Event(StrEnum):
     ABSENT = "absent"  # proved not there, and to be sent again
     WITHHELD = "withheld"  # proved not there, and left to a person
     SUPPRESSED = "suppressed"  # proved not there, and on the job's suppression list by now
-    DOUBTED = "doubted"  # its kind of refusal turned out to have created
+    UNRESOLVED = "unresolved"  # its kind of refusal turned out to have created
     REOPENED = "reopened"  # a person wants it sent again
     ACCEPTED = "accepted"  # a person says that the answered subscriber is the one that was meant
     DROPPED = "dropped"  # a person gives it up
@@ -103,7 +103,7 @@ ENTRY = StateMachine[State, Event](
         (State.HELD, Event.FORGOTTEN): State.NONE,
         (State.REJECTED, Event.INTENDED): State.SENDING,
         (State.REJECTED, Event.FOUND): State.CONFIRMED,
-        (State.REJECTED, Event.DOUBTED): State.UNKNOWN,
+        (State.REJECTED, Event.UNRESOLVED): State.UNKNOWN,
         (State.REJECTED, Event.FORGOTTEN): State.NONE,
         (State.CONFIRMED, Event.FORGOTTEN): State.NONE,
     },

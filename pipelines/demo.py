@@ -117,7 +117,7 @@ class Story:
     exported: Report
 
 
-def tell_story(folder: Path, people: int, seed: int, run: RunFlow, console: Console) -> list[Check]:
+def run_story(folder: Path, people: int, seed: int, run: RunFlow, console: Console) -> list[Check]:
     """Do all of it in `folder`, showing each step on `console`; returns what was checked at the end."""
     paths = Paths(*(folder / name for name in _NAMES))
     with SandboxProcess(data=paths.service, seed=seed, **FAULTS) as sandbox:

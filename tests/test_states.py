@@ -27,7 +27,7 @@ LEGAL = {
     (State.HELD, Event.FORGOTTEN): State.NONE,
     (State.REJECTED, Event.INTENDED): State.SENDING,
     (State.REJECTED, Event.FOUND): State.CONFIRMED,
-    (State.REJECTED, Event.DOUBTED): State.UNKNOWN,
+    (State.REJECTED, Event.UNRESOLVED): State.UNKNOWN,
     (State.REJECTED, Event.FORGOTTEN): State.NONE,
     (State.CONFIRMED, Event.FORGOTTEN): State.NONE,
 }

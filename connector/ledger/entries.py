@@ -201,15 +201,15 @@ class Ledger:
         """Move UNKNOWN to NONE: proved absent, and on the suppression list by now."""
         self._move(_DELETE, _each(base, identities), State.UNKNOWN, Event.SUPPRESSED)
 
-    def mark_doubted(self, base: Base, identities: Sequence[bytes]) -> None:
+    def mark_unresolved(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move REJECTED to UNKNOWN: its kind of refusal turned out to have created. Only what has a body can be."""
-        self._move(_DOUBT, _each(base, identities), State.REJECTED, Event.DOUBTED)
+        self._move(_TO_UNKNOWN, _each(base, identities), State.REJECTED, Event.UNRESOLVED)
 
     # What a person decides
 
     def mark_reopened(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move HELD to UNKNOWN: the entry is looked up again, and sent again if it is absent."""
-        self._move(_DOUBT, _each(base, identities), State.HELD, Event.REOPENED)
+        self._move(_TO_UNKNOWN, _each(base, identities), State.HELD, Event.REOPENED)
 
     def mark_accepted(self, base: Base, accepted: Sequence[tuple[bytes, int]]) -> None:
         """Move HELD to CONFIRMED: (identity, the subscriber id that was answered)."""
@@ -364,7 +364,7 @@ _REJECT = Batch(
     f"FROM {{item}} {_AT}",
     4,
 )
-_DOUBT = Batch(
+_TO_UNKNOWN = Batch(
     "UPDATE entry SET state = :to, subscriber_id = NULL, status = NULL, message = NULL "
     f"FROM {{item}} {_AT} AND body IS NOT NULL",
     2,

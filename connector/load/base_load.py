@@ -139,7 +139,7 @@ class Loader:
         self._await_comparison(planned, to_compare)
         if unproved:  # refused so lately that they may be there: settled before they are sent
             refused = split_digests(planned.identities[list(unproved)])
-            await self._session.journal.ask(lambda ledger: ledger.mark_doubted(base, refused))
+            await self._session.journal.ask(lambda ledger: ledger.mark_unresolved(base, refused))
             self._set_aside(planned, unproved)
         return to_create, kept
 

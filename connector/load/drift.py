@@ -211,7 +211,7 @@ class _Comparison:
             rows = [waiting.read(index) for index in part]
             await self._record(part, rows, at)
             for index, each in zip(part, rows, strict=True):
-                self._tell(index, each)
+                self._report(index, each)
             waiting.ended = part[-1] + 1
         waiting.clear()
 
@@ -222,7 +222,7 @@ class _Comparison:
             different = [(row.identity, row.fingerprint) for row, verdict in verdicts if verdict == _DIFFERENT]
             await session.journal.ask(partial(_write, session.journal.base, equal, different, at))
 
-    def _tell(self, index: int, each: WaitingRow) -> None:
+    def _report(self, index: int, each: WaitingRow) -> None:
         tally, verdict, row = self._session.tally, self._verdicts[index], each.row
         if verdict == _EQUAL:
             tally.count_row(Outcome.EXISTS, lambda: each.row.source)

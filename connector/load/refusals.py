@@ -115,7 +115,7 @@ class Refusals:
                     f"again, {number} are in the service twice: it creates some of those that it refuses so. "
                     "Remove them in the service's own pages, and lower load.max_rate"
                 )
-        await self._mark_doubted(set(created))
+        await self._mark_unresolved(set(created))
 
     async def close(self) -> None:
         """End look-ups that are still under way; their results are no longer needed."""
@@ -167,7 +167,7 @@ class Refusals:
         except RunAborted:
             return False
         if key.identity in result.found:
-            await self._mark_doubted({kind})
+            await self._mark_unresolved({kind})
         return True
 
     async def _check_earlier(self, kinds: list[RefusalKind]) -> None:
@@ -196,12 +196,12 @@ class Refusals:
             for kind in decided:
                 mark_refusal_checked(ledger.connection, base.account, kind)
 
-        await self._mark_doubted(
+        await self._mark_unresolved(
             found
         )  # before the kinds are checked: a run that dies in between checks them once more
         await session.journal.ask(write)
 
-    async def _mark_doubted(self, kinds: set[str]) -> None:
+    async def _mark_unresolved(self, kinds: set[str]) -> None:
         """Move entries that were refused in one of these ways to UNKNOWN: their subscribers may exist."""
         if not kinds:
             return
@@ -210,7 +210,7 @@ class Refusals:
 
         def write(ledger: Ledger) -> None:
             refused = ledger.find_unfinished(base, State.REJECTED)
-            ledger.mark_doubted(base, [entry.identity for entry in refused if _kind_of(entry) in kinds])
+            ledger.mark_unresolved(base, [entry.identity for entry in refused if _kind_of(entry) in kinds])
 
         await self._session.journal.ask(write)
 

@@ -78,8 +78,8 @@ class _Retry:
             self._settle_later(entry)
 
     async def take_up_held(self) -> None:
-        """Take held entries up: look them up, confirm found ones, and send the others again, accept them or drop
-        them."""
+        """Take held entries up as the plan says: reopen them to be sent again, drop or accept them, or confirm those
+        that a look-up finds."""
         held, journal = await self._find(State.HELD), self._session.journal
         identities = [entry.identity for entry in held]
         if self._plan.held == "resend":
@@ -128,7 +128,7 @@ class _Retry:
         rejected, journal = await self._find(State.REJECTED), self._session.journal
         unproved = [entry for entry in rejected if self._finisher.refusals.is_unproved(entry)]
         identities = [entry.identity for entry in unproved]
-        await journal.ask(lambda ledger: ledger.mark_doubted(journal.base, identities))
+        await journal.ask(lambda ledger: ledger.mark_unresolved(journal.base, identities))
         for entry in unproved:
             self._settle_later(entry)
         others = [entry for entry in rejected if not self._finisher.refusals.is_unproved(entry)]

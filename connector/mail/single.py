@@ -63,7 +63,7 @@ async def _send(plan: SendPlan, log: EmailLog, report: Report, stop: Stop, clock
     async with open_client(build_service(plan.settings, 1)) as client:
         answer = await _await_answer(client, message, stop)
         report.note_requests(client, clock.monotonic())
-    _tell(report, answer, clock)
+    _note_answer(report, answer, clock)
     if answer is _GIVEN_UP:
         report.status, report.signal = "stopped", stop.signal
     with log.transaction():
@@ -91,7 +91,7 @@ async def _await_answer(client: Client, message: Message, stop: Stop) -> Accepte
         return _GIVEN_UP
 
 
-def _tell(report: Report, answer: Accepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:
+def _note_answer(report: Report, answer: Accepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:
     match answer:
         case Accepted(request_id, message_id):
             report.email = {"state": "sent", "request_id": request_id, "message_id": message_id}

@@ -24,7 +24,7 @@ BaseOf = tuple[object, object]
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
-    """Columns over all subscribers that are kept, in the order in which they came; `by_base` are their places, base by
+    """Columns over all subscribers that are kept, in the order in which they came; `by_base` are their indices, base by
     base, the base `number` from `begins[number]` on; `all_ids` are the ids of the whole list, ascending."""
 
     digests: Digests
@@ -86,13 +86,13 @@ class ListedRows:
         return list(self._numbers)
 
     def match(self, bases: Sequence[BaseOf]) -> Matching:
-        """Return those of these bases, to be matched by their identities; a place is one for `read`. To be called once
+        """Return those of these bases, to be matched by their identities; an index is one for `read`. To be called once
         all were taken."""
         gathered = self._gather()
         numbers = [self._numbers[each] for each in bases]
         of_each = [gathered.by_base[gathered.begins[number] : gathered.begins[number + 1]] for number in numbers]
-        places = np.concatenate([np.empty(0, dtype=np.int64), *of_each])
-        return Matching(gathered.digests[places], gathered.ids[places], places)
+        indices = np.concatenate([np.empty(0, dtype=np.int64), *of_each])
+        return Matching(gathered.digests[indices], gathered.ids[indices], indices)
 
     def collect_nameless(self, bases: Sequence[BaseOf]) -> Integers:
         """Return the ids of subscribers of these bases without an identity, ascending. Call it once all were taken."""

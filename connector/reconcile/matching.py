@@ -15,21 +15,21 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """An identity that is listed: under these ids, ascending, each with its place in the listing (0-based)."""
+    """An identity that is listed: under these ids, ascending, each with its index in the listing (0-based)."""
 
     ids: tuple[int, ...]
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
 
 
 class Matching:
     """Those listed in one base. A person is an identity, numbered from 0 in the order of the identities."""
 
-    def __init__(self, identities: Digests, ids: Integers, places: Integers) -> None:
-        """`identities` (S16), `ids` and `places` of all who are listed, in any order; an identity may be there several
+    def __init__(self, identities: Digests, ids: Integers, indices: Integers) -> None:
+        """`identities` (S16), `ids` and `indices` of all who are listed, in any order; an identity may be there several
         times, an id once."""
         by_id = np.argsort(ids, kind="stable")
         order = by_id[np.argsort(identities[by_id], kind="stable")]
-        identities, self._ids, self._places = identities[order], ids[order], places[order]
+        identities, self._ids, self._indices = identities[order], ids[order], indices[order]
         is_first = np.ones(len(identities), dtype=bool)
         is_first[1:] = identities[1:] != identities[:-1]
         self._identities = identities[is_first]
@@ -66,14 +66,14 @@ class Matching:
         return found, is_new & is_listed
 
     def find_first(self, numbers: Integers) -> tuple[Integers, Integers, Mask]:
-        """Return for each of these subscribers (their numbers) the smallest id, its place, and whether it has more."""
+        """Return for each of these subscribers (their numbers) the smallest id, its index, and whether it has more."""
         begins = self._begins[numbers]
-        return self._ids[begins], self._places[begins], self._begins[numbers + 1] - begins > 1
+        return self._ids[begins], self._indices[begins], self._begins[numbers + 1] - begins > 1
 
     def read(self, number: int) -> Person:
-        """Return the ids and places of one person."""
+        """Return the ids and indices of one person."""
         rows = slice(int(self._begins[number]), int(self._begins[number + 1]))
-        return Person(tuple(self._ids[rows].tolist()), tuple(self._places[rows].tolist()))
+        return Person(tuple(self._ids[rows].tolist()), tuple(self._indices[rows].tolist()))
 
     def find_extra(self) -> Integers:
         """Return the subscribers that the source has not shown, by their smallest ids."""

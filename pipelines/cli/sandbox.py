@@ -42,11 +42,11 @@ def demo_command(folder: Path | None, people: int, seed: int) -> None:
     """Import, sync and export made-up subscribers against a sandbox that loses answers; then check everything."""
     from rich.console import Console
 
-    from pipelines.demo import tell_story
+    from pipelines.demo import run_story
 
     folder = _make_folder(folder)
     console, output = Console(), Output(is_json=False, is_quiet=False, report_path=None)
-    checks = tell_story(folder, people, seed, lambda flow: run_flow(flow, output), console)
+    checks = run_story(folder, people, seed, lambda flow: run_flow(flow, output), console)
     for check in checks:
         mark = "[green]yes[/]" if check.is_so else "[red]NO[/] "
         console.print(

@@ -134,7 +134,7 @@ class Checker:
     now: datetime
     limit: int | None
     suppression: Suppression | None
-    hear: Hear
+    on_problem: Hear
     is_stopped: Callable[[], bool]
 
     def check(self, spool: Spool, checked: MailCheck) -> None:
@@ -156,9 +156,9 @@ class Checker:
         checked.messages += prepared.chunk.messages
         invalid = build_invalid(prepared.chunk, prepared.faults)
         for malformed in prepared.chunk.malformed:
-            self.hear(build_malformed(malformed, prepared.chunk.name))
+            self.on_problem(build_malformed(malformed, prepared.chunk.name))
         for problem in invalid:
-            self.hear(problem)
+            self.on_problem(problem)
         checked.outcomes[MailOutcome.INVALID] += len(invalid) + len(prepared.chunk.malformed)
         checked.outcomes[MailOutcome.DUPLICATE] += len(prepared.repeats)
         checked.outcomes[MailOutcome.SUPPRESSED] += len(prepared.suppressed)
@@ -183,7 +183,7 @@ class Checker:
 
     def _refuse(self, row: Row, field: str, code: str, message: str, checked: MailCheck) -> None:
         checked.outcomes[MailOutcome.INVALID] += 1
-        self.hear(Problem(row, Outcome.INVALID, field, code, message))
+        self.on_problem(Problem(row, Outcome.INVALID, field, code, message))
 
 
 def read_cells(row: Row) -> dict[str, str]:

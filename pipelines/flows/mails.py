@@ -71,7 +71,7 @@ class _Run:
         """Those so far."""
         return self.checked.outcomes
 
-    def hear(self, problem: Problem) -> None:
+    def on_problem(self, problem: Problem) -> None:
         self.rejects.write(problem)
 
     def on_verdict(self, addressee: Addressee, verdict: SendVerdict) -> None:
@@ -80,11 +80,13 @@ class _Run:
         self.outcomes[verdict.outcome] += 1
         if verdict.outcome in _FOR_A_PERSON:
             self.reported.add(addressee.recipient)
-            self.hear(Problem(row, Outcome(verdict.outcome), "email", verdict.outcome, verdict.words, verdict.status))
+            self.on_problem(
+                Problem(row, Outcome(verdict.outcome), "email", verdict.outcome, verdict.words, verdict.status)
+            )
 
 
 async def run_mail(plan: MailPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
-    """Check all rows, send what may be sent, and tell what became of each."""
+    """Check all rows, send the emails that may be sent, and report each row's outcome."""
     clock = clock or system_clock()
     report = start_report("mail", plan.job, clock.now(), _describe_scope(plan))
     report.rows = count_mail_rows(0, {})
@@ -140,7 +142,7 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
             reason = _judge_invalid(run.plan, run.checked)
             if reason is None:
                 reason = await _send(run, log, campaign, spool)
-        _tell_others(run, log, campaign)
+        _report_others(run, log, campaign)
     except ConnectorError as error:
         reason = str(error)
     except Exception as error:  # noqa: BLE001 - a fault of ours: the run ends in a report all the same
@@ -174,7 +176,7 @@ async def _check(run: _Run, spool: Spool) -> None:
 
 def _build_checker(run: _Run, suppression: Suppression | None, is_stopped: Callable[[], bool]) -> Checker:
     plan = run.plan
-    return Checker(plan.source, plan.texts, run.report.started_at, plan.limit, suppression, run.hear, is_stopped)
+    return Checker(plan.source, plan.texts, run.report.started_at, plan.limit, suppression, run.on_problem, is_stopped)
 
 
 def _judge_invalid(plan: MailPlan, checked: MailCheck) -> str | None:
@@ -259,13 +261,13 @@ def _compose_again(run: _Run, kept: Kept) -> Message:
     return message
 
 
-def _tell_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
-    """Recipients of the campaign who are unknown, and whose rows this run did not read."""
+def _report_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
+    """Report recipients of the campaign whose emails are unknown, and whose rows this run did not read."""
     with log.transaction():
         others = [each for each in log.read_unsettled(campaign) if each.recipient not in run.reported]
     for each in others:
         words = f"{each.address}: the run {each.run_id} sent it, and no certain answer came"
-        run.hear(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", words, each.status))
+        run.on_problem(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", words, each.status))
     run.has_others = bool(others)
     if others:
         run.report.messages.append(
@@ -328,7 +330,7 @@ async def preview(
 def _check_rows(
     plan: MailPlan, spool: Spool, report: Report, stop: Stop, faults: list[str]
 ) -> tuple[MailCheck, Checker]:
-    def hear(problem: Problem) -> None:
+    def on_problem(problem: Problem) -> None:
         if len(faults) < _FAULTS_SHOWN:
             faults.append(f"row {problem.row.number} is invalid: {problem.field or 'template'}: {_describe(problem)}")
 
@@ -337,7 +339,7 @@ def _check_rows(
         suppression, messages = read_suppression(plan.suppression, stop.event.is_set)
         report.messages += messages
     at = report.started_at
-    checker = Checker(plan.source, plan.texts, at, plan.limit, suppression, hear, stop.event.is_set)
+    checker = Checker(plan.source, plan.texts, at, plan.limit, suppression, on_problem, stop.event.is_set)
     checked = MailCheck()
     checker.check(spool, checked)
     return checked, checker

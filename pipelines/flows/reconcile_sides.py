@@ -138,61 +138,61 @@ class BaseSide:
         return self.known - self.there - len(self.vanished)
 
     def meet(self, identities: Digests) -> None:
-        """Note rows that the source has and that are not compared: invalid and suppressed ones."""
+        """Note rows of the source that are not compared: invalid and suppressed ones."""
         self.matching.meet(identities)
 
     def compare(self, part: Planned) -> None:
-        """These rows of the source are to be in the base. Raises LedgerError and RunAborted."""
+        """Compare these rows of the source with the base. Raises LedgerError and RunAborted."""
         numbers, is_new = self.matching.compare(part.identities)
-        for places in _split(np.flatnonzero(is_new)):
-            self._compare_values(part, places, numbers[places])
+        for indices in _split(np.flatnonzero(is_new)):
+            self._compare_values(part, indices, numbers[indices])
         if self._shared.found.is_certain:
-            places = np.flatnonzero(numbers < 0)
-            repeats = self._missing.add(part.identities[places], part.fingerprints[places])
-            for some in _split(places[~repeats.is_duplicate]):
-                self._tell_missing(part, some)
+            missing = np.flatnonzero(numbers < 0)
+            repeats = self._missing.add(part.identities[missing], part.fingerprints[missing])
+            for indices in _split(missing[~repeats.is_duplicate]):
+                self._report_missing(part, indices)
 
     def finish(self) -> None:
         """Report subscribers that the source lacks, once all of it was read. Raises LedgerError and RunAborted."""
         for numbers in _split(self.matching.find_duplicated()):
-            self._tell_listed("duplicated", numbers)
+            self._report_listed("duplicated", numbers)
         if self._shared.found.is_certain:
             for numbers in _split(self.matching.find_extra()):
-                self._tell_listed("extra", numbers)
-            self._tell_nameless()
+                self._report_listed("extra", numbers)
+            self._report_nameless()
             self._find_vanished()
 
     # Who is on both sides
 
-    def _compare_values(self, part: Planned, places: Integers, numbers: Integers) -> None:
-        ids, at, is_duplicated = self.matching.find_first(numbers)
-        chosen = dict(zip(places.tolist(), zip(ids.tolist(), at.tolist(), strict=True), strict=True))
+    def _compare_values(self, part: Planned, indices: Integers, numbers: Integers) -> None:
+        ids, listed_indices, is_duplicated = self.matching.find_first(numbers)
+        chosen = dict(zip(indices.tolist(), zip(ids.tolist(), listed_indices.tolist(), strict=True), strict=True))
         doubled = [
-            each for each, is_one in zip(zip(places, numbers, strict=True), is_duplicated, strict=True) if is_one
+            pair for pair, is_one in zip(zip(indices, numbers, strict=True), is_duplicated, strict=True) if is_one
         ]
         chosen |= self._choose_known(part, doubled)
-        rows = part.subscribers.iloc[places]
+        rows = part.subscribers.iloc[indices]
         names = rows[self._shared.identity].tolist()
-        for name, values, (subscriber_id, place) in zip(
+        for name, values, (subscriber_id, listed_index) in zip(
             names, _take_values(part, rows, self._shared.names), chosen.values(), strict=True
         ):
-            _, listed = self._shared.listed.read(place)
+            _, listed = self._shared.listed.read(listed_index)
             if differing := differing_fields(self._shared.names, values, listed):
-                self._tell_drifted(str(name), subscriber_id, differing, values, listed)
+                self._report_drifted(str(name), subscriber_id, differing, values, listed)
 
     def _choose_known(self, part: Planned, doubled: Sequence[tuple[int, int]]) -> dict[int, tuple[int, int]]:
-        """Return, for subscribers that are listed several times, the one that the ledger knows: by place in `part`, its
-        id and place in the listing. The others are reported as duplicates, and not compared."""
-        digests = {int(place): split_digests(part.identities[[place]])[0] for place, _ in doubled}
+        """Return, for subscribers that are listed several times, the one that the ledger knows: by index in `part`,
+        its id and index in the listing. The others are reported as duplicates, and not compared."""
+        digests = {int(index): split_digests(part.identities[[index]])[0] for index, _ in doubled}
         entries = self._find_entries(list(digests.values()))
         chosen = {}
-        for place, number in doubled:
-            person, entry = self.matching.read(int(number)), entries.get(digests[int(place)])
-            at = person.ids.index(entry.subscriber_id) if entry and entry.subscriber_id in person.ids else 0
-            chosen[int(place)] = (person.ids[at], person.places[at])
+        for index, number in doubled:
+            person, entry = self.matching.read(int(number)), entries.get(digests[int(index)])
+            of_id = person.ids.index(entry.subscriber_id) if entry and entry.subscriber_id in person.ids else 0
+            chosen[int(index)] = (person.ids[of_id], person.indices[of_id])
         return chosen
 
-    def _tell_drifted(
+    def _report_drifted(
         self,
         name: str,
         subscriber_id: int,
@@ -202,17 +202,17 @@ class BaseSide:
     ) -> None:
         shared = self._shared
         shared.found.count("drifted", subscriber_id)
-        for at in differing:
-            field = shared.names[at]
+        for index in differing:
+            field = shared.names[index]
             shared.found.fields[field] += 1
-            source, service = write_cell(values[at]) or "", write_cell(listed[at]) or ""
+            source, service = write_cell(values[index]) or "", write_cell(listed[index]) or ""
             shared.file.write("drifted", self._name, name, [subscriber_id], field=field, source=source, service=service)
 
     # Who is on one side
 
-    def _tell_missing(self, part: Planned, places: Integers) -> None:
-        shared, identities = self._shared, split_digests(part.identities[places])
-        rows, entries, vanished = part.subscribers.iloc[places], self._find_entries(identities), list[bytes]()
+    def _report_missing(self, part: Planned, indices: Integers) -> None:
+        shared, identities = self._shared, split_digests(part.identities[indices])
+        rows, entries, vanished = part.subscribers.iloc[indices], self._find_entries(identities), list[bytes]()
         numbers = part.chunk.numbers[rows.index.to_numpy()].tolist()
         for digest, name, number in zip(identities, rows[shared.identity].tolist(), numbers, strict=True):
             entry = entries.get(digest)
@@ -224,22 +224,22 @@ class BaseSide:
             shared.file.write("missing", self._name, str(name), [], ledger=state, message=message)
             if known_id is not None and not is_id_listed:
                 vanished.append(digest)
-                self._tell_vanished(str(name), known_id)
+                self._report_vanished(str(name), known_id)
         self._reported.append(join_digests(vanished, IDENTITY_BYTES))
 
-    def _tell_listed(self, kind: str, numbers: Integers) -> None:
+    def _report_listed(self, kind: str, numbers: Integers) -> None:
         """Report subscribers of the service, with all their ids."""
         identities = split_digests(self.matching.take_identities(numbers))
         entries = self._find_entries(identities)
         for number, digest in zip(numbers.tolist(), identities, strict=True):
             person, entry = self.matching.read(number), entries.get(digest)
-            name, _ = self._shared.listed.read(person.places[0])
+            name, _ = self._shared.listed.read(person.indices[0])
             known_id = entry.subscriber_id if entry is not None else None
             message = f"the ledger knows the id {known_id}" if known_id is not None else ""
             self._shared.found.count(kind, person.ids[0])
             self._shared.file.write(kind, self._name, name, person.ids, ledger=name_state(entry), message=message)
 
-    def _tell_nameless(self) -> None:
+    def _report_nameless(self) -> None:
         shared = self._shared
         for subscriber_id in self.nameless.tolist():
             shared.found.count("extra", subscriber_id)
@@ -260,10 +260,10 @@ class BaseSide:
             vanished.append(digests[is_gone])
             vanished_ids.append(ids[is_gone])
             for subscriber_id in ids[is_gone & ~np.isin(digests, reported)].tolist():
-                self._tell_vanished("", subscriber_id)
+                self._report_vanished("", subscriber_id)
         self.vanished, self.vanished_ids = np.concatenate(vanished), np.concatenate(vanished_ids)
 
-    def _tell_vanished(self, name: str, subscriber_id: int) -> None:
+    def _report_vanished(self, name: str, subscriber_id: int) -> None:
         self._shared.found.count("vanished", subscriber_id)
         message = "was there when the ledger recorded it, and is not listed any more"
         self._shared.file.write(

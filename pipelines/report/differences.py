@@ -90,7 +90,7 @@ class Differences:
         if len(self.examples[kind]) < _EXAMPLES:
             self.examples[kind].append(example)
 
-    def tell(self, kind: str) -> int | None:
+    def read_count(self, kind: str) -> int | None:
         """Return how many there are of a kind; None where that cannot be known."""
         return self.counts[kind] if self.is_certain or kind not in OF_THE_LIST else None
 
@@ -102,7 +102,7 @@ class Differences:
     def as_json(self) -> dict[str, Any]:
         """Return the keys that a report has beside a run's."""
         return {
-            "differences": {kind: self.tell(kind) for kind in KINDS},
+            "differences": {kind: self.read_count(kind) for kind in KINDS},
             "fields": {name: self.fields[name] for name in NAMES if self.fields[name]},
             "missing_by_ledger": dict(sorted(self.missing_by_ledger.items())),
             "examples": self.examples,

@@ -38,7 +38,7 @@ MOVES: dict[Move, Callable[[Ledger, Base], object]] = {
     (State.HELD, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.HELD, [IDENTITY]),
     (State.REJECTED, Event.INTENDED): lambda ledger, base: ledger.mark_intended_again(base, RUN, [INTENT]),
     (State.REJECTED, Event.FOUND): lambda ledger, base: ledger.mark_found(base, State.REJECTED, [(IDENTITY, 7)]),
-    (State.REJECTED, Event.DOUBTED): lambda ledger, base: ledger.mark_doubted(base, [IDENTITY]),
+    (State.REJECTED, Event.UNRESOLVED): lambda ledger, base: ledger.mark_unresolved(base, [IDENTITY]),
     (State.REJECTED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.REJECTED, [IDENTITY]),
     (State.CONFIRMED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.CONFIRMED, [IDENTITY]),
 }

@@ -74,7 +74,7 @@ AFTER: dict[Move, tuple[object, ...]] = {
     (State.HELD, Event.ACCEPTED): (HOW["accepted"], 7, _SAME, None, None, 1),
     (State.REJECTED, Event.INTENDED): (None, None, _SAME, None, None, 2),
     (State.REJECTED, Event.FOUND): (HOW["found"], 7, None, None, None, 1),
-    (State.REJECTED, Event.DOUBTED): (None, None, _SAME, None, None, 1),
+    (State.REJECTED, Event.UNRESOLVED): (None, None, _SAME, None, None, 1),
 }
 """How, subscriber id, fingerprint, status, words and attempts of an entry after a move that leaves one."""
 
@@ -185,7 +185,7 @@ def test_a_rejection_without_a_body_is_not_sent_again_from_the_ledger(ledger: Le
         connection.execute(text("UPDATE entry SET body = NULL"))  # as version 1 left them
         assert ledger.find_unfinished(base, State.REJECTED) == []
     with pytest.raises(StaleMoveError), ledger.transaction():
-        ledger.mark_doubted(base, [IDENTITY])
+        ledger.mark_unresolved(base, [IDENTITY])
     assert read_state(ledger, base) is State.REJECTED
 
 

@@ -21,7 +21,7 @@ def find(listed: ListedRows, email: str) -> tuple[tuple[int, ...], list[tuple[st
     matching = listed.match(listed.bases)
     (number,) = matching.find(join_digests([digest_identity("email", email)], IDENTITY_BYTES)).tolist()
     person = matching.read(number)
-    return person.ids, [listed.read(place) for place in person.places]
+    return person.ids, [listed.read(index) for index in person.indices]
 
 
 def test_whoever_is_wanted_is_kept_as_they_are_listed() -> None:
