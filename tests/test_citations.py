@@ -43,3 +43,12 @@ def test_every_section_that_is_cited_exists(name: str) -> None:
 def test_no_document_is_cited_that_is_not_in_the_repository() -> None:
     found = {place: ELSEWHERE.findall(text) for place, text in read_texts().items()}
     assert {place: words for place, words in found.items() if words} == {}
+
+
+def test_every_function_that_architecture_names_is_in_its_file() -> None:
+    named = re.findall(r"`([\w/]+\.py):(\w+)`", PAGES["architecture"].read_text(encoding="utf-8"))
+    assert len(named) > 10, "the names are not found"
+    texts = {file: (ROOT / "connector" / file).read_text(encoding="utf-8") for file, _ in named}
+    assert [
+        each for each in named if not re.search(rf"(?m)^ *(?:async )?(?:def |class )?{each[1]}\b", texts[each[0]])
+    ] == []
