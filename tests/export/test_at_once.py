@@ -1,4 +1,4 @@
-"""Exports to one table at once: they queue by the database's own lock, and numbers say which of them is newer."""
+"""Exports to one table at once, and its readers: they queue by the database's lock, and numbers say which is newer."""
 
 import sqlite3
 import subprocess
@@ -15,6 +15,7 @@ import pytest
 
 from connector.errors import RunAborted
 from connector.listing import build_columns
+from connector.paging import Verdict
 from connector.warehouse import (
     PAGE_SCHEMA,
     SCHEMA,
@@ -37,9 +38,12 @@ from connector.warehouse.stage import StagedRows
 from connector.warehouse.table_writer import TableBackend, TableName, TableWriter
 from connector.warehouse.tables import Database
 from tests.export.people import beginning_of, build_table, run_of
-from tests.export.test_modes import MERGING, day, of_base, person, publish, read
-from tests.export.warehouses import DATABASES, SERVERS, connect, open_destination, run_sql
+from tests.export.readers import read_back
+from tests.export.test_modes import day, of_base, person, publish, read
+from tests.export.warehouses import DATABASES, FILES, MERGING, SERVERS, connect, into, run_sql
 
+OPEN_TO_READERS = (Format.POSTGRESQL, Format.MYSQL, Format.SQLITE)
+"""Others may read or lock the table while it is written."""
 FIRST_LINE = "update {}_connector_runs set job = job where number = 1"
 
 
@@ -59,11 +63,6 @@ def finish(writer: Writer, number: int, asked: dict[str, Any] | None = None) -> 
         writer.publish(run_of(1, run_id=f"run-{number}", at=day(number), asked=asked))
     finally:
         writer.discard()
-
-
-@pytest.fixture(params=DATABASES)
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
-    return open_destination(request, tmp_path, request.param)
 
 
 def test_a_run_that_began_earlier_is_not_written_over_a_later_one(table: Destination) -> None:
@@ -101,23 +100,16 @@ def test_a_table_that_another_export_began_in_another_mode_is_left_as_it_is(tabl
     assert read(table) == [(7, "Ann", 2)]
 
 
-@pytest.mark.parametrize("form", MERGING)
-@pytest.mark.parametrize("mode", ["append", "upsert", "history"])
-def test_exports_of_different_bases_do_not_hinder_each_other(
-    form: Format, mode: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    table = open_destination(request, tmp_path, form, mode=mode)
+@into(MERGING, "append", "upsert", "history")
+def test_exports_of_different_bases_do_not_hinder_each_other(table: Destination) -> None:
     first, second = begin(table, 1, {"base_id": 7}), begin(table, 2, {"base_id": 9})
     finish(second, 2, {"base_id": 9})
     finish(first, 1, {"base_id": 7})
     assert read(table) == [(7, "v1", 1), (9, "v2", 2)]
 
 
-@pytest.mark.parametrize("form", SERVERS)
-def test_an_export_waits_for_another_that_publishes(
-    form: Format, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    table = open_destination(request, tmp_path, form)
+@into(SERVERS)
+def test_an_export_waits_for_another_that_publishes(table: Destination) -> None:
     publish(table, [person(1)], 1)
     writer = begin(table, 2)
     other = threading.Thread(target=finish, args=(writer, 2))
@@ -131,11 +123,8 @@ def test_an_export_waits_for_another_that_publishes(
     assert read(table) == [(1, "v2", 2)]
 
 
-@pytest.mark.parametrize("form", SERVERS)
-def test_first_exports_that_begin_at_once_all_get_a_number(
-    form: Format, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    table = open_destination(request, tmp_path, form, mode="append")
+@into(SERVERS, "append")
+def test_first_exports_that_begin_at_once_all_get_a_number(table: Destination) -> None:
     ready, failures = threading.Barrier(3), []
 
     def run(number: int) -> None:
@@ -198,11 +187,8 @@ def test_a_file_that_another_program_has_locked_can_be_written_later(tmp_path: P
     assert read(table) == [(2, "Ann", 2)]
 
 
-@pytest.mark.parametrize("form", [Format.POSTGRESQL, Format.MYSQL, Format.SQLITE])
-def test_an_interruption_ends_a_publishing_that_waits_for_a_lock(
-    form: Format, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    table = open_destination(request, tmp_path, form)
+@into(OPEN_TO_READERS)
+def test_an_interruption_ends_a_publishing_that_waits_for_a_lock(table: Destination) -> None:
     publish(table, [person(1)], 1)
     writer = begin(table, 2)
     ends: list[BaseException] = []
@@ -228,11 +214,7 @@ def test_an_interruption_ends_a_publishing_that_waits_for_a_lock(
     assert read(table) == [(3, "Ann", 3)]
 
 
-@pytest.mark.parametrize("form", DATABASES)
-def test_an_interruption_before_the_commit_leaves_the_table_as_it_was(
-    form: Format, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    table = open_destination(request, tmp_path, form)
+def test_an_interruption_before_the_commit_leaves_the_table_as_it_was(table: Destination) -> None:
     publish(table, [person(1)], 1)
     writer = begin(table, 2)
     writer.interrupt()
@@ -252,14 +234,8 @@ def open_backend(table: Destination) -> TableBackend:
     return SqlTables(name, SCHEMA, table.mode, database, overwrite=False)
 
 
-@pytest.mark.parametrize("mode", ["replace", "history"])
-@pytest.mark.parametrize("form", DATABASES)
-def test_an_interruption_among_the_rows_leaves_the_table_as_it_was(
-    form: Format, mode: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    if form is Format.SQL and mode == "history":
-        return
-    table = open_destination(request, tmp_path, form, mode=mode)
+@into(DATABASES, "replace", "history")
+def test_an_interruption_among_the_rows_leaves_the_table_as_it_was(table: Destination) -> None:
     publish(table, [person(1)], 1)
     backend, interruption, run = open_backend(table), Interruption(), run_of(500, run_id="run-2", at=day(2))
     read_batches: list[int] = []
@@ -282,3 +258,96 @@ def test_an_interruption_among_the_rows_leaves_the_table_as_it_was(
         assert list(table.path.parent.iterdir()) == [table.path]
     publish(table, [person(1), person(3)], 3)
     assert (3, "Ann", 3) in read(table)
+
+
+only_files = pytest.mark.parametrize("file", FILES, indirect=True)
+
+
+def stage(destination: Destination, *people: dict[str, Any]) -> Writer:
+    """An export that has found nothing there, and has read these people as the run of day 5."""
+    writer = open_writer(destination)
+    writer.prepare(ExportStart("run-5", "nightly", {}, day(5)))
+    writer.start()
+    assert not writer.has_target
+    writer.add(build_table(people, run_id="run-5", exported_at=day(5)))
+    return writer
+
+
+@contextmanager
+def closing_writer(writer: Writer) -> Iterator[Writer]:
+    try:
+        yield writer
+    finally:
+        writer.discard()
+
+
+def publish_incomplete(writer: Writer) -> None:
+    writer.publish(run_of(1, run_id="run-5", at=day(5), verdict=Verdict.INCOMPLETE))
+
+
+def test_an_incomplete_export_leaves_a_table_that_was_made_meanwhile(table: Destination) -> None:
+    writer = stage(table, person(9))
+    publish(table, [person(1), person(2)], 1)
+    with pytest.raises(RunAborted, match="filled meanwhile, and an incomplete export replaces nothing"):
+        publish_incomplete(writer)
+    writer.discard()
+
+    assert read(table) == [(1, "Ann", 1), (2, "Ann", 1)]
+    assert run_sql(table, "select run_id from {}_connector_runs where finished_at is not null") == [("run-1",)]
+
+
+def test_an_incomplete_export_makes_the_first_table(table: Destination) -> None:
+    with closing_writer(stage(table, person(9))) as writer:
+        publish_incomplete(writer)
+
+    assert read(table) == [(9, "Ann", 5)]
+
+
+@only_files
+def test_an_incomplete_export_leaves_a_file_that_was_made_meanwhile(file: Destination) -> None:
+    writer = stage(file, person(9))
+    file.path.write_bytes(b"another's")
+    with pytest.raises(RunAborted, match="made by another program meanwhile and was left as it is"):
+        publish_incomplete(writer)
+    writer.discard()
+
+    assert file.path.read_bytes() == b"another's"
+    assert [each.name for each in file.path.parent.iterdir()] == [file.path.name]
+
+
+@only_files
+def test_an_incomplete_export_makes_the_first_file_for_its_owner_alone(file: Destination) -> None:
+    with closing_writer(stage(file, person(9))) as writer:
+        publish_incomplete(writer)
+
+    assert read_back(file)["id"].to_pylist() == [9]
+    assert file.path.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in file.path.parent.iterdir()] == [file.path.name]
+
+
+PEOPLE = 400
+
+
+@into(OPEN_TO_READERS)
+def test_a_reader_never_sees_half_a_table(table: Destination) -> None:
+    publish(table, [person(each) for each in range(PEOPLE)], 1)
+    seen: set[tuple[int, int]] = set()
+    is_over, has_read = threading.Event(), threading.Event()
+
+    def read() -> None:
+        while not is_over.is_set():
+            ((runs, rows),) = run_sql(table, "select count(distinct _run_id), count(*) from {}subscribers")
+            seen.add((runs, rows))
+            has_read.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(2, 6):
+            has_read.clear()
+            publish(table, [person(each, f"v{number}") for each in range(PEOPLE)], number)
+            assert has_read.wait(30)
+    finally:
+        is_over.set()
+        reader.join()
+    assert seen == {(1, PEOPLE)}

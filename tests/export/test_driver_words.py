@@ -14,10 +14,10 @@ import sqlalchemy as sa
 from connector.driver_words import say_safely
 from connector.errors import RunAborted, SourceError
 from connector.sources import open_sql
-from connector.warehouse import Format, postgres
+from connector.warehouse import Destination, Format, postgres
 from tests.databases import Database
 from tests.export.test_modes import person, publish
-from tests.export.warehouses import DATABASES, open_destination, run_sql, url_of
+from tests.export.warehouses import into, run_sql, url_of
 
 PLANTED = "ada.lovelace@example.com"
 ODD = f"O''Neil \"{PLANTED}\" isn''t to X'' for key ''Y"  # as SQL has it: quotes, and words that go on after one
@@ -273,46 +273,37 @@ _RULES = {
 _RULES[Format.SQL] = _RULES[Format.POSTGRESQL]
 
 
-@pytest.mark.parametrize("form", DATABASES)
-def test_an_export_whose_row_is_refused_tells_none_of_its_values(
-    form: Format, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    destination = open_destination(request, tmp_path, form)
-    publish(destination, [person(1)], 1)
-    run_sql(destination, *_RULES[form])
+def test_an_export_whose_row_is_refused_tells_none_of_its_values(table: Destination) -> None:
+    publish(table, [person(1)], 1)
+    run_sql(table, *_RULES[table.format])
 
     with pytest.raises(RunAborted, match="as it was") as told:
-        publish(destination, [person(number, Email=PLANTED) for number in (2, 3)], 2)
+        publish(table, [person(number, Email=PLANTED) for number in (2, 3)], 2)
     assert PLANTED not in str(told.value)
     assert told.value.__cause__ is None
     assert told.value.__suppress_context__
 
 
+TERMINATE = "select pg_terminate_backend(pid) from pg_stat_activity where starts_with(query, 'COPY')"
+
+
+@into([Format.POSTGRESQL])
 def test_a_copy_that_is_broken_off_logs_no_value(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    table: Destination, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """psycopg logs by itself what it meets while it ends a COPY, the row that the server was at among it."""
-    destination = open_destination(request, tmp_path, Format.POSTGRESQL)
     people = [person(number, Email=PLANTED) for number in range(200_000)]
     write = postgres._write_csv
     ended: list[object] = []
 
     def end_the_server_and_write(batch: pa.RecordBatch, shared: Mapping[str, str]) -> bytes:
         if not ended:
-            ended.append(
-                run_sql(
-                    destination,
-                    "select pg_terminate_backend(pid) from pg_stat_activity where starts_with(query, 'COPY')",
-                )
-            )
+            ended.append(run_sql(table, TERMINATE))
         return write(batch, shared)
 
     monkeypatch.setattr(postgres, "_write_csv", end_the_server_and_write)
     with pytest.raises(RunAborted, match="as it was") as told:
-        publish(destination, people, 1)
+        publish(table, people, 1)
     assert PLANTED not in str(told.value)
     assert ended == [[(True,)]]
     assert caplog.messages == []

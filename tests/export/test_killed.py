@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from connector.warehouse import Destination, Format
 from tests.export.nursery import Export, open_nursery
 from tests.export.readers import NAMES
-from tests.export.test_modes import MERGING, person, publish
-from tests.export.warehouses import DATABASES, connect, open_destination, run_sql
+from tests.export.test_modes import person, publish
+from tests.export.warehouses import DATABASES, MERGING, connect, open_destination, run_sql
 
 KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 STEP = 1 if KILLS >= 50 else 4

@@ -1,16 +1,18 @@
-"""The list is read from a real service: whole, once, and through its faults."""
+"""The list is read from a real service: whole, once, with pages asked for ahead, and through its faults."""
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.listing import ListFailed, ListProgress, read_list
-from connector.paging import Reason
+from connector.listing.reader import PagePrefetcher
+from connector.paging import PageRequest, Reason
 from connector.sandbox import SandboxProcess
-from connector.service import ListQuery, Service, Token, open_client
+from connector.service import ListPage, ListQuery, RequestCounts, Service, Token, open_client
 from tests.export.exports import Collector, create, hurried, now, read, service_of
 
 
@@ -35,26 +37,6 @@ def test_everyone_is_read_once_in_each_sweep(sandbox: SandboxProcess, order: str
     assert sorted(collector.ids) == [first + step * number for number in range(3210)]
     assert (certificate.total_first, certificate.total_last, certificate.distinct) == (3210, 3210, 3210)
     assert certificate.started_at < certificate.finished_at
-
-
-def test_a_shuffled_list_whose_filters_do_not_work_is_read_and_never_certified(sandbox: SandboxProcess) -> None:
-    sandbox.seed(2500, base_name="News")
-    sandbox.switch(order="shuffled", filters="ignored")
-
-    certificate, collector = read(sandbox)
-
-    assert (certificate.verdict, certificate.reason) == ("incomplete", Reason.UNSTABLE_ORDER)
-    assert certificate.distinct == len(collector.ids) > 1000, "what the sweeps read is there for those who want it"
-
-
-def test_a_capped_total_count_is_incomplete(sandbox: SandboxProcess) -> None:
-    sandbox.seed(2500, base_name="News")
-    sandbox.switch(max_total=1000)
-
-    certificate, collector = read(sandbox)
-
-    assert (certificate.verdict, certificate.reason) == ("incomplete", Reason.TOTAL_COUNT)
-    assert len(collector.ids) == 2500
 
 
 @pytest.mark.parametrize("where", ["head", "middle", "end"])
@@ -226,3 +208,140 @@ def test_a_cancelled_reading_leaves_no_request_behind(sandbox: SandboxProcess) -
             assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(run())
+
+
+PAGE = ListQuery(limit=100)
+SLOWLY = {"latency_ms": 5, "jitter_ms": 10}
+"""So that pages are answered in another order than they were asked for."""
+
+
+def received(sandbox: SandboxProcess) -> int:
+    count: int = sandbox.stats()["requests"]["list"]["received"]
+    return count
+
+
+@pytest.mark.parametrize("order", ["id", "id_desc", "email"])
+def test_a_quiet_list_is_read_with_several_pages_under_way(sandbox: SandboxProcess, order: str) -> None:
+    seeded = sandbox.seed(6000, base_name="News")
+    sandbox.switch(order=order, **SLOWLY)
+
+    certificate, collector = read(sandbox, PAGE)
+
+    sweeps = 2 if order == "email" else 1
+    first, step = seeded["first_id"], seeded["step"]
+    assert (certificate.is_complete, certificate.sweeps) == (True, sweeps)
+    assert sorted(collector.ids) == [first + step * number for number in range(6000)]
+    assert sandbox.stats()["peak_in_flight"] == 5
+    assert received(sandbox) <= 1.1 * sweeps * 60 + 20  # and the evidence that no window cuts it off
+
+
+def test_with_none_ahead_one_request_is_under_way(sandbox: SandboxProcess) -> None:
+    sandbox.seed(3000, base_name="News")
+    sandbox.switch(**SLOWLY)
+
+    certificate, _ = read(sandbox, PAGE, ahead=0)
+
+    assert (certificate.reason, sandbox.stats()["peak_in_flight"]) == (Reason.ID_ORDER, 1)
+
+
+@pytest.mark.parametrize("churn", ["churn_insert", "churn_delete"])
+@pytest.mark.parametrize("where", ["head", "end"])
+@pytest.mark.parametrize("order", ["id", "id_desc"])
+def test_a_list_that_changes_now_and_then_is_certified_by_its_order(
+    sandbox: SandboxProcess, order: str, where: str, churn: str
+) -> None:
+    seeded = sandbox.seed(6000, base_name="News")
+    sandbox.switch(order=order, churn_where=where, seed=3, **{churn: 0.15}, **SLOWLY)
+
+    certificate, collector = read(sandbox, PAGE)
+
+    events = sandbox.truth()["events"]
+    deleted = {event["id"] for event in events if event["kind"] == "churn_deleted"}
+    inserted = {event["id"] for event in events if event["kind"] == "churn_inserted"}
+    at_first = {seeded["first_id"] + seeded["step"] * number for number in range(6000)}
+    assert deleted | inserted
+    assert (certificate.reason, certificate.sweeps) == (Reason.ID_ORDER, 1)
+    assert at_first - deleted <= set(collector.ids) <= at_first | inserted
+    assert len(set(collector.ids)) == len(collector.ids) == certificate.distinct
+
+
+def test_pages_that_fail_are_asked_for_again_and_no_others_ahead_of_them(sandbox: SandboxProcess) -> None:
+    sandbox.seed(6000, base_name="News")
+    sandbox.switch(list_error=0.1, seed=5, **SLOWLY)
+
+    certificate, collector = read(sandbox, PAGE)
+
+    assert certificate.is_complete
+    assert len(set(collector.ids)) == len(collector.ids) == 6000
+    assert received(sandbox) <= 1.4 * 60  # a tenth fails
+
+
+def test_a_service_that_refuses_for_the_rate_is_read_to_the_end(sandbox: SandboxProcess) -> None:
+    sandbox.seed(4000, base_name="News")
+    sandbox.switch(fault_operations="list", refuse=0.1, refuse_retry_after_s=0, seed=4, **SLOWLY)
+
+    certificate, collector = read(sandbox, PAGE)
+
+    assert sandbox.stats()["limited"] > 0
+    assert (certificate.is_complete, len(set(collector.ids)), len(collector.ids)) == (True, 4000, 4000)
+
+
+def test_a_page_in_the_middle_that_fails_for_good_ends_the_reading_and_leaves_no_request(
+    sandbox: SandboxProcess,
+) -> None:
+    sandbox.seed(6000, base_name="News")
+
+    def fail(progress: ListProgress) -> None:
+        if progress.rows > 3000:
+            sandbox.switch(list_error=1)
+
+    async def run() -> None:
+        collector: Any = Collector()
+        async with open_client(service_of(sandbox)) as client:
+            with pytest.raises(ListFailed, match="did not give its list"):
+                await read_list(client, hurried(2), PAGE, collector, now=now, on_progress=fail)
+            assert len(asyncio.all_tasks()) == 1
+        assert 3000 < len(collector.ids) < 6000
+
+    asyncio.run(run())
+
+
+PAGES = [PageRequest(1, offset, 10) for offset in range(0, 50, 10)]
+
+
+@dataclass
+class Asked:
+    """A service that answers who asks with patience, and fails the others; and what it was asked."""
+
+    counts: dict[str, RequestCounts] = field(default_factory=lambda: {"list": RequestCounts()})
+    is_quiet: bool = False
+    patiently: list[int] = field(default_factory=list)
+    once: list[int] = field(default_factory=list)
+
+    async def fetch(self, page: PageRequest) -> ListPage:
+        self.patiently.append(page.offset)
+        return ListPage([], 0, page.offset, page.limit)
+
+    async def attempt(self, page: PageRequest) -> ListPage | None:
+        self.once.append(page.offset)
+        return None
+
+
+def test_only_the_next_page_is_asked_for_with_patience() -> None:
+    """Five that try again at once would use up the retries that one needs to outlive a restart."""
+
+    async def run() -> tuple[Asked, list[int | None]]:
+        asked = Asked()
+        pages = PagePrefetcher(asked, asked.fetch, asked.attempt)  # type: ignore[arg-type] # what it needs of a client
+        await pages.follow(PAGES, is_calm=True)
+        taken = []
+        for number in range(len(PAGES)):
+            taken.append((await pages.take_next()).offset)
+            await pages.follow(PAGES[number + 1 :], is_calm=True)
+        await pages.drop_all()
+        return asked, taken
+
+    asked, taken = asyncio.run(run())
+    assert taken == asked.patiently == [page.offset for page in PAGES]
+    assert asked.once == [page.offset for page in PAGES[1:]]
+    assert asked.counts["list"].retried == len(PAGES) - 1

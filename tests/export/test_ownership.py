@@ -16,15 +16,10 @@ from connector.warehouse import Destination, Format, Mode, narrow_table, open_wr
 from connector.warehouse.interruption import Interrupted
 from tests.databases import Database
 from tests.export.people import beginning_of, build_table, run_of
-from tests.export.test_modes import MERGING, day, person, publish, read
-from tests.export.warehouses import DATABASES, open_destination, run_sql
+from tests.export.test_modes import day, person, publish, read
+from tests.export.warehouses import MERGING, into, run_sql
 
 MODES = list(Mode)
-
-
-@pytest.fixture(params=DATABASES)
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
-    return open_destination(request, tmp_path, request.param)
 
 
 def prepare(destination: Destination) -> None:
@@ -84,22 +79,16 @@ def test_a_table_that_foreign_keys_refer_to_is_not_replaced(table: Destination) 
     assert read(table) == [(1, "Ann", 1)]
 
 
-@pytest.mark.parametrize("form", MERGING)
-def test_columns_that_clash_are_found_before_the_list_is_read(
-    form: Format, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    table = open_destination(request, tmp_path, form, mode="upsert")
+@into(MERGING, "upsert")
+def test_columns_that_clash_are_found_before_the_list_is_read(table: Destination) -> None:
     publish(table, [person(1)], 1)
     run_sql(table, "alter table {}subscribers rename column last_name to family_name")
     with pytest.raises(ConfigurationError, match="last_name"):
         prepare(table)
 
 
-@pytest.mark.parametrize("mode", ["replace", "history"])
-def test_a_type_that_clashes_is_found_before_the_list_is_read(
-    mode: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    table = open_destination(request, tmp_path, Format.POSTGRESQL, mode=mode)
+@into([Format.POSTGRESQL], "replace", "history")
+def test_a_type_that_clashes_is_found_before_the_list_is_read(table: Destination) -> None:
     publish(table, [person(1)], 1)
     run_sql(table, "alter table {}subscribers alter birthday type integer using null")
     with pytest.raises(ConfigurationError, match="birthday"):

@@ -1,8 +1,8 @@
 """Every destination for real: files, database files, and tables on servers that the tests' own databases are on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,19 @@ from tests.export.readers import place_in
 
 SERVERS = (Format.POSTGRESQL, Format.MYSQL, Format.SQL)
 DATABASES = (Format.SQLITE, Format.DUCKDB, *SERVERS)
+MERGING = (Format.SQLITE, Format.DUCKDB, Format.POSTGRESQL, Format.MYSQL)
+BY_ID = ("upsert", "history")
+"""Modes in which any other database is not written."""
+DATABASE_FILES = (Format.SQLITE, Format.DUCKDB)
 FILES = (Format.PARQUET, Format.CSV, Format.JSON_LINES)
 
 _NUMBERS = count()
 
-Open = Callable[..., Destination]
+
+def into(forms: Sequence[Format], *modes: str) -> pytest.MarkDecorator:
+    """Run the test with the fixture `table` in each of these formats, and in each of these modes that it is kept in."""
+    pairs = [pair for pair in product(forms, modes or ("replace",)) if pair[0] in MERGING or pair[1] not in BY_ID]
+    return pytest.mark.parametrize("table", pairs, indirect=True, ids=["-".join(pair) for pair in pairs])
 
 
 def open_destination(request: pytest.FixtureRequest, folder: Path, form: Format, **options: Any) -> Destination:
