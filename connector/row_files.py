@@ -396,9 +396,10 @@ class LoadFiles(Closing):
     def remark(self) -> Iterator[str]:
         """Yield messages on rows that have changed."""
         if self._known:
+            says, are = agree(self._known, "says", "say"), agree(self._known, "it is", "they are")
             yield (
-                f"{self._known} changed rows say what an earlier run reported in its drift file; they are compared "
-                "again 7 days after that, or with --full"
+                f"{count(self._known, 'changed row')} {says} what an earlier run reported in its drift file; {are} "
+                "compared again 7 days after that, or with --full"
             )
         for reason, number in sorted(self._not_compared.items()):
             rows = f"{count(number, 'changed row')} {agree(number, 'is', 'are')}"

@@ -19,7 +19,7 @@ def test_it_has_a_line_for_each_field_and_for_each_row_that_was_not_compared(tmp
         for change in (COMPARED, NOT_COMPARED, KNOWN):
             file.write_change(change)
         known, not_compared = file.remark()
-    assert known.startswith("1 changed rows say what an earlier run reported")
+    assert known.startswith("1 changed row says what an earlier run reported in its drift file; it is compared")
     assert not_compared.endswith("since not compared: the list could not be read")
     assert file.drift_path is not None
     with Path(file.drift_path).open(encoding="utf-8", newline="") as opened:
