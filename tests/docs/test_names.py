@@ -13,7 +13,11 @@ from pipelines.cli import cli
 from pipelines.jobs import MessageFile, list_keys
 from tests.docs.test_pages import PAGES, ROOT, read_blocks
 
-_OF_OTHER_PROGRAMS = {"--help", "--clear", "--measure", "--rates", "--vars", "--project-dir", "--profiles-dir"}
+_OF_OTHER_PROGRAMS = {
+    *("--help", "--clear", "--rm", "--now"),
+    *("--measure", "--rates"),
+    *("--vars", "--project-dir", "--profiles-dir"),
+}
 _OF_THE_CODE = ("architecture.md", "dependencies.md")  # `service.wire` is a module there, not a key
 _NAMED_BY_USERS = ("values", "headers")  # keys below these are the user's words
 KEYS = {key.key.replace("<field>", "*") for key in [*list_keys(), *list_keys(MessageFile)]}
@@ -83,3 +87,12 @@ def test_the_readme_has_every_extra() -> None:
     install = TEXTS["README.md"].partition("| extra | for |")[2].partition("\n\n")[0]
     named = [cell for line in install.splitlines() for cell in re.findall(r"`(\w+)`", line.split(" | ")[0])]
     assert sorted(named) == sorted(extras)
+
+
+def test_lines_that_a_page_shows_of_a_file_are_in_it() -> None:
+    shown = re.findall(
+        r"From\s`(configs/[\w.-]+)`:\n\n```text\n(.*?)```", TEXTS["docs/how-to/unattended.md"], re.DOTALL
+    )
+    assert len(shown) == 4
+    files = {file: (ROOT / file).read_text("utf-8").splitlines() for file, _ in shown}
+    assert [line for file, text in shown for line in text.splitlines() if line not in files[file]] == []
