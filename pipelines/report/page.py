@@ -288,7 +288,7 @@ def _build_pace(report: Mapping[str, Any]) -> dict[str, Any] | None:
             for index, paused in enumerate(timeline["paused_s"])
             if paused
         ],
-        "trips": _draw_line([None if trip is None else 94 * trip / slowest for trip in trips]),
+        "trips": _draw_line([None if trip is None else 70 * trip / slowest for trip in trips]),  # below its label
         "slowest": f"{slowest:,.0f} ms" if slowest >= 10 else f"{slowest:.1f} ms",
         "began": f"{began_at:%H:%M:%S}",
         "ended": f"{began_at + timedelta(seconds=seconds):%H:%M:%S} UTC",
