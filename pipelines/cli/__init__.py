@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib import import_module
 from typing import NoReturn
 
@@ -13,7 +12,6 @@ import click
 
 import connector
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
-from connector.report import describe_fault
 
 COMMANDS = {
     "import": "loads:import_command",
@@ -77,6 +75,8 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            from difflib import get_close_matches  # here: what is right does not pay for it
+
             close = get_close_matches(args[0], COMMANDS)
             if not close:
                 raise
@@ -127,6 +127,8 @@ def run() -> None:
         _say(f"connector: {error}")
         _end(next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 3), str(error))
     except Exception as error:  # noqa: BLE001 - the last resort: no fault of ours may pass for a partial run (1)
+        from connector.report import describe_fault
+
         described = describe_fault(error)
         _say(f"connector: {described}")
         _end(3, described)

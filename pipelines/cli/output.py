@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import io
 import json
@@ -142,6 +141,8 @@ def run_flow(
 
     On a terminal a line follows the run; elsewhere, and with `-v`, the log says its beginning, progress and end.
     """
+    import asyncio
+
     import uvloop
 
     from connector.control import stop_on_signals
@@ -282,6 +283,8 @@ def _report_refused(job: Job, error: ConnectorError) -> Report:
 
 async def _notify(job: Job, report: Report, settings: Settings) -> list[str]:
     """A signal gives it up: the run has ended, and its report is still to be shown."""
+    import asyncio  # here, as uvloop: --help does not pay for it
+
     from connector.control import stop_on_signals, until_stopped
     from connector.report import describe_fault
     from pipelines.flows import send_notices
