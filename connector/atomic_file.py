@@ -6,7 +6,6 @@ writer left is written over by the next one, so nothing has to be cleaned up. Fi
 alone may read them (0600), or their group too (0640) where the caller says so.
 """
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -171,6 +170,8 @@ def _hold(handle: int, target: Path) -> None:
 def swap_folders(first: Path, second: Path) -> None:
     """Let two folders have each other's name, in one step: a reader sees either. Raises OSError, ENOSYS where the
     system has no such step."""
+    import ctypes  # here: few files are swapped, and each command imports this module
+
     library = ctypes.CDLL(None, use_errno=True)
     names = os.fsencode(first), os.fsencode(second)
     try:

@@ -59,6 +59,5 @@ def test_the_sandboxs_page_fits_every_screen(calls: Calls, tmp_path: Path) -> No
         "Html": f"<h1>{LONG}",
     }
     assert calls.ask("POST", SEND, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
-    check(
-        look_at(f"http://any:{calls.sandbox.token}@127.0.0.1:{calls.port}/", tmp_path), LONG, "Outbox", "not at its default"
-    )
+    seen = look_at(f"http://any:{calls.sandbox.token}@127.0.0.1:{calls.port}/", tmp_path)
+    check(seen, LONG, "Outbox", "not at its default")
