@@ -1,7 +1,6 @@
 """Absence by the rule of architecture 4.5 and by nothing less: the settler on a virtual clock, with looks made up."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -12,7 +11,6 @@ import pytest
 
 from connector.clock import Clock
 from connector.control import RunControl
-from connector.fields import normalise_email
 from connector.ledger import (
     Base,
     Commits,
@@ -143,59 +141,43 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield Bench(ledger, base, [])
 
 
-def test_presence_settles_at_the_first_look_whatever_its_certificate(bench: Bench) -> None:
-    bench.looks = [Look({ANN: (5,)}, is_complete=False)]
-    bench.settle()
-    assert (bench.looked_at, bench.state, bench.sent_again) == ([1000.0], State.CONFIRMED, [])
+ENDS: dict[str, tuple[list[Look], float | None, float | None, int, list[Event]]] = {
+    "presence settles at the first look, whatever its certificate": (
+        [Look({ANN: (5,)}, is_complete=False)], None, None, 1, [Event.FOUND],
+    ),
+    "absence takes two complete looks a quiet period apart, the first one after the attempt": (
+        [NOTHING] * 3, 1001.0, None, 3, [],
+    ),
+    "the quiet period counts from the end of the attempt": ([NOTHING] * 2, 991.0, 960.0, 2, []),
+    "a subscriber that shows at the second look is not sent again": (
+        [NOTHING, NOTHING, FOUND], 1001.0, None, 3, [Event.FOUND],
+    ),
+    "an incomplete look proves nothing and breaks the row of two": (
+        [NOTHING, NOTHING, INCOMPLETE, NOTHING, NOTHING], 1001.0, None, 5, [],
+    ),
+    "incomplete looks alone leave it unknown": ([INCOMPLETE] * 10, 1001.0, None, 5, [Event.LOST]),
+    "no subscriber is absent while one who came later does not show": (
+        [*[LAGGING] * 4, NOTHING], 1001.0, None, 5, [],
+    ),
+    # It did not show at 1030: a lag of 80 s at least, so nobody is absent before 1160.
+    "a sentinel from before the attempt is none, and twice the lag must pass": (
+        [LAGGING, LAGGING, *[NOTHING] * 10], 950.0, None, 7, [],
+    ),
+}  # fmt: skip
+"""Looks, when a sentinel was confirmed, when the attempt ended, how many looks were made, and what settled without a
+create: an unknown that is not settled stays lost."""
 
 
-def test_absence_takes_two_complete_looks_a_quiet_period_apart_the_first_one_after_the_attempt(bench: Bench) -> None:
-    bench.looks = [NOTHING, NOTHING, NOTHING]
-    bench.settle(confirmed_at=1001.0)
-    assert bench.looked_at == [1000.0, 1030.0, 1060.0]
-    assert [candidate.name for candidate in bench.sent_again] == ["ann@x.org"]
-
-
-def test_the_quiet_period_counts_from_the_end_of_the_attempt(bench: Bench) -> None:
-    bench.looks = [NOTHING, NOTHING]
-    bench.settle(confirmed_at=991.0, unresolved=Unresolved(since=960.0))
-    assert bench.looked_at == [1000.0, 1030.0]
-    assert len(bench.sent_again) == 1
-
-
-def test_somebody_who_shows_at_the_second_look_is_not_sent_again(bench: Bench) -> None:
-    bench.looks = [NOTHING, NOTHING, FOUND]
-    bench.settle(confirmed_at=1001.0)
-    assert (bench.state, bench.sent_again) == (State.CONFIRMED, [])
-    assert bench.settled == [Event.FOUND]
-
-
-def test_an_incomplete_look_proves_nothing_and_breaks_the_row_of_two(bench: Bench) -> None:
-    bench.looks = [NOTHING, NOTHING, INCOMPLETE, NOTHING, NOTHING]
-    bench.settle(confirmed_at=1001.0)
-    assert bench.looked_at == [1000.0, 1030.0, 1060.0, 1090.0, 1120.0]
-    assert len(bench.sent_again) == 1
-
-
-def test_incomplete_looks_alone_leave_it_unknown(bench: Bench) -> None:
-    bench.looks = [INCOMPLETE] * 10
-    bench.settle(confirmed_at=1001.0)
-    assert (bench.state, bench.sent_again) == (State.UNKNOWN, [])
-    assert len(bench.looked_at) == 5
-
-
-def test_nobody_is_absent_while_one_who_came_later_does_not_show(bench: Bench) -> None:
-    bench.looks = [LAGGING, LAGGING, LAGGING, LAGGING, NOTHING]
-    bench.settle(confirmed_at=1001.0)
-    assert bench.looked_at[-1] == 1120.0
-    assert len(bench.sent_again) == 1
-
-
-def test_a_witness_from_before_the_attempt_is_none_and_then_twice_the_lag_must_pass(bench: Bench) -> None:
-    bench.looks = [LAGGING, LAGGING, *[NOTHING] * 10]
-    bench.settle(confirmed_at=950.0)  # it did not show at 1030: a lag of 80 s at least, so nobody is absent before 1160
-    assert bench.looked_at == [1000.0, 1030.0, 1060.0, 1090.0, 1120.0, 1150.0, 1180.0]
-    assert len(bench.sent_again) == 1
+@pytest.mark.parametrize(("looks", "confirmed_at", "since", "looked", "settled"), ENDS.values(), ids=ENDS)
+def test_looks_a_quiet_period_apart_settle_an_unknown(
+    bench: Bench, looks: list[Look], confirmed_at: float | None, since: float | None, looked: int, settled: list[Event]
+) -> None:
+    bench.looks = list(looks)
+    bench.settle(confirmed_at=confirmed_at, unresolved=None if since is None else Unresolved(since=since))
+    assert bench.looked_at == [1000.0 + QUIET_S * number for number in range(looked)]
+    assert bench.state is {(): State.CONFIRMED, (Event.FOUND,): State.CONFIRMED}.get(tuple(settled), State.UNKNOWN)
+    assert [dict(each.sent) for each in bench.sent_again] == ([] if settled else [{"base_id": 7, "email": "ann@x.org"}])
+    assert bench.settled == [event for event in settled if event is not Event.LOST]
 
 
 def test_twice_the_largest_lag_that_earlier_runs_have_seen_must_pass_where_nobody_was_confirmed(bench: Bench) -> None:
@@ -274,10 +256,3 @@ def test_hold_leaves_it_to_a_person(bench: Bench) -> None:
     bench.settle(hold=True, confirmed_at=1001.0)
     assert (bench.state, bench.sent_again) == (State.HELD, [])
     assert bench.settled == [Event.WITHHELD]
-
-
-def test_what_is_sent_again_is_addressed_to_the_base_as_it_is_known_now(bench: Bench) -> None:
-    bench.looks = [NOTHING, NOTHING, NOTHING]
-    bench.settle(confirmed_at=1001.0)
-    assert Counter(bench.sent_again[0].sent) == Counter({"base_id": 7, "email": "ann@x.org"})
-    assert normalise_email(str(bench.sent_again[0].sent["email"])) == bench.sent_again[0].name

@@ -123,14 +123,6 @@ def test_a_service_that_lowers_domains_and_compares_case_never_misses_whom_it_ha
     assert result.missed == digests("ann@x.org", "bob@x.org")  # asked for as x.org too, which is told
 
 
-def test_ignored_filters_tell_nothing_and_are_asked_once(tmp_path: Path) -> None:
-    fake = FakeList(crowd(5), fake_list.ignored)
-    fake.add(50, "ann@x.org")
-    result = look(fake, tmp_path, "ann@x.org", "bob@x.org")
-    assert told(result) == ({}, set())
-    assert len(fake.asked) == 2  # the stats, and somebody made up
-
-
 @pytest.mark.parametrize("count", [lambda number: None, lambda number: number + 1, lambda number: max(0, number - 1)])
 def test_a_total_count_that_is_missing_or_contradicts_the_rows_misses_nobody(tmp_path: Path, count: Any) -> None:
     fake = FakeList(crowd(5), count=count)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from connector.listing import ListFailed, LookupKey, LookupResult, list_base, look_by_filter
+from connector.listing import ListFailed, LookupKey, LookupResult, list_base
 from connector.load import Session
 from connector.load.presence import Estimate, estimate, look_for
-from connector.service import Ambiguous, ListPage, ListQuery, Refused
+from connector.service import Ambiguous, ListQuery, Refused
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import identity, look_at_fake, sentinel, told, want
@@ -121,15 +121,13 @@ def test_a_text_on_which_the_service_chokes_is_swept_for(answer: Ambiguous | Ref
     assert look_at_fake(fake, tmp_path, look_twice) == 0  # and not asked for again in this run
 
 
-def test_a_token_that_is_refused_ends_the_look(tmp_path: Path) -> None:
-    fake = FakeList(crowd(LONG), instead=lambda query: Refused(401, "no") if query.email else None)
-    with pytest.raises(ListFailed, match="token"):
-        look(fake, tmp_path, "bob@x.org")
-
-
-def test_a_service_that_gives_no_list_ends_the_look(tmp_path: Path) -> None:
-    fake = FakeList(crowd(LONG), instead=lambda query: Ambiguous(500, "broken") if len(fake.asked) > 3 else None)
-    with pytest.raises(ListFailed):
+@pytest.mark.parametrize(("answer", "words"), [(Refused(401, "no"), "token"), (Ambiguous(500, "broken"), ".")])
+def test_a_service_that_refuses_the_token_or_gives_no_list_ends_the_look(
+    tmp_path: Path, answer: Ambiguous | Refused, words: str
+) -> None:
+    fake = FakeList(crowd(LONG))
+    fake.instead = lambda query: answer if query.email or (words == "." and len(fake.asked) > 3) else None
+    with pytest.raises(ListFailed, match=words):
         look(fake, tmp_path, "bob@x.org")
 
 
@@ -236,14 +234,6 @@ def test_a_list_whose_length_is_not_told_is_swept(tmp_path: Path) -> None:
 
     cost = look_at_fake(FakeList(crowd(LONG), count=lambda number: None), tmp_path, ask)
     assert (cost.listing, cost.is_filter_cheaper) == (None, False)
-
-
-def test_a_look_before_creating_by_filters_alone_says_whom_it_could_not_tell(tmp_path: Path) -> None:
-    fake = FakeList(crowd(50), fake_list.icase)
-    fake.instead = lambda query: ListPage([], None, 0, 1000) if query.email == "q1@x.org" else None
-    wanted = asked_for(3, in_any_spelling=True)
-    result = look_at_fake(fake, tmp_path, lambda session: look_by_filter(session.access, wanted))
-    assert result.missed == {wanted[0].identity, wanted[2].identity}
 
 
 def test_looks_that_are_made_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:

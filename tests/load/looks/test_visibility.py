@@ -7,7 +7,6 @@ import pytest
 
 from connector.listing.access import Sentinel, Visibility, read_visibility
 from connector.listing.lookup import FilterCheck, find_visibility
-from connector.load import Session
 from connector.paging import Certificate, Order, Reason, Verdict
 from connector.subscribers import classify
 from tests.load.looks.fake_list import FakeList
@@ -15,6 +14,7 @@ from tests.load.sessions import look_at_fake, sentinel
 
 NOBODY = float("-inf")
 PLAIN = frozenset({classify("email", "a@x.org")})
+ALL = FilterCheck(PLAIN)
 OLD, NEW = sentinel(100.0, 1, "old@x.org"), sentinel(200.0, 2, "new@x.org")
 
 
@@ -81,20 +81,40 @@ def showing(sentinels: tuple[Sentinel, ...], until: float) -> FakeList:
     fake = FakeList()
     for each in sentinels:
         if each.at <= until:
-            fake.add(each.subscriber_id, each.value)
+            fake.add(each.subscriber_id, each.value.lower())
     return fake
 
 
-def test_where_the_latest_shows_one_request_is_enough(tmp_path: Path) -> None:
-    fake = showing(run_of(500), 999.0)
-    assert find(fake, tmp_path, *run_of(500)) == Visibility(999.0, 0.0)
-    assert len(fake.asked) == 1
+MIXED = (sentinel(900.0, 1, "a+1@x.org"), sentinel(910.0, 2, "b@x.org"), sentinel(920.0, 3, "c+3@x.org"))
+SENTINELS: dict[str, tuple[float, tuple[Sentinel, ...], FilterCheck, Visibility, int | None]] = {
+    "one request is enough where the latest shows": (999.0, run_of(500), ALL, Visibility(999.0, 0.0), 1),
+    "a sentinel that was the control is not asked for again": (
+        999.0, run_of(1), FilterCheck(PLAIN, shown=run_of(1)), Visibility(999.0, 0.0), 0,
+    ),
+    "of a few the very latest that shows is found": (995.0, run_of(10), ALL, Visibility(995.0, 4.0), None),
+    "none shows as long as the first has not": (0.0, run_of(5), ALL, Visibility(NOBODY, 5.0), None),
+    "of a class that passed": (0.0, MIXED, ALL, Visibility(NOBODY, 90.0), None),
+    "of a class that did not pass": (0.0, MIXED, FilterCheck(), Visibility(NOBODY, 0.0), None),
+    "in every spelling": (900.0, (sentinel(900.0, 1, "P900@X.org"),), ALL, Visibility(900.0, 0.0), None),
+    "not who was confirmed while the look began": (
+        0.0, (sentinel(1000.5, 1, "a@x.org"),), ALL, Visibility(NOBODY, 0.0), 0,
+    ),
+    "nothing without a sentinel": (0.0, (), ALL, Visibility(NOBODY, 0.0), 0),
+}  # fmt: skip
 
 
-def test_a_witness_that_was_the_control_is_not_asked_for_again(tmp_path: Path) -> None:
-    fake, sentinels = showing(run_of(1), 999.0), run_of(1)
-    assert find(fake, tmp_path, *sentinels, checked=FilterCheck(PLAIN, shown=sentinels)) == Visibility(999.0, 0.0)
-    assert fake.asked == []
+@pytest.mark.parametrize(("until", "sentinels", "checked", "expected", "asked"), SENTINELS.values(), ids=SENTINELS)
+def test_sentinels_are_asked_for(
+    tmp_path: Path,
+    until: float,
+    sentinels: tuple[Sentinel, ...],
+    checked: FilterCheck,
+    expected: Visibility,
+    asked: int | None,
+) -> None:
+    fake = showing(sentinels, until)
+    assert find(fake, tmp_path, *sentinels, checked=checked) == expected
+    assert asked in (None, len(fake.asked))
 
 
 @pytest.mark.parametrize(("number", "until"), [(1, 0.0), (2, 998.0), (10, 995.0), (1000, 700.0), (1000, 998.0)])
@@ -107,38 +127,3 @@ def test_where_it_does_not_a_few_tell_from_when_on_nobody_shows(tmp_path: Path, 
     assert latest >= until - number / 10 or latest == NOBODY
     assert 0 < visibility.lag_s <= 1000.0 - until + number / 10
     assert len(fake.asked) <= 9
-
-
-def test_of_a_few_the_very_latest_that_shows_is_found(tmp_path: Path) -> None:
-    assert find(showing(run_of(10), 995.0), tmp_path, *run_of(10)) == Visibility(995.0, 4.0)
-
-
-def test_nobody_shows_as_long_as_the_first_has_not(tmp_path: Path) -> None:
-    assert find(FakeList(), tmp_path, *run_of(5)) == Visibility(NOBODY, 5.0)
-
-
-def test_only_witnesses_of_a_class_that_passed_are_a_sign_of_lag(tmp_path: Path) -> None:
-    mixed = (sentinel(900.0, 1, "a+1@x.org"), sentinel(910.0, 2, "b@x.org"), sentinel(920.0, 3, "c+3@x.org"))
-    assert find(FakeList(), tmp_path, *mixed) == Visibility(NOBODY, 90.0)
-    assert find(FakeList(), tmp_path / "none", *mixed, checked=FilterCheck()) == Visibility(NOBODY, 0.0)
-
-
-def test_a_witness_is_asked_for_in_every_spelling(tmp_path: Path) -> None:
-    fake = FakeList()
-    fake.add(1, "ann@x.org")  # kept in lower case
-    assert find(fake, tmp_path, sentinel(900.0, 1, "Ann@X.org")) == Visibility(900.0, 0.0)
-
-
-def test_who_was_confirmed_while_the_look_began_is_not_asked_for(tmp_path: Path) -> None:
-    fake = FakeList()
-    assert find(fake, tmp_path, sentinel(1000.5, 1, "a@x.org")) == Visibility(NOBODY, 0.0)
-    assert fake.asked == []
-
-
-def test_nothing_is_asked_without_a_witness(tmp_path: Path) -> None:
-    async def look(session: Session) -> Visibility:
-        return await find_visibility(session.access, FilterCheck(PLAIN), 1000.0, ["email"])
-
-    fake = FakeList()
-    assert look_at_fake(fake, tmp_path, look) == Visibility(NOBODY, 0.0)
-    assert fake.asked == []
