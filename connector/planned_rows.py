@@ -30,7 +30,7 @@ _LONGEST_CELL = 2**31 - 1  # characters of our own lines; Python's csv module re
 
 _NAME, _FIELDS, _SERVICE, _SOURCE = (COLUMNS.index(name) for name in ("identity", "fields", "service", "source"))
 
-_Place = tuple[str, int]  # a row's file and number
+_RowKey = tuple[str, int]  # a row's file and number
 
 
 class PlannedRows(Closing):
@@ -47,8 +47,8 @@ class PlannedRows(Closing):
     ) -> None:
         self._path, self._identity, self._is_reported = path, identity, is_reported
         self.findings = findings or RowFindings()
-        self._names: dict[_Place, str] = {}  # of valid rows that have no outcome yet
-        self._lines: dict[_Place, list[object]] = {}
+        self._names: dict[_RowKey, str] = {}  # of valid rows that have no outcome yet
+        self._lines: dict[_RowKey, list[object]] = {}
         self._written = 0
         self.lines: list[dict[str, object]] | None = None  # for the report, once the plan has ended
         is_asked_for = path is not None or is_reported
@@ -107,14 +107,14 @@ class PlannedRows(Closing):
     def restart(self) -> None:
         """Nothing: a plan reads its rows once."""
 
-    def _add(self, place: _Place, cells: list[object], fields: str = "", service: str = "", source: str = "") -> None:
-        file, number = place
-        before = self._lines.get(place)  # a duplicate that differs is reported twice
-        name = str(before[_NAME]) if before is not None else self._take_name(place)
-        self._lines[place] = [number, file, *cells, name, fields, service, source]
+    def _add(self, key: _RowKey, cells: list[object], fields: str = "", service: str = "", source: str = "") -> None:
+        file, number = key
+        before = self._lines.get(key)  # a duplicate that differs is reported twice
+        name = str(before[_NAME]) if before is not None else self._take_name(key)
+        self._lines[key] = [number, file, *cells, name, fields, service, source]
 
-    def _take_name(self, place: _Place) -> str:
-        name = self._names.pop(place, "")
+    def _take_name(self, key: _RowKey) -> str:
+        name = self._names.pop(key, "")
         return normalise_identity(self._identity, name) if name else ""
 
     def _write_lines(self) -> None:
@@ -123,7 +123,7 @@ class PlannedRows(Closing):
         if self._text is None:
             return
         try:
-            csv.writer(self._text).writerows(lines[place] for place in sorted(lines))
+            csv.writer(self._text).writerows(lines[key] for key in sorted(lines))
         except OSError as error:
             self.failure = self.failure or (
                 f"the rows of the plan cannot be kept in {tempfile.gettempdir()} ({error.strerror}): make room, or set "

@@ -79,9 +79,9 @@ class EmailSettings:
     use_dkim_selector: str | None
 
     def __post_init__(self) -> None:
-        for name, place in _SETTINGS.items():
+        for name, path in _SETTINGS.items():
             if name not in ("send_at", "use_dkim_selector"):
-                check_flag(".".join(place), getattr(self, name))
+                check_flag(".".join(path), getattr(self, name))
         check_send_at("EmailSettings.SendAt", self.send_at)
         if self.use_dkim_selector is not None:
             check_text("EmailSettings.UseDkimSelector", self.use_dkim_selector)
@@ -132,11 +132,11 @@ class Message:
 
 def _check_content_ids(attachments: Sequence[Attachment]) -> None:
     seen: set[str] = set()
-    for place, attachment in enumerate(attachments):
+    for index, attachment in enumerate(attachments):
         if attachment.content_id is None:
             continue
         if attachment.content_id in seen:
-            raise MessageError(f"Email.Attachments[{place}].ContentId", "is used twice; it must be unique in an email")
+            raise MessageError(f"Email.Attachments[{index}].ContentId", "is used twice; it must be unique in an email")
         seen.add(attachment.content_id)
 
 

@@ -46,16 +46,16 @@ _MOST_HELD = 1 << 24  # a record of 16 MiB is a quote that was never closed
 
 
 _Failures = dict[int, tuple[str, str]]
-"""Code and message of what is no row, by its place among the block's records."""
+"""Code and message of what is no row, by its index among the block's records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A block's rows as large_string columns; `places` says which record each row is, `failed` which are none and why,
+    """A block's rows as large_string columns; `indices` says which record each row is, `failed` which are none and why,
     `is_record` which of the block's records count: a blank line, or one of just the header's delimiters, does not."""
 
     table: pa.Table
-    places: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int64]
     failed: _Failures
     is_record: npt.NDArray[np.bool_]
 
@@ -138,10 +138,10 @@ class CsvSource(Closing):
         filled = np.flatnonzero(~find_blank(head, records, delimiter))
         if len(filled) <= titles:
             raise SourceError(f"{self.name}: no header: its first line does not end within {_HEAD_BYTES} bytes")
-        place = int(filled[titles])
-        if records.is_unclosed and place == len(records) - 1:
+        index = int(filled[titles])
+        if records.is_unclosed and index == len(records) - 1:
             raise SourceError(f"{self.name}: a quote in its header is never closed")
-        record = head[records.starts[place] : records.stops[place]]
+        record = head[records.starts[index] : records.stops[index]]
         if b"\0" in record:
             raise SourceError(f"{self.name}: its header holds a NUL byte; is it a text file?")
         try:
@@ -151,7 +151,7 @@ class CsvSource(Closing):
                 f"{self.name}: its header is not {self._stream.encoding} (byte 0x{record[error.start]:02X}); "
                 f"name the file's encoding: {advise_encoding(self._stream.advised)}"
             ) from None
-        return columns, int(records.nexts[place])
+        return columns, int(records.nexts[index])
 
     def _read_blocks(self) -> Iterator[tuple[int, bytes, Records]]:
         """Yield blocks that end where a record does, with their first line; what follows waits for the next block."""
@@ -193,12 +193,12 @@ class CsvSource(Closing):
     def _build_chunks(self, block: bytes, records: Records, parsed: Parsed, line: int, number: int) -> Iterator[Chunk]:
         """Yield the records of a block, numbered on from `number`, about _MOST_ROWS at a time."""
         numbers_of_records = number + np.cumsum(parsed.is_record)
-        numbers = numbers_of_records[parsed.places]
+        numbers = numbers_of_records[parsed.indices]
         malformed, since = [], 0
-        for place, (code, message) in sorted(parsed.failed.items()):
-            start, stop = int(records.starts[place]), int(records.stops[place])
+        for index, (code, message) in sorted(parsed.failed.items()):
+            start, stop = int(records.starts[index]), int(records.stops[index])
             line, since = line + count_lines(block[since:start]), start
-            malformed.append(_build_malformed(int(numbers_of_records[place]), line, block[start:stop], code, message))
+            malformed.append(_build_malformed(int(numbers_of_records[index]), line, block[start:stop], code, message))
         table = parsed.table.rename_columns(list(self.columns))
         starts = range(0, max(1, table.num_rows), _MOST_ROWS)
         for start in starts:
@@ -279,8 +279,8 @@ _NUL = ("nul", "holds a NUL byte, which is no text")
 def parse_block(block: bytes, records: Records, form: CsvDialect) -> Parsed:
     """Parse the records of a block (positions in bytes). Raises SourceError if pyarrow finds others than we did."""
     is_record = ~_find_blank(block, records, form)
-    failed: _Failures = dict.fromkeys(_find_places(records, records.ambiguous), _AMBIGUOUS)
-    failed |= dict.fromkeys(_find_places(records, records.strays), _STRAY)
+    failed: _Failures = dict.fromkeys(_find_indices(records, records.ambiguous), _AMBIGUOUS)
+    failed |= dict.fromkeys(_find_indices(records, records.strays), _STRAY)
     failed |= _find_undecodable(block, records, form)
     if records.is_unclosed:
         failed[len(records) - 1] = _UNCLOSED
@@ -288,7 +288,7 @@ def parse_block(block: bytes, records: Records, form: CsvDialect) -> Parsed:
     failed |= dict.fromkeys(np.flatnonzero(records.stops - records.starts > _MOST_RECORD).tolist(), _OVERSIZED)
     is_parsed = is_record.copy()
     is_parsed[list(failed)] = False
-    parsed_places = np.flatnonzero(is_parsed)
+    parsed_indices = np.flatnonzero(is_parsed)
     table, ragged = _read_table(_keep(block, records, is_parsed), form)
     if form.has_tails:
         table, ragged = _cut_tails(table, ragged)
@@ -297,10 +297,10 @@ def parse_block(block: bytes, records: Records, form: CsvDialect) -> Parsed:
     )
     for row, width in ragged.items():
         message = f"has {width} cells where {expected}; look for a missing or a stray delimiter or quote"
-        failed[int(parsed_places[row])] = ("ragged", message)
-    if table.num_rows + len(ragged) != len(parsed_places):
+        failed[int(parsed_indices[row])] = ("ragged", message)
+    if table.num_rows + len(ragged) != len(parsed_indices):
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")
-    return Parsed(table, np.delete(parsed_places, list(ragged)), failed, is_record)
+    return Parsed(table, np.delete(parsed_indices, list(ragged)), failed, is_record)
 
 
 def _find_blank(block: bytes, records: Records, form: CsvDialect) -> npt.NDArray[np.bool_]:
@@ -308,39 +308,39 @@ def _find_blank(block: bytes, records: Records, form: CsvDialect) -> npt.NDArray
     lengths = records.stops - records.starts
     is_blank = find_blank(block, records, form.delimiter)
     only_delimiters = form.delimiter.encode() * (form.cells - 1)
-    for place in np.flatnonzero(lengths == form.cells - 1).tolist():
-        is_blank[place] |= block[records.starts[place] : records.stops[place]] == only_delimiters
+    for index in np.flatnonzero(lengths == form.cells - 1).tolist():
+        is_blank[index] |= block[records.starts[index] : records.stops[index]] == only_delimiters
     return is_blank
 
 
-def _find_places(records: Records, positions: npt.NDArray[np.int64]) -> list[int]:
-    """The places of the records that these bytes are in."""
-    places: list[int] = np.unique(np.searchsorted(records.nexts, positions, side="right")).tolist()
-    return places
+def _find_indices(records: Records, positions: npt.NDArray[np.int64]) -> list[int]:
+    """The indices of the records that these bytes are in."""
+    indices: list[int] = np.unique(np.searchsorted(records.nexts, positions, side="right")).tolist()
+    return indices
 
 
 def _find_undecodable(block: bytes, records: Records, form: CsvDialect) -> _Failures:
     failed: _Failures = {}
-    at = block.find(b"\0")
-    while at >= 0:
-        place = int(np.searchsorted(records.nexts, at, side="right"))
-        failed[place] = _NUL
-        at = block.find(b"\0", int(records.nexts[place]))
-    view, at = memoryview(block), 0
-    while at < len(block):
-        end = at + _DECODED_BYTES
+    offset = block.find(b"\0")
+    while offset >= 0:
+        index = int(np.searchsorted(records.nexts, offset, side="right"))
+        failed[index] = _NUL
+        offset = block.find(b"\0", int(records.nexts[index]))
+    view, offset = memoryview(block), 0
+    while offset < len(block):
+        end = offset + _DECODED_BYTES
         try:
-            at += codecs.utf_8_decode(view[at:end], "strict", end >= len(block))[1]
+            offset += codecs.utf_8_decode(view[offset:end], "strict", end >= len(block))[1]
         except UnicodeDecodeError as error:
-            wrong = at + error.start
-            place = int(np.searchsorted(records.nexts, wrong, side="right"))
+            wrong = offset + error.start
+            index = int(np.searchsorted(records.nexts, wrong, side="right"))
             is_utf_8 = form.encoding == "utf-8"
             what = (
                 f"byte 0x{block[wrong]:02X} is not UTF-8" if is_utf_8 else f"holds bytes that are not {form.encoding}"
             )
             advice = f"if the file is in another encoding, name it: {advise_encoding(form.advised)}"
-            failed[place] = ("encoding", f"{what}; {advice}")
-            at = int(records.nexts[place])
+            failed[index] = ("encoding", f"{what}; {advice}")
+            offset = int(records.nexts[index])
     return failed
 
 
@@ -364,13 +364,13 @@ def _keep(block: bytes, records: Records, is_parsed: npt.NDArray[np.bool_]) -> b
         return block
     is_kept = np.ones(len(block), dtype=bool)
     is_kept[records.indents] = False
-    for place in np.flatnonzero(~is_parsed).tolist():
-        is_kept[records.starts[place] : records.nexts[place]] = False
+    for index in np.flatnonzero(~is_parsed).tolist():
+        is_kept[records.starts[index] : records.nexts[index]] = False
     return np.frombuffer(block, dtype=np.uint8)[is_kept].tobytes()
 
 
 def _cut_tails(table: pa.Table, ragged: dict[int, int]) -> tuple[pa.Table, dict[int, int]]:
-    """The rows without their last cell, which is empty; those where it is not are ragged, by their place."""
+    """The rows without their last cell, which is empty; those where it is not are ragged, by their index."""
     rows = np.delete(np.arange(table.num_rows + len(ragged)), list(ragged))
     is_empty = pc.equal(table.columns[-1], "")
     full = np.flatnonzero(~is_empty.to_numpy().astype(bool))
@@ -379,8 +379,8 @@ def _cut_tails(table: pa.Table, ragged: dict[int, int]) -> tuple[pa.Table, dict[
 
 
 def _read_table(block: bytes, form: CsvDialect) -> tuple[pa.Table, dict[int, int]]:
-    """Give the rows of the right width, and the widths of the others by their place (from 0) in `block`."""
-    names = [str(place) for place in range(form.cells)]
+    """Give the rows of the right width, and the widths of the others by their index (from 0) in `block`."""
+    names = [str(index) for index in range(form.cells)]
     if not block:
         return pa.table({name: pa.array([], pa.large_string()) for name in names}), {}
     ragged: dict[int, int] = {}

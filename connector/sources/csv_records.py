@@ -30,7 +30,7 @@ class Records:
     where the next begins. `strays`: closing quotes after which their cell goes on, as in `"Jo"x`. `indents`: spaces
     before an opening quote. `ambiguous`: first quotes of pairs inside an unquoted cell that enclose a delimiter, as in
     `Ann"Lee, Jr"`. `is_orderly`: quotes stand around cells only, and within them doubled. `is_unclosed`: a
-    quote in the last record is still open where the file ends. `broken`: places of records that were cut at the end of
+    quote in the last record is still open where the file ends. `broken`: indices of records that were cut at the end of
     the line on which a quote of theirs was opened (`end_runaways`)."""
 
     starts: Positions
@@ -76,8 +76,8 @@ def find_blank(block: bytes, records: Records, delimiter: str) -> npt.NDArray[np
     # Hardly any record both begins and ends with a blank: only those are looked at whole.
     filled = np.flatnonzero(~is_blank)
     edged = filled[is_edge[octets[records.starts[filled]]] & is_edge[octets[records.stops[filled] - 1]]]
-    for place in edged.tolist():
-        is_blank[place] = not block[records.starts[place] : records.stops[place]].strip(blanks)
+    for index in edged.tolist():
+        is_blank[index] = not block[records.starts[index] : records.stops[index]].strip(blanks)
     return is_blank
 
 
@@ -107,15 +107,15 @@ def _find_ambiguous(block: bytes, quoted: "_Quoted", nexts: Positions, delimiter
     inner = quoted.inner[quoted.inner < (nexts[-1] if len(nexts) else 0)]
     if len(inner) < 2:
         return inner[:0]
-    place = np.searchsorted(nexts, inner, side="right")
-    is_first = np.append(True, place[1:] != place[:-1])
+    index = np.searchsorted(nexts, inner, side="right")
+    is_first = np.append(True, index[1:] != index[:-1])
     rank = np.arange(len(inner)) - np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
-    opens = np.flatnonzero((rank[:-1] % 2 == 0) & (place[:-1] == place[1:]))
+    opens = np.flatnonzero((rank[:-1] % 2 == 0) & (index[:-1] == index[1:]))
     sign = delimiter.encode()
     found = [
-        at
-        for at, end in zip(inner[opens].tolist(), inner[opens + 1].tolist(), strict=True)
-        if block.find(sign, at, end) >= 0
+        start
+        for start, end in zip(inner[opens].tolist(), inner[opens + 1].tolist(), strict=True)
+        if block.find(sign, start, end) >= 0
     ]
     return np.array(found, dtype=np.int64)
 
@@ -183,18 +183,18 @@ def _walk_quotes(
     """The same one quote at a time, for blocks with a quote inside a bare field or after a closed one."""
     opened: list[int] = []
     closed: list[int] = []
-    places, begins, doubled = quotes.tolist(), begins_field.tolist(), is_doubled.tolist()
-    at, end = 0, len(places)
-    while at < end:
-        if not begins[at]:
-            at += 1
+    positions, begins, doubled = quotes.tolist(), begins_field.tolist(), is_doubled.tolist()
+    index, end = 0, len(positions)
+    while index < end:
+        if not begins[index]:
+            index += 1
             continue
-        opened.append(places[at])
-        at += 1
-        while at < end and doubled[at]:
-            at += 2
-        closed.append(places[at] if at < end else _NEVER)
-        at += 1
+        opened.append(positions[index])
+        index += 1
+        while index < end and doubled[index]:
+            index += 2
+        closed.append(positions[index] if index < end else _NEVER)
+        index += 1
     return np.array(opened, dtype=np.int64), np.array(closed, dtype=np.int64)
 
 
@@ -207,13 +207,13 @@ def end_runaways(block: bytes, records: Records, delimiter: str, width: int, quo
     """Give the records of a block with each that plainly took in others cut into its first line and those."""
     suspects = set(np.searchsorted(records.nexts, records.strays, side="right").tolist())
     suspects |= {len(records) - 1} if records.is_unclosed else set()
-    for place in sorted(suspects, reverse=True):  # the last first, so that the places before it stay what they are
-        start, end = int(records.starts[place]), int(records.nexts[place])
+    for index in sorted(suspects, reverse=True):  # the last first, so that the indices before it stay what they are
+        start, end = int(records.starts[index]), int(records.nexts[index])
         text = block[start:end]
         line = find_runaway(text, delimiter, width, quote, is_last=True)
         is_second_open = not line and bool(line := _find_second(text, delimiter, width, quote))
         if line:
-            records = _cut(block, records, place, start + line, delimiter, quote, is_second_open=is_second_open)
+            records = _cut(block, records, index, start + line, delimiter, quote, is_second_open=is_second_open)
     return records
 
 
@@ -257,26 +257,26 @@ def _count_cells(record: bytes, delimiter: str, quote: str) -> int:
 
 
 def _cut(
-    block: bytes, records: Records, place: int, at: int, delimiter: str, quote: str, *, is_second_open: bool
+    block: bytes, records: Records, index: int, offset: int, delimiter: str, quote: str, *, is_second_open: bool
 ) -> Records:
-    below = find_records(block[at : int(records.nexts[place])], delimiter, is_last=True, quote=quote)
+    below = find_records(block[offset : int(records.nexts[index])], delimiter, is_last=True, quote=quote)
     if is_second_open:
-        below.stops[-1] = records.stops[place] - at  # and not where the next record begins
-    line = block[int(records.starts[place]) : at]
-    stop = at - len(line) + len(line.rstrip(b"\r\n"))
-    first, end = records.starts[place], records.nexts[place]
+        below.stops[-1] = records.stops[index] - offset  # and not where the next record begins
+    line = block[int(records.starts[index]) : offset]
+    stop = offset - len(line) + len(line.rstrip(b"\r\n"))
+    first, end = records.starts[index], records.nexts[index]
     strays, ambiguous = (each[(each < first) | (each >= end)] for each in (records.strays, records.ambiguous))
     return replace(
         records,
-        starts=np.concatenate([records.starts[: place + 1], below.starts + at, records.starts[place + 1 :]]),
-        stops=np.concatenate([records.stops[:place], [stop], below.stops + at, records.stops[place + 1 :]]),
-        nexts=np.concatenate([records.nexts[:place], [at], below.nexts + at, records.nexts[place + 1 :]]),
+        starts=np.concatenate([records.starts[: index + 1], below.starts + offset, records.starts[index + 1 :]]),
+        stops=np.concatenate([records.stops[:index], [stop], below.stops + offset, records.stops[index + 1 :]]),
+        nexts=np.concatenate([records.nexts[:index], [offset], below.nexts + offset, records.nexts[index + 1 :]]),
         strays=strays,
         ambiguous=ambiguous,
-        is_unclosed=records.is_unclosed and place != len(records) - 1,
+        is_unclosed=records.is_unclosed and index != len(records) - 1,
         broken=(
-            place,
-            *([place + len(below)] if is_second_open else []),
+            index,
+            *([index + len(below)] if is_second_open else []),
             *(later + len(below) for later in records.broken),
         ),
     )

@@ -47,8 +47,8 @@ def take_part(cells: pa.Array, split_at: str, part: str) -> pa.Array:
         return pc.list_element(cut, 0)
     has_second = pc.equal(pc.list_value_length(cut), 2)
     seconds = pc.list_element(cut.filter(has_second), 1)
-    places = pc.subtract(pc.cumulative_sum(pc.fill_null(has_second, False).cast(pa.int64())), 1)
-    return seconds.take(pc.if_else(has_second, places, pa.scalar(None, pa.int64())))
+    indices = pc.subtract(pc.cumulative_sum(pc.fill_null(has_second, False).cast(pa.int64())), 1)
+    return seconds.take(pc.if_else(has_second, indices, pa.scalar(None, pa.int64())))
 
 
 def change_case(cells: pa.Array, case: str) -> pa.Array:
@@ -106,11 +106,11 @@ def build_tags(cells: pa.Array, split: str) -> pa.Array:
     is_special = pc.fill_null(pc.or_(pc.starts_with(cells, "["), pc.starts_with(cells, '"')), False)
     if not pc.any(is_special).as_py():
         return _cut(cells, split)
-    places = pc.indices_nonzero(is_special)
+    indices = pc.indices_nonzero(is_special)
     plain = _cut(pc.if_else(is_special, pa.scalar(None, cells.type), cells), split)
-    special = pa.array([_read_tags(cell, split) for cell in cells.take(places).to_pylist()], _TAGS)
+    special = pa.array([_read_tags(cell, split) for cell in cells.take(indices).to_pylist()], _TAGS)
     order = np.arange(len(cells))
-    order[places.to_numpy()] = len(cells) + np.arange(len(places))
+    order[indices.to_numpy()] = len(cells) + np.arange(len(indices))
     return pa.concat_arrays([plain, special]).take(pa.array(order))
 
 

@@ -82,10 +82,10 @@ def join_digests(digests: Iterable[bytes], size: int) -> Digests:
 
 def find_among(known: Digests, digests: Digests) -> npt.NDArray[np.bool_]:
     """Return which of `digests` are among the `known` ones, which are sorted."""
-    place = np.searchsorted(known, digests)
-    is_inside = place < len(known)
+    index = np.searchsorted(known, digests)
+    is_inside = index < len(known)
     found = np.zeros(len(digests), dtype=bool)
-    found[is_inside] = known[place[is_inside]] == digests[is_inside]
+    found[is_inside] = known[index[is_inside]] == digests[is_inside]
     return found
 
 
@@ -100,8 +100,8 @@ def _normalise_column(values: pa.ChunkedArray, field: str) -> list[bytes]:
     """The identities of a column in normal form; what is ASCII, which nearly all are, all at once."""
     trimmed = pc.ascii_trim(values, characters=_SPACE)
     normal = (pc.ascii_lower(trimmed) if field == "email" else trimmed).cast(pa.binary()).to_pylist()
-    for place in np.flatnonzero(~pc.string_is_ascii(values).to_numpy()).tolist():
-        normal[place] = normalise_identity(field, values[place].as_py()).encode()
+    for index in np.flatnonzero(~pc.string_is_ascii(values).to_numpy()).tolist():
+        normal[index] = normalise_identity(field, values[index].as_py()).encode()
     return normal  # type: ignore[no-any-return] # of an untyped library
 
 
@@ -161,10 +161,10 @@ class SeenIdentities:
         firsts, known_as = ordered[is_first], fingerprints[order[is_first]]
         is_known = np.zeros(len(firsts), dtype=bool)
         for known, first_as in self._kept:
-            place = np.minimum(np.searchsorted(known, firsts), len(known) - 1)
-            is_here = known[place] == firsts
+            index = np.minimum(np.searchsorted(known, firsts), len(known) - 1)
+            is_here = known[index] == firsts
             is_known |= is_here
-            known_as[is_here] = first_as[place[is_here]]
+            known_as[is_here] = first_as[index[is_here]]
         self._keep(firsts[~is_known], known_as[~is_known])
         is_duplicate, is_different = np.empty(len(order), dtype=bool), np.empty(len(order), dtype=bool)
         is_duplicate[order] = ~is_first | is_known[group]

@@ -55,7 +55,7 @@ _MESSAGES = {  # without `; `, which stands between the faults of a row
     "lifetime": "lies before 1900 or in the future",
 }
 _CODES = {"not_nullable": "required"}  # pandera's word: ours
-_ORDER = {name: place for place, name in enumerate(NAMES)}
+_ORDER = {name: index for index, name in enumerate(NAMES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +99,10 @@ def _find_faults(frame: pd.DataFrame, rules: ValidationRules, today: date) -> li
         build_sent_schema(rules, today=today).validate(frame, lazy=True)
     except SchemaErrors as errors:
         cases = errors.failure_cases
-        places, names, checks = cases["index"].tolist(), cases["column"].tolist(), cases["check"].tolist()
+        indices, names, checks = cases["index"].tolist(), cases["column"].tolist(), cases["check"].tolist()
         return [
-            _build_fault(int(place), name, _CODES.get(check, check))
-            for place, name, check in zip(places, names, checks, strict=True)
+            _build_fault(int(index), name, _CODES.get(check, check))
+            for index, name, check in zip(indices, names, checks, strict=True)
         ]
     return []
 

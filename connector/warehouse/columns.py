@@ -56,8 +56,8 @@ def narrow_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
         return narrowed
     kept = {*schema.names, *(field.path[0] for field in FIELDS if field.name in schema.names)}
     texts = [None if text is None else _drop_others(text, kept) for text in narrowed[INVALID].to_pylist()]
-    place = schema.get_field_index(INVALID)
-    return narrowed.set_column(place, schema.field(place), pa.array(texts, pa.string()))
+    index = schema.get_field_index(INVALID)
+    return narrowed.set_column(index, schema.field(index), pa.array(texts, pa.string()))
 
 
 def _drop_others(text: str, kept: Collection[str]) -> str | None:
