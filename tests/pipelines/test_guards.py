@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_addresses, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.planned import JOB, count_creates, count_requests, plan, write_job
@@ -173,18 +172,6 @@ def test_of_few_the_rejected_are_judged_at_the_end_and_only_if_all_are(
     ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 5%}"))
     told = {"read": 10, "created": created, "rejected": 10 - created}
     assert (ended.code, ended.rows) == (code, {name: number for name, number in told.items() if number})
-
-
-def test_guards_are_judged_by_a_ledger_in_postgresql_too(connector: Connector, tmp_path: Path) -> None:
-    with open_postgres() as server:
-        connector.environ["CONNECTOR_LEDGER"] = server.url
-        write_people(tmp_path, 100)
-        job = write_job(tmp_path, "guard: {max_creates: 100}")
-        assert connector.run_json("sync", job).rows == {"read": 100, "created": 100}
-        write_people(tmp_path, 201)
-        assert is_tripped(connector.run_json("sync", job), "guard.max_creates: 101 would be created")
-        write_people(tmp_path, 1)
-        assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")
 
 
 def test_a_plan_says_that_a_guard_would_stop_the_run(connector: Connector, tmp_path: Path) -> None:

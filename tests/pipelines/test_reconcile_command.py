@@ -17,7 +17,6 @@ from connector.rows import Chunk, Source
 from connector.settings import SettingOptions
 from pipelines.flows import plan_reconcile, run_reconcile
 from pipelines.jobs import load_job, read_settings
-from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, wait_for, write_addresses, write_csv
 from tests.pipelines.leftovers import lose_three, put_lag_on_record
 from tests.pipelines.planned import JOB, write_job
@@ -306,19 +305,6 @@ def test_it_is_made_while_a_load_holds_the_lock_and_says_so(connector: Connector
     assert load.returncode == 0
     assert ended.code == 1
     assert any("goes on, or has died" in each for each in ended.report["messages"])
-
-
-def test_a_ledger_in_postgresql_is_only_read(connector: Connector, tmp_path: Path) -> None:
-    job = write_job(tmp_path)
-    write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(5)})
-    with open_postgres() as server:
-        connector.environ["CONNECTOR_LEDGER"] = server.url
-        connector.run_json("sync", job)
-        erase_first(connector.sandbox)
-        server.run("create role auditor login", "grant select on all tables in schema public to auditor")
-        connector.environ["CONNECTOR_LEDGER"] = server.url.replace("postgres:@", "auditor:@")
-        ended = reconcile(connector, job)
-    assert find_differences(ended) == {"missing": 1, "vanished": 1}
 
 
 def test_without_a_ledger_none_is_made(connector: Connector, tmp_path: Path) -> None:

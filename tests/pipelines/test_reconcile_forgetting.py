@@ -12,7 +12,6 @@ from connector.progress import Progress
 from connector.settings import SettingOptions
 from pipelines.flows import plan_reconcile, run_reconcile
 from pipelines.jobs import load_job, read_settings
-from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, count_stored, write_csv
 from tests.pipelines.planned import count_requests, write_job
 from tests.pipelines.reconciled import erase_first, find_differences, plant, show_all
@@ -118,15 +117,3 @@ def test_whose_id_bears_another_identity_now_has_not_vanished(connector: Connect
     assert find_differences(ended) == {"missing": 20, "extra": 20}
     assert ended.report["forgotten"] == 0
     assert any("20 that the ledger knows are listed with their ids" in each for each in ended.report["messages"])
-
-
-def test_a_ledger_in_postgresql_forgets_as_well(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, 5)
-    job = write_job(tmp_path)
-    with open_postgres() as server:
-        connector.environ["CONNECTOR_LEDGER"] = server.url
-        connector.run_json("sync", job)
-        erase_first(connector.sandbox, 2)
-        ended = connector.run_json("reconcile", job, "--forget-missing")
-        assert (ended.code, ended.report["forgotten"]) == (1, 2), ended.stderr
-        assert connector.run_json("sync", job).rows == {"read": 5, "exists": 3, "created": 2}

@@ -1,0 +1,50 @@
+"""A ledger in PostgreSQL serves the commands that a file serves; a plan and a reconciliation may only read it."""
+
+from pathlib import Path
+
+from tests.databases import open_postgres
+from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.planned import JOB, plan, read_outcomes, write_job
+from tests.pipelines.reconciled import erase_first, find_differences, reconcile
+from tests.pipelines.test_guards import is_tripped
+
+
+def write_people(folder: Path, number: int, *names: str) -> None:
+    """So many people called Ann, but for those who are named."""
+    rows = [f"p{each}@x.org,{(names[each : each + 1] or ('Ann',))[0]}" for each in range(number)]
+    write_csv(folder / "people.csv", "email,name", *rows)
+
+
+def test_a_ledger_in_postgresql_serves_every_command(connector: Connector, tmp_path: Path) -> None:
+    with open_postgres() as server:
+        connector.environ["CONNECTOR_LEDGER"] = server.url
+        server.run("create role reader_of_ledgers login")
+        job = write_job(tmp_path, "guard: {max_creates: 100}")
+        write_people(tmp_path, 100)
+        assert connector.run_json("sync", job).rows == {"read": 100, "created": 100}
+        write_people(tmp_path, 201)
+        assert is_tripped(connector.run_json("sync", job), "guard.max_creates: 101 would be created")
+        write_people(tmp_path, 1)
+        assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")
+
+        server.run("grant select on all tables in schema public to reader_of_ledgers")
+        connector.environ["CONNECTOR_LEDGER"] = server.url.replace("postgres:@", "reader_of_ledgers:@")
+        write_people(tmp_path, 102)
+        ended = plan(connector, write_job(tmp_path), "--rows", tmp_path / "rows.csv")
+        assert (ended.code, ended.rows) == (0, {"read": 102, "exists": 100, "created": 2})
+        assert list(read_outcomes(tmp_path / "rows.csv").values()) == ["exists"] * 100 + ["created"] * 2
+        write_people(tmp_path, 1, "Anna")
+        (changed,) = plan(connector, write_job(tmp_path)).report["planned_rows"]
+        assert (changed["service"], changed["source"]) == ({"first_name": "Ann"}, {"first_name": "Anna"})
+        other = write_job(tmp_path, text=JOB.replace("first_name: name", "last_name: name"))
+        (mapped_otherwise,) = plan(connector, other).report["planned_rows"]
+        assert (mapped_otherwise["fields"], mapped_otherwise["source"]) == (["last_name"], {"last_name": "Anna"})
+        write_people(tmp_path, 100)
+        erase_first(connector.sandbox, 2)
+        job = write_job(tmp_path)
+        assert find_differences(reconcile(connector, job)) == {"missing": 2, "vanished": 2}
+
+        connector.environ["CONNECTOR_LEDGER"] = server.url
+        ended = connector.run_json("reconcile", job, "--forget-missing")
+        assert (ended.code, ended.report["forgotten"]) == (1, 2), ended.stderr
+        assert connector.run_json("sync", job).rows == {"read": 100, "exists": 98, "created": 2}
