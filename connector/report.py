@@ -4,15 +4,16 @@ import errno
 import logging
 import os
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Literal
 
-from connector.errors import STOPPED
+from connector.errors import STOPPED, LockedError, RunAborted
 from connector.outcomes import MailOutcome, Outcome
 from connector.run_log import record_run
 
@@ -52,38 +53,43 @@ class RunScope:
 _SCOPE = ("source", "destination", "base", "account")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What one run did. `rows` holds `read` and the sum of each outcome; times are aware."""
+    """What one run did. Its JSON is the report of the commands, key by key (architecture 8).
+
+    `rows` holds `read` and the number of each outcome, which sum up to it; of an export `read` and `written`.
+    `requests` are counted by operation (create, list, send): sent, retried, limited, failed. Times are aware, in UTC.
+    `rejects_file` and `drift_file` are paths; None: there was nothing to write. `certificate` is an export's.
+    """
 
     run_id: str
     job: str
     command: str
+    status: Status
     started_at: datetime
-    finished_at: datetime | None = None
-    status: Status = "ok"
-    scope: RunScope = field(default_factory=RunScope)
-    rows: dict[str, int] = field(default_factory=lambda: count_rows(0, {}))
-    settled: dict[str, int] = field(default_factory=lambda: {"found": 0, "absent": 0})
-    requests: dict[str, dict[str, int]] = field(default_factory=dict)
-    accepted: dict[str, int] = field(default_factory=dict)  # of the rows, by outcome, those that a person has accepted
-    timeline: dict[str, Any] | None = None
-    causes: list[dict[str, Any]] = field(default_factory=list)
-    changed_fields: dict[str, int] = field(default_factory=dict)
-    rejects_file: str | None = None
-    drift_file: str | None = None
-    echo: dict[str, int] = field(default_factory=dict)
-    messages: list[str] = field(default_factory=list)
-    certificate: dict[str, Any] | None = None
-    unmapped_columns: list[str] = field(default_factory=list)
-    signal: int | None = None
-    is_planned: bool = False  # nothing was done of all that it says
-    planned_rows: list[dict[str, object]] | None = None  # each row of a plan, where they were asked for
-    reconciled: dict[str, Any] | None = None  # further keys, of a reconciliation that came to its end
-    email: dict[str, Any] | None = None  # of a single send: what the service answered
+    finished_at: datetime | None
+    scope: RunScope
+    rows: Mapping[str, int]
+    causes: Sequence[Mapping[str, Any]]
+    changed_fields: Mapping[str, int]
+    settled: Mapping[str, int]
+    requests: Mapping[str, Mapping[str, int]]
+    timeline: Mapping[str, Any] | None
+    rejects_file: str | None
+    drift_file: str | None
+    echo: Mapping[str, int]
+    messages: Sequence[str]
+    certificate: Mapping[str, Any] | None
+    unmapped_columns: Sequence[str]
+    is_planned: bool
+    accepted: Mapping[str, int]
+    planned_rows: Sequence[Mapping[str, object]] | None
+    reconciled: Mapping[str, Any] | None
+    email: Mapping[str, Any] | None
+    signal: int | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as plain JSON values."""
+        """Return the report as plain JSON values: `json.dumps` writes it."""
         return {
             "run_id": self.run_id,
             "job": self.job,
@@ -111,6 +117,55 @@ class Report:
             **({"email": self.email} if self.email is not None else {}),
         }
 
+    @property
+    def exit_code(self) -> int:
+        """The exit code that the command ends with (architecture 8): 128 and the signal's number for a run that a
+        signal stopped."""
+        return 128 + (self.signal or 0) if self.status == "stopped" else EXIT_CODES[self.status]
+
+    def raise_for_status(self) -> None:
+        """Raise LockedError for a run that another one kept out, and RunAborted for one that was aborted or stopped:
+        it can be run again. A run that is `ok` or `partial` came to its end, and nothing is raised."""
+        if self.status in ("ok", "partial"):
+            return
+        reason = self.messages[0] if self.messages else f"the run {self.run_id} was {self.status}"
+        raise (LockedError if self.status == "locked" else RunAborted)(reason)
+
+
+@dataclass(slots=True)
+class OpenReport:
+    """The report of a run that goes on; `close` gives what it has come to."""
+
+    run_id: str
+    job: str
+    command: str
+    started_at: datetime
+    finished_at: datetime | None = None
+    status: Status = "ok"
+    scope: RunScope = field(default_factory=RunScope)
+    rows: dict[str, int] = field(default_factory=lambda: count_rows(0, {}))
+    settled: dict[str, int] = field(default_factory=lambda: {"found": 0, "absent": 0})
+    requests: dict[str, dict[str, int]] = field(default_factory=dict)
+    accepted: dict[str, int] = field(default_factory=dict)  # of the rows, by outcome, those that a person has accepted
+    timeline: dict[str, Any] | None = None
+    causes: list[dict[str, Any]] = field(default_factory=list)
+    changed_fields: dict[str, int] = field(default_factory=dict)
+    rejects_file: str | None = None
+    drift_file: str | None = None
+    echo: dict[str, int] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    certificate: dict[str, Any] | None = None
+    unmapped_columns: list[str] = field(default_factory=list)
+    signal: int | None = None
+    is_planned: bool = False  # nothing was done of all that it says
+    planned_rows: list[dict[str, object]] | None = None  # each row of a plan, where they were asked for
+    reconciled: dict[str, Any] | None = None  # further keys, of a reconciliation that came to its end
+    email: dict[str, Any] | None = None  # of a single send: what the service answered
+
+    def close(self) -> Report:
+        """Return the report as it stands."""
+        return Report(**{each.name: copy(getattr(self, each.name)) for each in fields(Report)})
+
     def note_requests(self, client: "Client", now: float) -> None:
         """Take over what the client has counted until now (monotonic)."""
         self.requests = count_requests(client.counts, is_planned=self.is_planned)
@@ -118,31 +173,32 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of architecture 8: 128 and the signal's number for a run that a signal stopped."""
-        return 128 + (self.signal or 0) if self.status == "stopped" else EXIT_CODES[self.status]
+        """The exit code that the command would end with now."""
+        return self.close().exit_code
 
 
-def start_report(command: str, job: str, at: datetime, scope: RunScope | None = None) -> Report:
+def start_report(command: str, job: str, at: datetime, scope: RunScope | None = None) -> OpenReport:
     """Return the report of a run that begins; its id sorts by time and is like no other, the job's name can be
     written."""
     name = job.encode("utf-8", "backslashreplace").decode()  # a file's name may hold what is no character
-    report = Report(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, at, scope=scope or RunScope())
+    report = OpenReport(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, at, scope=scope or RunScope())
     values = {"command": command, "job": name, "run_id": report.run_id, "what": f"{command} {name}".rstrip()}
     logger.info("run begins: %(what)s (%(run_id)s)", values)
     return report
 
 
-def record_report(report: Report, state_dir: Path, retention_s: float) -> AbstractContextManager[None]:
+def record_report(report: OpenReport, state_dir: Path, retention_s: float) -> AbstractContextManager[None]:
     """Keep the report in the state folder, from the run's beginning to its end, for `status`."""
 
     def describe() -> dict[str, Any]:
-        return {**report.as_json(), "exit_code": report.exit_code}
+        closed = report.close()
+        return {**closed.as_json(), "exit_code": closed.exit_code}
 
-    begun = {key: report.as_json()[key] for key in ("run_id", "job", "command", "started_at")}
+    begun = {key: report.close().as_json()[key] for key in ("run_id", "job", "command", "started_at")}
     return record_run(state_dir, begun, describe, retention_s)
 
 
-def end_report(report: Report, status: Status, at: datetime, reason: str | None = None) -> Report:
+def end_report(report: OpenReport, status: Status, at: datetime, reason: str | None = None) -> OpenReport:
     """Record how the run ended, and why if it did not end well."""
     report.status, report.finished_at = status, max(at, report.started_at)  # the machine's clock may be put back
     if reason is not None:
@@ -154,7 +210,7 @@ def end_report(report: Report, status: Status, at: datetime, reason: str | None 
     return report
 
 
-def end_run(report: Report, stop: "Stop", status: Status, at: datetime, reason: str | None = None) -> Report:
+def end_run(report: OpenReport, stop: "Stop", status: Status, at: datetime, reason: str | None = None) -> OpenReport:
     """Record the end of a run that may have been stopped: by a signal (`stopped`), by a reason of its own (`aborted`),
     or not at all (`status`)."""
     report.signal = stop.signal

@@ -42,6 +42,7 @@ from connector.planned_rows import PlannedRows
 from connector.plurals import agree, count
 from connector.progress import Progression
 from connector.report import (
+    OpenReport,
     Report,
     RunScope,
     Status,
@@ -116,7 +117,7 @@ class Run:
     """One run in progress: what it works with, and what it has read, counted and written."""
 
     frame: Frame
-    report: Report
+    report: OpenReport
     stop: Stop
     clock: Clock
     rows: RowListener
@@ -260,10 +261,10 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin, clo
     report.is_planned = frame.is_planned
     with nullcontext() if frame.is_planned else record_report(report, frame.state_dir, frame.retention_s):
         await _carry_out(frame, work, report, stop, on_begin, clock)
-    return report
+    return report.close()
 
 
-async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_begin: OnBegin, clock: Clock) -> None:
+async def _carry_out(frame: Frame, work: Work, report: OpenReport, stop: Stop, on_begin: OnBegin, clock: Clock) -> None:
     try:
         async with _open_ledger(frame, stop) as ledger:
             await _work_in(ledger, frame, work, report, stop, on_begin, clock)
@@ -292,7 +293,7 @@ async def _open_ledger(frame: Frame, stop: Stop) -> AsyncIterator[Ledger]:
 
 
 async def _work_in(
-    ledger: Ledger, frame: Frame, work: Work, report: Report, stop: Stop, on_begin: OnBegin, clock: Clock
+    ledger: Ledger, frame: Frame, work: Work, report: OpenReport, stop: Stop, on_begin: OnBegin, clock: Clock
 ) -> None:
     rows = _build_listener(frame, report, clock)
     with rows, open_commits(ledger) as commits:
@@ -319,7 +320,7 @@ async def _work_in(
         raise run.refusal  # settings are at fault, and nothing was sent: as if it had been found before the run began
 
 
-def _build_listener(frame: Frame, report: Report, clock: Clock) -> RowListener:
+def _build_listener(frame: Frame, report: OpenReport, clock: Clock) -> RowListener:
     findings = RowFindings(frame.columns_by_field)
     if frame.is_planned:
         return PlannedRows(frame.rows_path, frame.policy.identity, findings, is_reported=frame.are_rows_reported)
@@ -343,7 +344,7 @@ def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
     return Pace(frame.policy.max_rate, frame.policy.max_concurrency, found, age_s)
 
 
-def _begin(ledger: Ledger, frame: Frame, report: Report) -> tuple[int, Sequence[Base]]:
+def _begin(ledger: Ledger, frame: Frame, report: OpenReport) -> tuple[int, Sequence[Base]]:
     """Record the run; whatever a run that died left as being sent is unknown from now on (architecture 4.3)."""
     suppressed_by = frame.by_job if frame.suppression is not None or frame.policy.is_suppressing_inactive else None
     with ledger.transaction() as connection:

@@ -10,7 +10,16 @@ from connector.ledger import EmailLog, open_emails
 from connector.mail.message import Message, encode_email
 from connector.outcomes import MailOutcome
 from connector.progress import Progress
-from connector.report import Report, RunScope, Status, count_mail_rows, end_report, record_report, start_report
+from connector.report import (
+    OpenReport,
+    Report,
+    RunScope,
+    Status,
+    count_mail_rows,
+    end_report,
+    record_report,
+    start_report,
+)
 from connector.service import UNAUTHORISED, Accepted, Ambiguous, Client, NotSent, Refused, Retrier, open_client
 from connector.settings import Settings, build_service
 
@@ -48,10 +57,10 @@ async def run_send(plan: SendPlan, stop: Stop, progress: Progress, clock: Clock 
         else:
             report.messages.insert(0, f"{error}. What became of the email is shown below, and is not on record")
             report.status = "aborted"
-    return report
+    return report.close()
 
 
-async def _send(plan: SendPlan, log: EmailLog, report: Report, stop: Stop, clock: Clock) -> None:
+async def _send(plan: SendPlan, log: EmailLog, report: OpenReport, stop: Stop, clock: Clock) -> None:
     message = plan.message
     addresses = ", ".join(each.email for each in (*message.to, *message.cc, *message.bcc))
     if stop.event.is_set():
@@ -91,7 +100,7 @@ async def _await_answer(client: Client, message: Message, stop: Stop) -> Accepte
         return _GIVEN_UP
 
 
-def _note_answer(report: Report, answer: Accepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:
+def _note_answer(report: OpenReport, answer: Accepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:
     match answer:
         case Accepted(request_id, message_id):
             report.email = {"state": "sent", "request_id": request_id, "message_id": message_id}
@@ -108,6 +117,6 @@ def _note_answer(report: Report, answer: Accepted | Refused | Ambiguous | NotSen
             _end(report, MailOutcome.UNSENT, "aborted", clock, f"it was not sent: {words}. Run it again")
 
 
-def _end(report: Report, outcome: MailOutcome, status: Status, clock: Clock, reason: str | None = None) -> None:
+def _end(report: OpenReport, outcome: MailOutcome, status: Status, clock: Clock, reason: str | None = None) -> None:
     report.rows = count_mail_rows(1, {outcome: 1})
     end_report(report, status, clock.now(), reason)

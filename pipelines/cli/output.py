@@ -260,41 +260,24 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
     """Run the flow of a job, and send the notices that the job asks for, of a run that was refused (2), too."""
     import uvloop
 
+    from pipelines.flows import report_refused, with_messages
+
     try:
         report = run_flow(flow, output, settings.time_limit_s)
     except ConnectorError as error:
-        for message in uvloop.run(_notify(job, _report_refused(job, error), settings)):
+        command = click.get_current_context()
+        is_planned = bool(command.params.get("is_dry"))
+        refused = report_refused(command.info_name or "", job, error, is_planned=is_planned)
+        for message in uvloop.run(_notify(job, refused, settings)):
             say(message)
         raise
-    report.messages += uvloop.run(_notify(job, report, settings))
-    return report
-
-
-def _report_refused(job: Job, error: ConnectorError) -> Report:
-    """What a notice says of a run that ended before it had a report."""
-    from connector.clock import system_clock
-    from connector.report import end_report, start_report
-
-    command, now = click.get_current_context(), system_clock().now()
-    report = start_report(command.info_name or "", job.name, now)
-    report.is_planned = bool(command.params.get("is_dry"))
-    return end_report(report, "aborted", now, str(error))
+    return with_messages(report, uvloop.run(_notify(job, report, settings)))
 
 
 async def _notify(job: Job, report: Report, settings: Settings) -> list[str]:
     """A signal gives it up: the run has ended, and its report is still to be shown."""
-    import asyncio  # here, as uvloop: --help does not pay for it
-
-    from connector.control import stop_on_signals, until_stopped
-    from connector.report import describe_fault
-    from pipelines.flows import send_notices
+    from connector.control import stop_on_signals
+    from pipelines.flows import send_notices_unless_stopped
 
     with stop_on_signals() as stop:
-        ending = await until_stopped(send_notices(job.notify, report, settings), stop)
-    if isinstance(ending, asyncio.CancelledError):
-        return ["a signal came while the job's notifications were being sent: they may not have been"]
-    if isinstance(ending, Exception):
-        return [f"the job's notifications could not be sent: {describe_fault(ending)}"]
-    if isinstance(ending, BaseException):
-        raise ending
-    return ending
+        return await send_notices_unless_stopped(job, report, settings, stop)

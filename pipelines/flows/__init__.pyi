@@ -34,7 +34,10 @@ from .mails import (
     run_mail as run_mail,
 )
 from .notify import (
+    report_refused as report_refused,
     send_notices as send_notices,
+    send_notices_unless_stopped as send_notices_unless_stopped,
+    with_messages as with_messages,
 )
 from .probe import (
     Probed as Probed,

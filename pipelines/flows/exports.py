@@ -15,7 +15,7 @@ from connector.control import Stop, until_stopped
 from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.fields import BaseRef
 from connector.progress import Progression
-from connector.report import Report, RunScope, end_report, end_run, record_report, start_report
+from connector.report import OpenReport, Report, RunScope, end_report, end_run, record_report, start_report
 from connector.scope import describe_asked_base, describe_filters, describe_rate, drop_empty
 from connector.service import ListQuery
 from connector.settings import Settings, build_service
@@ -155,7 +155,7 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Cl
             # Nothing is half written: a writer swaps at its very end or not at all.
             ending = await until_stopped(_copy(plan, report, client, progress, clock), stop)
             report.note_requests(client, clock.monotonic())
-        return _end(report, ending, stop, clock)
+        return _end(report, ending, stop, clock).close()
 
 
 def _describe_scope(plan: ExportPlan) -> RunScope:
@@ -172,7 +172,7 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
     return RunScope(plan.settings.base_url, str(destination), base, plan.settings.account, drop_empty(settings))
 
 
-async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> bool:
+async def _copy(plan: ExportPlan, report: OpenReport, client: Client, progress: Progress, clock: Clock) -> bool:
     """Return whether a guard refused it."""
     from connector.export import export_subscribers
     from connector.service import Retrier
@@ -234,7 +234,7 @@ def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence
     return lacking
 
 
-def _end(report: Report, ending: BaseException | bool, stop: Stop, clock: Clock) -> Report:
+def _end(report: OpenReport, ending: BaseException | bool, stop: Stop, clock: Clock) -> OpenReport:
     """The report's status, by how the copying ended: whether a guard refused it, an error, or a signal."""
     if isinstance(ending, asyncio.CancelledError):
         return end_run(report, stop, "stopped", clock.now())

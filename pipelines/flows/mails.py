@@ -23,6 +23,7 @@ from connector.outcomes import MailOutcome, Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress
 from connector.report import (
+    OpenReport,
     Report,
     RunScope,
     Status,
@@ -55,7 +56,7 @@ class _Run:
     """One mail run in progress."""
 
     plan: MailPlan
-    report: Report
+    report: OpenReport
     stop: Stop
     progress: Progress
     clock: Clock
@@ -92,7 +93,7 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress, clock: Clock 
     report.rows = count_mail_rows(0, {})
     with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
         await _run_campaign(plan, report, stop, progress, clock)
-    return report
+    return report.close()
 
 
 def _describe_scope(plan: MailPlan) -> RunScope:
@@ -106,7 +107,7 @@ def _describe_scope(plan: MailPlan) -> RunScope:
     return RunScope(plan.source.name, service, "", account, drop_empty(settings))
 
 
-async def _run_campaign(plan: MailPlan, report: Report, stop: Stop, progress: Progress, clock: Clock) -> None:
+async def _run_campaign(plan: MailPlan, report: OpenReport, stop: Stop, progress: Progress, clock: Clock) -> None:
     try:
         with ExitStack() as opened:
             opened.enter_context(plan.source)
@@ -312,7 +313,7 @@ async def preview(
             checked, checker = await asyncio.to_thread(_check_rows, plan, spool, report, stop, faults)
         except (SourceError, RunAborted) as error:
             report.rows = count_mail_rows(0, {})
-            return end_run(report, stop, "aborted", clock.now(), str(error))
+            return end_run(report, stop, "aborted", clock.now(), str(error)).close()
         outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool)
         for place, (kept,) in enumerate(spool.read(1), start=1):
             if place > number:
@@ -324,11 +325,11 @@ async def preview(
     said = f"{count(written, 'email')} {agree(written, 'was', 'were')} written to {folder}; nothing was sent"
     report.messages.append(said)
     status: Status = "partial" if checked.outcomes[MailOutcome.INVALID] else "ok"
-    return end_report(report, status, clock.now())
+    return end_report(report, status, clock.now()).close()
 
 
 def _check_rows(
-    plan: MailPlan, spool: Spool, report: Report, stop: Stop, faults: list[str]
+    plan: MailPlan, spool: Spool, report: OpenReport, stop: Stop, faults: list[str]
 ) -> tuple[MailCheck, Checker]:
     def on_problem(problem: Problem) -> None:
         if len(faults) < _FAULTS_SHOWN:

@@ -1,17 +1,20 @@
 """Sends the report of a run where the job says. A failure here gives a message, and changes nothing of the run."""
 
+import asyncio
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from connector.clock import Clock, system_clock
-from connector.control import Stop
+from connector.control import Stop, until_stopped
 from connector.errors import ConnectorError
 from connector.mail import Attachment, Draft, SendPlan, compose_draft, read_attachment, run_send
 from connector.progress import Progress
-from connector.report import Report
+from connector.report import Report, describe_fault, end_report, start_report
 from connector.service import post_webhook
 from connector.settings import Settings
-from pipelines.jobs import MOST_ATTACHED, Notify, NotifyEmail, Webhook
+from pipelines.jobs import MOST_ATTACHED, Job, Notify, NotifyEmail, Webhook
 from pipelines.report import write_notice, write_plain, write_title
 
 _TRIES = 3
@@ -30,6 +33,31 @@ async def send_notices(
     if notify.webhook is not None:
         problems += await _post(notify.webhook, report, clock)
     return problems
+
+
+async def send_notices_unless_stopped(job: Job, report: Report, settings: Settings, stop: Stop) -> list[str]:
+    """Send them as `send_notices` does, unless the run's process is to stop; return messages on those that failed."""
+    ending = await until_stopped(send_notices(job.notify, report, settings), stop)
+    if isinstance(ending, asyncio.CancelledError):
+        return ["a signal came while the job's notifications were being sent: they may not have been"]
+    if isinstance(ending, Exception):
+        return [f"the job's notifications could not be sent: {describe_fault(ending)}"]
+    if isinstance(ending, BaseException):
+        raise ending
+    return ending
+
+
+def report_refused(command: str, job: Job, error: ConnectorError, *, is_planned: bool) -> Report:
+    """Return what a notice says of a run that ended before it had a report."""
+    now = system_clock().now()
+    report = start_report(command, job.name, now)
+    report.is_planned = is_planned
+    return end_report(report, "aborted", now, str(error)).close()
+
+
+def with_messages(report: Report, messages: Sequence[str]) -> Report:
+    """Return the report with these messages after its own."""
+    return replace(report, messages=[*report.messages, *messages])
 
 
 async def _send_email(email: NotifyEmail, report: Report, settings: Settings, clock: Clock) -> list[str]:

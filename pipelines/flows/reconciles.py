@@ -29,7 +29,7 @@ from connector.paging import Certificate, TotalCount
 from connector.plurals import agree, count
 from connector.progress import Progress
 from connector.reconcile import ListedRows
-from connector.report import Report, Status, end_report, end_run, record_report, start_report
+from connector.report import OpenReport, Report, Status, end_report, end_run, record_report, start_report
 from connector.service import Client, ListQuery, Retrier, open_client
 from connector.settings import Settings, build_service
 from connector.states import State
@@ -138,7 +138,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress, clo
         return await _reconcile(plan, report, stop, progress, clock)
 
 
-async def _reconcile(plan: ReconcilePlan, report: Report, stop: Stop, progress: Progress, clock: Clock) -> Report:
+async def _reconcile(plan: ReconcilePlan, report: OpenReport, stop: Stop, progress: Progress, clock: Clock) -> Report:
     reconciling = _Reconciling(plan, report, stop, progress, clock)
     ending: BaseException | None = None
     try:
@@ -155,7 +155,7 @@ async def _reconcile(plan: ReconcilePlan, report: Report, stop: Stop, progress: 
     finally:
         if not reconciling.is_left_behind:  # a thread that still reads it would be disturbed
             plan.load.source.close()
-    return _end(report, reconciling.found, ending, stop, clock)
+    return _end(report, reconciling.found, ending, stop, clock).close()
 
 
 def _open_ledger(plan: ReconcilePlan, stop: Stop) -> AbstractContextManager[Ledger]:
@@ -169,7 +169,7 @@ def _open_ledger(plan: ReconcilePlan, stop: Stop) -> AbstractContextManager[Ledg
 class _Reconciling:
     """One reconciliation in progress."""
 
-    def __init__(self, plan: ReconcilePlan, report: Report, stop: Stop, progress: Progress, clock: Clock) -> None:
+    def __init__(self, plan: ReconcilePlan, report: OpenReport, stop: Stop, progress: Progress, clock: Clock) -> None:
         self._plan, self._load, self._report = plan, plan.load, report
         self._stop, self._progress, self._clock = stop, progress, clock
         self._identity = plan.load.rules.identity
@@ -321,7 +321,7 @@ def _is_proof(certificate: Certificate) -> bool:
     return certificate.is_complete and certificate.total_count is TotalCount.CHECKED
 
 
-def _end(report: Report, found: Differences, ending: BaseException | None, stop: Stop, clock: Clock) -> Report:
+def _end(report: OpenReport, found: Differences, ending: BaseException | None, stop: Stop, clock: Clock) -> OpenReport:
     """The report's status, by how the work ended."""
     if isinstance(ending, asyncio.CancelledError):
         return end_run(report, stop, "stopped", clock.now())

@@ -13,7 +13,7 @@ from connector.errors import ConfigurationError, SourceError
 from connector.fields import BY_NAME, NAMES
 from connector.imports import SILENT_ACTIVITY, Remarks, SuppressionPlan, describe_unmapped, read_suppression
 from connector.outcomes import Fault
-from connector.report import Report, Status, end_report, start_report
+from connector.report import OpenReport, Status, end_report, start_report
 from connector.row_files import RejectsFile, build_different, build_invalid, build_malformed, own_columns
 from connector.rows import Chunk, Source
 from connector.subscribers import (
@@ -79,7 +79,7 @@ class ValidationFinding:
 class Validation:
     """What a validation found; of the report's keys those that apply."""
 
-    report: Report
+    report: OpenReport
     remarks: Remarks = dataclasses.field(default_factory=Remarks)
     findings: dict[tuple[str, str], ValidationFinding] = dataclasses.field(default_factory=dict)
 
@@ -89,7 +89,7 @@ class Validation:
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as plain JSON values."""
-        of_report = self.report.as_json()
+        of_report = self.report.close().as_json()
         keys = ("run_id", "job", "command", "status", "started_at", "finished_at", "rows", "rejects_file", "messages")
         faults = [
             {
@@ -154,7 +154,7 @@ def _read_all(plan: ValidationPlan, verdict: Validation, file: RejectsFile | Non
     return None
 
 
-def _read_list(plan: ValidationPlan, report: Report) -> Suppression | None:
+def _read_list(plan: ValidationPlan, report: OpenReport) -> Suppression | None:
     """The job's suppression list, as a load reads it, and what is to be said of it."""
     if plan.suppression is None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -94,7 +94,7 @@ def show_report(report: Report, console: Console, *, title: str | None = None) -
         console.print("differs from the service:", report.drift_file, soft_wrap=True, markup=False, highlight=False)
 
 
-def _show_differences(reconciled: dict[str, Any], console: Console) -> None:
+def _show_differences(reconciled: Mapping[str, Any], console: Console) -> None:
     """What differs, with a few by their ids; of the missing, who have none, by their rows."""
     from rich.table import Table
 
