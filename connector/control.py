@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from connector.clock import Clock
 from connector.errors import STOPPED, RunAborted
+from connector.units import show_duration
 
 T = TypeVar("T")
 
@@ -122,6 +123,14 @@ class Stop:
         if not self.event.is_set():
             self.reason = reason
             self.event.set()
+
+    def end_after(self, time_limit_s: float) -> None:
+        """End the run in order, as `end` does, once so many seconds have passed."""
+        reason = (
+            f"the time limit of {show_duration(time_limit_s)} has passed: nothing more was begun, and what was under "
+            "way is recorded; run it again for the rest"
+        )
+        asyncio.get_running_loop().call_later(time_limit_s, self.end, reason)
 
 
 @contextmanager

@@ -140,6 +140,20 @@ def build_service(settings: Settings, max_concurrency: int) -> Service:
     )
 
 
+def read_service(
+    environ: Mapping[str, str], job: JobSettings, options: SettingOptions, max_connections: int
+) -> Service:
+    """Return the service alone, for what needs neither ledger nor state folder. Raises ConfigurationError."""
+    return Service(
+        base_url=_read_base_url(environ, job, options),
+        token=options.token or read_token(environ),
+        authorization=job.authorization or "{token}",
+        timeout_s=job.timeout_s or _TIMEOUT_S,
+        max_connections=max_connections,
+        proxy=job.proxy,
+    )
+
+
 def read_token(environ: Mapping[str, str]) -> Token:
     """Return the token of CONNECTOR_TOKEN or of the file that CONNECTOR_TOKEN_FILE names; an empty variable counts as
     unset.

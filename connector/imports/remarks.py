@@ -11,7 +11,8 @@ from connector.subscribers import FieldMapping, PreparedChunk, find_whole_name
 
 SILENT_ACTIVITY = (
     "nothing says is_active, so the service would create inactive subscribers, which cannot be changed "
-    "later; map a column to is_active, or use --active or --inactive (in a job: is_active: {value: true})"
+    "later; map a column to is_active, or use --active or --inactive (in a job: is_active: {value: true}; in Python: "
+    "active=True)"
 )
 
 _TEXT_FIELDS = ("phone", "client_user_id", "address_zip")

@@ -13,6 +13,10 @@ from .files import (
     open_files as open_files,
     refuse_lacking as refuse_lacking,
 )
+from .frames import (
+    ArrowStream as ArrowStream,
+    open_rows as open_rows,
+)
 from .inputs import (
     STANDARD_INPUT as STANDARD_INPUT,
 )

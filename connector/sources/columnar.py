@@ -45,7 +45,7 @@ class ParquetSource(Closing):
         self.name, self._input = source_input.name, source_input
         try:
             self._file = pq.ParquetFile(source_input.file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-            self.columns = name_columns(_flatten(self._file.schema_arrow.empty_table()).column_names)
+            self.columns = name_columns(flatten(self._file.schema_arrow.empty_table()).column_names)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise SourceError(f"{self.name}: is no Parquet file that can be read: {say_safely(error)}") from None
 
@@ -55,7 +55,7 @@ class ParquetSource(Closing):
         try:
             # One thread: others that read ahead crash the interpreter if it ends before they do.
             for batch in self._file.iter_batches(_choose_rows(self._file.metadata), use_threads=False):
-                chunk = self._build_chunk(_flatten(pa.Table.from_batches([batch])), first)
+                chunk = build_table_chunk(self.name, self.columns, flatten(pa.Table.from_batches([batch])), first)
                 first += batch.num_rows
                 yield replace(chunk, share=(first - 1) / self._file.metadata.num_rows)
         except (pa.ArrowException, OSError) as error:
@@ -66,13 +66,6 @@ class ParquetSource(Closing):
     def close(self) -> None:
         """Release the file; may be called more than once."""
         self._input.close()
-
-    def _build_chunk(self, table: pa.Table, first: int) -> Chunk:
-        def show(index: int) -> str:
-            return show_record(self.columns, [_read_values(column.slice(index, 1))[0] for column in table.columns])
-
-        texts = [_write_texts(column) for column in table.columns]
-        return build_chunk(self.name, self.columns, texts, first + np.arange(table.num_rows), show)
 
 
 def open_parquet(source_input: Input) -> Source:
@@ -90,15 +83,25 @@ def _choose_rows(about: pq.FileMetaData) -> int:
     return int(min(CHUNK_ROWS, max(1, _CHUNK_BYTES * about.num_rows // max(1, size))))
 
 
-def _flatten(table: pa.Table) -> pa.Table:
-    """Structs cut into their fields, at any depth; a field of a struct that is null is null."""
+def build_table_chunk(name: str, columns: tuple[str, ...], table: pa.Table, first: int) -> Chunk:
+    """Return the rows of a flat table as a chunk; `first` is the number of the first row."""
+
+    def show(index: int) -> str:
+        return show_record(columns, [_read_values(column.slice(index, 1))[0] for column in table.columns])
+
+    texts = [write_texts(column) for column in table.columns]
+    return build_chunk(name, columns, texts, first + np.arange(table.num_rows), show)
+
+
+def flatten(table: pa.Table) -> pa.Table:
+    """Return the table with structs cut into their fields, at any depth; a field of a struct that is null is null."""
     while any(pa.types.is_struct(kind) for kind in table.schema.types):
         table = table.flatten()
     return table
 
 
-def _write_texts(column: pa.ChunkedArray) -> Text:
-    """A column as texts; texts and whole numbers as whole columns."""
+def write_texts(column: pa.ChunkedArray) -> Text:
+    """Return a column as texts; texts and whole numbers as whole columns."""
     try:
         if _is_text(column.type):
             return _combine(column.cast(pa.large_binary()).cast(pa.large_string())), {}  # bytes: so UTF-8 is checked

@@ -12,6 +12,7 @@ from .destination import (
     MAX_SHRINK as MAX_SHRINK,
     Destination as Destination,
     Format as Format,
+    check_columns as check_columns,
     parse_destination as parse_destination,
 )
 from .opening import (

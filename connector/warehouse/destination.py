@@ -152,7 +152,7 @@ def parse_destination(
         url = _parse_server(text)
         form, path = _BY_DRIVER.get(url.drivername, Format.SQL), Path(url.database or url.host or "database")
     destination = Destination(
-        form, path, table, schema, Mode(mode), guard_formulas, url, _check_columns(columns), overwrite,
+        form, path, table, schema, Mode(mode), guard_formulas, url, check_columns(columns), overwrite,
         group_readable, object_url, partition_by,
     )  # fmt: skip
     if destination.is_database:
@@ -192,9 +192,10 @@ def _find_file_format(text: str, said: str | None, partition_by: str | None) -> 
     return form
 
 
-def _check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
+def check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return these fields and the id, in the order of the table of fields; None for all. Raises ConfigurationError."""
     unknown = [name for name in names or () if name not in NAMES]
-    if unknown or names == []:
+    if unknown or (names is not None and not names):
         raise ConfigurationError(
             f"No subscriber has a column {', '.join(map(repr, unknown)) or 'at all'}: choose from {', '.join(NAMES)}."
         )

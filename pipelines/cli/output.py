@@ -19,7 +19,6 @@ import click
 
 from connector.atomic_file import TargetKind, read_target_kind, write_whole
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
-from connector.units import show_duration
 from pipelines.cli.logs import is_logging, log_runs, say, start_logging
 from pipelines.cli.options import Command
 from pipelines.report import is_report, write_page
@@ -153,7 +152,7 @@ def run_flow(
     async def run() -> Report:
         with stop_on_signals() as stop, show_progress(is_on_terminal=is_on_terminal) as progress:
             if time_limit_s is not None:
-                asyncio.get_running_loop().call_later(time_limit_s, stop.end, _describe_limit(time_limit_s))
+                stop.end_after(time_limit_s)
             return await flow(stop, progress)
 
     gc.freeze()  # what is loaded by now is never garbage
@@ -161,13 +160,6 @@ def run_flow(
     gc.set_threshold(50_000, 20, 20)
     with nullcontext() if output.is_quiet or is_on_terminal else log_runs():
         return uvloop.run(run())
-
-
-def _describe_limit(time_limit_s: float) -> str:
-    return (
-        f"the time limit of {show_duration(time_limit_s)} has passed: nothing more was begun, and what was under way "
-        "is recorded; run it again for the rest"
-    )
 
 
 def finish(report: Report, output: Output) -> NoReturn:

@@ -1,0 +1,359 @@
+"""The list of subscribers for a script or a notebook: DataFrames, whole or in chunks, and Arrow batches.
+
+The whole list is read and certified before the first row is given: no caller works on rows that a later sweep takes
+back. What is given in chunks waits in a file without a name, so memory holds a chunk at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, BinaryIO, Literal, cast, overload
+from uuid import uuid4
+
+import pyarrow as pa
+
+from connector.control import Stop, until_stopped
+from connector.errors import ConfigurationError, RunAborted
+from connector.library.threads import run_in_thread
+from connector.listing import LIST_CONNECTIONS, open_columns, read_list
+from connector.service import ListQuery, Retrier, Service, Token, open_client
+from connector.settings import JobSettings, SettingOptions, read_service
+from connector.warehouse import SCHEMA, Stage, check_columns, narrow_table, select_columns, stamp_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from connector.listing import PageSink
+    from connector.paging import Certificate
+
+CHUNK_ROWS = 50_000
+"""About 20 MB as Arrow, 60 MB as a DataFrame."""
+
+
+class IncompleteList(RunAborted):
+    """The list was read, and is not known to be complete; `certificate` says why."""
+
+    def __init__(self, certificate: Certificate) -> None:
+        super().__init__(
+            f"The list is incomplete ({certificate.reason}). Read it again later, or take it with allow_incomplete."
+        )
+        self.certificate = certificate
+
+
+@overload
+def read_subscribers(
+    *,
+    id: int | None = ...,
+    base_id: int | None = ...,
+    client_user_id: str | None = ...,
+    email: str | None = ...,
+    is_active: bool | None = ...,
+    first_name: str | None = ...,
+    last_name: str | None = ...,
+    gender: Literal["male", "female", "unspecified"] | None = ...,
+    columns: Sequence[str] | None = ...,
+    chunksize: None = ...,
+    ignore_total_count: bool = ...,
+    accept_cut_off_possible: bool = ...,
+    allow_incomplete: bool = ...,
+    base_url: str | None = ...,
+    token: str | Token | None = ...,
+    authorization: str = ...,
+    timeout_s: float = ...,
+    proxy: str | None = ...,
+) -> pd.DataFrame: ...
+
+
+@overload
+def read_subscribers(
+    *,
+    id: int | None = ...,
+    base_id: int | None = ...,
+    client_user_id: str | None = ...,
+    email: str | None = ...,
+    is_active: bool | None = ...,
+    first_name: str | None = ...,
+    last_name: str | None = ...,
+    gender: Literal["male", "female", "unspecified"] | None = ...,
+    columns: Sequence[str] | None = ...,
+    chunksize: int,
+    ignore_total_count: bool = ...,
+    accept_cut_off_possible: bool = ...,
+    allow_incomplete: bool = ...,
+    base_url: str | None = ...,
+    token: str | Token | None = ...,
+    authorization: str = ...,
+    timeout_s: float = ...,
+    proxy: str | None = ...,
+) -> Iterator[pd.DataFrame]: ...
+
+
+def read_subscribers(
+    *,
+    id: int | None = None,  # noqa: A002 - the field's name
+    base_id: int | None = None,
+    client_user_id: str | None = None,
+    email: str | None = None,
+    is_active: bool | None = None,
+    first_name: str | None = None,
+    last_name: str | None = None,
+    gender: Literal["male", "female", "unspecified"] | None = None,
+    columns: Sequence[str] | None = None,
+    chunksize: int | None = None,
+    ignore_total_count: bool = False,
+    accept_cut_off_possible: bool = False,
+    allow_incomplete: bool = False,
+    base_url: str | None = None,
+    token: str | Token | None = None,
+    authorization: str = "{token}",
+    timeout_s: float = 30.0,
+    proxy: str | None = None,
+) -> pd.DataFrame | Iterator[pd.DataFrame]:
+    """Return the list as a DataFrame, or with `chunksize` an iterator of DataFrames of so many rows, the last with the
+    rest; `attrs["certificate"]` is the certificate, as in a report.
+
+    Columns are those of every export: numbers Int64, flags boolean, texts str, tags tuples, birthdays datetime64; then
+    `_run_id`, `_exported_at` (datetime64 in UTC, without a zone, which Excel could not take) and `_invalid`; of the
+    fields only `columns`, beside the id, where they are given. Chunks have an index of their own; an empty list gives
+    one without rows.
+
+    `id` to `gender` are the filters of service-api.md 4.3. The list is certified before the first row is given. One
+    that is not complete is given with `allow_incomplete`; with `ignore_total_count` a list is complete whose TotalCount
+    alone disagrees, with `accept_cut_off_possible` one that the service may cut off unseen.
+
+    What is None of `base_url` and `token` comes from the environment, as for the commands; `timeout_s` (seconds) bounds
+    one request. May be called where an event loop runs. Raises ConfigurationError, ListFailed, and IncompleteList.
+
+    >>> from connector import read_subscribers
+    >>> frame = read_subscribers(base_id=7, columns=["email", "is_active"])
+    >>> frame["email"].tolist()
+    ['ann@example.com', 'bob@example.com']
+    >>> frame.attrs["certificate"]["verdict"]
+    'complete'
+    """
+    _check_chunksize(chunksize)
+    query = ListQuery(
+        id=id,
+        base_id=base_id,
+        client_user_id=client_user_id,
+        email=email,
+        is_active=is_active,
+        first_name=first_name,
+        last_name=last_name,
+        gender="" if gender == "unspecified" else gender,
+    )
+    reading = Reading(query, ignore_total_count, accept_cut_off_possible, allow_incomplete, check_columns(columns))
+    kept, certificate = _read_all(_build_service(base_url, token, authorization, timeout_s, proxy), reading)
+    if chunksize is not None:
+        return _iterate_frames(kept, certificate, chunksize)
+    return _certify(build_frame(pa.concat_tables([kept.schema.empty_table(), *kept.read(CHUNK_ROWS)])), certificate)
+
+
+def read_batches(
+    *,
+    id: int | None = None,  # noqa: A002 - the field's name
+    base_id: int | None = None,
+    client_user_id: str | None = None,
+    email: str | None = None,
+    is_active: bool | None = None,
+    first_name: str | None = None,
+    last_name: str | None = None,
+    gender: Literal["male", "female", "unspecified"] | None = None,
+    columns: Sequence[str] | None = None,
+    chunksize: int = CHUNK_ROWS,
+    ignore_total_count: bool = False,
+    accept_cut_off_possible: bool = False,
+    allow_incomplete: bool = False,
+    base_url: str | None = None,
+    token: str | Token | None = None,
+    authorization: str = "{token}",
+    timeout_s: float = 30.0,
+    proxy: str | None = None,
+) -> pa.RecordBatchReader:
+    """Return the list as a `pyarrow.RecordBatchReader`, for DuckDB, Polars or a writer; no batch has more rows than
+    `chunksize`.
+
+    Columns are those of `read_subscribers` in Arrow's types: id and base_id int64, is_active bool, tags list<string>,
+    birthday date32, all other fields string, `_run_id` string, `_exported_at` timestamp[us, UTC], and `_invalid` (JSON
+    text of what breaks its type, else null). The certificate is JSON text in `reader.schema.metadata[b"certificate"]`.
+    Takes and raises what `read_subscribers` does.
+
+    >>> from connector import read_batches
+    >>> reader = read_batches(base_id=7)
+    >>> reader.read_all()["email"].to_pylist()
+    ['ann@example.com', 'bob@example.com']
+    """
+    _check_chunksize(chunksize)
+    query = ListQuery(
+        id=id,
+        base_id=base_id,
+        client_user_id=client_user_id,
+        email=email,
+        is_active=is_active,
+        first_name=first_name,
+        last_name=last_name,
+        gender="" if gender == "unspecified" else gender,
+    )
+    reading = Reading(query, ignore_total_count, accept_cut_off_possible, allow_incomplete, check_columns(columns))
+    kept, certificate = _read_all(_build_service(base_url, token, authorization, timeout_s, proxy), reading)
+    schema = kept.schema.with_metadata({"certificate": json.dumps(certificate.as_report())})
+    return pa.RecordBatchReader.from_batches(schema, _iterate_batches(kept, schema, chunksize))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is read of the list, what is put up with, and the columns that are given."""
+
+    query: ListQuery
+    ignore_total_count: bool
+    accept_cut_off_possible: bool
+    allow_incomplete: bool
+    columns: tuple[str, ...] | None
+
+
+def build_frame(table: pa.Table) -> pd.DataFrame:
+    """Return a table of an export as a DataFrame, each column of its own type whatever its values."""
+    import pandas as pd
+
+    from connector.subscribers import build_listed_schema
+
+    types = {
+        pa.int64(): pd.Int64Dtype(),
+        pa.bool_(): pd.BooleanDtype(),
+        pa.string(): pd.StringDtype(na_value=float("nan")),
+    }
+    frame = table.to_pandas(types_mapper=lambda kind: types.get(kind, pd.ArrowDtype(kind)))
+    schema = build_listed_schema()
+    checked: pd.DataFrame = schema.remove_columns([name for name in schema.columns if name not in frame]).validate(
+        frame
+    )
+    # Types of Arrow's that pandas cannot write as JSON or to Excel, or tell apart.
+    if "tags" in checked:
+        tags = [None if each is None else tuple(each) for each in table["tags"].to_pylist()]
+        checked["tags"] = pd.Series(tags, index=checked.index, dtype=object)
+    if "birthday" in checked:
+        checked["birthday"] = checked["birthday"].astype("datetime64[s]")
+    checked["_exported_at"] = checked["_exported_at"].astype("datetime64[us, UTC]").dt.tz_localize(None)
+    return checked
+
+
+class KeptSweep:
+    """A sink that keeps the current sweep in a file without a name, which is closed when the rows were read or when
+    the object goes.
+
+    Raises OSError when the disk is full, and when there is no folder for such files.
+    """
+
+    def __init__(self, schema: pa.Schema = SCHEMA) -> None:
+        self.schema = schema
+        self._run_id = uuid4().hex
+        self._exported_at = datetime.now(UTC)
+        self._begin()
+
+    def start_sweep(self, number: int) -> None:
+        """Forget the sweep before."""
+        self.close()
+        self._begin()
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """Keep these."""
+        stamped = stamp_columns(rows, run_id=self._run_id, exported_at=self._exported_at)
+        self._staged.add(narrow_table(stamped, self.schema))
+
+    def read(self, chunk_rows: int) -> Iterator[pa.Table]:
+        """Give all rows in their order, once, in tables of `schema` with `chunk_rows` each and the rest in the last;
+        none for no rows."""
+        try:
+            waiting = self.schema.empty_table()
+            for batch in self._staged.close_rows().read():
+                waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
+                while len(waiting) >= chunk_rows:
+                    yield waiting.slice(0, chunk_rows)
+                    waiting = waiting.slice(chunk_rows)
+            if len(waiting):
+                yield waiting
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Give up the file, and all rows with it."""
+        self._close()
+
+    def _begin(self) -> None:
+        file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - closed with this object
+        self._staged = Stage(file, self.schema)
+        self._close = weakref.finalize(self, self._staged.discard)
+
+
+def _check_chunksize(chunksize: int | None) -> None:
+    if chunksize is not None and chunksize < 1:
+        raise ConfigurationError(f"chunksize must be at least 1, not {chunksize}.")
+
+
+def _build_service(
+    base_url: str | None, token: str | Token | None, authorization: str, timeout_s: float, proxy: str | None
+) -> Service:
+    service = JobSettings(authorization=authorization, timeout_s=timeout_s, proxy=proxy)
+    options = SettingOptions(base_url=base_url, token=Token(token) if isinstance(token, str) else token)
+    return read_service(os.environ, service, options, LIST_CONNECTIONS)
+
+
+def _read_all(service: Service, reading: Reading) -> tuple[KeptSweep, Certificate]:
+    """Read the whole list; when this returns, no connection is left."""
+    kept = KeptSweep(select_columns(reading.columns))
+
+    async def collect(stop: Stop) -> Certificate:
+        ending = await until_stopped(_collect(service, reading, kept), stop)
+        if isinstance(ending, BaseException):
+            raise ending
+        return ending
+
+    try:
+        certificate = run_in_thread(collect)
+    except BaseException:
+        kept.close()
+        raise
+    if not certificate.is_complete and not reading.allow_incomplete:
+        kept.close()
+        raise IncompleteList(certificate)
+    return kept, certificate
+
+
+async def _collect(service: Service, reading: Reading, sink: PageSink[pa.RecordBatch]) -> Certificate:
+    with open_columns() as columns:
+        async with open_client(service) as client:
+            return await read_list(
+                client,
+                Retrier(),
+                reading.query,
+                sink,
+                form=columns,
+                now=lambda: datetime.now(UTC),
+                ignore_total_count=reading.ignore_total_count,
+                accept_cut_off_possible=reading.accept_cut_off_possible,
+            )
+
+
+def _iterate_frames(kept: KeptSweep, certificate: Certificate, chunksize: int) -> Iterator[pd.DataFrame]:
+    is_empty = True
+    for table in kept.read(chunksize):
+        is_empty = False
+        yield _certify(build_frame(table), certificate)
+    if is_empty:
+        yield _certify(build_frame(kept.schema.empty_table()), certificate)
+
+
+def _iterate_batches(kept: KeptSweep, schema: pa.Schema, chunksize: int) -> Iterator[pa.RecordBatch]:
+    for table in kept.read(chunksize):
+        yield from table.replace_schema_metadata(schema.metadata).combine_chunks().to_batches(chunksize)
+
+
+def _certify(frame: pd.DataFrame, certificate: Certificate) -> pd.DataFrame:
+    frame.attrs["certificate"] = certificate.as_report()
+    return frame

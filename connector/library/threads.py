@@ -1,0 +1,128 @@
+"""How a function of the library runs: in a thread with an event loop of its own, while its caller waits.
+
+So it works in a script, in a notebook, whose own loop runs already, and in a thread of an orchestrator. No signal
+handler is set, no policy and no logging is changed. What interrupts the caller (Ctrl-C, an orchestrator's exception)
+ends the run in order, and is raised once that is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import uvloop
+
+from connector.control import Stop
+from connector.errors import ConfigurationError
+from connector.progress import Progress
+from connector.service import Token
+from connector.settings import JobSettings, SettingOptions, Settings, read_settings
+
+if TYPE_CHECKING:
+    from connector.report import Report
+
+T = TypeVar("T")
+
+_PATIENCE = 2  # interruptions that are waited for; after a third the thread is left to end by itself
+
+
+def run_in_thread(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
+    """Return what the work gives, or raise what it raises.
+
+    A first interruption of the caller sets the Stop that the work was given, a second cancels the work, a third leaves
+    it behind. What interrupted is raised.
+    """
+    loop, stop, ended = uvloop.new_event_loop(), Stop(), Future[T]()
+    task = loop.create_task(work(stop))
+    Thread(target=_run, args=(loop, task, ended), name="connector", daemon=True).start()
+    interruptions = list[BaseException]()
+    while not ended.done() and len(interruptions) <= _PATIENCE:
+        try:
+            wait((ended,))
+        except BaseException as interruption:  # noqa: BLE001 - it is raised below
+            interruptions.append(interruption)
+            with suppress(RuntimeError):  # the work has ended at this very moment, and its loop is closed
+                loop.call_soon_threadsafe(_interrupt, stop, task, interruption, len(interruptions))
+    if interruptions:
+        raise interruptions[0]
+    return ended.result()
+
+
+def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T], ended: Future[T]) -> None:
+    async def see_through() -> T:
+        return await task
+
+    try:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            value = runner.run(see_through())
+    except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
+        ended.set_exception(error)
+    else:
+        ended.set_result(value)
+
+
+def _interrupt(stop: Stop, task: asyncio.Task[T], interruption: BaseException, how_many: int) -> None:
+    if how_many > 1 and not stop.is_recording:
+        task.cancel()
+    is_by_hand = isinstance(interruption, KeyboardInterrupt)
+    stop.signal = stop.signal or (signal.SIGINT if is_by_hand else signal.SIGTERM)
+    stop.event.set()
+
+
+def run_flow(
+    flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], time_limit_s: float | None = None
+) -> Report:
+    """Run one flow to its end, or end it in order once its time is over; what interrupts it says as what it ended."""
+    reports: list[Report] = []
+
+    async def work(stop: Stop) -> Report:
+        if time_limit_s is not None:
+            stop.end_after(time_limit_s)
+        reports.append(await flow(stop, Progress()))
+        return reports[0]
+
+    try:
+        return run_in_thread(work)
+    except BaseException as interruption:
+        for report in reports:
+            interruption.add_note(
+                f"the run {report.run_id} ended as {report.status}; see: connector status {report.run_id}"
+            )
+        raise
+
+
+def collect_settings(
+    *,
+    base_url: str | None,
+    token: str | Token | None,
+    authorization: str = "{token}",
+    timeout_s: float = 30.0,
+    proxy: str | None = None,
+    account: str | None = None,
+    state_dir: str | PathLike[str] | None = None,
+    ledger: str | None = None,
+    time_limit_s: float | None = None,
+    is_writing: bool = True,
+) -> Settings:
+    """Return the settings of a run: what is None comes from the environment, as for the commands. Raises
+    ConfigurationError."""
+    if time_limit_s is not None and time_limit_s <= 0:
+        raise ConfigurationError(f"time_limit_s must be more than 0 seconds, not {time_limit_s}")
+    options = SettingOptions(
+        base_url=base_url,
+        token=Token(token) if isinstance(token, str) else token,
+        account=account,
+        state_dir=Path(state_dir) if state_dir is not None else None,
+        ledger_url=ledger,
+        time_limit_s=time_limit_s,
+    )
+    service = JobSettings(authorization=authorization, timeout_s=timeout_s, proxy=proxy)
+    return read_settings(os.environ, service, options, is_writing=is_writing)

@@ -1,0 +1,117 @@
+"""Runs a job from Python, as `connector sync`, `export` or `mail` runs it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from connector.control import Stop
+from connector.errors import ConfigurationError, ConnectorError
+from connector.imports import run_load
+from connector.library import run_flow
+from connector.progress import Progress
+from connector.report import Report
+from connector.service import Token
+from connector.settings import SettingOptions, Settings
+from pipelines.flows import (
+    plan_export_job,
+    plan_mail,
+    plan_sync,
+    report_refused,
+    run_export,
+    run_mail,
+    send_notices_unless_stopped,
+    with_messages,
+)
+from pipelines.jobs import Job, load_job, read_settings
+
+_Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
+
+
+def run_job(
+    job: str | PathLike[str] | Job,
+    *,
+    full: bool = False,
+    since: str | None = None,
+    limit: int | None = None,
+    dry_run: bool = False,
+    wait_s: float = 0.0,
+    time_limit_s: float | None = None,
+    base_url: str | None = None,
+    token: str | Token | None = None,
+    state_dir: str | PathLike[str] | None = None,
+    ledger: str | None = None,
+) -> Report:
+    """Run a job, a file's path or a `Job`, and return the report: a job that loads as `connector sync` runs it, one
+    that exports as `connector export`, one that mails as `connector mail`. The job's notifications are sent.
+
+    `full` and `since` are of a source with a cursor, `limit` (rows) and `wait_s` of jobs that have a source, `dry_run`
+    of one that loads: it says what would be done. `wait_s` and `time_limit_s` are seconds. What is None of `base_url`,
+    `token`, `state_dir` and `ledger` comes from the environment, else from the job, as for the commands. Relative paths
+    start from the job file's folder, those of a `Job` from the current one.
+
+    A run that has begun returns its report, whatever became of it; `report.raise_for_status()` raises for one that was
+    aborted, locked or stopped. Raises ConfigurationError and SourceError before anything is sent. KeyboardInterrupt
+    ends the run in order and is raised when all under way is recorded.
+
+    >>> from pipelines import run_job
+    >>> report = run_job("crm.yaml")
+    >>> report.command, report.status, report.rows["read"]
+    ('sync', 'partial', 3)
+    >>> run_job("crm.yaml", dry_run=True).is_planned
+    True
+    """
+    loaded = job if isinstance(job, Job) else load_job(Path(job), os.environ)
+    _refuse_misfits(loaded, is_full=full, since=since, limit=limit, is_dry=dry_run, wait_s=wait_s)
+    options = SettingOptions(
+        base_url=base_url,
+        token=Token(token) if isinstance(token, str) else token,
+        state_dir=Path(state_dir) if state_dir is not None else None,
+        ledger_url=ledger,
+        time_limit_s=time_limit_s,
+    )
+    settings = read_settings(os.environ, loaded, options, is_writing=not dry_run)
+    if loaded.is_export:
+        export = plan_export_job(loaded, settings)
+        return _run("export", loaded, settings, lambda stop, progress: run_export(export, stop, progress))
+    if loaded.mail is not None:
+        mail = plan_mail(loaded, settings, limit=limit, wait_s=wait_s)
+        return _run("mail", loaded, settings, lambda stop, progress: run_mail(mail, stop, progress))
+    sync = plan_sync(loaded, settings, limit=limit, wait_s=wait_s, is_full=full, since=since)
+    sync = replace(sync, is_planned=dry_run)
+    return _run("sync", loaded, settings, lambda stop, progress: run_load(sync, stop, progress), is_planned=dry_run)
+
+
+def _refuse_misfits(
+    job: Job, *, is_full: bool, since: str | None, limit: int | None, is_dry: bool, wait_s: float
+) -> None:
+    """Raise ConfigurationError for an argument that the job has no use for, or that makes no sense."""
+    given = {"full": is_full, "since": since is not None, "dry_run": is_dry}
+    given |= {"limit": limit is not None, "wait_s": wait_s > 0} if job.is_export else {}
+    if (job.is_export or job.mail is not None) and any(given.values()):
+        named = ", ".join(name for name, is_given in given.items() if is_given)
+        raise ConfigurationError(f"the job {job.name} {'exports' if job.is_export else 'mails'}: leave out {named}")
+    if is_full and since is not None:
+        raise ConfigurationError("full reads everything, and since a part: give one of them")
+    if limit is not None and limit < 1:
+        raise ConfigurationError(f"limit must be at least 1 row, not {limit}")
+
+
+def _run(command: str, job: Job, settings: Settings, flow: _Flow, *, is_planned: bool = False) -> Report:
+    """Run the flow, and send the notices that the job asks for, of a run that was refused, too."""
+
+    async def work(stop: Stop, progress: Progress) -> Report:
+        try:
+            report = await flow(stop, progress)
+        except ConnectorError as error:
+            refused = report_refused(command, job, error, is_planned=is_planned)
+            for message in await send_notices_unless_stopped(job, refused, settings, Stop()):
+                error.add_note(message)
+            raise
+        return with_messages(report, await send_notices_unless_stopped(job, report, settings, Stop()))
+
+    return run_flow(work, settings.time_limit_s)
