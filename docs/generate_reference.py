@@ -4,12 +4,15 @@
 """
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import click
 
 import connector
+import pipelines
 from connector.fields import FIELDS, wire_name
 from connector.row_files import COLUMNS
 from connector.sandbox import SWITCHES
@@ -18,6 +21,8 @@ from pipelines.jobs import JobKey, MessageFile, list_keys
 from pipelines.report import DIFFERENCE_COLUMNS
 
 FOLDER = Path(__file__).parent / "reference"
+_MODULE = re.compile(r"(?:\w+\.)+(?=\w)")
+_LIBRARY = (connector, pipelines)
 _NOTE = "<!-- written by docs/generate_reference.py -->"
 
 
@@ -67,7 +72,9 @@ def build_pages() -> dict[str, str]:
         ),
         "library.md": _build_page(
             "Library",
-            "This page is for you if you work in Python: a script, a notebook, an orchestrator.",
+            "This page is for you if you work in Python: a script, a notebook, an orchestrator. It has all that is "
+            "public; [Python](../how-to/library.md) shows how the parts go together. Each example runs as printed, with "
+            "`CONNECTOR_BASE_URL` and `CONNECTOR_TOKEN` in the environment.",
             *_describe_library(),
         ),
     }
@@ -109,12 +116,49 @@ def _describe_command(parent: click.Context, command: click.Command) -> str:
 
 
 def _describe_library() -> Iterator[str]:
-    """Each public name of `connector`, with its docstring."""
-    for name in sorted(dir(connector)):
-        value = getattr(connector, name)
-        if callable(value):
-            signature = "" if inspect.isclass(value) else str(inspect.signature(value)).replace("'", "")
-            yield f"## {name}\n\n```text\n{name}{signature}\n```\n\n{inspect.getdoc(value) or ''}\n"
+    """Each public function of `connector` and `pipelines` with its docstring, then the types."""
+    public = {f"{module.__name__}.{name}": getattr(module, name) for module in _LIBRARY for name in sorted(dir(module))}
+    for name, value in public.items():
+        if inspect.isfunction(value):
+            yield f"## {name}\n\n```text\n{_write_signature(value)}\n```\n\n{_show_examples(value)}"
+    for name, value in public.items():
+        if inspect.isclass(value):
+            yield f"## {name}\n\n{_describe_type(value)}"
+
+
+def _write_signature(function: Callable[..., object]) -> str:
+    """One parameter a line."""
+    signature = inspect.signature(function)
+    lines, is_keyword = list[str](), False
+    for each in signature.parameters.values():
+        lines += ["*"] if each.kind is each.KEYWORD_ONLY and not is_keyword else []
+        is_keyword = each.kind is each.KEYWORD_ONLY
+        default = "" if each.default is each.empty else f" = {each.default!r}"
+        lines.append(f"{each.name}: {each.annotation}{default}")
+    indented = [f"    {line}," for line in lines]
+    return "\n".join([f"{function.__name__}(", *indented, f") -> {signature.return_annotation}"])
+
+
+def _show_examples(function: object) -> str:
+    """Its docstring, with the example in a block of its own."""
+    text, marker, example = (inspect.getdoc(function) or "").partition("\n>>> ")
+    return f"{text.rstrip()}\n" + (f"\n```pycon\n{marker.lstrip()}{example}\n```\n" if marker else "")
+
+
+def _describe_type(kind: type) -> str:
+    """What it is, the fields of a dataclass, and the methods and properties that have a docstring."""
+    parts = [_show_examples(kind)]
+    if is_dataclass(kind):
+        types = [_MODULE.sub("", inspect.formatannotation(each.type)) for each in fields(kind)]
+        rows = [(f"`{each.name}`", f"`{text}`") for each, text in zip(fields(kind), types, strict=True)]
+        parts.append(_build_table(("field", "type"), rows))
+        members = {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+        parts += [
+            f"`{name}`: {inspect.getdoc(value)}\n"
+            for name, value in members.items()
+            if inspect.isfunction(value) or isinstance(value, property)
+        ]
+    return "\n".join(parts)
 
 
 def _build_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

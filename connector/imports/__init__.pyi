@@ -23,6 +23,7 @@ from .plan import (
     check_rows as check_rows,
     closed_on_error as closed_on_error,
     map_by_headers as map_by_headers,
+    name_load as name_load,
     plan_rows as plan_rows,
 )
 from .remarks import (

@@ -4,6 +4,8 @@ here."""
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from os import PathLike, fspath
+from pathlib import Path
 
 from connector.errors import ConfigurationError
 from connector.fields import BaseRef
@@ -12,7 +14,8 @@ from connector.load import LoadPolicy
 from connector.row_files import own_columns
 from connector.rows import Source
 from connector.settings import Settings
-from connector.sources import refuse_lacking
+from connector.sources import STANDARD_INPUT, refuse_lacking
+from connector.stores import is_pattern
 from connector.subscribers import (
     BaseColumn,
     ColumnRule,
@@ -97,6 +100,15 @@ def map_by_headers(source: Source, options: RowOptions) -> FieldMapping:
     """Return what the headers seem to mean, and what the options say above that. Raises ConfigurationError."""
     mapping = override_mapping(guess_mapping(own_columns(source.columns)), options.mapped, source.columns)
     return mapping if options.is_active is None else _set_active(mapping, is_active=options.is_active)
+
+
+def name_load(path: str | PathLike[str]) -> str:
+    """Return the name of a load that has no job: its file's, or of a pattern the folder's."""
+    if fspath(path) == STANDARD_INPUT:
+        return "stdin"
+    named = Path(path)
+    is_one = named.exists() or not is_pattern(named.name)
+    return named.stem if is_one else named.parent.name or named.stem
 
 
 @contextmanager

@@ -6,18 +6,19 @@ import codecs
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
-from os import PathLike, fspath
+from numbers import Integral
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from connector.choices import FILE_FORMATS, IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
-from connector.imports import LoadPlan, RowOptions, plan_rows, run_load
+from connector.imports import LoadPlan, RowOptions, name_load, plan_rows, run_load
 from connector.library.threads import collect_settings, run_flow
 from connector.load import LoadPolicy
 from connector.planned_rows import check_rows_path
 from connector.row_files import read_corrections
-from connector.sources import STANDARD_INPUT, ArrowStream, open_file, open_rows
+from connector.sources import ArrowStream, open_file, open_files, open_rows
 from connector.subscribers import ValidationRules
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def import_subscribers(
 ) -> Report:
     """Create the subscribers that are not there yet, as `connector import` does, and return the report.
 
-    `rows` is a path or URL of what the sources read (CSV, Excel, Parquet, JSON Lines, packed or not), a DataFrame, or
+    `rows` is a path, pattern or URL of what the sources read (CSV, Excel, Parquet, JSON Lines, packed), a DataFrame, or
     Arrow data: a table, a reader (read once), a frame of Polars. `name` is what reports call rows in memory.
     `base_id` or `base_name` says the base, and `active` whether all are active; without it a column must say so.
     Columns are recognised by their headers; `mapping` says more: `{"email": "E-mail address"}`, by field, with "" for a
@@ -87,11 +88,11 @@ def import_subscribers(
 
     >>> import pandas
     >>> from connector import import_subscribers
-    >>> people = pandas.DataFrame({"email": ["cleo@example.com", "dora@example.com"], "first_name": ["Cleo", "Dora"]})
-    >>> report = import_subscribers(people, base_name="News", active=True, quiet_period_s=0.2)
-    >>> report.status, report.rows["created"]
-    ('ok', 2)
-    >>> import_subscribers(people, base_name="News", active=True).rows["exists"]
+    >>> frame = pandas.DataFrame({"email": ["ann@example.com", "cleo@example.com"], "first_name": ["Ann", "Cleo"]})
+    >>> report = import_subscribers(frame, base_id=7, active=True)
+    >>> report.status, report.rows["exists"], report.rows["created"]
+    ('ok', 1, 1)
+    >>> import_subscribers(frame, base_id=7, active=True).rows["exists"]
     2
     """
     settings = collect_settings(
@@ -147,7 +148,7 @@ def plan_subscribers(
     report has them in `planned_rows`. The report's `is_planned` is true. Raises as `import_subscribers`.
 
     >>> from connector import plan_subscribers
-    >>> report = plan_subscribers("people.csv", base_name="News", active=True, list_rows=True)
+    >>> report = plan_subscribers("signups.csv", base_id=7, active=True, list_rows=True)
     >>> report.is_planned, report.rows["created"], report.rows["exists"], report.rows["invalid"]
     (True, 1, 1, 1)
     >>> [(row["_row"], row["_outcome"]) for row in report.planned_rows]
@@ -225,7 +226,7 @@ def _check_rows_said(options: RowOptions) -> None:
     base_id, base_name = options.base_id, options.base_name
     if (base_id is None) == (base_name is None):
         raise ConfigurationError("name the base that they go to: either base_id or base_name")
-    if base_id is not None and (type(base_id) is not int or base_id < 1):
+    if base_id is not None and (not isinstance(base_id, Integral) or isinstance(base_id, bool) or base_id < 1):
         raise ConfigurationError(f"base_id must be a whole number from 1, not {base_id!r}")
     if base_name is not None and not isinstance(base_name, str):
         raise ConfigurationError(f"base_name must be a text, not {base_name!r}")
@@ -239,9 +240,11 @@ def _open(rows: str | PathLike[str] | pd.DataFrame | ArrowStream, name: str, fil
         if file != _FileForm("auto", "auto", "auto", None):
             raise ConfigurationError("format, encoding, delimiter and sheet speak of a file: leave them out")
         return read_corrections(open_rows(rows, name)), name
-    path = fspath(rows)
-    source = open_file(path, format=file.format, encoding=file.encoding, delimiter=file.delimiter, sheet=file.sheet)
-    return read_corrections(source), "stdin" if path == STANDARD_INPUT else Path(path).stem
+
+    def open_one(path: str) -> Source:
+        return open_file(path, format=file.format, encoding=file.encoding, delimiter=file.delimiter, sheet=file.sheet)
+
+    return read_corrections(open_files(rows, open_one)), name_load(rows)
 
 
 def _build_policy(

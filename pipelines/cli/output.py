@@ -140,7 +140,6 @@ def run_flow(
 
     On a terminal a line follows the run; elsewhere, and with `-v`, the log says its beginning, progress and end.
     """
-    import asyncio
 
     import uvloop
 

@@ -5,13 +5,22 @@ from pathlib import Path
 
 from connector.errors import ConfigurationError, SourceError
 from connector.fields import NAMES
-from connector.imports import LoadPlan, RowOptions, check_load, check_rows, closed_on_error, map_by_headers, plan_rows
+from connector.imports import (
+    LoadPlan,
+    RowOptions,
+    check_load,
+    check_rows,
+    closed_on_error,
+    map_by_headers,
+    name_load,
+    plan_rows,
+)
 from connector.load import LoadPolicy
 from connector.row_files import is_rejects, own_columns, read_corrections
 from connector.rows import Source
 from connector.settings import Settings
 from connector.sources import STANDARD_INPUT, open_file
-from connector.stores import is_pattern, is_url
+from connector.stores import is_url
 from connector.subscribers import (
     BaseColumn,
     FieldMapping,
@@ -69,7 +78,7 @@ def plan_import(
 ) -> LoadPlan:
     """Return the load of a file by its headers. Raises ConfigurationError and SourceError."""
     source = read_corrections(open_as(path, reading.file))
-    return plan_rows(source, options, rules, policy, settings, job=_name_job(path), limit=reading.limit, wait_s=wait_s)
+    return plan_rows(source, options, rules, policy, settings, job=name_load(path), limit=reading.limit, wait_s=wait_s)
 
 
 def plan_import_by_job(
@@ -91,7 +100,7 @@ def plan_validation(
     with closed_on_error(source):
         mapping = map_by_headers(source, options)
         return _check_validation(
-            ValidationPlan(_name_job(path), source, mapping, rules, limit=reading.limit, is_empty_refused=True)
+            ValidationPlan(name_load(path), source, mapping, rules, limit=reading.limit, is_empty_refused=True)
         )
 
 
@@ -184,12 +193,3 @@ def _open_in_place(path: Path | str, job: Job, reading: FileReading) -> Source:
 def _says_anything(file: FileSource) -> bool:
     """Return whether a person said how the file is written."""
     return bool(file.model_fields_set - {"path"})
-
-
-def _name_job(path: Path | str) -> str:
-    """The name of a load that has no job: its file's, or of a pattern the folder's."""
-    if str(path) == STANDARD_INPUT:
-        return "stdin"
-    named = Path(path)
-    is_one = named.exists() or not is_pattern(named.name)
-    return named.stem if is_one else named.parent.name or named.stem

@@ -77,8 +77,6 @@ def test_filters_are_those_of_the_list(sandbox: SandboxProcess) -> None:
 
     assert read(sandbox, base_id=8)["email"].tolist() == ["bo@example.com"]
     assert read(sandbox, email="ann@example.com")["base_id"].tolist() == [7]
-    with pytest.raises(ConfigurationError, match=r"first_name, last_name, gender; not by all of base"):
-        read(sandbox, base=8)
 
 
 def test_a_filter_may_be_a_scalar_of_numpy(sandbox: SandboxProcess) -> None:

@@ -25,7 +25,7 @@ def test_a_load_in_which_nothing_says_is_active_is_refused(connector: Connector,
     write_csv(tmp_path / "people.csv", "email,active", "a@x.org,yes")
     ended = connector.run("sync", write_job(tmp_path))
     assert (ended.code, connector.sandbox.stats()["subscribers"]) == (2, 0)
-    assert "--active or --inactive (in a job: is_active: {value: true})" in ended.stderr
+    assert "--active or --inactive (in a job: is_active: {value: true}; in Python: active=True)" in ended.stderr
 
 
 @pytest.mark.parametrize("command", ["plan", "validate"])
