@@ -73,8 +73,8 @@ def build_pages() -> dict[str, str]:
         "library.md": _build_page(
             "Library",
             "This page is for you if you work in Python: a script, a notebook, an orchestrator. It has all that is "
-            "public; [Python](../how-to/library.md) shows how the parts go together. Each example runs as printed, with "
-            "`CONNECTOR_BASE_URL` and `CONNECTOR_TOKEN` in the environment.",
+            "public; [Python](../how-to/library.md) shows how the parts go together. Each example runs as "
+            "printed, with `CONNECTOR_BASE_URL` and `CONNECTOR_TOKEN` in the environment.",
             *_describe_library(),
         ),
     }
