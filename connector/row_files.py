@@ -276,12 +276,6 @@ def build_invalid(chunk: Chunk, faults: Sequence[Fault]) -> list[Problem]:
     ]
 
 
-def build_different(chunk: Chunk, position: int, identity: str) -> Problem:
-    """Return a repeated row that says something else than the first one of its identity."""
-    message = f"an earlier row has the same {identity} and other values; that one was used"
-    return Problem(take_row(chunk, position), Outcome.DUPLICATE, identity, "differs", message)
-
-
 class RowListener(Closing, Protocol):
     """Receives the rows of a run until it is closed; `failure` is why it could not keep them, which ends the run."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,16 +13,22 @@ from connector.errors import ConfigurationError, ConnectorError, LedgerError, Lo
 from connector.ledger import (
     Base,
     Commits,
+    Lease,
     Ledger,
     LedgerWriter,
+    Part,
+    end_part,
+    exchange_beats,
     finish_run,
     open_commits,
     open_ledger,
+    open_part,
     open_private_copy,
     read_accepted_rows,
     read_found_limit,
     record_found_limit,
     start_run,
+    take_part,
 )
 from connector.listing import ListAccess, ListLag
 from connector.load import (
@@ -37,7 +43,7 @@ from connector.load import (
     compare_waiting,
 )
 from connector.outcomes import Outcome
-from connector.pace import Pace
+from connector.pace import BEAT_S, Pace, SharedRate, read_beat, write_beat
 from connector.planned_rows import PlannedRows
 from connector.plurals import agree, count
 from connector.progress import Progression
@@ -103,6 +109,7 @@ class Frame:
     suppression: ReadSuppression | None
     wait_s: float
     may_make_ledger: bool = True
+    part: Part | None = None  # of a joint run; None: the run has the ledger for itself
     is_full: bool = False  # what earlier runs have reported as changed is compared again
     is_planned: bool = False  # a private copy of the ledger is worked with, and no rejects are written
     rows_path: Path | None = None  # where a plan lists each row
@@ -286,6 +293,8 @@ async def _open_ledger(frame: Frame, stop: Stop) -> AsyncIterator[Ledger]:
     url, is_stopped = frame.ledger_url, stop.event.is_set
     if frame.is_planned:
         opened = open_private_copy(url, frame.account, is_stopped)
+    elif frame.part is not None:
+        opened = open_part(url, frame.part, wait_s=frame.wait_s, is_stopped=is_stopped, may_make=frame.may_make_ledger)
     else:
         opened = open_ledger(url, wait_s=frame.wait_s, is_stopped=is_stopped, may_make=frame.may_make_ledger)
     async with enter_in_thread(opened, stop) as ledger:
@@ -297,14 +306,15 @@ async def _work_in(
 ) -> None:
     rows = _build_listener(frame, report, clock)
     with rows, open_commits(ledger) as commits:
-        key, bases = _begin(ledger, frame, report)
+        key, bases = _begin(ledger, frame, report, clock)
         pace = _build_pace(ledger, frame, clock)
         async with open_client(frame.service, rate=pace.rate) as client:
             tally = rows.build_tally()
             tally.is_accepted = _find_accepted(ledger, frame)
             run = Run(frame, report, stop, clock, rows, tally, ledger, client, key, bases, commits, pace)
             on_begin(run.describe)
-            await work(run)
+            async with _keep_lease(run):
+                await work(run)
             report.note_requests(client, clock.monotonic())
     report.planned_rows = rows.lines
     _end(run)
@@ -312,6 +322,7 @@ async def _work_in(
     with ledger.transaction() as connection:
         at = clock.now().timestamp()
         finish_run(connection, key, report.status, at, rows_read)
+        end_part(ledger, is_well=report.status in ("ok", "partial"))
         if pace.rate.found is not None:
             record_found_limit(connection, frame.account, pace.rate.found, at)
         messages = list(run.at_end())
@@ -341,20 +352,56 @@ def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
     with ledger.transaction() as connection:
         found, found_at = read_found_limit(connection, frame.account) or (None, 0.0)
     age_s = clock.now().timestamp() - found_at
-    return Pace(frame.policy.max_rate, frame.policy.max_concurrency, found, age_s)
+    part = None if frame.part is None else (frame.part.number, frame.part.parts)
+    return Pace(frame.policy.max_rate, frame.policy.max_concurrency, found, age_s, part=part)
 
 
-def _begin(ledger: Ledger, frame: Frame, report: OpenReport) -> tuple[int, Sequence[Base]]:
+def _begin(ledger: Ledger, frame: Frame, report: OpenReport, clock: Clock) -> tuple[int, Sequence[Base]]:
     """Record the run; whatever a run that died left as being sent is unknown from now on (architecture 4.3)."""
     suppressed_by = frame.by_job if frame.suppression is not None or frame.policy.is_suppressing_inactive else None
+    lease: Lease | None = None
     with ledger.transaction() as connection:
-        ledger.mark_died()
+        if frame.part is None:
+            ledger.mark_died()
         bases = frame.find_bases(ledger)
         at = report.started_at.timestamp()
         is_holding = frame.policy.on_unknown == "hold"
         names = report.run_id, report.job, report.command
         account = frame.account
-        return start_run(connection, *names, at, suppressed_by, is_holding=is_holding, account=account), bases
+        key = start_run(connection, *names, at, suppressed_by, is_holding=is_holding, account=account)
+        if frame.part is not None:
+            lease = take_part(ledger, frame.part, key, clock.monotonic)
+    ledger.store.lease = lease
+    return key, bases
+
+
+@asynccontextmanager
+async def _keep_lease(run: Run) -> AsyncIterator[None]:
+    """Tell the other parts of the pace, and hear of theirs; that renews the lease while the run waits for anything
+    else than the ledger."""
+    rate, monotonic = run.pace.shared, run.clock.monotonic
+    if rate is None:
+        yield
+        return
+
+    async def exchange(rate: SharedRate) -> None:
+        said = write_beat(rate.say(monotonic()))
+        heard = await run.commits.ask(lambda ledger: exchange_beats(ledger, said))
+        rate.hear({number: (read_beat(beat), age_s) for number, (beat, age_s) in heard.items()}, monotonic())
+
+    async def renew(rate: SharedRate) -> None:
+        while True:
+            with suppress(LedgerError):  # the next transaction of the run raises it, too
+                await exchange(rate)
+            await asyncio.sleep(BEAT_S)
+
+    renewing = asyncio.ensure_future(renew(rate))
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        with suppress(asyncio.CancelledError):
+            await renewing
 
 
 def _describe_accepted(tally: Tally) -> Iterator[str]:

@@ -91,7 +91,7 @@ class BaseLoads:
         survey: "BaseLoads | None" = None,
         make: Callable[[Session, RunMode, PresenceCache | None], Loader] = Loader,
     ) -> None:
-        self._run, self._base, self._mode, self._survey, self._make = run, base, mode, survey, make
+        self._run, self._base, self.mode, self._survey, self._make = run, base, mode, survey, make
         self._begun: list[_BaseLoad] = []
         self._loads: dict[BaseRef, _BaseLoad] = {}
 
@@ -121,7 +121,7 @@ class BaseLoads:
         """
         if isinstance(self._base, BaseColumn) and not self._run.stop.event.is_set():
             await self._open_left()
-        if len(self._begun) > 1 and self._mode is RunMode.LOAD:
+        if len(self._begun) > 1 and self.mode is RunMode.LOAD:
             await self._look_together()
         for each in self._begun:
             await self._settle(each)
@@ -160,6 +160,11 @@ class BaseLoads:
         base = await self._run.commits.ask(
             lambda ledger: find_or_add_base(ledger.connection, account, asked.service_id, asked.name)
         )
+        if self._run.frame.part is not None and base.service_id is None:
+            raise ConfigurationError(
+                f"the id of the base {asked.name} is not known yet, and the parts of a run need it: give the base by "
+                "its id, or run connector sync --limit 1 first, which learns it"
+            )
         for each in self._begun:
             if each.base.key == base.key:
                 each.session.access.asked_name = each.session.access.asked_name or asked.name
@@ -169,7 +174,7 @@ class BaseLoads:
         session = self._run.open_session(base, asked.name) if surveyed is None else surveyed.session
         session.limits, session.journal.base = self._run.limits, base
         presence = None if surveyed is None else surveyed.load.presence
-        each = self._loads[asked] = _BaseLoad(session, self._make(session, self._mode, presence))
+        each = self._loads[asked] = _BaseLoad(session, self._make(session, self.mode, presence))
         self._begun.append(each)
         with self._turn(each):
             await each.load.begin()

@@ -26,13 +26,13 @@ from connector.imports.remarks import (
     describe_reactivated,
     describe_unmapped,
 )
-from connector.ledger import Base, Ledger, find_or_add_base, find_rows_read
-from connector.load import Limits, LoadGuard, LoadPolicy, RunMode, Tally, is_excess
+from connector.ledger import Base, Ledger, Part, find_or_add_base, find_rows_read, mark_read
+from connector.load import Limits, LoadGuard, LoadPolicy, RunMode, Tally, build_different, is_excess
 from connector.outcomes import Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress
 from connector.report import Report, RunScope
-from connector.row_files import build_different, build_invalid, build_malformed, own_columns
+from connector.row_files import build_invalid, build_malformed, own_columns
 from connector.rows import Source
 from connector.run import Frame, Run, carry_out
 from connector.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
@@ -150,6 +150,7 @@ class LoadPlan:
     increment: Increment | None = None
     limit: int | None = None
     wait_s: float = 0.0
+    part: Part | None = None  # of a joint run, of which the source is a part
     guard: LoadGuard | None = None
     is_own_source: bool = False  # the rows are the job's own, so that one run's number of them speaks of the next's
     is_full: bool = False  # what earlier runs have reported as changed is compared again
@@ -225,6 +226,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock 
         state_dir=plan.settings.state_dir,
         retention_s=plan.settings.retention_s,
         may_make_ledger=plan.settings.may_make_ledger,
+        part=plan.part,
         suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
         wait_s=plan.wait_s,
         is_full=plan.is_full,
@@ -310,6 +312,8 @@ class _Load:
         await run.read_suppression()
         await loads.begin()
         await self._take_all(loads)
+        if plan.part is not None and loads.mode is RunMode.LOAD and run.is_going_on:
+            await run.commits.ask(mark_read)
         await loads.settle()
         run.limits.check()
         if is_compared:

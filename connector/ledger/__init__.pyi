@@ -34,6 +34,21 @@ from .opening import (
     open_ledger as open_ledger,
     wrap_connection as wrap_connection,
 )
+from .parts import (
+    JointListing as JointListing,
+    Part as Part,
+    claim_identities as claim_identities,
+    end_part as end_part,
+    exchange_beats as exchange_beats,
+    find_claiming_parts as find_claiming_parts,
+    find_listing as find_listing,
+    mark_read as mark_read,
+    open_part as open_part,
+    record_listing as record_listing,
+    stop_listing as stop_listing,
+    take_part as take_part,
+    try_list_alone as try_list_alone,
+)
 from .records import (
     KeptCursor as KeptCursor,
     KeptHabit as KeptHabit,
@@ -74,6 +89,7 @@ from .sqlite import (
 )
 from .store import (
     Base as Base,
+    Lease as Lease,
     StaleMoveError as StaleMoveError,
     Store as Store,
 )

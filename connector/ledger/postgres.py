@@ -48,6 +48,7 @@ _SETTINGS = (
 _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 """libpq's: a server that cannot be reached any more is given up within about a minute."""
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
+_TRY_SHARED_LOCK = text("SELECT pg_try_advisory_lock_shared(:key)")
 _RELEASE = text("SELECT pg_advisory_unlock(:key)")
 _HOLDER = text(
     "SELECT application_name, pid, backend_start FROM pg_locks JOIN pg_stat_activity USING (pid) "
@@ -126,17 +127,26 @@ def _connect(engine: Engine, url: URL, name: str) -> Connection:
 
 
 def take_lock(
-    connection: Connection, key: int, name: str, wait_s: float, is_stopped: Callable[[], bool] = lambda: False
+    connection: Connection,
+    key: int,
+    name: str,
+    wait_s: float,
+    is_stopped: Callable[[], bool] = lambda: False,
+    *,
+    is_shared: bool = False,
 ) -> None:
     """Take the advisory lock `key` for as long as the session lasts; call it in no transaction.
+
+    A shared one may be held by several sessions, and keeps out those that want it alone.
 
     Raises LockedError, which says `name` and its holder, when another session has it for longer than `wait_s` seconds
     (or until `is_stopped`). A session that has the lock gets it once more: a caller that may ask twice checks that.
     """
+    statement = _TRY_SHARED_LOCK if is_shared else _TRY_LOCK
 
     def try_lock() -> bool:
         with connection.begin():
-            return bool(connection.execute(_TRY_LOCK, {"key": key}).scalar_one())
+            return bool(connection.execute(statement, {"key": key}).scalar_one())
 
     def read_holder() -> str:
         with connection.begin():

@@ -32,7 +32,9 @@ def find_or_add_base(connection: Connection, account: str, service_id: int | Non
     if len(ids) > 1:
         listed = ", ".join(map(str, ids))
         raise ConfigurationError(f"several bases are known by the name {name} (ids {listed}): give the base by its id")
-    return Base(*(rows[0] if rows else connection.execute(_ADD, values).one()))
+    if not rows:
+        rows = connection.execute(_ADD, values).all() or connection.execute(_BY_ID, values).all()
+    return Base(*rows[0])
 
 
 def list_bases(connection: Connection, account: str) -> list[Base]:
@@ -301,7 +303,8 @@ _UNSETTLED = (
 _UNSETTLED_BY_NAME = text(_UNSETTLED + "service_id IS NULL")
 _UNSETTLED_BY_ID = text(_UNSETTLED + "name IS NULL")
 _ADD = text(
-    f"INSERT INTO base (account, service_id, name, folded) VALUES (:account, :id, :name, :folded) RETURNING {_COLUMNS}"
+    f"INSERT INTO base (account, service_id, name, folded) VALUES (:account, :id, :name, :folded) "
+    f"ON CONFLICT DO NOTHING RETURNING {_COLUMNS}"  # another part of a joint run may have just added it
 )
 _RENAME = text("UPDATE base SET name = :name, folded = :folded WHERE base_key = :key")
 _MISANSWERED = text("UPDATE base SET answered_id = :answered_id, answered_name = :answered_name WHERE base_key = :key")

@@ -11,6 +11,7 @@ from .drift import (
 )
 from .finishing import (
     RunMode as RunMode,
+    build_different as build_different,
 )
 from .presence import (
     PresenceCache as PresenceCache,

@@ -74,8 +74,9 @@ class Creator:
         await self._session.journal.flush()
 
     def find_deadline(self, candidate: Candidate) -> float:
-        """Return until when (monotonic) the subscriber is known not to exist (architecture 4.7)."""
-        return candidate.known_until
+        """Return until when (monotonic) it may be sent: the subscriber is known not to exist, and the part is ours."""
+        lease = self._session.journal.lease
+        return candidate.known_until if lease is None else min(candidate.known_until, lease.until)
 
     async def intend(self, candidates: Sequence[Candidate]) -> None:
         """Return when the intents of these candidates are durable."""

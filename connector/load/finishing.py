@@ -7,14 +7,14 @@ from enum import Enum
 
 from connector.errors import LedgerError
 from connector.ledger import Entry, Move
-from connector.load.candidates import Candidate, build_row, describe_held
+from connector.load.candidates import Candidate, build_row, describe_held, take_row
 from connector.load.creates import Creator
 from connector.load.presence import look_as_well_as_can_be, look_for
 from connector.load.refusals import Refusals
 from connector.load.resolution import Settler, Unresolved
 from connector.load.session import Problem, Session, Since
 from connector.outcomes import Outcome
-from connector.rows import LoadRow, Row
+from connector.rows import Chunk, LoadRow, Row
 from connector.sender import Take
 from connector.states import Event, State
 
@@ -308,6 +308,12 @@ class Finisher:
             self._report_unresolved(unresolved, Outcome.UNKNOWN, "held", words, status, attempts)
         else:
             self._report_unresolved(unresolved, Outcome.REJECTED, "rejected", unresolved.message, status, attempts)
+
+
+def build_different(chunk: Chunk, position: int, identity: str) -> Problem:
+    """Return a repeated row that says something else than the first one of its identity."""
+    message = f"an earlier row has the same {identity} and other values; that one was used"
+    return Problem(take_row(chunk, position), Outcome.DUPLICATE, identity, "differs", message)
 
 
 def _decide_found(entry: Entry, row: LoadRow) -> Since | None:

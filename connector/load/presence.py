@@ -4,11 +4,12 @@ A look-up takes the cheaper way first: the list's filters, or one sweep of the l
 other way follows. Each way decides what makes its answer certain.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 from connector.errors import RunAborted
+from connector.ledger import JointListing, find_listing, record_listing, stop_listing, try_list_alone
 from connector.listing import (
     BaseReader,
     ListEnd,
@@ -36,6 +37,7 @@ from connector.states import State
 _NEVER = float("-inf")
 _ABSENT_ASKED = 20  # looked up of those that a listing says are absent; 20 more once one of them is present
 _ABSENT_SAMPLED = 400  # rows of a chunk, among which these 20 are chosen
+_POLL_S = 1.0  # between two looks whether another part has listed the base
 _SHOWING_STEPS_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 
 
@@ -164,6 +166,7 @@ class PresenceCache:
         self.until = float("-inf") if session.policy.is_looking else float("inf")  # monotonic
         self._of: Planned | None = None  # the one chunk that it covers; None: all, by a listing
         self._spent = 0  # requests by filter: once a listing would have cost as much, the base is listed
+        self._rows = 0  # distinct ids of the last listing
         self._end: ListEnd | None = None  # of the last listing, where reading on renews it
         self._listing_took_s: float | None = None  # set where a listing takes longer than its answer may be relied on
         self._counted: int | None = None  # TotalCount of a list that may be cut off: the canary must raise it
@@ -184,18 +187,30 @@ class PresenceCache:
         """
         if self.covers(planned):
             return
-        began_at = self._session.clock.monotonic()
-        if not await self._read_on():
-            cost = await estimate(self._session, keys)
-            if self._is_filter_cheaper(cost) and await self._learn_by_filter(keys, cost.filtering):
-                self._of = planned
-            elif cost.is_list_unreadable or self._listing_took_s is not None or not await self._learn_by_listing(keys):
-                await self._learn_without_listing(keys)
-                self._of = planned
-            elif self._is_too_old(began_at):
-                self._listing_took_s = self._session.clock.monotonic() - began_at
-                began_at = await self._renew(planned, keys)
+        began_at = await self._look(planned, keys)
         self.until = self._session.policy.known_until(began_at, self._session.clock.monotonic())
+
+    async def _look(self, planned: Planned, keys: Sequence[LookupKey]) -> float:
+        """Look which are there, and return when that began (monotonic)."""
+        began_at = self._session.clock.monotonic()
+        if await self._read_on():
+            return began_at
+        if (shared_at := await self._take_shared(keys)) is not None:
+            return shared_at
+        cost = await estimate(self._session, keys)
+        if self._is_filter_cheaper(cost) and await self._learn_by_filter(keys, cost.filtering):
+            self._of = planned
+            return began_at
+        if not cost.is_list_unreadable and self._listing_took_s is None:
+            if (listed_at := await self._learn_by_listing(keys)) is not None:
+                if not self._is_too_old(listed_at):
+                    return listed_at
+                self._listing_took_s = self._session.clock.monotonic() - listed_at
+                return await self._renew(planned, keys)
+            began_at = self._session.clock.monotonic()
+        await self._learn_without_listing(keys)
+        self._of = planned
+        return began_at
 
     def _is_too_old(self, began_at: float) -> bool:
         """Return whether a look-up that began then is too old to rely on."""
@@ -218,9 +233,13 @@ class PresenceCache:
         """Return whether a listing could be renewed from its end on."""
         if self._end is None or self._session.access.state.known:
             return False
+        began_at = self._session.clock.monotonic()
         self._end = await list_on(self._session.access, self._end)
-        self._of = None if self._end is not None else self._of
-        return self._end is not None
+        if self._end is None:
+            return False
+        self._of, self._rows = None, self._end.rows
+        await self._share(began_at)
+        return True
 
     def _is_filter_cheaper(self, cost: Estimate) -> bool:
         """Return whether filters are cheaper, counting all that they have cost this run."""
@@ -242,7 +261,19 @@ class PresenceCache:
             return False  # a service may choke on one strange text; its list may still be readable
         return not await self._record(keys, result)
 
-    async def _learn_by_listing(self, keys: Sequence[LookupKey]) -> bool:
+    async def _learn_by_listing(self, keys: Sequence[LookupKey]) -> float | None:
+        """List the base, once for all parts of a joint run; return when that began (monotonic), None where it does not
+        show who is absent."""
+        async with self._alone():
+            if (shared_at := await self._take_shared(keys)) is not None:
+                return shared_at
+            began_at = self._session.clock.monotonic()
+            if not await self._list(keys):
+                return None
+            await self._share(began_at)
+            return began_at
+
+    async def _list(self, keys: Sequence[LookupKey]) -> bool:
         listing = await list_base(self._session.access, keys)
         if listing.doubled:
             self._session.tally.say(
@@ -253,9 +284,48 @@ class PresenceCache:
             return False
         certificate = listing.certificate
         is_suspect = certificate.cut_off in (CutOff.NOT_EXCLUDED, CutOff.ACCEPTED)
-        self._of, self._end = None, listing.end
+        self._of, self._end, self._rows = None, listing.end, certificate.distinct
         self._counted = certificate.total_last if is_suspect else None
         return True
+
+    # One listing for all parts of a joint run
+
+    async def _take_shared(self, keys: Sequence[LookupKey]) -> float | None:
+        """Return when another part's listing began (monotonic), if that may still be relied on; else None."""
+        session, base = self._session, self._session.journal.base
+        if session.journal.lease is None or session.policy.is_suppressing_inactive:
+            return None  # the ledger does not record who is inactive
+        listing = await session.journal.ask(lambda ledger: find_listing(ledger, base))
+        if listing is None:
+            return None
+        began_at = session.clock.monotonic() - listing.age_s
+        if self._is_too_old(began_at) or await self._contradicts_absence(keys, listing.rows):
+            return None
+        self._of, self._end, self._rows, self._counted = None, None, listing.rows, listing.total_count
+        return began_at
+
+    async def _share(self, began_at: float) -> None:
+        """Let the other parts rely on the listing that began then."""
+        session, base = self._session, self._session.journal.base
+        if session.journal.lease is not None:
+            listing = JointListing(session.clock.monotonic() - began_at, self._rows, self._counted)
+            await session.journal.ask(lambda ledger: record_listing(ledger, base, listing))
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Wait until no other part lists the base."""
+        session, base = self._session, self._session.journal.base
+        if session.journal.lease is None:
+            yield
+            return
+        while not await session.journal.ask(lambda ledger: try_list_alone(ledger, base)):
+            session.control.activity = "waiting while another part lists the base"
+            await session.control.rest(_POLL_S)
+            session.control.check()
+        try:
+            yield
+        finally:
+            await session.journal.ask(lambda ledger: stop_listing(ledger, base))
 
     # A list that is cut off (architecture 7, rule 7)
 

@@ -6,8 +6,16 @@ from .concurrency import (
 )
 from .pace import (
     Pace as Pace,
+    Rate as Rate,
 )
 from .rate import (
     Found as Found,
     RateController as RateController,
+)
+from .shared import (
+    BEAT_S as BEAT_S,
+    Beat as Beat,
+    SharedRate as SharedRate,
+    read_beat as read_beat,
+    write_beat as write_beat,
 )

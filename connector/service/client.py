@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Protocol, cast
 
 from connector.clock import Clock, system_clock
-from connector.pace import RateController
+from connector.pace import Rate, RateController
 from connector.service.answers import build_mask, parse_created, parse_sent, parse_wire_page
 from connector.service.recording import RecordingSender
 from connector.service.settings import Service
@@ -82,7 +82,7 @@ class Client:
 
     __slots__ = ("_clock", "_mask", "_transport", "counts", "quiet_until", "rate", "timeline")
 
-    def __init__(self, transport: RequestSender, mask: Mask, clock: Clock, rate: RateController | None = None) -> None:
+    def __init__(self, transport: RequestSender, mask: Mask, clock: Clock, rate: Rate | None = None) -> None:
         self._transport = transport
         self.rate = rate or RateController()
         self._mask = mask
@@ -186,7 +186,7 @@ class Client:
 
 @asynccontextmanager
 async def open_client(
-    service: Service, *, clock: Clock | None = None, rate: RateController | None = None
+    service: Service, *, clock: Clock | None = None, rate: Rate | None = None
 ) -> AsyncIterator[Client]:
     """Yield a client of the service, for the life of the `async with`; by the clock it waits, and reads dates to wait
     for.

@@ -9,6 +9,8 @@ from .cursor import (
     write_cursor as write_cursor,
 )
 from .files import (
+    cut_source as cut_source,
+    digest_files as digest_files,
     open_file as open_file,
     open_files as open_files,
     refuse_lacking as refuse_lacking,
@@ -22,6 +24,7 @@ from .inputs import (
 )
 from .sql import (
     IncrementalSource as IncrementalSource,
+    cut_query as cut_query,
     describe_place as describe_place,
     open_incremental as open_incremental,
     open_sql as open_sql,

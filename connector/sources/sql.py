@@ -119,6 +119,23 @@ def open_sql(url: str, *, query: str | None = None, table: str | None = None) ->
     return _open(url, query, table)
 
 
+def cut_query(url: str, query: str | None, table: str | None, key: str, number: int, parts: int) -> str:
+    """Return a query for the rows of a query, or a table (`name` or `schema.name`), that are of part `number` (from 1)
+    of `parts`.
+
+    They are those whose `key`, an integer column of the result, has the part's remainder; rows without a key belong to
+    the first part. The order of two queries' rows says nothing: it is not the same.
+    """
+    dialect = parse_url(url).get_dialect()() if not url.startswith("duckdb:") else None
+
+    def quote(name: str) -> str:
+        doubled = name.replace('"', '""')
+        return f'"{doubled}"' if dialect is None else str(dialect.identifier_preparer.quote(name))
+
+    whole = f"({query.rstrip().rstrip(';')}\n)" if query is not None else ".".join(map(quote, (table or "").split(".")))
+    return f"SELECT * FROM {whole} AS whole WHERE abs(coalesce({quote(key)}, 0) % {parts}) = {number - 1}"  # noqa: S608
+
+
 def _open(
     url: str, query: str | None, table: str | None, bound: CursorBound | None = None, watch: CursorWatch | None = None
 ) -> Source:

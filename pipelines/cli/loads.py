@@ -15,6 +15,7 @@ from connector.errors import ConfigurationError
 from pipelines.cli.options import (
     Duration,
     FileGiven,
+    PartOfRun,
     SourcePath,
     cursor_options,
     dry_run_option,
@@ -122,6 +123,9 @@ def plan_file(
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=click.Path(path_type=Path))
 @cursor_options
 @click.option("--limit", type=click.IntRange(min=1), help="Load only the first N rows of each source.")
+@click.option(
+    "--part", type=PartOfRun(), metavar="I/N", help="Load part I of N of the source, beside the runs of the others."
+)
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
 @time_limit_option
 @dry_run_option
@@ -131,6 +135,7 @@ def sync_command(
     is_full: bool,
     since: str | None,
     limit: int | None,
+    part: tuple[int, int] | None,
     wait_s: float,
     time_limit_s: float | None,
     is_dry: bool,
@@ -146,10 +151,12 @@ def sync_command(
     from pipelines.jobs import load_job, read_settings
 
     refuse_both(is_full, since)
+    if part is not None and (is_full or since is not None or limit is not None or is_dry):
+        raise ConfigurationError("--part goes with none of --full, --since, --limit and --dry-run: leave them out")
 
     def plan_job(job: Job) -> LoadPlan:
         settings = read_settings(os.environ, job, SettingOptions(time_limit_s=time_limit_s), is_writing=not is_dry)
-        plan = plan_sync(job, settings, limit=limit, wait_s=wait_s, is_full=is_full, since=since)
+        plan = plan_sync(job, settings, limit=limit, wait_s=wait_s, is_full=is_full, since=since, part=part)
         return replace(plan, is_planned=is_dry)
 
     loaded = [load_job(path, os.environ) for path in jobs]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 
+_MOST_PARTS = 1000
+
 
 class Duration(click.ParamType[float]):
     """`500ms`, `30s`, `10m`, `2h`; seconds as a float."""
@@ -36,6 +38,19 @@ class Duration(click.ParamType[float]):
             return value if isinstance(value, float) else parse_duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class PartOfRun(click.ParamType[tuple[int, int]]):
+    """`2/3`: part 2 of 3; both as numbers."""
+
+    name = "part"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """Parse, or fail as click does."""
+        number, _, parts = str(value).partition("/")
+        if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts) <= _MOST_PARTS):
+            self.fail(f"{value!r} is no part such as 2/3, of {_MOST_PARTS:,} at most", param, ctx)
+        return int(number), int(parts)
 
 
 class Share(click.ParamType[float]):

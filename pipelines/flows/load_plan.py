@@ -15,6 +15,7 @@ from connector.imports import (
     name_load,
     plan_rows,
 )
+from connector.ledger import Part
 from connector.load import LoadPolicy
 from connector.row_files import is_rejects, own_columns, read_corrections
 from connector.rows import Source
@@ -33,6 +34,7 @@ from pipelines.flows.validate import ValidationPlan
 from pipelines.jobs import (
     FileSource,
     Job,
+    JobSource,
     JobSubscriber,
     build_base,
     build_guard,
@@ -40,6 +42,7 @@ from pipelines.jobs import (
     build_policy,
     build_rules,
     open_as,
+    open_part,
     open_source,
 )
 
@@ -53,17 +56,35 @@ class FileReading:
 
 
 def plan_sync(
-    job: Job, settings: Settings, *, limit: int | None, wait_s: float, is_full: bool = False, since: str | None = None
+    job: Job,
+    settings: Settings,
+    *,
+    limit: int | None,
+    wait_s: float,
+    is_full: bool = False,
+    since: str | None = None,
+    part: tuple[int, int] | None = None,
 ) -> LoadPlan:
     """Return the load of a job, its source opened; of an incremental one what is new, all of it, or what is new `since`
-    a value of its cursor. Raises ConfigurationError and SourceError."""
+    a value of its cursor; `part`: only part I of N (from 1). Raises ConfigurationError and SourceError."""
     if job.source is None or job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports: run it by `connector export`")
+    if part is not None:
+        return _plan_part(job, job.source, job.subscriber, settings, wait_s, part)
     increment = plan_increment(job, job.source, settings.account, is_full=is_full, since=since)
     source = open_source(job.source) if increment is None else increment.source
     is_file = job.source.file is not None
     plan = _plan_by_job("sync", job, job.subscriber, source, settings, limit, wait_s, is_empty_refused=is_file)
     return replace(plan, increment=increment, is_own_source=True, is_full=is_full)
+
+
+def _plan_part(
+    job: Job, source: JobSource, subscriber: JobSubscriber, settings: Settings, wait_s: float, part: tuple[int, int]
+) -> LoadPlan:
+    number, parts = part
+    opened, digest = open_part(source, number, parts)
+    plan = _plan_by_job("sync", job, subscriber, opened, settings, None, wait_s, is_empty_refused=False)
+    return replace(plan, part=Part(number, parts, settings.account, job.name, digest))
 
 
 def plan_import(

@@ -12,9 +12,10 @@ from connector.clock import Clock
 from connector.errors import ConfigurationError, SourceError
 from connector.fields import BY_NAME, NAMES
 from connector.imports import SILENT_ACTIVITY, Remarks, SuppressionPlan, describe_unmapped, read_suppression
+from connector.load import build_different
 from connector.outcomes import Fault
 from connector.report import OpenReport, Status, end_report, start_report
-from connector.row_files import RejectsFile, build_different, build_invalid, build_malformed, own_columns
+from connector.row_files import RejectsFile, build_invalid, build_malformed, own_columns
 from connector.rows import Chunk, Source
 from connector.subscribers import (
     BaseColumn,

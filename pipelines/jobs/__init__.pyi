@@ -6,6 +6,7 @@ from .build import (
     build_rules as build_rules,
     open_as as open_as,
     open_increment as open_increment,
+    open_part as open_part,
     open_source as open_source,
 )
 from .draft import (

@@ -3,11 +3,15 @@
 from math import inf
 from pathlib import Path
 
+from connector.errors import ConfigurationError
 from connector.load import LoadGuard, LoadPolicy
 from connector.rows import Source
 from connector.service import ListQuery
 from connector.sources import (
     IncrementalSource,
+    cut_query,
+    cut_source,
+    digest_files,
     open_file,
     open_files,
     open_incremental,
@@ -33,6 +37,23 @@ def open_source(source: JobSource | Suppress) -> Source:
     if isinstance(source.sql, SqlSource) and source.sql.cursor is not None:
         return open_increment(source.sql, source.sql.cursor)
     return open_sql(source.sql.url, query=source.sql.query, table=source.sql.table)
+
+
+def open_part(source: JobSource, number: int, parts: int) -> tuple[Source, str]:
+    """Return part `number` (from 1) of `parts` of a job's source, and what tells the source from another (`""`: a
+    database says nothing). Raises as `open_source`, and ConfigurationError for a source that cannot be cut."""
+    if source.file is not None:
+        whole = open_source(source)
+        return cut_source(whole, number, parts), digest_files(whole)
+    sql = source.sql
+    if sql is None or sql.cursor is not None:
+        raise ConfigurationError("--part: a source with a cursor is not cut into parts; run it by one sync")
+    if sql.part_by is None:
+        raise ConfigurationError(
+            "--part: say by which integer column the rows are cut into parts, such as source.sql.part_by: id"
+        )
+    query = cut_query(sql.url, sql.query, sql.table, sql.part_by, number, parts)
+    return open_sql(sql.url, query=query), ""
 
 
 def open_as(path: str | Path, file: FileSource) -> Source:

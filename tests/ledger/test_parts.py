@@ -1,0 +1,280 @@
+"""Several runs at once over one ledger: the parts of a joint run, in PostgreSQL."""
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import pytest
+
+from connector.errors import ConfigurationError, LedgerError, LockedError
+from connector.ledger import (
+    Base,
+    Commits,
+    Intent,
+    JointListing,
+    Ledger,
+    Part,
+    claim_identities,
+    end_part,
+    exchange_beats,
+    find_claiming_parts,
+    find_listing,
+    find_or_add_base,
+    mark_read,
+    open_ledger,
+    open_part,
+    record_listing,
+    start_run,
+    stop_listing,
+    take_part,
+    try_list_alone,
+)
+from connector.states import State
+from tests.ledger.places import check_refused, run_sql
+
+FIRST, SECOND = Part(1, 2, "account", "crm", "files"), Part(2, 2, "account", "crm", "files")
+IDENTITY, FINGERPRINT = b"i" * 16, b"f" * 8
+EXPIRE = "UPDATE part SET lease_until = now() - interval '1 minute', process = ''"
+
+
+@contextmanager
+def open_taken(url: str, part: Part, run_id: str = "") -> Iterator[Ledger]:
+    """A ledger whose part this run has taken."""
+    with open_part(url, part) as ledger:
+        with ledger.transaction() as connection:
+            key = start_run(connection, run_id or f"run-{time.monotonic_ns()}", part.job, "sync", 0.0)
+            lease = take_part(ledger, part, key, time.monotonic)
+        ledger.store.lease = lease
+        yield ledger
+
+
+def add_base(ledger: Ledger) -> Base:
+    with ledger.transaction() as connection:
+        return find_or_add_base(connection, "account", 7, None)
+
+
+def claim(ledger: Ledger, base: Base, *rows: tuple[bytes, bytes]) -> dict[bytes, bytes]:
+    with ledger.transaction():
+        return claim_identities(ledger, base, rows)
+
+
+def intend(ledger: Ledger, base: Base, identity: bytes = IDENTITY) -> None:
+    lease = ledger.store.lease
+    assert lease is not None
+    with ledger.transaction():
+        ledger.mark_intended(base, lease.run_key, [Intent(identity, FINGERPRINT, b"{}")])
+
+
+def read_state(ledger: Ledger, base: Base, identity: bytes = IDENTITY) -> State:
+    with ledger.transaction():
+        entry = ledger.find_entries(base, [identity]).get(identity)
+    return State.NONE if entry is None else entry.state
+
+
+def end(ledger: Ledger, *, is_well: bool) -> None:
+    with ledger.transaction():
+        end_part(ledger, is_well=is_well)
+
+
+def test_parts_share_the_ledger_and_keep_every_other_run_out(postgres_url: str) -> None:
+    with open_taken(postgres_url, FIRST), open_taken(postgres_url, SECOND):
+        check_refused(open_ledger(postgres_url), LockedError, "is held by process")
+        check_refused(open_part(postgres_url, FIRST), LockedError, "part 1 of 2 of the job crm is held by process")
+        other = Part(1, 2, "account", "shop", "files")
+        check_refused(open_part(postgres_url, other), LockedError, "a joint run of the job crm in 2 parts, process")
+        files = Part(1, 2, "account", "crm", "others")
+        check_refused(open_part(postgres_url, files), LockedError, "in 2 parts over other files")
+    with open_ledger(postgres_url):
+        check_refused(open_part(postgres_url, FIRST), LockedError, "the ledger .* is held by process")
+
+
+def test_a_ledger_in_a_file_has_one_writer() -> None:
+    check_refused(open_part("sqlite:///ledger.db", FIRST), ConfigurationError, "CONNECTOR_LEDGER=postgresql://")
+
+
+def test_an_identity_belongs_to_the_part_that_met_it_first(postgres_url: str) -> None:
+    with open_taken(postgres_url, FIRST) as first, open_taken(postgres_url, SECOND) as second:
+        base = add_base(first)
+        assert claim(first, base, (IDENTITY, b"1" * 8)) == {}
+        assert claim(second, base, (b"j" * 16, b"1" * 8), (IDENTITY, b"2" * 8)) == {IDENTITY: b"1" * 8}
+        assert claim(first, base, (IDENTITY, b"1" * 8), (b"j" * 16, b"1" * 8)) == {b"j" * 16: b"1" * 8}
+        with first.transaction():
+            assert find_claiming_parts(first, base, [IDENTITY, b"j" * 16, b"k" * 16]) == {IDENTITY: 1, b"j" * 16: 2}
+
+
+def test_parts_that_claim_at_once_never_claim_the_same(postgres_url: str) -> None:
+    parts = [Part(number, 4, "account", "crm") for number in range(1, 5)]
+    rng = random.Random(1)
+    rows = [(bytes([each]) * 16, FINGERPRINT) for each in range(200)]
+    chunks = [[rng.sample(rows, 60) for _ in range(10)] for _ in parts]
+    with ExitStack() as stack, ThreadPoolExecutor(len(parts)) as threads:
+        ledgers = [stack.enter_context(open_taken(postgres_url, part)) for part in parts]
+        base = add_base(ledgers[0])
+
+        def claim_all(index: int) -> set[bytes]:
+            commits = Commits(ledgers[index])
+            mine: set[bytes] = set()
+            for chunk in chunks[index]:
+                others = commits.do(partial(claim_identities, base=base, rows=chunk))
+                mine |= {identity for identity, _ in chunk if identity not in others}
+            return mine
+
+        claimed = list(threads.map(claim_all, range(len(parts))))
+    assert sum(len(each) for each in claimed) == len(set().union(*claimed))
+    assert set().union(*claimed) == {identity for part in chunks for chunk in part for identity, _ in chunk}
+
+
+def test_a_run_whose_part_was_taken_over_writes_nothing_more(postgres_url: str) -> None:
+    with open_taken(postgres_url, FIRST) as late:
+        base = add_base(late)
+        claim(late, base, (IDENTITY, FINGERPRINT))
+        intend(late, base)
+        run_sql(postgres_url, EXPIRE)
+        with open_taken(postgres_url, FIRST) as next_run:
+            assert read_state(next_run, base) is State.UNKNOWN
+            with pytest.raises(LedgerError, match="another run has taken over part 1"), late.transaction():
+                late.mark_answered(base, [(IDENTITY, 9)])
+            assert read_state(next_run, base) is State.UNKNOWN
+
+
+def test_a_run_whose_lease_has_expired_goes_on_where_no_other_has_taken_the_part(postgres_url: str) -> None:
+    with open_taken(postgres_url, FIRST) as late:
+        base = add_base(late)
+        claim(late, base, (IDENTITY, FINGERPRINT))
+        intend(late, base)
+        run_sql(postgres_url, EXPIRE)
+        with late.transaction():
+            late.mark_answered(base, [(IDENTITY, 9)])
+        assert read_state(late, base) is State.CONFIRMED
+        check_refused(open_part(postgres_url, FIRST), LockedError, "is held by process")
+
+
+def test_nothing_may_be_sent_without_a_transaction_that_has_renewed_the_lease(postgres_url: str) -> None:
+    with open_taken(postgres_url, FIRST) as ledger:
+        lease = ledger.store.lease
+        assert lease is not None
+        assert lease.until < time.monotonic()
+        asked_at = time.monotonic()
+        with ledger.transaction():
+            assert lease.until < asked_at
+        assert asked_at < lease.until < asked_at + 30
+        until = lease.until
+        with pytest.raises(ZeroDivisionError), ledger.transaction():
+            1 / 0  # noqa: B018
+        assert lease.until == until
+
+
+def test_what_another_part_is_sending_stays_as_it_is_when_a_part_is_taken_again(postgres_url: str) -> None:
+    with open_taken(postgres_url, SECOND) as second:
+        base = add_base(second)
+        claim(second, base, (IDENTITY, FINGERPRINT))
+        intend(second, base)
+        for _ in range(2):
+            with open_taken(postgres_url, FIRST) as first:
+                end(first, is_well=False)
+        assert read_state(second, base) is State.SENDING
+        with second.transaction():
+            second.mark_answered(base, [(IDENTITY, 9)])
+
+
+def test_a_joint_run_ends_with_its_last_part_and_the_next_one_begins_without_claims(postgres_url: str) -> None:
+    with open_taken(postgres_url, FIRST) as first:
+        base = add_base(first)
+        claim(first, base, (IDENTITY, FINGERPRINT))
+        intend(first, base)
+        end(first, is_well=True)
+    check_refused(open_part(postgres_url, FIRST), LockedError, "the part has ended well")
+    with open_taken(postgres_url, SECOND) as second:
+        assert claim(second, base, (IDENTITY, FINGERPRINT)) == {IDENTITY: FINGERPRINT}
+        assert read_state(second, base) is State.SENDING
+        end(second, is_well=True)
+    with open_taken(postgres_url, SECOND) as again:
+        assert read_state(again, base) is State.UNKNOWN
+        assert claim(again, base, (IDENTITY, FINGERPRINT)) == {}
+
+
+def test_a_joint_run_that_was_left_gives_way_after_an_hour_to_another(postgres_url: str) -> None:
+    other = Part(1, 3, "account", "shop")
+    with open_taken(postgres_url, FIRST) as first:
+        end(first, is_well=True)
+        run_sql(postgres_url, "UPDATE part SET lease_until = now() - interval '61 minutes'")
+    with open_taken(postgres_url, FIRST) as first:
+        end(first, is_well=False)
+    with open_taken(postgres_url, other):
+        pass
+
+
+def test_the_last_part_to_have_read_its_rows_knows_it(postgres_url: str) -> None:
+    with open_taken(postgres_url, FIRST) as first, open_taken(postgres_url, SECOND) as second:
+        for ledger, is_last in ((first, False), (second, True)):
+            assert ledger.store.lease is not None
+            with ledger.transaction():
+                mark_read(ledger)
+            assert ledger.store.lease.is_last is is_last
+
+
+def test_one_part_lists_a_base_and_the_others_rely_on_that(postgres_url: str) -> None:
+    with open_taken(postgres_url, FIRST) as first, open_taken(postgres_url, SECOND) as second:
+        base = add_base(first)
+        with first.transaction():
+            assert find_listing(first, base) is None
+            assert try_list_alone(first, base)
+        with second.transaction():
+            assert not try_list_alone(second, base)
+        with first.transaction():
+            record_listing(first, base, JointListing(5.0, 1200, 1200))
+            stop_listing(first, base)
+        with second.transaction():
+            listing = find_listing(second, base)
+            assert try_list_alone(second, base)
+        assert listing is not None
+        assert (listing.rows, listing.total_count) == (1200, 1200)
+        assert 5.0 <= listing.age_s < 60
+
+
+def test_parts_hear_what_the_others_that_go_on_say(postgres_url: str) -> None:
+    with open_taken(postgres_url, FIRST) as first, open_taken(postgres_url, SECOND) as second:
+        with first.transaction():
+            assert exchange_beats(first, "one") == {}
+        with second.transaction():
+            ((number, (said, age_s)),) = exchange_beats(second, "two").items()
+        assert (number, said) == (1, "one")
+        assert 0 <= age_s < 60
+        end(first, is_well=True)
+        with second.transaction():
+            assert exchange_beats(second, "two") == {}
+
+
+def test_a_transaction_that_the_server_undoes_for_a_deadlock_is_made_again(postgres_url: str) -> None:
+    with open_taken(postgres_url, FIRST) as first, open_taken(postgres_url, SECOND) as second:
+        base = add_base(first)
+        identities = (b"a" * 16, b"b" * 16)
+        for identity in identities:
+            intend(first, base, identity)
+        barrier = threading.Barrier(2, timeout=30)
+        tries: list[int] = []
+
+        def lock_both(ledger: Ledger, order: tuple[bytes, ...]) -> None:
+            def step(ledger: Ledger) -> None:
+                tries.append(1)
+                for index, identity in enumerate(order):
+                    ledger.store.connection.exec_driver_sql(
+                        "SELECT 1 FROM entry WHERE identity = %s FOR UPDATE", (identity,)
+                    )
+                    if index == 0 and len(tries) <= 2:
+                        barrier.wait()
+
+            Commits(ledger).do(step)
+
+        with ThreadPoolExecutor(2) as threads:
+            both = [
+                threads.submit(lock_both, first, identities),
+                threads.submit(lock_both, second, identities[::-1]),
+            ]
+            for each in both:
+                each.result(timeout=60)
+        assert len(tries) == 3

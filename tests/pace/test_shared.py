@@ -1,0 +1,103 @@
+"""Parts of a joint run under one limit, on virtual time: in sum, by share, and how much is refused."""
+
+import heapq
+import random
+from dataclasses import dataclass
+from itertools import count
+
+import pytest
+
+from connector.pace import BEAT_S, Beat, SharedRate
+from connector.sandbox.faults import build_limiter
+
+_JITTER = 0.05
+
+
+@dataclass
+class _Played:
+    served: dict[int, int]
+    refused: int
+
+
+def play(
+    parts: int,
+    rate: float,
+    seconds: float,
+    *,
+    kind: str = "bucket",
+    retry_after_s: float | None = None,
+    rtt_s: float = 0.1,
+    count_from_s: float = 0.0,
+    ends: dict[int, float] | None = None,
+    seed: int = 1,
+) -> _Played:
+    """Let so many parts send for so long; what was served to each, and refused in sum, from `count_from_s` on.
+
+    `ends`: when a part stops, and is heard of no more.
+    """
+    rng = random.Random(seed)
+    limiter = build_limiter(kind, rate, 0, 1.0)
+    rates = {number: SharedRate(number, parts) for number in range(1, parts + 1)}
+    said: dict[int, tuple[Beat, float]] = {}
+    played = _Played(dict.fromkeys(rates, 0), 0)
+    events: list[tuple[float, int, str, int, float]] = []
+    order = count()
+
+    def add(at: float, what: str, number: int, sent_at: float = 0.0) -> None:
+        heapq.heappush(events, (at, next(order), what, number, sent_at))
+
+    for number in rates:
+        add(rng.uniform(0, 3), "send", number)
+        add(rng.uniform(0, BEAT_S), "beat", number)
+    while events:
+        now, _, what, number, sent_at = heapq.heappop(events)
+        if now > seconds:
+            break
+        if ends and now >= ends.get(number, seconds):
+            said.pop(number, None)
+            continue
+        each = rates[number]
+        if what == "send":
+            wait_s = each.admit(now)
+            if wait_s <= 0:
+                add(now + rtt_s / 2, "arrive", number, now)
+            add(now + max(wait_s, 1e-9), "send", number)
+        elif what == "arrive":
+            back_s = rtt_s / 2 * rng.uniform(1 - _JITTER, 1 + _JITTER)
+            add(now + back_s, "served" if limiter.admit(now) <= 0 else "refused", number, sent_at)
+        elif what == "served":
+            each.note_served(sent_at, now)
+            played.served[number] += now >= count_from_s
+        elif what == "refused":
+            each.note_refused(sent_at, now, retry_after_s)
+            played.refused += now >= count_from_s
+        else:
+            said[number] = (each.say(now), now)
+            each.hear({other: (beat, now - at) for other, (beat, at) in said.items() if other != number}, now)
+            add(now + BEAT_S, "beat", number)
+    return played
+
+
+CASES = [
+    (3, 600.0, "bucket", None),
+    (3, 600.0, "bucket", 1.0),
+    (3, 60.0, "bucket", 5.0),
+    (3, 600.0, "fixed_window", None),
+    (3, 600.0, "sliding_window", 1.0),
+    (50, 1000.0, "bucket", None),
+    (50, 1000.0, "bucket", 1.0),
+    (50, 5000.0, "fixed_window", 1.0),
+]
+
+
+@pytest.mark.parametrize(("parts", "rate", "kind", "retry_after_s"), CASES)
+def test_parts_use_what_is_allowed_in_sum_and_share_it_evenly(
+    parts: int, rate: float, kind: str, retry_after_s: float | None
+) -> None:
+    from_s, to_s = 60.0, 240.0
+    played = play(parts, rate, to_s, kind=kind, retry_after_s=retry_after_s, count_from_s=from_s)
+    served = sum(played.served.values())
+    assert served >= 0.9 * rate * (to_s - from_s)
+    assert played.refused <= 0.03 * (served + played.refused)
+    share = served / parts
+    assert all(share / 2 <= each <= 2 * share for each in played.served.values())
