@@ -16,13 +16,6 @@ from connector.service import ListPage, ListQuery, RequestCounts, Service, Token
 from tests.export.exports import Collector, create, hurried, now, read, service_of
 
 
-def test_an_empty_list_is_read_and_complete(sandbox: SandboxProcess) -> None:
-    certificate, collector = read(sandbox)
-
-    assert (certificate.reason, certificate.distinct, certificate.pages) == (Reason.ONE_ANSWER, 0, 1)
-    assert collector.sweeps == {1: []}
-
-
 @pytest.mark.parametrize(
     ("order", "reason", "sweeps"), [("id", "id_order", 1), ("id_desc", "id_order", 1), ("email", "two_sweeps", 2)]
 )
@@ -59,16 +52,6 @@ def test_a_list_that_changes_is_certified_in_id_order_and_nobody_is_missing(
     assert at_first - deleted <= set(collector.ids) <= at_first | inserted
     assert len(set(collector.ids)) == len(collector.ids) == certificate.distinct
     assert certificate.appeared + certificate.vanished > 0
-
-
-def test_errors_of_the_list_are_tried_again(sandbox: SandboxProcess) -> None:
-    sandbox.seed(5000, base_name="News")
-    sandbox.switch(list_error=0.3, seed=5)
-
-    certificate, collector = read(sandbox)
-
-    assert certificate.is_complete
-    assert len(set(collector.ids)) == len(collector.ids) == 5000
 
 
 def test_a_list_that_fails_for_good_ends_the_run_in_words(sandbox: SandboxProcess) -> None:
@@ -152,14 +135,6 @@ def test_progress_counts_the_rows_of_each_sweep(sandbox: SandboxProcess) -> None
     assert seen[0] == ListProgress(1, 1000, 2500)
     assert next(each for each in seen if each.sweep == 2) == ListProgress(2, 1000, 2500)
     assert seen[-1] == ListProgress(2, 2500, 2500)
-
-
-def test_a_smaller_page_can_be_asked_for(sandbox: SandboxProcess) -> None:
-    sandbox.seed(120, base_name="News")
-
-    certificate, collector = read(sandbox, ListQuery(limit=50))
-
-    assert (certificate.is_complete, len(collector.ids), certificate.pages) == (True, 120, 5)
 
 
 def test_an_offset_is_refused(sandbox: SandboxProcess) -> None:
