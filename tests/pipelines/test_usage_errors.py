@@ -1,5 +1,6 @@
 """What cannot be meant is said with the way out: nothing is asked, sent or written, and no value of a row is shown."""
 
+import json
 import shlex
 import sqlite3
 from collections.abc import Mapping
@@ -32,6 +33,11 @@ def notifying(notify: str) -> str:
     return f"job: x\n{SOURCE}{NEWS}notify: {notify}\n"
 
 
+def mailing(**change: object) -> str:
+    mail = {"campaign": "x", "to": "email", "from": "a@example.com", "subject": "Hi", "html": "hi.html"} | change
+    return json.dumps({"job": "x", "source": {"file": {"path": "people.csv"}}, "mail": mail})
+
+
 FILES: dict[str, str | bytes] = {
     "people.csv": "email,name\na@secret.org,A\nb@secret.org,B\n",
     "empty.csv": "",
@@ -59,11 +65,69 @@ FILES: dict[str, str | bytes] = {
     "sauce.yaml": "job: x\nsauce: 1\n",
     "no-file.yaml": f"job: x\n{SOURCE.replace('people', 'p')}subscriber: {{base: {{id: 7}}}}\n",
     "no-database.yaml": f"job: x\nsource: {{sql: {{url: 'sqlite:///none.db', table: t}}}}\n{NEWS}",
+    "left.db-journal": b"left over",
+    "gone.db.wal": b"left over",
+    "hi.html": "Hello",
+    "evil.html": "{% include '/etc/passwd' %}",
+    "message.txt": "Hello",
+    "inline.yaml": "from: a@x.org\nto: b@x.org\nsubject: s\ntext: {content: t}\ninline: [hi.html]\n",
+    "misspelt.json": '{"subjekt": "a"}',
+    "mail-word.yaml": mailing(subject="Hello {{ naem }}"),
+    "mail-open.yaml": mailing(subject="Hello {{ name"),
+    "mail-evil.yaml": mailing(html="evil.html"),
+    "mail-no-html.yaml": mailing(html="nowhere.html"),
+    "mail-to.yaml": mailing(to="adress"),
+    "mail-no-file.yaml": mailing(attach=["nowhere.pdf"]),
+    "mail-large.yaml": mailing(attach=["people.csv"], max_attached="3B"),
+    "mail-inline.yaml": mailing(inline=["people.csv"]),
+    "mail-at.yaml": mailing(at="2099-01-01T00:00"),
+    "mail-from.yaml": mailing(**{"from": "nobody"}),
     "unmapped.yaml": f"job: x\n{SOURCE}subscriber: {{base: {{id: 7}}, fields: {{email: mail}}}}\n",
 }
 NEWS_7, IN_NEWS = "--base-id 7", "--base-name News"
 
+FROM, TO, SUBJECT, TEXT = "--from a@example.com", "--to b@example.net", "--subject Hi", "--text message.txt"
+PLAIN = f"send {FROM} {TO} {SUBJECT} {TEXT}"
+
 CASES: list[tuple[str, str]] = [
+    ("export people.xls", ".parquet"),
+    ("export oracle://user:hunter2@host/x", "duckdb:///"),
+    ("export out.csv --mode upsert", "can only be replaced"),
+    ("export out.parquet --guard-formulas", "no CSV"),
+    ("export out.csv --max-shrink 0.5", "share"),
+    ("export nowhere/out.csv", "nowhere"),
+    ("export out.csv --gender other", "gender"),
+    ("export nowhere.yaml", "nowhere.yaml"),
+    ("export sqlite:///w.db --schema esp", "schema"),
+    ("export sqlite:///left.db", "left.db-journal"),
+    ("export duckdb:///gone.db", "gone.db.wal"),
+    (f"send {FROM} {SUBJECT} {TEXT}", "Email.To"),
+    (f"send {FROM} {TO} {SUBJECT}", "Email.Html"),
+    (f"send {TO} {SUBJECT} {TEXT}", "Email.From"),
+    (f"send {FROM} {TO} {TEXT}", "Email.Subject"),
+    (f"{PLAIN} --to nobody", "--to"),
+    (f"send {FROM} {TO} {TEXT} --subject 'a\r\nBcc: x@y.org'", "Email.Subject"),
+    (f"{PLAIN} --header 'X-A: a\nX-B: b'", "Header.Value"),
+    (f"{PLAIN} --header no-colon", "--header"),
+    (f"{PLAIN} --at 2099-12-24T09:00", "EmailSettings.SendAt"),
+    (f"{PLAIN} --at 2001-12-24T09:00Z", "EmailSettings.SendAt"),
+    (f"{PLAIN} --attach nowhere.pdf", "nowhere.pdf"),
+    (f"{PLAIN} --attach hi.html --max-attached 3B", "hi.html"),
+    (f"{PLAIN} --inline hi.html", "--inline"),
+    (f"{PLAIN} --max-attached many", "--max-attached"),
+    ("send message.txt", "message.txt"),
+    ("send inline.yaml", "ContentId"),
+    ("send misspelt.json", "subject"),
+    ("mail mail-word.yaml", "did you mean name"),
+    ("mail mail-open.yaml", "mail.subject"),
+    ("mail mail-evil.yaml", "evil.html"),
+    ("mail mail-no-html.yaml", "nowhere.html"),
+    ("mail mail-to.yaml", "adress"),
+    ("mail mail-no-file.yaml", "nowhere.pdf"),
+    ("mail mail-large.yaml", "people.csv"),
+    ("mail mail-inline.yaml", "ContentId"),
+    ("mail mail-at.yaml", "SendAt"),
+    ("mail mail-from.yaml", "mail.from"),
     ("improt people.csv", "Did you mean: import?"),
     (f"import nowhere.csv {NEWS_7}", "nowhere.csv"),
     (f"import empty.csv {NEWS_7}", "empty"),

@@ -84,7 +84,8 @@ def test_a_file_that_goes_or_alters_while_a_run_sends_costs_its_row_alone(mailer
     with mailer.start("mail", "mail.yaml", "--output", "json") as process:
         wait_for(lambda: mailer.sandbox.stats()["requests"].get("send", {}).get("received", 0) > 0)
         (tmp_path / "bills" / "P599.pdf").unlink()
-        (tmp_path / "bills" / "P598.pdf").write_bytes(b"%PDF of somebody else")
+        (tmp_path / "bills" / "P598.pdf").write_bytes(b"%PDF of another")
+        mailer.sandbox.switch(latency_ms=0)
         stdout, _ = process.communicate()
 
     report = json.loads(stdout)

@@ -174,42 +174,6 @@ def test_an_email_that_never_left_may_be_sent_again(mailer: Connector, sandbox: 
     assert (ended.code, ended.report["email"]["state"], ended.rows) == (3, "unsent", {"read": 1, "unsent": 1})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [
-        ((*PLAIN[2:],), "Email.To"),
-        ((*PLAIN[:6],), "Email.Html"),
-        ((*PLAIN[:2], *PLAIN[4:]), "Email.From"),
-        ((*PLAIN[:4], *PLAIN[6:]), "Email.Subject"),
-        ((*PLAIN, "--to", "nobody"), "--to"),
-        ((*PLAIN[:4], "--subject", "a\r\nBcc: x@y.org", *PLAIN[6:]), "Email.Subject"),
-        ((*PLAIN, "--header", "X-A: a\nX-B: b"), "Header.Value"),
-        ((*PLAIN, "--header", "no-colon"), "--header"),
-        ((*PLAIN, "--at", "2099-12-24T09:00"), "EmailSettings.SendAt"),
-        ((*PLAIN, "--at", "2001-12-24T09:00Z"), "EmailSettings.SendAt"),
-        ((*PLAIN, "--attach", "nowhere.pdf"), "nowhere.pdf"),
-        ((*PLAIN, "--attach", "hi.txt", "--max-attached", "3B"), "hi.txt"),
-        ((*PLAIN, "--inline", "hi.txt"), "--inline"),
-        ((*PLAIN, "--max-attached", "many"), "--max-attached"),
-        (("message.txt",), "message.txt"),
-        (("inline.yaml",), "ContentId"),
-        (("null.json",), "subject"),
-    ],
-)
-def test_bad_input_is_told_by_its_field_before_anything_is_sent(
-    mailer: Connector, tmp_path: Path, arguments: tuple[str, ...], field: str
-) -> None:
-    base = "from: a@example.com\nto: b@example.com\nsubject: s\ntext: {content: t}\n"
-    (tmp_path / "inline.yaml").write_text(base + "inline: [hi.txt]\n", encoding="utf-8")
-    (tmp_path / "null.json").write_text('{"subjekt": "a"}', encoding="utf-8")
-
-    ended = mailer.run_json("send", *arguments)
-
-    assert ended.is_refused, ended.stderr
-    assert field in ended.stderr
-    assert mailer.sandbox.stats()["requests"] == {}
-
-
 def test_an_email_goes_out_while_a_load_holds_the_ledger(mailer: Connector) -> None:
     from connector.ledger import open_ledger
 
