@@ -159,14 +159,9 @@ class CampaignSender:
             await self.record()
 
     @property
-    def rate(self) -> float:
-        """Emails a second that may leave now."""
-        return self._pace.rate.rate
-
-    @property
     def most_at_once(self) -> int:
         """Few at a slow pace, so that a kill leaves few unknown."""
-        return max(1, min(MOST_AT_ONCE, int(self.rate * _AHEAD_S)))
+        return max(1, min(MOST_AT_ONCE, int(self._pace.rate.rate * _AHEAD_S)))
 
     def find_deadline(self, _letter: Letter) -> float:
         """Return infinity: an email may be sent at any time."""

@@ -6,6 +6,7 @@ until the rows are wanted.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,8 @@ class QuerySource(Closing):
                 values = list(zip(*rows, strict=True))
                 if self._watch is not None:
                     self._watch.take(values[self.columns.index(self._watch.column)], number)
-                yield build_row_chunk(self.name, self.columns, values, number)
+                chunk = build_row_chunk(self.name, self.columns, values, number)
+                yield replace(chunk, share=1.0) if len(rows) < CHUNK_ROWS else chunk  # fewer are the last
                 number += len(rows)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             raise SourceError(f"{self.name}: reading stopped after row {number - 1}: {self._explain(error)}") from None

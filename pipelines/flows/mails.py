@@ -21,7 +21,7 @@ from connector.load import (
 from connector.mail import ATTACHMENTS, Addressee, CampaignSender, Letter, Message, MessageError, SendVerdict, write_eml
 from connector.outcomes import MailOutcome, Outcome
 from connector.plurals import agree, count
-from connector.progress import Progress
+from connector.progress import Progress, Progression
 from connector.report import (
     OpenReport,
     Report,
@@ -198,9 +198,14 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
     async with open_client(build_service(plan.settings, plan.policy.max_concurrency)) as client:
         control, run_id = RunControl(run.clock, run.stop.event), run.report.run_id
         mailer = CampaignSender(control, log, campaign, run_id, client, Retrier(), run.on_verdict, plan.policy)
-        run.progress.follow(
-            lambda: f"{run.outcomes[MailOutcome.SENT]:,} of {spool.rows:,} sent at {mailer.rate:,.0f}/s"
-        )
+        progression = Progression(run.clock.monotonic)
+
+        def describe() -> str:
+            sent, quiet_s = run.outcomes[MailOutcome.SENT], client.quiet_until - run.clock.monotonic()
+            why = f" (waiting {quiet_s:.0f} s: the service has asked for a pause)" if quiet_s > 1 else ""
+            return f"{sent:,} sent; {progression.describe(sent, spool.rows)}{why}"
+
+        run.progress.follow(describe)
         try:
             await mailer.send(_Letters(run, mailer, spool).take)
         finally:

@@ -27,7 +27,7 @@ from connector.listing import Ask, ListProgress, read_list, try_page
 from connector.pace import RateController
 from connector.paging import Certificate, TotalCount
 from connector.plurals import agree, count
-from connector.progress import Progress
+from connector.progress import Progress, Progression
 from connector.reconcile import ListedRows
 from connector.report import OpenReport, Report, Status, end_report, end_run, record_report, start_report
 from connector.service import Client, ListQuery, Retrier, open_client
@@ -225,9 +225,13 @@ class _Reconciling:
             await self._clock.sleep(min(max(at + shown_after_s - now, 0.0), shown_after_s))
 
     async def _list(self, client: Client, listed: ListedRows) -> Certificate:
+        progression = Progression(self._clock.monotonic)
+
         def follow(reading: ListProgress) -> None:
-            total = f" of {reading.total:,}" if reading.total is not None else ""
-            self._progress.follow(lambda: f"sweep {reading.sweep}: {reading.rows:,}{total} listed")
+            advance = f"sweep {reading.sweep}: {reading.rows:,} listed"
+            self._progress.follow(
+                lambda: f"{advance}; {progression.describe(reading.rows, reading.total)}".rstrip("; ")
+            )
 
         return await read_list(
             client,

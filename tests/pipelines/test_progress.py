@@ -4,14 +4,18 @@ import asyncio
 import os
 import pty
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from connector.clock import system_clock
 from connector.control import RunControl
 from connector.progress import Progression
-from tests.pipelines.conftest import Connector, write_addresses
+from tests.pipelines.conftest import ROOT, Connector, write_addresses
 
 
 def test_share_rate_and_time_left_are_those_of_the_last_seconds() -> None:
@@ -47,14 +51,41 @@ def test_a_wait_counts_down_and_says_why() -> None:
     assert asyncio.run(wait()) == ("waiting 12 s: the service has asked for a pause", "reading")
 
 
-def test_a_terminal_shows_how_far_an_import_is(connector: Connector, tmp_path: Path) -> None:
-    path = write_addresses(tmp_path / "people.csv", 600)
+MAIL = (
+    "job: m\nsource: {file: {path: people.csv}}\nload: {max_rate: 100}\n"
+    "mail: {campaign: w, to: email, from: {email: a@example.com}, subject: Hi, text: {content: Hello}}\n"
+)
+SQL = (
+    "job: s\nsource: {sql: {url: 'sqlite:///crm.db', table: people}}\nload: {max_rate: 100}\n"
+    "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "shows"),
+    [
+        (
+            "import people.csv --base-name News --max-rate 100",
+            rb"200 read: [1-9]\d* created; \d+% of 200, \d+/s, \d+ s",
+        ),
+        ("sync sql.yaml", rb"200 read: [1-9]\d* created; \d+% of 200, \d+/s, \d+ s left \(creating\)"),
+        ("mail mail.yaml", rb"[1-9]\d* sent; \d+% of 200, \d+/s, \d+ s left"),
+    ],
+    ids=["import", "sync of a database", "mail"],
+)
+def test_a_terminal_shows_how_far_a_run_is(connector: Connector, tmp_path: Path, command: str, shows: bytes) -> None:
+    write_addresses(tmp_path / "people.csv", 200)
+    with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
+        database.execute("CREATE TABLE people (email TEXT)")
+        database.executemany("INSERT INTO people VALUES (?)", [(f"p{each}@example.com",) for each in range(200)])
+    (tmp_path / "mail.yaml").write_text(MAIL)
+    (tmp_path / "sql.yaml").write_text(SQL)
     connector.sandbox.switch(latency_ms=100)
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "pipelines", "import", str(path), "--base-name", "News", "--max-rate", "300"]
     process = subprocess.Popen(
-        command,
-        env=os.environ | connector.environ | {"TERM": "xterm", "COLUMNS": "200"},
+        [sys.executable, "-m", "pipelines", *command.split()],
+        cwd=tmp_path,
+        env=os.environ | connector.environ | {"TERM": "xterm", "COLUMNS": "200", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=theirs,
     )
@@ -68,4 +99,4 @@ def test_a_terminal_shows_how_far_an_import_is(connector: Connector, tmp_path: P
     os.close(ours)
     process.communicate(timeout=60)
     assert process.returncode == 0
-    assert re.search(rb"600 read: [1-9]\d* created; \d+% of 600, \d+/s, \d+ s left \(creating\)", shown), shown[-2000:]
+    assert re.search(shows, shown), shown[-2000:]
