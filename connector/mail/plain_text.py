@@ -40,7 +40,8 @@ def html_to_text(html: str) -> str:
     text = re.sub(rf"[ \t{_LINE}]*{_GAP}[ \t{_LINE}{_GAP}]*", "\n\n", text)
     text = re.sub(rf"[ \t]*\n?[ \t]*{_LINE}[ \t{_LINE}]*|[ \t]*\n[ \t]*", "\n", text)
     text = re.sub(r" ?\t[ \t]*", "  ", text).replace("\xa0", " ")
-    return re.sub(r"\n{3,}", "\n\n", re.sub(r" +$", "", text, flags=re.MULTILINE)).strip("\n")
+    lines = (line.rstrip() for line in text.split("\n"))  # of any blanks that Unicode has
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
 
 
 class _Reader(HTMLParser):

@@ -74,6 +74,7 @@ PAGES = st.lists(PIECES, max_size=25).map("".join)
 @given(PAGES | st.text())
 @example("</table>")
 @example("<td>")
+@example("a\x85<br>\u2003<br>b")
 def test_any_html_has_a_text_and_it_is_tidy(html: str) -> None:
     lines = html_to_text(html).split("\n")
     assert [line for line in lines if line != line.rstrip()] == []
