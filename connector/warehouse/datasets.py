@@ -255,6 +255,7 @@ class DatasetWriter:
         self._waiting: list[pa.Table] = []
         self._parts: dict[str, ParquetFormat] = {}
         self._rows: dict[str, int] = {}
+        self._is_committing = False
 
     def prepare(self, beginning: ExportStart) -> None:
         """See whether the folder can be written, and whether it is an export's."""
@@ -269,8 +270,8 @@ class DatasetWriter:
 
     @property
     def is_committing(self) -> bool:
-        """A data set takes its place in one step."""
-        return False
+        """Whether the new files are about to take their place, which may still happen."""
+        return self._is_committing
 
     @property
     def has_target(self) -> bool:
@@ -310,6 +311,7 @@ class DatasetWriter:
             for part in self._parts.values():
                 part.close(run)
             self._parts.clear()
+            self._is_committing = True
             self._place.publish(_build_manifest(run, self._by, self._rows))
         self.discard()
         return RowChanges(inserted=run.rows)

@@ -159,6 +159,7 @@ class FileWriter:
         self._file: BinaryIO | None = None
         self._packed: gzip.GzipFile | None = None
         self._rows: FileFormat | None = None
+        self._is_committing = False
 
     def prepare(self, beginning: ExportStart) -> None:
         """See whether a store may be written; on a disk, making the partial file shows what is missing."""
@@ -167,8 +168,8 @@ class FileWriter:
 
     @property
     def is_committing(self) -> bool:
-        """A file takes its place in one step."""
-        return False
+        """Whether the new file is about to take its place, which may still happen."""
+        return self._is_committing
 
     def interrupt(self) -> None:
         """Standard output may wait for its reader, and nothing ends that."""
@@ -225,6 +226,7 @@ class FileWriter:
             if self._target is not None:
                 if not self._may_be_replaced(self._target):  # it came while the list was read
                     raise RunAborted(f"{self._target} was made by another program meanwhile and was left as it is.")
+                self._is_committing = True
                 self._target.put_in_place(is_new=not run.certificate.is_complete)
         if self._target is None:
             _copy_to_standard_output(self._file)

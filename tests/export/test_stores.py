@@ -3,13 +3,16 @@ are."""
 
 import json
 import shutil
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import s3fs
 
 from connector.errors import ConfigurationError, LockedError, RunAborted
 from connector.paging import Verdict
@@ -164,6 +167,63 @@ def test_two_exports_to_one_data_set_do_not_mix(s3: Bucket, tmp_path: Path) -> N
     with pytest.raises(LockedError, match="another run is writing"):
         publish(open_divided(tmp_path / "people"), MIXED, 2)
     on_disk.discard()
+
+
+class SlowStore(BaseHTTPRequestHandler):
+    """S3 as far as one object needs it: a PUT is answered only when `released` is set."""
+
+    protocol_version = "HTTP/1.1"  # which answers "Expect: 100-continue"
+    put, released = threading.Event(), threading.Event()
+
+    def do_HEAD(self) -> None:
+        self._answer(404)
+
+    def do_GET(self) -> None:
+        self._answer(200, b"<ListBucketResult></ListBucketResult>")
+
+    def do_POST(self) -> None:
+        self._answer(200, b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>")
+
+    def do_DELETE(self) -> None:
+        self._answer(204)
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.put.set()
+        assert self.released.wait(30)
+        self._answer(200)
+
+    def _answer(self, status: int, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Be silent."""
+
+
+def test_while_an_object_is_being_put_the_writer_says_that_it_may_take_its_place(
+    s3: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), SlowStore) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        s3fs.S3FileSystem.clear_instance_cache()
+        writer = open_writer(parse_destination(s3.url("a.csv")))
+        writer.prepare(beginning_of(run_of(0)))
+        writer.start()
+        assert not writer.is_committing
+        publishing = threading.Thread(target=writer.publish, args=(run_of(0),))
+        publishing.start()
+        assert SlowStore.put.wait(30)
+        assert writer.is_committing, "a stop that comes now must not say that nothing was written"
+        SlowStore.released.set()
+        publishing.join()
+        server.shutdown()
+        serving.join()
+    s3fs.S3FileSystem.clear_instance_cache()
 
 
 def test_a_divided_list_is_bounded_in_files(tmp_path: Path) -> None:
