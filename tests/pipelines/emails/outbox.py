@@ -2,11 +2,15 @@
 
 import email
 import email.policy
+import os
+import signal
+import time
 from dataclasses import dataclass
 from email.message import EmailMessage
 from typing import Any
 
 from connector.sandbox import SandboxProcess
+from tests.pipelines.forked import Forked
 
 
 @dataclass(frozen=True)
@@ -48,3 +52,11 @@ def read_outbox(sandbox: SandboxProcess) -> list[Taken]:
 def list_recipients(sandbox: SandboxProcess) -> list[str]:
     """The first address of each email that was sent, in its order."""
     return [each.message["To"].addresses[0].addr_spec for each in read_outbox(sandbox)]
+
+
+def interrupt_twice(process: Forked) -> tuple[str, str]:
+    """What it wrote: the second signal ends a run that waits for answers."""
+    os.kill(process.pid, signal.SIGINT)
+    time.sleep(0.3)
+    os.kill(process.pid, signal.SIGINT)
+    return process.communicate()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import Connector, wait_for, write_csv
-from tests.pipelines.emails.outbox import list_recipients
+from tests.pipelines.emails.outbox import interrupt_twice, list_recipients
 from tests.pipelines.emails.test_mail_command import read_rejects, write_job
 
 
@@ -32,10 +32,7 @@ def test_a_second_signal_ends_it_in_a_report_and_what_had_no_answer_is_unknown(m
     mailer.sandbox.switch(hang_after=1)
     with mailer.start("mail", "mail.yaml", "--output", "json") as process:
         wait_for(lambda: mailer.sandbox.stats()["emails"] == 4)
-        os.kill(process.pid, signal.SIGINT)
-        time.sleep(0.3)
-        os.kill(process.pid, signal.SIGINT)
-        stdout, stderr = process.communicate()
+        stdout, stderr = interrupt_twice(process)
 
     assert process.returncode == 130
     assert "Traceback" not in stderr
@@ -53,10 +50,7 @@ def test_a_second_signal_while_the_last_answers_are_awaited_leaves_none_unsent_t
         mailer.sandbox.switch(hang_after=1)
         wait_for(lambda: mailer.sandbox.stats()["emails"] == 20)
         time.sleep(0.3)
-        os.kill(process.pid, signal.SIGINT)
-        time.sleep(0.3)
-        os.kill(process.pid, signal.SIGINT)
-        stdout, _ = process.communicate()
+        stdout, _ = interrupt_twice(process)
     rows = json.loads(stdout)["rows"]
     assert process.returncode == 130
     assert (rows["unsent"], rows["sent"] + rows["unknown"]) == (0, 20)

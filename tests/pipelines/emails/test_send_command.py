@@ -3,9 +3,6 @@
 import email
 import email.policy
 import json
-import os
-import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,7 @@ from connector.ledger import open_emails
 from connector.sandbox import SandboxProcess
 from connector.states import EmailState
 from tests.pipelines.conftest import Connector, wait_for
-from tests.pipelines.emails.outbox import read_outbox
+from tests.pipelines.emails.outbox import interrupt_twice, read_outbox
 
 PNG = bytes.fromhex("89504e470d0a1a0a") + bytes(range(256))
 PLAIN = ("--to", "ann@example.net", "--from", "Shop <hello@example.com>", "--subject", "Hi", "--text", "hi.txt")
@@ -186,10 +183,7 @@ def test_a_second_signal_gives_the_answer_up_and_says_that_it_is_unknown(mailer:
     mailer.sandbox.switch(hang_after=1)
     with mailer.start("send", *PLAIN, "--output", "json") as process:
         wait_for(lambda: mailer.sandbox.stats()["emails"] == 1)
-        os.kill(process.pid, signal.SIGINT)
-        time.sleep(0.3)
-        os.kill(process.pid, signal.SIGINT)
-        stdout, stderr = process.communicate()
+        stdout, stderr = interrupt_twice(process)
 
     assert process.returncode == 130
     report = json.loads(stdout)
