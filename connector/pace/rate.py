@@ -9,7 +9,7 @@ and windows of any length. Of `served` requests in `sent_s` seconds since the la
 - it is at least (served - burst) / sent_s: no limiter gives more besides its rate than it gave when it was fresh;
 - where two ramps were refused at much the same rate, that rate is the limit, and the next ramp begins just below;
 - where all is refused until later than was asked for, it is a window, and served / (sent_s + paused_s) is its rate;
-- of a window, a rate is allowed that was kept for two windows without a refusal;
+- of a window, a rate is allowed that was kept for two windows without a refusal, and what a whole one served is all;
 - of few requests whose refusal costs no pause, the limit lies between what was served and what was sent in the mean;
 - what is refused without a pause, and in the same share at a low rate as at a high one, is refused by chance.
 
@@ -95,9 +95,8 @@ class _Row:
     __slots__ = ("began_at", "gap_s", "last_at", "number", "sent_s", "served")
 
     def __init__(self, served: float, sent_s: float, began_at: float, gap_s: float) -> None:
-        self.served, self.sent_s = served, sent_s
+        self.served, self.sent_s, self.number, self.gap_s = served, sent_s, 1, gap_s
         self.began_at = self.last_at = began_at
-        self.number, self.gap_s = 1, gap_s
 
 
 class RateController:
@@ -220,6 +219,8 @@ class RateController:
         self._in_a_row += 1
         in_a_row = round(_REPEATS * log(_TOLERATED) / log(self._tolerated))
         is_chance = self._in_a_row < in_a_row and self._refused < in_a_row + self._tolerated * self._served
+        if self._ramp is not None and not self._ramp.is_early and self.rate < _REPEATS / _FREE_S:
+            is_chance = is_chance and self._refused > 1  # three are a large share of few, and one is expected here
         if retry_after_s or not is_chance:
             pause_s = retry_after_s or self._least_pause_s
             self._paused_until = max(self._paused_until, now + pause_s)
@@ -286,11 +287,12 @@ class RateController:
                     low = max(low, (1 - _ROOM) * ramp.high)
                     high = min(refused, (1 + _ROOM + (refused / ramp.high - 1) / 10) * ramp.high)
         is_few = proved < _REPEATS / _FREE_S  # requests: what was refused is a large share
-        if not pause_s and is_few and ramp is not None and refused < 1.5 * ramp.high:
+        if not pause_s and is_few and ramp is not None and self._refused > 1 and refused < 1.5 * ramp.high:
             high = min(high, (self._served + self._refused) / sent_s)  # if it is more after all, the probe finds it
         if pause_s and ramp is not None and 0 < 2 * self._window_s < ramp.at_s:
-            # a rate that filled no window in two is allowed
-            low = max(low, (1 - _ROOM) * ramp.compute_rate(ramp.at_s - 2 * self._window_s))
+            low = max(low, (1 - _ROOM) * ramp.compute_rate(ramp.at_s - 2 * self._window_s))  # filled none in two
+        if not pause_s and sent_s < self._window_s < sent_s + self._paused_s:
+            high = min(high, self._served / self._window_s)  # what a whole one served is all
         self._last_refused = refused
         self._row = _Row(self._served, sent_s, sent_at, self._trip_s)
         self._cut_at = max(now, self._paused_until)
@@ -315,18 +317,14 @@ class RateController:
         high = max(high, (1 + _ROOM) * low)
         width = log(high / low)
         self.rate = min(low, self._ceiling)
-        crossed_s = max(2 * max(self._price_s, _FREE_S) / width, 4 * self._trip_s * width)
+        price_s = self._cost_s or _REPEATS / self.rate  # the pause, or the time of the requests that are refused
+        crossed_s = max(2 * max(price_s, _FREE_S) / width, 4 * self._trip_s * width)
         length_s = min(max(crossed_s, least_s, _REPEATS * self._window_s), self._longest_s)
         self._ramp = _Ramp(low, high, length_s, self._trip_s)
         self._resumed_at = at
         self._served = self._refused = self._in_a_row = 0
 
     @property
-    def _price_s(self) -> float:
-        """What the end of a ramp costs (s): its pause, or the time of the requests that are refused."""
-        return self._cost_s or _REPEATS / self.rate
-
-    @property
     def _longest_s(self) -> float:
         pauses = _PAUSES_APART if self._cost_s < _DEAR_S else _DEAR_PAUSES_APART
-        return max(pauses * max(self._price_s, _SECOND), _REPEATS * self._window_s)
+        return max(pauses * max(self._cost_s or 1 / self.rate, _SECOND), _REPEATS * self._window_s)
