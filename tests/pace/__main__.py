@@ -2,6 +2,7 @@
 
 It is 990 cells of 30 virtual minutes: about half an hour of one core, nearly all of it for the 330 at 500/s, of which
 `--fastest-alone` plays the 55 alone at 20 ms in five minutes. Those at 5/s are played four times, and the mean counts.
+`--others` plays no more than the cells alone at 20 ms, with the controllers of other tools besides, and prints a table.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from tests.pace.matrix import (
     read_design,
     read_promise,
 )
+from tests.pace.others import Aimd, CubicRetry
 
 _PLAYS = 4  # of each cell at the lowest rate, where chance weighs most; one at the others
 _WIDTH, _HEIGHT, _LEFT, _TOP = 36, 22, 150, 40
@@ -38,6 +40,17 @@ def play_cell(cell: Cell) -> Result:
     """Return the mean of a cell's plays, for a process of the pool."""
     plays = _PLAYS if cell.rate == min(RATES) else 1
     return cell, average([measure(cell, play(cell, RateController(), seed)) for seed in range(1, 1 + plays)])
+
+
+def write_others(cells: Sequence[Cell]) -> str:
+    """Return in Markdown the mean and the least goodput of each controller, for each pause."""
+    lines = [f"| goodput: mean, least | {' | '.join(map(write_pause, PAUSES))} |", f"|---|{'---|' * len(PAUSES)}"]
+    for name, build in (("this one", RateController), ("AIMD", Aimd), ("botocore, adaptive", CubicRetry)):
+        goodputs = [
+            [measure(cell, play(cell, build())).goodput for cell in cells if cell.pause_s == pause] for pause in PAUSES
+        ]
+        lines.append(f"| {name} | {' | '.join(f'{sum(each) / len(each):.2f}, {min(each):.2f}' for each in goodputs)} |")
+    return "\n".join(lines) + "\n"
 
 
 def write_pause(pause_s: float | None) -> str:
@@ -84,7 +97,7 @@ def write_counts(results: Sequence[Result]) -> str:
 
 
 def write_bounds(results: Sequence[Result]) -> str:
-    """Return in Markdown the cells that keep only what arithmetic allows: why, how much that is, and what they reach."""
+    """Return in Markdown the cells that keep only what arithmetic allows: why, how much it is, and what they reach."""
     lines = ["| cell | forbidden by | bound | reached |", "|---|---|---|---|"]
     for cell, shown in results:
         promise = read_promise(cell)
@@ -136,8 +149,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
     parser.add_argument("--fastest-alone", action="store_true", help="of the last rate only cells alone at 20 ms")
+    parser.add_argument("--others", action="store_true", help="play the controllers of other tools")
     parser.add_argument("--to", type=Path, default=Path("docs"))
     options = parser.parse_args()
+    if options.others:
+        cells = [cell for cell in list_cells() if (cell.trip_s, cell.scene) == (ROUND_TRIPS_S[0], ALONE)]
+        print(write_others([cell for cell in cells if cell.rate in options.rates]))
+        return
     options.to.mkdir(parents=True, exist_ok=True)
     fastest = max(options.rates)
     cells = [cell for cell in list_cells() if cell.rate in options.rates]

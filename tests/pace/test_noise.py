@@ -26,3 +26,9 @@ def test_a_service_without_a_limit_is_used_to_the_full_whatever_it_refuses_at_ra
 def test_a_limit_is_used_still_after_two_minutes_of_random_refusals(faulty: float) -> None:
     world = World("bucket", [(0, 100)], 0.05, faulty=faulty)
     assert count_served(world, 120, 180) >= 0.8 * 100 * 60  # by measuring, 32 seeds: 0.9
+
+
+@pytest.mark.parametrize("faulty", [0.01, 0.02])
+def test_random_refusals_do_not_hide_that_a_small_limit_has_doubled(faulty: float) -> None:
+    world = World("bucket", [(0, 2.5), (300, 5)], 0.05, faulty=faulty)
+    assert count_served(world, 400, 900) >= 0.95 * 5 * 500
