@@ -302,20 +302,6 @@ def test_the_steps_go_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{}, {"column": "a", "join": JoinRule(("a", "b"))}, {"column": "a", "part": "middle", "split_at": " "},
-     {"column": "a", "case": "Title"}, {"column": "a", "split_at": " "}, {"column": "a", "default": ""},
-     {"value": "a", "default": "b"}, {"column": "a", "values": {" ": "x"}, "default": "b"},
-     {"column": "a", "default": "\ud800"}, {"column": "a", "values": {"M": "male", "M ": "female"}},
-     {"column": "a", "case": "lower", "values": {"M": "male"}}, {"column": "a", "case": "upper", "values": {"m": "x"}}],
-    ids=str,
-)  # fmt: skip
-def test_a_rule_that_makes_no_sense_cannot_be_made(given: dict[str, object]) -> None:
-    with pytest.raises(ConfigurationError):
-        ColumnRule(**given)  # type: ignore[arg-type] # wrong on purpose
-
-
-@pytest.mark.parametrize(
     "rule",
     [ColumnRule(column="a", split_at=" ", part="last"), ColumnRule(column="a", case="title", default="x"),
      ColumnRule(join=JoinRule(("a", "b"))), ColumnRule(template="{{ a }}"), ColumnRule(column="a", is_trimmed=False)],

@@ -11,6 +11,7 @@ from connector.subscribers import (
     MAPPABLE,
     ColumnRule,
     FieldMapping,
+    JoinRule,
     find_whole_name,
     guess_mapping,
     normalise_header,
@@ -233,11 +234,17 @@ def test_every_missing_column_is_told_at_once() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"column": "a", "value": "b"}, {"column": "a", "split": ""}, {"value": "\ud800"}],
-)
-def test_a_rule_that_cannot_be_is_refused(given: dict[str, str]) -> None:
+    [{}, {"column": "a", "value": "b"}, {"column": "a", "split": ""}, {"value": "\ud800"},
+     {"column": "a", "join": JoinRule(("a", "b"))}, {"column": "a", "part": "middle", "split_at": " "},
+     {"column": "a", "case": "Title"}, {"column": "a", "split_at": " "}, {"column": "a", "default": ""},
+     {"value": "a", "default": "b"}, {"column": "a", "values": {" ": "x"}, "default": "b"},
+     {"column": "a", "default": "\ud800"}, {"column": "a", "values": {"M": "male", "M ": "female"}},
+     {"column": "a", "case": "lower", "values": {"M": "male"}}, {"column": "a", "case": "upper", "values": {"m": "x"}}],
+    ids=str,
+)  # fmt: skip
+def test_a_rule_that_makes_no_sense_cannot_be_made(given: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
-        ColumnRule(column=given.get("column"), value=given.get("value"), split=given.get("split"))
+        ColumnRule(**given)  # type: ignore[arg-type] # wrong on purpose
 
 
 @pytest.mark.parametrize(
