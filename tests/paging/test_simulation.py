@@ -20,7 +20,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     {"measures": THOROUGH, "ahead": AHEAD},
 )
 NOT_HERE = {Reason.PARTITIONS, Reason.FILTER, Reason.CUT_OFF, Reason.CUT_OFF_POSSIBLE}
-LISTS = int(os.environ.get("CONNECTOR_TEST_LISTS", "120"))
+LISTS = int(os.environ.get("CONNECTOR_TEST_LISTS", "60"))
 
 
 def test_no_certificate_is_false_in_small_worlds() -> None:

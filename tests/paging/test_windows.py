@@ -9,7 +9,7 @@ from connector.paging import CutOff, Reason
 from connector.paging.certificate import is_window_size
 from tests.paging.windows import build_cut_off_list, build_honest_list
 
-LISTS = int(os.environ.get("CONNECTOR_TEST_LISTS", "120"))
+LISTS = int(os.environ.get("CONNECTOR_TEST_LISTS", "60"))
 
 
 def test_no_list_that_is_cut_off_is_complete_where_evidence_can_be_had() -> None:
