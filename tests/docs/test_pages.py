@@ -119,6 +119,11 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert not [target for target in targets if not (page.parent / target).exists()]
 
 
+def test_the_site_knows_the_language_of_each_block() -> None:
+    languages = {block.language for page in PAGES for block in read_blocks(page)}
+    assert languages == {"sh", "python", "pycon", "yaml", "sql", "html", "text"}
+
+
 def test_every_page_is_on_the_sites_first_page() -> None:
     listed = re.findall(r"^([A-Za-z/-]+)$", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
     pages = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in PAGES[1:]}
