@@ -43,7 +43,13 @@ def _read_nothing_as_empty(value: Any) -> Any:
     return "" if value is None else value
 
 
+def _write_truth(value: Any) -> Any:
+    """A job that is made in Python may say True; a file's `true` comes as it is written."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
 FieldName = Annotated[str, AfterValidator(check_field_name)]
+Constant = Annotated[str | None, BeforeValidator(_write_truth)]
 Cell = Annotated[str, BeforeValidator(_read_nothing_as_empty)]
 
 
@@ -98,7 +104,7 @@ class FieldRule(BaseModel):
         min_length=1,
         description='a template over the row\'s columns, such as "{{ first }} {{ last }}", or',
     )
-    value: str | None = Field(default=None, description="one value for every row")
+    value: Constant = Field(default=None, description="one value for every row")
     trim: bool = Field(default=True, description="drop white space at both ends of a cell")
     drop_apostrophe: bool = Field(
         default=False, description="drop an apostrophe that stands before a number, as Shopify and Excel write one"
@@ -116,7 +122,7 @@ class FieldRule(BaseModel):
         default=(),
         description="birthday: how the source writes a date, or a list of ways, of which the first that fits counts",
     )
-    default: str | None = Field(default=None, min_length=1, description="what to take where nothing is left")
+    default: Constant = Field(default=None, min_length=1, description="what to take where nothing is left")
     split: str | None = Field(default=None, min_length=1, description="tags: what stands between two tags of a cell")
     e164: Annotated[PhoneForm | None, BeforeValidator(_name_region)] = Field(
         default=None, description="phone: write numbers as +49301234567; a region such as DE, or keys:"

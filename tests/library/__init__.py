@@ -1,0 +1,1 @@
+"""Tests of the public functions of `connector` and `pipelines`."""

@@ -1,0 +1,337 @@
+"""The library is what the command line is: its examples run, and its reports are those of the commands."""
+
+import asyncio
+import doctest
+import inspect
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import connector as connector_library
+import pipelines
+from connector import (
+    ConfigurationError,
+    ConnectorError,
+    LockedError,
+    Report,
+    RunAborted,
+    SourceError,
+    import_subscribers,
+    plan_subscribers,
+    read_subscribers,
+    send_email,
+)
+from connector.report import OpenReport
+from connector.sandbox import SandboxProcess
+from pipelines import run_job
+from tests.export.exports import create
+from tests.pipelines.conftest import ROOT, Connector, count_stored, wait_for, write_csv
+
+FUNCTIONS = {
+    name: value
+    for module in (connector_library, pipelines)
+    for name in dir(module)
+    if inspect.isfunction(value := getattr(module, name))
+}
+JOBS = {
+    "sync": "job: crm\nsource: {file: {path: signups.csv}}\nsubscriber:\n  base: {id: 7}\n"
+    "  fields: {email: email, is_active: {value: true}}\n",
+    "export": "job: out\nexport: {to: out.parquet}\n",
+    "mail": "job: hello\nsource: {file: {path: signups.csv}}\nmail: {campaign: hello, to: {email: email}, "
+    "from: hello@example.com, subject: Hello, text: {content: Hello}}\n",
+}
+
+
+@pytest.fixture
+def folder(sandbox: SandboxProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with files and jobs, settings in the environment, and two subscribers in the base 7."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in Connector(sandbox, tmp_path).environ.items():
+        monkeypatch.setenv(name, value)
+    fill(sandbox, tmp_path)
+    return tmp_path
+
+
+def fill(sandbox: SandboxProcess, folder: Path) -> None:
+    people = [{"base_id": 7, "email": f"{name}@example.com", "is_active": True} for name in ("ann", "bob")]
+    create(sandbox, people[0] | {"first_name": "Ann"}, people[1])
+    write_csv(folder / "signups.csv", "email", "ann@example.com", "emil@example.com", "no address")
+    for name, text in JOBS.items():
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    (folder / "crm.yaml").write_text(JOBS["sync"], encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_function_has_an_example_that_runs_as_printed(name: str, folder: Path) -> None:
+    tests = [test for test in doctest.DocTestFinder().find(FUNCTIONS[name], name) if test.examples]
+    said = list[str]()
+    results = [doctest.DocTestRunner().run(test, out=said.append) for test in tests]
+    assert sum(each.attempted for each in results) >= 3, "it has no example"
+    assert not any(each.failed for each in results), "".join(said)
+
+
+def test_a_users_script_that_uses_all_of_it_runs(folder: Path) -> None:
+    """mypy checks it strictly, with all tests; here as a program that has the installed package alone."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", str(Path(__file__).parent / "user_script.py")],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    problem, reports, number = ended.stdout.splitlines()
+    assert (problem, number, ended.stderr) == ("to be corrected", "4", "")
+    assert json.loads(reports) == [
+        ["plan", "ok", 0, 2], ["import", "ok", 0, 2], ["import", "ok", 0, 1], ["import", "ok", 0, 1],
+        ["import", "ok", 0, 1], ["sync", "partial", 1, 3], ["sync", "ok", 0, 1], ["send", "ok", 0, 1],
+    ]  # fmt: skip
+
+
+SAME: dict[str, tuple[list[str], Callable[[], Report]]] = {
+    "import": (
+        ["import", "signups.csv", "--base-id", "7", "--active", "--quiet-period", "1s", "--max-rate", "50"],
+        lambda: import_subscribers("signups.csv", base_id=7, active=True, quiet_period_s=1, max_rate=50),
+    ),
+    "import refused": (
+        ["import", "signups.csv", "--base-id", "7", "--active", "--time-limit", "1ms"],
+        lambda: import_subscribers("signups.csv", base_id=7, active=True, time_limit_s=0.001),
+    ),
+    "plan": (
+        ["plan", "signups.csv", "--base-name", "News", "--active", "--limit", "2"],
+        lambda: plan_subscribers("signups.csv", base_name="News", active=True, limit=2, list_rows=True),
+    ),
+    "sync": (["sync", "sync.yaml"], lambda: run_job("sync.yaml")),
+    "a planned sync": (["sync", "sync.yaml", "--dry-run"], lambda: run_job("sync.yaml", dry_run=True)),
+    "export": (["export", "export.yaml"], lambda: run_job("export.yaml")),
+    "mail": (["mail", "mail.yaml"], lambda: run_job("mail.yaml")),
+    "send": (
+        ["send", "--to", "ann@example.com", "--from", "hello@example.com", "--subject", "Hello", "--text", "text.txt"],
+        lambda: send_email(to="ann@example.com", sender="hello@example.com", subject="Hello", text="Hello"),
+    ),
+}
+OF_THE_MOMENT = {"started_at", "finished_at", "timeline", "message_id"}
+
+
+def leave_out_the_moment(report: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The report without its times, with one name for every run and every folder."""
+    text = json.dumps(report).replace(report["run_id"], "RUN").replace(str(folder), "FOLDER")
+    text = re.sub(r'"(_at|_run_id)": "[^"]*"', r'"\1": ""', text)
+
+    def drop(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: drop(each) for key, each in value.items() if key not in OF_THE_MOMENT}
+        return [drop(each) for each in value] if isinstance(value, list) else value
+
+    return dict(drop(json.loads(text)))
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_the_report_is_the_commands_for_the_same_run(
+    case: str, folder: Path, sandbox: SandboxProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, function = SAME[case]
+    commanded = folder / "commanded"
+    commanded.mkdir()
+    (commanded / "text.txt").write_text("Hello", encoding="utf-8")
+    fill(sandbox, commanded)
+    sandbox.reset()
+    fill(sandbox, commanded)
+    command = Connector(sandbox, commanded).run_json(*arguments)
+
+    sandbox.reset()
+    fill(sandbox, folder)
+    monkeypatch.setenv("CONNECTOR_STATE_DIR", str(folder / "state"))
+    report = function()
+
+    assert report.exit_code == command.code
+    assert leave_out_the_moment(report.as_json(), folder) == leave_out_the_moment(command.report, commanded)
+
+
+def build_mixed() -> pd.DataFrame:
+    """Types as programs leave them: missing values of each kind, numbers among texts, dates, lists, a category."""
+    return pd.DataFrame(
+        {
+            "email": ["a@example.com", "b@example.com", None, 7],
+            "first_name": pd.Categorical(["Ann", None, "Cleo", "Dora"]),
+            "address_zip": [1234.0, np.nan, 5.0, 6.0],
+            "birthday": np.array(["1990-05-01", "NaT", "2000-01-02", "NaT"], dtype="datetime64[s]"),
+            "tags": [["x", "y"], (), None, pd.NA],
+            "is_active": pd.array([True, False, True, True], dtype="boolean"),
+        },
+        index=[9, 9, 1, 2],
+    )
+
+
+def test_a_frame_is_read_as_the_same_rows_in_a_file_are(folder: Path) -> None:
+    frame = build_mixed()
+    frame.to_json("mixed.jsonl", orient="records", lines=True, date_format="iso")
+    arrow = pa.Table.from_pandas(frame.iloc[:3], preserve_index=False)
+    rows = {
+        "frame": (frame, 4, 2),
+        "table": (arrow, 3, 1),
+        "reader": (arrow.to_reader(max_chunksize=1), 3, 1),
+        "batch": (arrow.to_batches()[0], 3, 1),
+        "file": ("mixed.jsonl", 4, 2),
+    }
+    for base, (name, (given, read, invalid)) in enumerate(rows.items(), start=20):
+        report = import_subscribers(given, base_id=base)
+        assert report.rows == dict.fromkeys(report.rows, 0) | {"read": read, "invalid": invalid, "created": 2}, name
+        stored = read_subscribers(base_id=base).drop(columns=["id", "base_id", "base_name", "_run_id", "_exported_at"])
+        first = stored.iloc[0]
+        assert (first["first_name"], first["address_zip"], first["tags"]) == ("Ann", "1234", ("x", "y")), name
+        assert (first["birthday"], stored["is_active"].tolist()) == (pd.Timestamp("1990-05-01"), [True, False]), name
+
+
+def test_a_reader_that_was_read_before_has_no_rows(folder: Path) -> None:
+    reader = pa.table({"email": ["ann@example.com"]}).to_reader()
+    reports = [import_subscribers(reader, base_id=7, active=True) for _ in range(2)]
+    assert [report.status for report in reports] == ["ok", "aborted"]
+    assert reports[1].messages == ["frame has a header and no rows: there is nothing to import"]
+
+
+def test_a_rejects_file_that_was_corrected_in_pandas_is_imported(folder: Path) -> None:
+    report = import_subscribers("signups.csv", base_id=7, active=True)
+    assert report.rejects_file is not None
+    rejects = pd.read_csv(report.rejects_file)
+    rejects["email"] = "corrected@example.com"
+    again = import_subscribers(rejects, base_id=7, active=True)
+    assert (again.status, again.rows["created"], again.unmapped_columns) == ("ok", 1, [])
+
+
+REFUSED: list[tuple[Callable[[], object], dict[str, Any], str]] = [
+    (lambda: "signups.csv", {"base_id": 7}, "nothing says is_active"),
+    (lambda: "signups.csv", {"base_id": 7, "active": 1}, "active must be True or False"),
+    (lambda: "signups.csv", {"active": True}, "either base_id or base_name"),
+    (lambda: "signups.csv", {"base_id": 7, "base_name": "News"}, "either base_id or base_name"),
+    (lambda: "signups.csv", {"base_id": "7"}, "base_id must be a whole number"),
+    (lambda: "signups.csv", {"base_id": True}, "base_id must be a whole number"),
+    (lambda: "signups.csv", {"base_name": 7}, "base_name must be a text"),
+    (lambda: "signups.csv", {"base_id": 7, "identity": "phone"}, "identity 'phone' is not known"),
+    (lambda: "signups.csv", {"base_id": 7, "zip": "drop"}, "zip 'drop' is not known"),
+    (lambda: "signups.csv", {"base_id": 7, "limit": 0}, "limit must be at least 1"),
+    (lambda: "signups.csv", {"base_id": 7, "wait_s": -1}, "wait_s must be 0 seconds or more"),
+    (lambda: "signups.csv", {"base_id": 7, "time_limit_s": 0}, "time_limit_s must be more than 0"),
+    (lambda: "signups.csv", {"base_id": 7, "quiet_period_s": -1}, "quiet_period_s must be 0"),
+    (lambda: "signups.csv", {"base_id": 7, "max_rate": 0}, "max_rate must be more than 0"),
+    (lambda: "signups.csv", {"base_id": 7, "max_concurrency": 0}, "max_concurrency must be from 1"),
+    (lambda: "signups.csv", {"base_id": 7, "on_unknown": "drop"}, "on_unknown 'drop' is not known"),
+    (lambda: "signups.csv", {"base_id": 7, "look": "never"}, "look 'never' is not known"),
+    (lambda: "signups.csv", {"base_id": 7, "encoding": "klingon"}, "encoding 'klingon' is not known"),
+    (lambda: "signups.csv", {"base_id": 7, "delimiter": ";;"}, "delimiter ';;' is not one character"),
+    (lambda: "signups.csv", {"base_id": 7, "mapping": {"emial": "email"}}, "Did you mean email"),
+    (lambda: "signups.csv", {"base_id": 7, "active": True, "token": "another"}, "[Cc]heck the token"),
+    (lambda: "signups.csv", {"base_id": 7, "base_url": "http://example.com"}, "https"),
+    (lambda: "missing.csv", {"base_id": 7}, "no such file"),
+    (lambda: pd.DataFrame({"email": []}), {"base_id": 7, "sheet": "one"}, "speak of a file"),
+    (lambda: [1, 2], {"base_id": 7, "active": True}, "give a path, a DataFrame, or Arrow data"),
+]
+
+
+@pytest.mark.parametrize(("give", "options", "words"), REFUSED)
+def test_what_cannot_be_used_is_refused_in_words(
+    give: Callable[[], Any], options: dict[str, Any], words: str, folder: Path, sandbox: SandboxProcess
+) -> None:
+    rows, before = give(), sandbox.stats()["subscribers"]
+    with pytest.raises((ConfigurationError, SourceError), match=words):
+        import_subscribers(rows, **options)
+    assert sandbox.stats()["subscribers"] == before
+
+
+@pytest.mark.parametrize(
+    ("job", "options", "words"),
+    [
+        ("export.yaml", {"limit": 1, "full": True}, "exports: leave out full, limit"),
+        ("mail.yaml", {"dry_run": True}, "mails: leave out dry_run"),
+        ("sync.yaml", {"full": True, "since": "1"}, "give one of them"),
+        ("sync.yaml", {"limit": 0}, "at least 1 row"),
+        ("sync.yaml", {"since": "1"}, "has no source.sql.cursor"),
+        ("signups.csv", {}, "is no job file"),
+    ],
+)
+def test_an_argument_that_a_job_cannot_use_is_refused(
+    job: str, options: dict[str, Any], words: str, folder: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        run_job(job, **options)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [("ok", None), ("partial", None), ("aborted", RunAborted), ("stopped", RunAborted), ("locked", LockedError)],
+)
+def test_a_report_raises_for_a_run_that_ended_early(status: Any, kind: type[ConnectorError] | None) -> None:
+    report = OpenReport("run", "job", "import", pd.Timestamp.now("UTC"), status=status, messages=["why"]).close()
+    if kind is None:
+        report.raise_for_status()
+        return
+    with pytest.raises(kind, match="why"):
+        report.raise_for_status()
+
+
+def test_it_runs_in_a_notebook_and_in_threads_and_leaves_no_trace(folder: Path) -> None:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    policy, threads = asyncio.get_event_loop_policy(), threading.active_count()
+    frame = pd.DataFrame({"email": [f"person{number}@example.com" for number in range(20)]})
+
+    async def notebook() -> Report:
+        return import_subscribers(frame, base_id=7, active=True)
+
+    reports = [asyncio.run(notebook())]
+    waiting = [
+        threading.Thread(target=lambda: reports.append(import_subscribers(frame, base_id=7, active=True, wait_s=30)))
+        for _ in range(2)
+    ]
+    for each in waiting:
+        each.start()
+    for each in waiting:
+        each.join()
+    assert [report.rows["created"] for report in reports] == [20, 0, 0]
+    assert {number: signal.getsignal(number) for number in handlers} == handlers
+    assert (asyncio.get_event_loop_policy(), threading.active_count()) == (policy, threads)
+
+
+PROGRAM = """
+import pandas, signal, sys
+from connector import import_subscribers
+signal.signal(signal.SIGINT, signal.default_int_handler)
+frame = pandas.DataFrame({"email": [f"person{number}@example.com" for number in range(400)]})
+try:
+    import_subscribers(frame, base_id=7, active=True, quiet_period_s=0.2, max_concurrency=4)
+except KeyboardInterrupt as interruption:
+    print(*interruption.__notes__)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_import_that_is_cut_off_creates_no_subscriber_twice(
+    number: signal.Signals, folder: Path, sandbox: SandboxProcess
+) -> None:
+    sandbox.switch(latency_ms=30)
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], env=environ, stdout=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: sandbox.stats()["subscribers"] >= 30)
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=60)
+    if number == signal.SIGINT:
+        assert re.fullmatch(r"the run (\S+) ended as stopped; see: connector status \1\n", said)
+    stored = len(count_stored(sandbox))
+    assert 30 <= stored < 402
+    sandbox.switch(latency_ms=0)
+    frame = pd.DataFrame({"email": [f"person{each}@example.com" for each in range(400)]})
+    again = import_subscribers(frame, base_id=7, active=True, quiet_period_s=0.2)
+    assert (again.status, again.rows["created"] + again.rows["exists"]) == ("ok", 400)
+    assert set(count_stored(sandbox).values()) == {1}
+    assert len(count_stored(sandbox)) == 402
