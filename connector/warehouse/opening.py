@@ -31,7 +31,8 @@ def _open_file(destination: Destination, schema: pa.Schema) -> Writer:
         Format.JSON_LINES: JsonLinesFormat,
     }
     if destination.partition_by is not None:
-        from connector.warehouse.datasets import DatasetPlace, DatasetWriter, FolderPlace, StorePlace
+        from connector.warehouse.dataset_places import DatasetPlace, FolderPlace, StorePlace
+        from connector.warehouse.datasets import DatasetWriter
 
         url, path = destination.object_url, destination.path
         place: DatasetPlace = StorePlace(url) if url else FolderPlace(path, is_shared=destination.is_group_readable)

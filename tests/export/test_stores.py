@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -74,6 +75,8 @@ def test_an_object_is_byte_for_byte_the_file_on_a_disk(s3: Bucket, tmp_path: Pat
         publish(parse_destination(str(tmp_path / name)), MIXED[number:], number)
         publish(parse_destination(s3.url(f"deep/{name}")), MIXED[number:], number)
         assert s3.read() == {f"deep/{name}": (tmp_path / name).read_bytes()}
+        publish(parse_destination(f"memory://trial/{name}"), MIXED[number:], number)
+        assert fsspec.filesystem("memory").cat_file(f"trial/{name}") == (tmp_path / name).read_bytes()
     assert s3.list_uploads() == []
 
 
