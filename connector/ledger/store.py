@@ -147,9 +147,11 @@ class Store:
         """
         if self.connection.invalidated:
             raise build_error(self.name, "the connection to it was lost")
-        held = self.connection.begin() if self.lease is None else self.lease.renewed(self.connection)
-        with translated(self.name), held:
+        with translated(self.name), self._begin():  # `begin` itself asks the database
             yield self.connection
+
+    def _begin(self) -> AbstractContextManager[object]:
+        return self.connection.begin() if self.lease is None else self.lease.renewed(self.connection)
 
     def select(self, batch: Batch, shared: Mapping[str, Any], rows: Rows) -> Iterator[Sequence[Any]]:
         """Yield all that the statement finds for these rows."""
