@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 
 from connector import (
     ConfigurationError,
@@ -28,13 +27,15 @@ from pipelines import Job, run_job
 
 
 def load(frame: pd.DataFrame, path: Path) -> list[Report]:
-    arrow = pa.table({"contact": ["dora@example.com"], "active": [True]})
     planned: Report = plan_subscribers(frame, base_id=7, active=True, identity="email", zip="reject", list_rows=True)
     assert planned.is_planned
     assert planned.planned_rows is not None
     imported = import_subscribers(frame, base_id=7, active=True, on_unknown="hold", max_rate=1000, time_limit_s=60)
-    named = import_subscribers(arrow, base_id=7, mapping={"email": "contact", "is_active": "active"}, name="contacts")
-    read = import_subscribers(arrow.to_reader(), base_id=7, mapping={"email": "contact"}, active=True)
+    contacts = pd.DataFrame({"contact": ["dora@example.com"], "active": [True]})
+    named = import_subscribers(
+        contacts, base_id=7, mapping={"email": "contact", "is_active": "active"}, name="contacts"
+    )
+    read = import_subscribers(read_batches(email="dora@example.com", columns=["email"]), base_id=8, active=True)
     from_file = import_subscribers(path, base_id=7, active=True, format="csv", delimiter=",", encoding="utf-8", limit=1)
     return [planned, imported, named, read, from_file]
 
