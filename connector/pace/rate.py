@@ -131,7 +131,8 @@ class RateController:
         self._tolerated = _TOLERATED
         if found is not None:
             self._burst, self._cost_s, self._window_s = found.burst, found.pause_s, found.window_s
-            self._proved = found.low * 0.5 ** (max(age_s, 0.0) / _HALVED_IN_S)
+            least = min(_FIRST_RATE, found.low / _FALLEN)  # the oldest guess says no less than none would
+            self._proved = max(found.low * 0.5 ** (max(age_s, 0.0) / _HALVED_IN_S), least)
             self._begin_ramp(self._proved, found.high, at=inf)
 
     @property

@@ -166,3 +166,15 @@ def test_a_run_that_begins_while_all_is_refused_goes_on_from_what_the_last_one_f
     trips = run(RateAlone(RateController(found=found)), world, 40, seed=1)
 
     assert count(trips, 100, 10, 40).goodput >= 0.5
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 1.0, 30.0])
+@pytest.mark.parametrize("days", [7, 30, 3650])
+@pytest.mark.parametrize("rate", [2.0, 100.0])
+def test_what_was_found_long_ago_holds_a_run_back_for_seconds_at_most(rate: float, days: int, pause_s: float) -> None:
+    found = Found(0.95 * rate, 1.05 * rate, 10, pause_s, 0)
+    client = RateAlone(RateController(found=found, age_s=days * 86_400.0))
+
+    trips = run(client, World("bucket", [(0, rate)], TRIP_S, retry_after_s=pause_s or None), 30, seed=1)
+
+    assert count(trips, rate, 0, 30).goodput >= 0.25
