@@ -42,6 +42,7 @@ from .parts import (
     exchange_beats as exchange_beats,
     find_claiming_parts as find_claiming_parts,
     find_listing as find_listing,
+    find_own_unknown as find_own_unknown,
     mark_read as mark_read,
     open_part as open_part,
     record_listing as record_listing,

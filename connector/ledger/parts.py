@@ -1,6 +1,6 @@
 """Parts of a joint run: several runs at once over one ledger in PostgreSQL, each with its part of one source.
 
-Theory of operation (architecture 4.14). The runs share one lock, which an ordinary run takes for itself alone, so the
+Theory of operation (architecture 4.16). The runs share one lock, which an ordinary run takes for itself alone, so the
 ledger belongs to one joint run or to one other run. Four rules keep two runs from sending the same create:
 
 1. A run holds its part by a lease on the server's clock. Every commit renews the lease, and fails once another run has
@@ -9,7 +9,7 @@ ledger belongs to one joint run or to one other run. Four rules keep two runs fr
 3. The first part that meets an identity claims it, chunk by chunk, before anything else is done with those rows. No
    other part reads, sends or settles its entry; to other parts the row is a duplicate.
 4. What a part's earlier run was sending is unknown as soon as the part is taken again. What no part has claimed is
-   settled by the part that is the last to have read its rows.
+   claimed and settled by the part that is the last to have read its rows.
 
 A joint run ends when all its parts have ended, or when none has been worked on for an hour. The next one begins with
 no claims.
@@ -40,7 +40,7 @@ from sqlalchemy import (
 
 from connector.databases import parse_place, show_place
 from connector.errors import ConfigurationError, LockedError
-from connector.ledger.entries import Ledger
+from connector.ledger.entries import Ledger, Unfinished
 from connector.ledger.postgres import compute_key, open_session, take_lock
 from connector.ledger.schema import UNFINISHED, create_or_check
 from connector.ledger.store import (
@@ -159,7 +159,7 @@ def take_part(ledger: Ledger, part: Part, run_key: int, monotonic: Callable[[], 
     sending. Raises LockedError when another run has just taken the part, or the ledger.
     """
     connection = ledger.connection
-    connection.execute(_ALONE, {"key": _PARTS_KEY})
+    connection.execute(_AWAIT_RENEWALS)  # a late one may be under way: its run keeps the part, and its intents count
     if (held_by := _describe_holder(connection, part)) is not None:
         raise LockedError(f"{part} is held by {held_by}: wait for that run, or use --wait")
     values = {"to": ENTRY.decide(State.SENDING, Event.DIED), "left": State.SENDING, "number": part.number}
@@ -193,6 +193,18 @@ def find_claiming_parts(ledger: Ledger, base: Base, identities: Sequence[bytes])
     """Return which part has claimed each of these identities; those that no part has are left out."""
     found = ledger.store.select(_FIND_PART, {}, [(base.key, identity) for identity in identities])
     return dict(tuple(row) for row in found)
+
+
+def find_own_unknown(ledger: Ledger, base: Base) -> list[Unfinished]:
+    """Return the unknown entries of the base, inside a transaction; for a part of a joint run, those that it has
+    claimed. The last one claims what no part has."""
+    entries, lease = ledger.find_unfinished(base, State.UNKNOWN), ledger.store.lease
+    if lease is None:
+        return entries
+    if lease.is_last:
+        claim_identities(ledger, base, [(entry.identity, entry.fingerprint) for entry in entries])
+    claimed = find_claiming_parts(ledger, base, [entry.identity for entry in entries])
+    return [entry for entry in entries if claimed.get(entry.identity) == lease.number]
 
 
 def mark_read(ledger: Ledger) -> None:
@@ -325,6 +337,7 @@ def _is_dead(process: str) -> bool:
 
 
 _ALONE = text("SELECT pg_advisory_xact_lock(:key)")
+_AWAIT_RENEWALS = text("LOCK TABLE part IN SHARE ROW EXCLUSIVE MODE")
 _TRY_ALONE = text("SELECT pg_try_advisory_lock(:key)")
 _RELEASE = text("SELECT pg_advisory_unlock(:key)")
 _PARTS = text(

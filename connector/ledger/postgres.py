@@ -50,6 +50,9 @@ _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
 _TRY_SHARED_LOCK = text("SELECT pg_try_advisory_lock_shared(:key)")
 _RELEASE = text("SELECT pg_advisory_unlock(:key)")
+# What parts share of a listing says that who has no entry is absent: not after `forget`, say.
+_HAS_LISTINGS = text("SELECT to_regclass('joint_listing') IS NOT NULL")
+_FORGET_LISTINGS = text("DELETE FROM joint_listing")
 _HOLDER = text(
     "SELECT application_name, pid, backend_start FROM pg_locks JOIN pg_stat_activity USING (pid) "
     "WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
@@ -69,6 +72,9 @@ def open_server(url: URL, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
     with open_session(url) as (connection, schema):
         with translated(name):
             take_lock(connection, compute_key(schema), f"the ledger {name} (schema {schema})", wait_s, is_stopped)
+            with connection.begin():
+                if connection.execute(_HAS_LISTINGS).scalar_one():
+                    connection.execute(_FORGET_LISTINGS)
         yield connection
 
 

@@ -12,7 +12,16 @@ unknown is settled in the next round.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from connector.ledger import Base, Intent, Ledger, Move, Unfinished, find_claiming_parts, read_largest_lag, record_lag
+from connector.ledger import (
+    Base,
+    Intent,
+    Ledger,
+    Move,
+    Unfinished,
+    find_own_unknown,
+    read_largest_lag,
+    record_lag,
+)
 from connector.listing import LookupKey, LookupResult
 from connector.load.candidates import Candidate, CandidateList, read_body, want_unfinished
 from connector.load.session import Look, Session
@@ -117,7 +126,7 @@ class Settler:
 
     async def _read_unknown(self) -> list[Unfinished]:
         base = self._session.journal.base
-        entries = await self._session.journal.ask(lambda ledger: _find_unknown(ledger, base))
+        entries = await self._session.journal.ask(lambda ledger: find_own_unknown(ledger, base))
         unknown = [entry for entry in entries if self._is_to_be_settled(entry)]
         found_at = self._session.clock.monotonic()
         for entry in unknown:
@@ -255,17 +264,6 @@ class Settler:
         intent = newer.intent if newer is not None else read_intent(entry)
         known_until = self._session.policy.known_until(self._last.started_at, self._looked_at)
         return replace(build_again(intent, sent, base, State.UNKNOWN), known_until=known_until)
-
-
-def _find_unknown(ledger: Ledger, base: Base) -> list[Unfinished]:
-    """Return the unknown entries of the base; for a part of a joint run, those that it has claimed and, for the last
-    one, those that no part has."""
-    entries, lease = ledger.find_unfinished(base, State.UNKNOWN), ledger.store.lease
-    if lease is None:
-        return entries
-    claimed = find_claiming_parts(ledger, base, [entry.identity for entry in entries])
-    own = lease.number if lease.is_last else None
-    return [entry for entry in entries if claimed.get(entry.identity, own) == lease.number]
 
 
 def read_intent(entry: Unfinished) -> Intent:

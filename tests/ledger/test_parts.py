@@ -24,6 +24,7 @@ from connector.ledger import (
     find_claiming_parts,
     find_listing,
     find_or_add_base,
+    find_own_unknown,
     mark_read,
     open_ledger,
     open_part,
@@ -168,6 +169,24 @@ def test_nothing_may_be_sent_without_a_transaction_that_has_renewed_the_lease(po
         assert lease.until == until
 
 
+def test_a_part_is_not_taken_from_a_run_that_renews_its_lease_at_that_moment(postgres_url: str) -> None:
+    with open_taken(postgres_url, FIRST) as late, ThreadPoolExecutor(1) as threads:
+        base = add_base(late)
+        claim(late, base, (IDENTITY, FINGERPRINT))
+        run_sql(postgres_url, EXPIRE)
+        assert late.store.lease is not None
+        with late.transaction():
+            late.mark_intended(base, late.store.lease.run_key, [Intent(IDENTITY, FINGERPRINT, b"{}")])
+            taking = threads.submit(check_refused, open_taken(postgres_url, FIRST), LockedError, "is held by process")
+            until = time.monotonic() + 30
+            while not run_sql(postgres_url, "SELECT 1 FROM pg_locks WHERE NOT granted"):
+                assert time.monotonic() < until
+                assert not taking.done()
+        taking.result(timeout=30)
+        with late.transaction():
+            late.mark_answered(base, [(IDENTITY, 9)])
+
+
 def test_what_another_part_is_sending_stays_as_it_is_when_a_part_is_taken_again(postgres_url: str) -> None:
     with open_taken(postgres_url, SECOND) as second:
         base = add_base(second)
@@ -217,6 +236,30 @@ def test_the_last_part_to_have_read_its_rows_knows_it(postgres_url: str) -> None
             assert ledger.store.lease.is_last is is_last
 
 
+def test_what_no_part_has_claimed_is_one_parts_alone_even_when_parts_are_run_again(postgres_url: str) -> None:
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(open_taken(postgres_url, part)) for part in (FIRST, SECOND))
+        base = add_base(first)
+        intend(first, base)
+        with first.transaction():
+            first.mark_lost(base, [IDENTITY])
+            mark_read(first)
+        with second.transaction():
+            mark_read(second)
+            assert [entry.identity for entry in find_own_unknown(second, base)] == [IDENTITY]
+        end(first, is_well=False)
+        with open_taken(postgres_url, FIRST) as again, again.transaction():
+            mark_read(again)  # it is the last one now, too
+            assert find_own_unknown(again, base) == []
+        with second.transaction():
+            assert second.store.lease is not None
+            intent = Intent(IDENTITY, FINGERPRINT, b"{}")
+            second.mark_absent(base, second.store.lease.run_key, [intent])
+        end(second, is_well=False)
+    with open_taken(postgres_url, SECOND) as next_run:
+        assert read_state(next_run, base) is State.UNKNOWN
+
+
 def test_one_part_lists_a_base_and_the_others_rely_on_that(postgres_url: str) -> None:
     with open_taken(postgres_url, FIRST) as first, open_taken(postgres_url, SECOND) as second:
         base = add_base(first)
@@ -234,6 +277,17 @@ def test_one_part_lists_a_base_and_the_others_rely_on_that(postgres_url: str) ->
         assert listing is not None
         assert (listing.rows, listing.total_count) == (1200, 1200)
         assert 5.0 <= listing.age_s < 60
+
+
+def test_a_listing_is_not_relied_on_after_another_command_has_had_the_ledger(postgres_url: str) -> None:
+    with open_taken(postgres_url, FIRST) as first:
+        base = add_base(first)
+        with first.transaction():
+            record_listing(first, base, JointListing(5.0, 1200, None))
+    with open_ledger(postgres_url):
+        pass  # `forget`, say
+    with open_taken(postgres_url, SECOND) as second, second.transaction():
+        assert find_listing(second, base) is None
 
 
 def test_parts_hear_what_the_others_that_go_on_say(postgres_url: str) -> None:
