@@ -70,9 +70,9 @@ def test_the_parts_of_a_pattern_are_all_its_files(tmp_path: Path, files: int) ->
 @pytest.mark.parametrize("by", ["query", "table"])
 def test_the_parts_of_a_query_are_its_rows_whatever_their_keys(kind: str, by: str) -> None:
     with OPEN[kind]() as database, ExitStack() as stack:
-        database.run("create table people (email varchar(40), id bigint)")
+        database.run("create table people (email varchar(40), id decimal(10, 2))")
         database.fill("people", [(f"p{each}@example.com", each - 40) for each in range(100)])
-        database.run("insert into people values ('none@example.com', null)")
+        database.run("insert into people values ('none@example.com', null), ('half@example.com', 4.5)")
         query, table = ("select * from people;", None) if by == "query" else (None, "people")
         parts = [
             list(read(stack.enter_context(open_sql(database.url, query=cut))))
@@ -80,7 +80,7 @@ def test_the_parts_of_a_query_are_its_rows_whatever_their_keys(kind: str, by: st
             for cut in [cut_query(database.url, query, table, "id", number, PARTS)]
         ]
     emails = sorted(email for part in parts for _, _, email in part)
-    assert emails == sorted([*(f"p{each}@example.com" for each in range(100)), "none@example.com"])
+    assert emails == sorted([*(f"p{each}@example.com" for each in range(100)), "none@example.com", "half@example.com"])
     assert all(len(part) >= 33 for part in parts)
 
 
