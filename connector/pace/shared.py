@@ -48,12 +48,12 @@ class Beat:
 
 class SharedRate:
     """Says when the next request of part `number` may leave; `ceiling` (requests/s) and `found` are those of all
-    `parts` together."""
+    `parts` together. No part sends at more than its share of the ceiling: others may begin before it hears of them."""
 
     def __init__(
         self, number: int, parts: int, ceiling: float = inf, found: Found | None = None, age_s: float = 0.0
     ) -> None:
-        self._number, self._ceiling = number, ceiling
+        self._number, self._parts, self._ceiling = number, parts, ceiling
         self._sending = parts  # how many share the limit
         known = None if found is None else scale(found, 1 / parts)
         self._controller = RateController(ceiling / parts, known, age_s, least_pause_s=_PAUSE_S)
@@ -156,7 +156,7 @@ class SharedRate:
 
     def _take_the_lead(self, lead: Beat, now: float) -> None:
         if lead.found is not None:
-            self._controller = RateController(self._ceiling / self._sending, lead.found, least_pause_s=_PAUSE_S)
+            self._controller = RateController(self._ceiling / self._parts, lead.found, least_pause_s=_PAUSE_S)
         self._controller.cut(now)
         self._lead, self._leader, self._ramp = None, self._number, self._ramp + 1
 

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from connector.pace import BEAT_S, Beat, SharedRate
+from connector.pace import BEAT_S, Beat, Found, SharedRate
 from connector.sandbox.faults import build_limiter
 
 _JITTER = 0.05
@@ -101,3 +101,22 @@ def test_parts_use_what_is_allowed_in_sum_and_share_it_evenly(
     assert played.refused <= 0.03 * (served + played.refused)
     share = served / parts
     assert all(share / 2 <= each <= 2 * share for each in played.served.values())
+
+
+def test_the_ceiling_of_all_holds_when_a_part_takes_the_lead_before_others_begin() -> None:
+    parts, ceiling, seconds = 4, 40.0, 60
+    each, found = SharedRate(2, parts, ceiling), Found(100, 110, 10, 0, 0)
+    beat = Beat(ceiling / parts, 0, found, is_sending=True, leader=1, ramp=0, refused=0, pause_s=0)
+
+    each.admit(0.0)
+    each.hear({1: (beat, 0.0)}, 0.0)
+    each.hear({}, 0.5)  # the first part has ended
+    now, left = 0.5, 0
+    while now < seconds:
+        each.hear({number: (beat, 0.0) for number in (3, 4)}, now)
+        while (wait_s := each.admit(now)) <= 0:
+            left += 1
+            each.note_served(now, now + 0.01)
+        now += wait_s
+
+    assert left <= ceiling / parts * seconds + 1
