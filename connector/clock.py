@@ -5,11 +5,13 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """`monotonic` in seconds, never back; `now` aware and in UTC; `sleep` waits for so many seconds."""
+    """`monotonic` in seconds, never back, and on while the machine sleeps; `now` aware and in UTC; `sleep` waits for so
+    many seconds."""
 
     monotonic: Callable[[], float]
     now: Callable[[], datetime]
@@ -17,5 +19,11 @@ class Clock:
 
 
 def system_clock() -> Clock:
-    """Return the machine's own clock."""
-    return Clock(time.monotonic, lambda: datetime.now(UTC), asyncio.sleep)
+    """Return the machine's own clock.
+
+    Linux's usual one stands still while the machine sleeps or is paused: on its waking a lease or a look-up would seem
+    to be good still.
+    """
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    monotonic = time.monotonic if boot is None else partial(time.clock_gettime, boot)
+    return Clock(monotonic, lambda: datetime.now(UTC), asyncio.sleep)

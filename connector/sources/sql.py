@@ -126,7 +126,8 @@ def cut_query(url: str, query: str | None, table: str | None, key: str, number: 
     of `parts`.
 
     They are those whose `key`, an integer column of the result, has the part's remainder. The first part has all rows
-    that no other has: those without a key, and those whose key is no integer after all. The order of two queries' rows says nothing: it is not the same.
+    that no other has: those without a key, and those whose key is no integer after all. The order of two queries' rows
+    says nothing: it is not the same.
     """
     dialect = parse_url(url).get_dialect()() if not url.startswith("duckdb:") else None
 
