@@ -137,7 +137,7 @@ def cut_query(url: str, query: str | None, table: str | None, key: str, number: 
 
     whole = f"({query.rstrip().rstrip(';')}\n)" if query is not None else ".".join(map(quote, (table or "").split(".")))
     remainder = f"abs({quote(key)} % {parts})"
-    others = ", ".join(map(str, [-1, *range(1, parts)]))  # -1 is none's: the list must not be empty
+    others = ", ".join(map(str, [-1, *range(1, parts)]))  # -1 is no remainder: the list is never empty
     mine = f"{remainder} = {number - 1}" if number > 1 else f"coalesce({remainder}, 0) NOT IN ({others})"
     return f"SELECT * FROM {whole} AS whole WHERE {mine}"  # noqa: S608
 
