@@ -113,7 +113,7 @@ def test_the_ceiling_of_all_holds_when_a_part_takes_the_lead_before_others_begin
     each.hear({}, 0.5)  # the first part has ended
     now, left = 0.5, 0
     while now < seconds:
-        each.hear({number: (beat, 0.0) for number in (3, 4)}, now)
+        each.hear(dict.fromkeys((3, 4), (beat, 0.0)), now)
         while (wait_s := each.admit(now)) <= 0:
             left += 1
             each.note_served(now, now + 0.01)
