@@ -32,7 +32,7 @@ _MAIL_ORDER = (
     MailOutcome.ALREADY_SENT,
     *(each for each in MailOutcome if each not in (MailOutcome.SENT, MailOutcome.ALREADY_SENT)),
 )  # as architecture 8 has it
-_WORST_FIRST = (130, 143, 3, 4, 1, 0)
+_WORST_FIRST = (130, 143, 3, 4, 2, 1, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ class Event(StrEnum):
     ANSWERED = "answered"  # success, with an id, and base and identity as sent
     MISANSWERED = "misanswered"  # success, with an id, and with another base or identity than was sent
     REFUSED = "refused"  # an error of a kind that is taken to have had no effect, or proved to have had none each time
-    NOT_SENT = "not sent"  # known to have had no effect: it never left, or was refused only for its rate
+    NOT_SENT = "not sent"  # known to have had no effect: it never left
     LOST = "lost"  # anything else: it may have been executed, or may yet be
     DIED = "died"  # found SENDING by a run that holds the lock
     FOUND = "found"  # seen in the service by a look-up or a listing

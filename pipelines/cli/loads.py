@@ -161,16 +161,9 @@ def sync_command(
 
     loaded = [load_job(path, os.environ) for path in jobs]
     plans = _plan_all(loaded, plan_job)
-    reports: list[Report] = []
-    is_shown = True
-    for job, plan in zip(loaded, plans, strict=True):
-        reports.append(_run(job, plan, output))
-        if len(plans) == 1:
-            finish(reports[0], output)
-        is_shown = show(reports[-1], output) and is_shown
-        if reports[-1].status == "stopped":
-            break
-    _finish_all(reports, output, is_shown)
+    if len(plans) == 1:
+        finish(_run(loaded[0], plans[0], output), output)
+    _run_all(loaded, plans, output)
 
 
 def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[LoadPlan]:
@@ -190,15 +183,28 @@ def _run(job: Job, plan: LoadPlan, output: Output) -> Report:
     return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
 
 
-def _finish_all(reports: list[Report], output: Output, is_shown: bool) -> None:
+def _run_all(jobs: list[Job], plans: list[LoadPlan], output: Output) -> None:
+    """Run one job after another. A job that turns out to be misconfigured (exit code 2) has a report, too, and the jobs
+    after it run."""
     from connector.report import pick_worst
+    from pipelines.flows import report_refused
 
-    worst = pick_worst([report.exit_code for report in reports])
-    together = {
-        "status": next(report.status for report in reports if report.exit_code == worst),
-        "runs": [report.as_json() for report in reports],
-    }
-    end(together, worst, output, is_shown=is_shown)
+    reports: list[Report] = []
+    codes: list[int] = []
+    is_shown = True
+    for job, plan in zip(jobs, plans, strict=True):
+        try:
+            reports.append(_run(job, plan, output))
+            codes.append(reports[-1].exit_code)
+        except ConfigurationError as error:
+            reports.append(report_refused("sync", job, error, is_planned=plan.is_planned))
+            codes.append(_MISCONFIGURED)
+        is_shown = show(reports[-1], output) and is_shown
+        if reports[-1].status == "stopped":
+            break
+    worst = pick_worst(codes)
+    status = reports[codes.index(worst)].status
+    end({"status": status, "runs": [each.as_json() for each in reports]}, worst, output, is_shown=is_shown)
 
 
 @click.command("plan")
@@ -245,6 +251,8 @@ def _plan_file(target: Path | str, given: FileGiven, is_full: bool, since: str |
         raise ConfigurationError("--full and --since are of a job's cursor, and a file has none: leave them out")
     return plan_file(target, given, {}, is_planned=True)
 
+
+_MISCONFIGURED = 2  # the exit code of a job that cannot run as it is written, or with this token
 
 _SHOWN = 60  # characters of an example in a table; the JSON has more
 

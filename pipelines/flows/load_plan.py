@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from connector.errors import ConfigurationError, SourceError
-from connector.fields import NAMES
+from connector.fields import NAMES, BaseRef
 from connector.imports import (
     LoadPlan,
     RowOptions,
@@ -23,7 +23,6 @@ from connector.settings import Settings
 from connector.sources import STANDARD_INPUT, open_file
 from connector.stores import is_url
 from connector.subscribers import (
-    BaseColumn,
     FieldMapping,
     ValidationRules,
     guess_mapping,
@@ -120,9 +119,12 @@ def plan_validation(
     source = read_corrections(open_as(path, reading.file))
     with closed_on_error(source):
         mapping = map_by_headers(source, options)
-        return _check_validation(
-            ValidationPlan(name_load(path), source, mapping, rules, limit=reading.limit, is_empty_refused=True)
+        name = (options.base_name or "").strip() or None
+        base = BaseRef(options.base_id, name) if options.base_id is not None or name is not None else None
+        plan = ValidationPlan(
+            name_load(path), source, mapping, rules, limit=reading.limit, base=base, is_empty_refused=True
         )
+        return _check_validation(plan)
 
 
 def plan_validation_by_job(path: Path | str | None, job: Job, reading: FileReading) -> ValidationPlan:
@@ -141,7 +143,7 @@ def plan_validation_by_job(path: Path | str | None, job: Job, reading: FileReadi
             rules,
             plan_suppression(job),
             limit=reading.limit,
-            base_column=base if isinstance(base, BaseColumn) else None,
+            base=base,
             is_empty_refused=is_file,
         )
         return _check_validation(plan)

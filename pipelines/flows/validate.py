@@ -10,13 +10,14 @@ from typing import Any
 
 from connector.clock import Clock
 from connector.errors import ConfigurationError, SourceError
-from connector.fields import BY_NAME, NAMES
+from connector.fields import BY_NAME, NAMES, BaseRef
 from connector.imports import SILENT_ACTIVITY, Remarks, SuppressionPlan, describe_unmapped, read_suppression
 from connector.load import build_different
 from connector.outcomes import Fault
 from connector.report import OpenReport, Status, end_report, start_report
 from connector.row_files import RejectsFile, build_invalid, build_malformed, own_columns
 from connector.rows import Chunk, Source
+from connector.scope import describe_asked_base
 from connector.subscribers import (
     BaseColumn,
     FieldMapping,
@@ -42,8 +43,13 @@ class ValidationPlan:
     rules: ValidationRules
     suppression: SuppressionPlan | None = None
     limit: int | None = None
-    base_column: BaseColumn | None = None  # where each row's base is said by a column
+    base: BaseRef | BaseColumn | None = None  # of the rows; None: it was not said
     is_empty_refused: bool = False
+
+    @property
+    def base_column(self) -> BaseColumn | None:
+        """The column that says each row's base; None: all are for one."""
+        return self.base if isinstance(self.base, BaseColumn) else None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -115,9 +121,11 @@ def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> 
     with ExitStack() as opened:
         opened.enter_context(plan.source)
         file = None
+        base = describe_asked_base(plan.base) if plan.base is not None else ""
+        used = plan.columns if base else ()  # a row is accepted in the base that it is for
         if rejects is not None:
             file = opened.enter_context(
-                RejectsFile(rejects, plan.source.columns, report.run_id, clock.now, plan.columns)
+                RejectsFile(rejects, plan.source.columns, report.run_id, clock.now, used, base=base)
             )
         reason = _read_all(plan, verdict, file, clock)
     if file is not None:

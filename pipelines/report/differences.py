@@ -23,7 +23,8 @@ NO_ENTRY = "none"
 _MEANINGS = {
     State.SENDING: "is being sent, or was when a run died",
     State.UNKNOWN: "was sent, and it is not known what became of it: connector retry settles it",
-    State.HELD: "was sent, proved absent, and is left to you: connector retry --resend-held or --drop-held",
+    State.HELD: "was sent, and is left to you: connector status says why; then connector retry --resend-held, "
+    "--accept-held or --drop-held",
 }
 
 KINDS = ("missing", "extra", "duplicated", "drifted", "vanished")

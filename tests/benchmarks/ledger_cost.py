@@ -28,6 +28,7 @@ from connector.ledger import (
     Entry,
     Ledger,
     LedgerWriter,
+    Store,
     find_or_add_base,
     open_commits,
     open_ledger,
@@ -53,6 +54,7 @@ class ForgetfulLedger:
     """A ledger that keeps nothing: whatever is asked of it is done at once, and nobody is known."""
 
     connection = None
+    store = Store(None, "none")  # type: ignore[arg-type] # of no database
 
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()

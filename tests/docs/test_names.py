@@ -15,7 +15,7 @@ from tests.docs.test_pages import PAGES, ROOT, read_blocks
 
 _OF_OTHER_PROGRAMS = {
     *("--help", "--clear", "--rm", "--now"),
-    *("--measure", "--rates"),
+    *("--measure", "--rates", "--others"),
     *("--vars", "--project-dir", "--profiles-dir"),
 }
 _OF_THE_CODE = ("architecture.md", "dependencies.md")  # `service.wire` is a module there, not a key

@@ -64,7 +64,7 @@ def test_it_counts_as_invalid_what_an_import_does_and_rejects_the_same_rows(
     connector: Connector, tmp_path: Path
 ) -> None:
     path, rejects = write_csv(tmp_path / "people.csv", *PEOPLE), tmp_path / "rejects.csv"
-    ended = validate(connector, path, "--rejects", rejects)
+    ended = validate(connector, path, "--rejects", rejects, "--base-name", "News")
     assert ended.report["rejects_file"] == str(rejects)
     assert rejects.stat().st_mode & 0o777 == 0o600
     imported = connector.import_file(path)
