@@ -14,6 +14,7 @@ from connector.settings import StateLocation
 from connector.states import State
 
 _NAMES = {State.SENDING: "sending", State.UNKNOWN: "unknown", State.HELD: "held", State.REJECTED: "rejected"}
+_LOADS = ("import", "sync", "retry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,12 @@ def read_status(
 
     Raises ConfigurationError when no such run is on record, LedgerError when the ledger cannot be read.
     """
-    runs = (run for run in list_runs(place.state_dir) if job in (None, run["job"]))
+    runs = list(list_runs(place.state_dir))
+    of_job = (run for run in runs if job in (None, run["job"]))
     if run_id is None:
-        chosen = list(islice(runs, last))
+        chosen = list(islice(of_job, last))
     else:
-        chosen = [run for run in runs if run["run_id"] == run_id]
+        chosen = [run for run in of_job if run["run_id"] == run_id]
         if not chosen:
             raise ConfigurationError(
                 f"no run {run_id} is on record in {place.state_dir}; list the runs by: connector status"
@@ -49,18 +51,19 @@ def read_status(
     open_entries = count_open_entries(place.ledger_url)
     if run_id is not None:
         open_entries = [each for each in open_entries if each.run_id == run_id]
-    return RunStatus(chosen, open_entries, list(_advise(chosen, open_entries)))
+    return RunStatus(chosen, open_entries, list(_advise(chosen, open_entries, runs)))
 
 
-def _advise(runs: Sequence[dict[str, Any]], open_entries: Sequence[OpenEntries]) -> Iterator[str]:
-    """Yield what a person does next, each with its command."""
+def _advise(
+    chosen: Sequence[dict[str, Any]], open_entries: Sequence[OpenEntries], runs: Sequence[dict[str, Any]]
+) -> Iterator[str]:
+    """Yield what a person does next, each with its command: for the chosen ones of the runs, and what is open."""
     numbers = {state: sum(each.number for each in open_entries if each.state is state) for state in _NAMES}
-    sending = {each.run_id for each in open_entries if each.state is State.SENDING}
-    running = [run for run in runs if run["status"] == "running" and run["run_id"] in sending]
+    running = [run["run_id"] for run in runs if run["command"] in _LOADS and run["status"] == "running"]
     if number := numbers[State.SENDING] + numbers[State.UNKNOWN]:
         creates = f"{count(number, 'create')} {agree(number, 'is', 'are')} unresolved"
-        if running:
-            yield f"{creates}, some by run {running[0]['run_id']}, which is still going on"
+        if running:  # it holds the ledger, so that a retry would be refused
+            yield f"{creates} while run {running[0]} is still going on"
         else:
             yield f"{creates}: look {agree(number, 'it', 'them')} up and finish by: connector retry"
     if number := numbers[State.HELD]:
@@ -75,11 +78,12 @@ def _advise(runs: Sequence[dict[str, Any]], open_entries: Sequence[OpenEntries])
             f"the service rejected {count(number - accepted, 'row')}{besides}: correct the rows in the rejects file "
             "and import it, or send them again as they are by: connector retry --rejected"
         )
-    seen: set[tuple[str, str]] = set()
-    for run in runs:
-        if (what_ran := (run["job"], run["command"])) in seen:
+    seen: set[tuple[str, str, bool]] = set()
+    for run in chosen:
+        what_ran, is_locked = (run["job"], run["command"]), run["status"] == "locked"
+        if not seen.isdisjoint({(*what_ran, False), (*what_ran, is_locked)}):
             continue
-        seen.add(what_ran)
+        seen.add((*what_ran, is_locked))  # one that was locked did nothing: what the run before has left is still to do
         if run["status"] in ("killed", "aborted", "stopped", "locked"):
             what = f"run {run['run_id']} ({run['command']} {run['job']})".replace(" )", ")")
             if run["command"] == "send":  # which knows of no earlier one
@@ -94,7 +98,7 @@ def _count_accepted(runs: Sequence[dict[str, Any]]) -> int:
     """How many rejected rows the last load of each job has met that a person has accepted as they are."""
     latest: dict[str, int] = {}
     for run in runs:
-        if run["command"] in ("import", "sync"):
+        if run["command"] in ("import", "sync") and run["status"] in ("ok", "partial"):  # it has met all its rows
             latest.setdefault(run["job"], run.get("accepted", {}).get("rejected", 0))
     return sum(latest.values())
 
@@ -116,7 +120,8 @@ class Health:
 def read_health(place: StateLocation, *, last: int) -> Health:
     """Read the last runs of each job, those that ran last first. Raises LedgerError when the ledger cannot be read."""
     jobs: dict[tuple[str, str], dict[str, Any]] = {}
-    for run in list_runs(place.state_dir):
+    runs = list(list_runs(place.state_dir))
+    for run in runs:
         key = run["job"], run["command"]
         job = jobs.setdefault(key, {"job": key[0], "command": key[1], "last_succeeded_at": None, "runs": []})
         if len(job["runs"]) < last:
@@ -124,8 +129,8 @@ def read_health(place: StateLocation, *, last: int) -> Health:
         if run["status"] == "ok" and job["last_succeeded_at"] is None:
             job["last_succeeded_at"] = run.get("finished_at") or run["started_at"]
     open_entries = count_open_entries(place.ledger_url)
-    latest = [job["runs"][0] for job in jobs.values()]
-    return Health(list(jobs.values()), _write_open(open_entries), list(_advise(latest, open_entries)))
+    chosen = [run for job in jobs.values() for run in job["runs"]]
+    return Health(list(jobs.values()), _write_open(open_entries), list(_advise(chosen, open_entries, runs)))
 
 
 def _write_open(open_entries: Sequence[OpenEntries]) -> list[dict[str, Any]]:

@@ -220,6 +220,38 @@ def test_a_send_that_was_killed_is_never_advised_to_be_repeated_unseen(connector
     assert step == f"run {RUN_ID} (send) was killed: look whether the email arrived before you send it again"
 
 
+def test_a_run_that_was_locked_hides_nothing_of_the_run_before(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(required="FirstName")
+    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "no address")
+    first = connector.import_file(path).report
+    assert connector.run("accept", first["rejects_file"]).code == 0
+    assert connector.import_file(path).report["status"] == "ok"
+    later = {"started_at": "2100-01-01T00:00:00+00:00", "status": "locked"}
+    for digit in "01":
+        record(tmp_path / "state", f"21000101T00000{digit}-0a1b2c", **later)
+    (step,) = connector.run_json("status").report["next"]  # nothing of the row that was accepted
+    assert "21000101T000001-0a1b2c (import people) was locked" in step
+
+    write_csv(path, "email", "other address")
+    rejects = connector.import_file(path).report["rejects_file"]
+    for command in (["status"], ["report", "--out", "health.html"]):
+        assert rejects in connector.run_json(*command).report["next"][-1]
+
+
+def test_no_retry_is_advised_while_a_run_holds_the_ledger(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(drop_before=0.3)  # some creates take no effect, and are not answered
+    path = write_addresses(tmp_path / "people.csv", 20)
+    with connector.start("import", path, "--base-name", "News", "--quiet-period", "1h") as process:
+        wait_for(lambda: {"unknown"} == {each["state"] for each in connector.run_json("status").report["open_entries"]})
+        record(tmp_path / "state", "21000101T000000-0a1b2c", started_at="2100-01-01T00:00:00+00:00", status="locked")
+        for options in ([], ["--last", "1"], ["--job", "other"]):
+            first, *_ = connector.run_json("status", *options).report["next"]
+            assert "still going on" in first, first
+        process.kill()
+        process.communicate()
+    assert connector.run_json("status").report["next"][0].endswith("connector retry")
+
+
 def test_a_ledger_that_is_being_made_leaves_nothing_open(connector: Connector, tmp_path: Path) -> None:
     record(tmp_path / "state")
     (tmp_path / "state" / "ledger.db").touch()
