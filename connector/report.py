@@ -267,12 +267,14 @@ def pick_worst(exit_codes: list[int]) -> int:
 def describe_fault(error: Exception) -> str:
     """Return one line that a person can report; with CONNECTOR_DEBUG set, raise the error instead.
 
-    A disk that is full is no fault of the program, wherever it shows.
+    A disk that is full is no fault of the program, nor is a place that this user may not use, wherever it shows.
     """
     if os.environ.get("CONNECTOR_DEBUG"):
         raise error
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}. Free some room, and run again"
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}. Allow it to this user, or name another place, and run again"
     place = traceback.extract_tb(error.__traceback__)[-1]
     return (
         f"a fault of the program: {type(error).__name__} at {place.filename}:{place.lineno}. What was done is "

@@ -180,13 +180,15 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
 
 def _hand_over(text: str, target: Path | None) -> None:
     """The job on stdout, or in its file, where it is loaded once to see that it can be."""
+    from connector.atomic_file import PartialFile
     from pipelines.jobs import load_job
 
     if target is None:
         write_stdout(text)
         return
-    with target.open("x", encoding="utf-8") as file:
-        file.write(text)
+    with PartialFile(target, mode=0o644) as partial:  # one that finds no room leaves no half of a job behind
+        partial.file.write(text.encode())
+        partial.put_in_free_place()
     load_job(target, os.environ)
     say(f"connector: wrote {target}; try it: connector validate {target}")
 

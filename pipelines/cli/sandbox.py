@@ -31,6 +31,8 @@ def sandbox_command(port: int, token: str, data: Path | None, settings: tuple[st
     except OSError as error:
         if error.errno in (errno.EPIPE, errno.ENOSPC):  # where it says that it is ready, or keeps its data
             raise
+        if error.filename is not None:
+            raise ConfigurationError(f"--data {error.filename}: {error.strerror}; name another folder") from None
         raise ConfigurationError(f"cannot serve on port {port}: {error.strerror}") from None
 
 

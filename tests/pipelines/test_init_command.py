@@ -1,6 +1,9 @@
 """`connector init`: a look at a file or a table becomes a job that runs."""
 
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -10,7 +13,8 @@ from connector.sources import open_file
 from connector.subscribers import guess_mapping
 from pipelines.jobs import build_mapping, load_job
 from tests.databases import OPEN
-from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.conftest import ROOT, Connector, write_csv
+from tests.pipelines.forked import Forked
 from tests.pipelines.test_every_command import IS_CAMPAIGN
 from tests.pipelines.test_exports_of_others import SAMPLES
 
@@ -116,3 +120,42 @@ def test_a_table_of_postgresql_gives_its_lists_as_tags_and_a_cursor(connector: C
     assert {each["Email"]: each["Tags"] for each in stored} == {
         "a@x.org": ["vip", "a|b, c"], "b@x.org": [], "c@x.org": ["new"],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "init people.csv --base-name News --write job.yaml",
+        "init people.csv --base-name News --write folder/job.yaml",
+        "validate people.csv --active --rejects closed/in/rejects.csv",
+        "check --record closed/in/contact.jsonl",
+        "sandbox --port 0 --data closed/data",
+    ],
+)
+def test_a_place_that_this_user_may_not_use_is_named(connector: Connector, tmp_path: Path, command: str) -> None:
+    write_csv(tmp_path / "people.csv", "email", "ann@x.org")
+    for name in ("closed/in", "folder"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "closed").chmod(0)
+    (tmp_path / "folder").chmod(0)
+    tmp_path.chmod(0o500)
+    arguments, environ = command.split(), os.environ | connector.environ
+    with Forked(arguments, environ, tmp_path, has_reader=True, is_bound=True) as process:
+        _, stderr = process.communicate()
+    for name in (".", "closed", "folder"):
+        (tmp_path / name).chmod(0o700)
+    assert process.returncode in (2, 3)
+    assert "Permission denied" in stderr
+    assert "fault of the program" not in stderr
+    assert any(name in stderr for name in (str(tmp_path), "closed", "folder"))
+
+
+def test_a_draft_that_finds_no_room_leaves_no_file_in_its_way(tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "email", "ann@x.org")
+    command = [sys.executable, "-m", "pipelines", "init", "people.csv", "--base-name", "News", "--write", "job.yaml"]
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    limited = ["prlimit", "--fsize=10", *command]
+    ended = subprocess.run(limited, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode != 0
+    assert not (tmp_path / "job.yaml").exists()
+    assert subprocess.run(command, cwd=tmp_path, env=environ, check=False, timeout=60).returncode == 0
