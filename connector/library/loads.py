@@ -211,9 +211,9 @@ def _plan(
 ) -> LoadPlan:
     _check_choice("identity", identity, IDENTITIES)
     _check_choice("zip", zip_policy, ZIP_POLICIES)
-    _check_rows_said(options)
-    if limit is not None and limit < 1:
-        raise ConfigurationError(f"limit must be at least 1 row, not {limit}")
+    options = _check_rows_said(options)
+    if limit is not None and (not isinstance(limit, Integral) or limit < 1):
+        raise ConfigurationError(f"limit must be at least 1 row, not {limit!r}")
     if wait_s < 0:
         raise ConfigurationError(f"wait_s must be 0 seconds or more, not {wait_s}")
     source, job = _open(rows, name, file)
@@ -221,8 +221,9 @@ def _plan(
     return plan_rows(source, options, rules, policy, settings, job=job, limit=limit, wait_s=wait_s)
 
 
-def _check_rows_said(options: RowOptions) -> None:
-    """Raise ConfigurationError for what no command line could say: Python checks no types."""
+def _check_rows_said(options: RowOptions) -> RowOptions:
+    """Return them, a whole number of NumPy's as Python's. Raises ConfigurationError for what no command line could say:
+    Python checks no types."""
     base_id, base_name = options.base_id, options.base_name
     if (base_id is None) == (base_name is None):
         raise ConfigurationError("name the base that they go to: either base_id or base_name")
@@ -232,6 +233,7 @@ def _check_rows_said(options: RowOptions) -> None:
         raise ConfigurationError(f"base_name must be a text, not {base_name!r}")
     if options.is_active is not None and type(options.is_active) is not bool:
         raise ConfigurationError(f"active must be True or False, not {options.is_active!r}")
+    return replace(options, base_id=None if options.base_id is None else int(options.base_id))
 
 
 def _open(rows: str | PathLike[str] | pd.DataFrame | ArrowStream, name: str, file: _FileForm) -> tuple[Source, str]:

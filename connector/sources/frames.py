@@ -62,11 +62,24 @@ class FrameSource(Closing):
 
 
 def _write_series(series: pd.Series) -> Text:
-    """A column as texts; one that Arrow has no type for, since its values are mixed, value by value."""
+    """A column as texts; one that Arrow has no type for, since its values are mixed, value by value.
+
+    Pandas' own types (a Period) are for Arrow the numbers that they are kept as: these, too, value by value.
+    """
     try:
-        return write_texts(pa.chunked_array([pa.array(series, from_pandas=True)]))
+        array = pa.array(series, from_pandas=True)
+        if not isinstance(array.type, pa.BaseExtensionType):
+            return write_texts(pa.chunked_array([array]))
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeEncodeError, OverflowError):
-        return build_texts(_list_values(series))
+        pass
+    return build_texts([_read_list(value) for value in _list_values(series)])
+
+
+def _read_list(value: object) -> object:
+    """A cell; one that holds several values as a list: pandas reads the lists of Parquet as arrays."""
+    if isinstance(value, np.ndarray | pd.Series):
+        return value.tolist()
+    return list(value) if isinstance(value, set | frozenset) else value
 
 
 def _list_values(series: pd.Series) -> list[object]:

@@ -213,6 +213,21 @@ def test_a_frame_is_read_as_the_same_rows_in_a_file_are(folder: Path) -> None:
         assert (first["birthday"], stored["is_active"].tolist()) == (pd.Timestamp("1990-05-01"), [True, False]), name
 
 
+def test_cells_of_mixed_kinds_and_of_types_of_pandas_own_are_read_as_they_are_shown(folder: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "email": [f"{name}@example.com" for name in ("one", "two", "six")],
+            "tags": [np.array(["x", "y"]), "z", {"w"}],
+            "birthday": pd.period_range("1990-05-01", periods=3, freq="D"),
+        }
+    )
+    base_id: Any = np.int64(20)
+    assert import_subscribers(frame, base_id=base_id, active=True).rows["created"] == 3
+    stored = read_subscribers(base_id=20)
+    assert stored["tags"].tolist() == [("x", "y"), ("z",), ("w",)]
+    assert stored["birthday"].dt.day.tolist() == [1, 2, 3]
+
+
 def test_a_reader_that_was_read_before_has_no_rows(folder: Path) -> None:
     reader = pa.table({"email": ["ann@example.com"]}).to_reader()
     reports = [import_subscribers(reader, base_id=7, active=True) for _ in range(2)]
@@ -240,6 +255,7 @@ REFUSED: list[tuple[Callable[[], object], dict[str, Any], str]] = [
     (lambda: "signups.csv", {"base_id": 7, "identity": "phone"}, "identity 'phone' is not known"),
     (lambda: "signups.csv", {"base_id": 7, "zip": "drop"}, "zip 'drop' is not known"),
     (lambda: "signups.csv", {"base_id": 7, "limit": 0}, "limit must be at least 1"),
+    (lambda: "signups.csv", {"base_id": 7, "limit": 1.5}, "limit must be at least 1"),
     (lambda: "signups.csv", {"base_id": 7, "wait_s": -1}, "wait_s must be 0 seconds or more"),
     (lambda: "signups.csv", {"base_id": 7, "time_limit_s": 0}, "time_limit_s must be more than 0"),
     (lambda: "signups.csv", {"base_id": 7, "quiet_period_s": -1}, "quiet_period_s must be 0"),
