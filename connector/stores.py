@@ -23,7 +23,7 @@ _EXTRAS: Mapping[str, str] = {
 """The extra that brings the library of a scheme; memory, for trials within one process, needs fsspec alone."""
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*)://(?P<rest>.*)", re.DOTALL)
-_OPTIONS = re.compile(r"\?\w+=")  # of a signed URL; a lone ? belongs to a pattern
+_OPTIONS = re.compile(r"\?(?=[\w.-]+=)")  # of a signed URL; a lone ? belongs to a pattern
 _USER = re.compile(r"(?<=://)\S*@")  # greedy: a secret may hold a slash or an @ of its own
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -71,7 +71,7 @@ def is_pattern(url: str) -> bool:
 
 def mask_url(text: str) -> str:
     """Return a URL fit to show: without user and password, and without options."""
-    return _USER.sub("***@", re.split(r"\?(?=\w+=)", text, maxsplit=1)[0])
+    return _USER.sub("***@", _OPTIONS.split(text, maxsplit=1)[0])
 
 
 def parse_store_url(text: str) -> str:

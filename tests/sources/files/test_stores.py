@@ -85,6 +85,7 @@ def test_what_is_not_there_is_named_by_its_url(put: Put, name: str, words: str) 
         ("s3://me:pass-word@bucket/a.csv", r"s3://\*\*\*@bucket/a.csv: a URL may hold no credentials"),
         ("s3://me:pass/word@bucket/a.csv", r"s3://\*\*\*@bucket/a.csv: a URL may hold no"),
         ("az://box/a.csv?sv=2024&sig=pass-word", "az://box/a.csv: a URL may hold no credentials"),
+        ("s3://box/a.csv?X-Amz-Signature=pass-word", "s3://box/a.csv: a URL may hold no credentials"),
         ("https://me:pass-word@example.com/a.csv", r"https://\*\*\*@example.com/a.csv: only objects at s3://"),
         ("postgresql://me:pass-word@host/db", r"postgresql://\*\*\*@host/db: only objects at s3://"),
         ("s3://bucket", "names no object"),
