@@ -182,7 +182,12 @@ def find_objects(pattern: str) -> Sequence[str]:
         found: Mapping[str, Any] = _open_filesystem(pattern).glob(pattern, detail=True)
     names = sorted(name.lstrip("/") for name, details in found.items() if details["type"] == "file")
     shown = [name for name in names if is_hidden_meant or not name.rpartition("/")[2].startswith(".")]
-    return [f"{scheme}://{name}" for name in shown]
+    urls = [f"{scheme}://{name}" for name in shown if not name.endswith("/")]  # one with a slash marks a folder
+    if odd := next((url for url in urls if _OPTIONS.search(url)), None):
+        raise StoreError(
+            f"the name of {odd!r} reads like the option of a URL; rename it, or narrow the pattern", is_passing=False
+        )
+    return urls
 
 
 def list_folder(url: str) -> Mapping[str, int]:

@@ -125,9 +125,11 @@ def _check_base(options: RowOptions) -> str | None:
     """The base's name, trimmed; a base is named by exactly one of id and name."""
     name = options.base_name.strip() if options.base_name is not None else None
     if (options.base_id is None) == (name is None):
-        raise ConfigurationError("name the base that they go to: either --base-id N or --base-name NAME")
+        raise ConfigurationError(
+            "name the base that the rows go to, by its id or by its name: either --base-id N or --base-name NAME"
+        )
     if name is not None and (not name or not name.isprintable()):
-        raise ConfigurationError("--base-name must be a name in printable characters")
+        raise ConfigurationError("the base's name (--base-name) must be in printable characters")
     return name
 
 

@@ -114,8 +114,9 @@ def collect_settings(
 ) -> Settings:
     """Return the settings of a run: what is None comes from the environment, as for the commands. Raises
     ConfigurationError."""
-    if time_limit_s is not None and time_limit_s <= 0:
-        raise ConfigurationError(f"time_limit_s must be more than 0 seconds, not {time_limit_s}")
+    for name, seconds in (("time_limit_s", time_limit_s), ("timeout_s", timeout_s)):
+        if seconds is not None and not seconds > 0:  # not a number (nan) is none, either
+            raise ConfigurationError(f"{name} must be more than 0 seconds, not {seconds}")
     options = SettingOptions(
         base_url=base_url,
         token=Token(token) if isinstance(token, str) else token,

@@ -49,6 +49,7 @@ _WAREHOUSES = {
     "bigquery": "BigQuery",
     "redshift": "Redshift",
     "mssql": "SQL Server",
+    "sqlserver": "SQL Server",
     "databricks": "Databricks",
 }
 _BY_PYMYSQL = ("mysql", "mariadb")
