@@ -115,7 +115,7 @@ def collect_settings(
     """Return the settings of a run: what is None comes from the environment, as for the commands. Raises
     ConfigurationError."""
     for name, seconds in (("time_limit_s", time_limit_s), ("timeout_s", timeout_s)):
-        if seconds is not None and not seconds > 0:  # not a number (nan) is none, either
+        if seconds is not None and not seconds > 0:  # nan compares false
             raise ConfigurationError(f"{name} must be more than 0 seconds, not {seconds}")
     options = SettingOptions(
         base_url=base_url,
