@@ -6,7 +6,7 @@ The first signal lets a run end in order, the second ends it at once.
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -170,14 +170,19 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 @asynccontextmanager
 async def enter_in_thread(opened: AbstractContextManager[T], stop: Stop) -> AsyncIterator[T]:
     """Enter a context in a thread, since a lock or a copy of a ledger takes time; yield what it gives."""
-    stop.is_recording = True  # a thread cannot be cancelled, and would leave behind what it opens
-    try:
-        entered = await asyncio.to_thread(opened.__enter__)
-    finally:
-        stop.is_recording = False
+    entered = await call_in_thread(opened.__enter__, stop)
     with ExitStack() as stack:
         stack.push(opened.__exit__)
         yield entered
+
+
+async def call_in_thread(work: Callable[[], T], stop: Stop) -> T:
+    """Return what the work gives, done in a thread: signals are heard meanwhile, and do not cut it off."""
+    was_recording, stop.is_recording = stop.is_recording, True  # a thread cannot be cancelled, and what it opens stays
+    try:
+        return await asyncio.to_thread(work)
+    finally:
+        stop.is_recording = was_recording
 
 
 async def until_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | BaseException:

@@ -6,6 +6,11 @@ from .admin import (
     count_open_entries as count_open_entries,
     open_private_copy as open_private_copy,
 )
+from .beside import (
+    keep_limit as keep_limit,
+    open_pace as open_pace,
+    read_limit as read_limit,
+)
 from .commits import (
     Commits as Commits,
     LedgerWriter as LedgerWriter,

@@ -32,6 +32,7 @@ from connector.ledger import schema
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import wrap_connection
 from connector.ledger.postgres import read_server
+from connector.ledger.reading import build_uri, has_files_beside
 from connector.ledger.sqlite import find_emails, find_lock, hold_lock
 from connector.ledger.store import build_missing, keep_text, translated
 from connector.states import State
@@ -228,9 +229,8 @@ def _read_open_entries(place: Path | URL) -> list[OpenEntries] | None:
             return _count_open(server, show_place(place))
     if not place.exists():
         return None
-    how = "mode=ro" if _has_files_beside(place) else "mode=ro&immutable=1"
     try:
-        opened = sqlite3.connect(f"{place.resolve().as_uri()}?{how}", uri=True, timeout=BUSY_S)
+        opened = sqlite3.connect(build_uri(place), uri=True, timeout=BUSY_S)
     except sqlite3.Error as error:
         raise LedgerError(f"the ledger {place} cannot be read: {error}") from None
     with translated(str(place)), closing(opened), closing(_connect(opened)) as connection:
@@ -294,7 +294,7 @@ def _copy_file(path: Path, copy: sqlite3.Connection) -> None:
         return
     try:
         for _ in range(_TRIES):
-            if _has_files_beside(path):
+            if has_files_beside(path):
                 _copy_into(path, "mode=ro", copy)
                 return
             before = _describe_file(path)
@@ -307,12 +307,6 @@ def _copy_file(path: Path, copy: sqlite3.Connection) -> None:
         f"the ledger {path} changes each time that it is read: wait until the process that writes "
         "it has ended, and run again"
     )
-
-
-def _has_files_beside(path: Path) -> bool:
-    """Return whether a process has the file open, or had it open when it was killed."""
-    resolved = path.resolve()
-    return any(resolved.with_name(resolved.name + suffix).exists() for suffix in ("-wal", "-shm"))
 
 
 def _describe_file(path: Path) -> tuple[int, int, int]:

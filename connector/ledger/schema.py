@@ -39,7 +39,7 @@ UNFINISHED = f"state <> {State.CONFIRMED}"
 """SQL: the condition of the index of unfinished entries. A statement that means them says it word for word, else the
 databases cannot know that the index has all that it asks for."""
 
-_VERSION = {"schema_version": str(SCHEMA_VERSION), "identity_rule": str(IDENTITY_RULE)}
+VERSION = {"schema_version": str(SCHEMA_VERSION), "identity_rule": str(IDENTITY_RULE)}
 """What `meta` says of the tables beside it."""
 
 metadata = MetaData()
@@ -258,7 +258,7 @@ def check_version(connection: Connection, name: str, meta: Table = meta) -> None
     Raises ConfigurationError when its table `meta` says otherwise.
     """
     stored: dict[str, str] = dict(connection.execute(select(meta.c.name, meta.c.value)).all())
-    for key, ours in _VERSION.items():
+    for key, ours in VERSION.items():
         if stored.get(key) != ours:
             raise ConfigurationError(
                 f"the ledger {name} has {key} {stored.get(key) or 'none'}, and this version of the connector reads "
@@ -282,4 +282,4 @@ def create_tables(connection: Connection, name: str, metadata: MetaData, meta: T
             "give the ledger a file, a database or a schema of its own"
         )
     metadata.create_all(connection, checkfirst=False)
-    connection.execute(insert(meta), [{"name": key, "value": value} for key, value in _VERSION.items()])
+    connection.execute(insert(meta), [{"name": key, "value": value} for key, value in VERSION.items()])

@@ -113,6 +113,7 @@ class CampaignSender:
         client: Client,
         retrier: Retrier,
         on_verdict: Callable[[Addressee, SendVerdict], None],
+        pace: Pace,
         policy: MailPolicy = MailPolicy(),
     ) -> None:
         self.is_proved = False  # the service has accepted an email; until then they leave one at a time
@@ -120,7 +121,7 @@ class CampaignSender:
         self.sent_again = 0  # times that an email was refused for its rate, and sent again
         self._control, self._log, self._campaign, self._run_id = control, log, campaign, run_id
         self._client, self._on_verdict, self._policy = client, on_verdict, policy
-        self._pace = Pace(policy.max_rate, policy.max_concurrency)
+        self._pace = pace
         limiter = RequestLimiter(control, client, self._pace, "send")
         self._sender: Sender[Letter, EmailAnswer, EmailAnswer] = Sender(
             control, limiter, retrier, self, policy.max_concurrency

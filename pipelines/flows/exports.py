@@ -142,16 +142,19 @@ def plan_export_job(
 
 async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
     """Copy the list to the plan's destination, and tell how complete it is."""
+    from connector.ledger import open_pace
     from connector.listing import LIST_CONNECTIONS
-    from connector.pace import RateController
     from connector.service import open_client
 
     clock = clock or system_clock()
     report = start_report("export", plan.job, clock.now(), _describe_scope(plan))
     report.rows = {"read": 0, "written": 0}
-    service, rate = build_service(plan.settings, LIST_CONNECTIONS), RateController(plan.max_rate)
+    service = build_service(plan.settings, LIST_CONNECTIONS)
     with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
-        async with open_client(service, rate=rate) as client:
+        async with (
+            open_pace(plan.settings, plan.max_rate, clock, stop) as pace,
+            open_client(service, rate=pace.rate) as client,
+        ):
             # Nothing is half written: a writer swaps at its very end or not at all.
             ending = await until_stopped(_copy(plan, report, client, progress, clock), stop)
             report.note_requests(client, clock.monotonic())

@@ -14,7 +14,7 @@ from connector.clock import Clock, system_clock
 from connector.control import RunControl, Stop, enter_in_thread, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
 from connector.imports import read_suppression
-from connector.ledger import Campaign, EmailLog, open_emails, open_existing_emails
+from connector.ledger import Campaign, EmailLog, open_emails, open_existing_emails, open_pace
 from connector.load import (
     Problem,
 )
@@ -195,9 +195,13 @@ def _judge_invalid(plan: MailPlan, checked: MailCheck) -> str | None:
 async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> str | None:
     """Send the rows of the spool; returns why it ended early."""
     plan = run.plan
-    async with open_client(build_service(plan.settings, plan.policy.max_concurrency)) as client:
+    rate, at_once = plan.policy.max_rate, plan.policy.max_concurrency
+    async with (
+        open_pace(plan.settings, rate, run.clock, run.stop, max_concurrency=at_once) as pace,
+        open_client(build_service(plan.settings, at_once)) as client,
+    ):
         control, run_id = RunControl(run.clock, run.stop.event), run.report.run_id
-        mailer = CampaignSender(control, log, campaign, run_id, client, Retrier(), run.on_verdict, plan.policy)
+        mailer = CampaignSender(control, log, campaign, run_id, client, Retrier(), run.on_verdict, pace, plan.policy)
         progression = Progression(run.clock.monotonic)
 
         def describe() -> str:

@@ -20,11 +20,11 @@ from connector.ledger import (
     find_last_confirming,
     list_runs,
     open_ledger,
+    open_pace,
     open_private_copy,
     read_largest_lag,
 )
 from connector.listing import Ask, ListProgress, read_list, try_page
-from connector.pace import RateController
 from connector.paging import Certificate, TotalCount
 from connector.plurals import agree, count
 from connector.progress import Progress, Progression
@@ -127,7 +127,8 @@ def plan_reconcile(job: Job, settings: Settings, *, wait_s: float) -> ReconcileP
 
 
 async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
-    """Compare, and tell what differs; the ledger is read as it stands, and written only to forget.
+    """Compare, and tell what differs; the ledger is read as it stands, and written only to forget, and to keep a
+    limit of requests that showed.
 
     Raises ConfigurationError before anything is read; a run that has begun always ends in a report.
     """
@@ -143,10 +144,9 @@ async def _reconcile(plan: ReconcilePlan, report: OpenReport, stop: Stop, progre
     ending: BaseException | None = None
     try:
         async with (
+            open_pace(plan.load.settings, plan.load.policy.max_rate, clock, stop) as pace,
             enter_in_thread(_open_ledger(plan, stop), stop) as ledger,
-            open_client(
-                build_service(plan.load.settings, _CONNECTIONS), rate=RateController(plan.load.policy.max_rate)
-            ) as client,
+            open_client(build_service(plan.load.settings, _CONNECTIONS), rate=pace.rate) as client,
         ):
             ending = await until_stopped(reconciling.carry_out(ledger, client), stop)
             report.note_requests(client, clock.monotonic())
