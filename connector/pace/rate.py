@@ -138,9 +138,12 @@ class RateController:
     @property
     def found(self) -> Found | None:
         """What is known of the limit by now; None while none has shown."""
-        if self._ramp is None:
+        ramp = self._ramp
+        if ramp is None:
             return None
-        return Found(self._ramp.low, max(self._ramp.high, self.rate), self._burst, self._cost_s, self._window_s)
+        proved = (self._served - self._burst) / max(self._left_at - self._resumed_at, 1 / self.rate)
+        low = max(ramp.low, min(proved, ramp.high))  # a short run is not refused again, and would begin as low each time
+        return Found(low, max(ramp.high, self.rate), self._burst, self._cost_s, self._window_s)
 
     @property
     def cut_at(self) -> float:
