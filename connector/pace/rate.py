@@ -142,7 +142,9 @@ class RateController:
         if ramp is None:
             return None
         proved = (self._served - self._burst) / max(self._left_at - self._resumed_at, 1 / self.rate)
-        low = max(ramp.low, min(proved, ramp.high))  # a short run is not refused again, and would begin as low each time
+        low = max(
+            ramp.low, min(proved, ramp.high)
+        )  # a short run is not refused again, and would begin as low each time
         return Found(low, max(ramp.high, self.rate), self._burst, self._cost_s, self._window_s)
 
     @property

@@ -1,9 +1,19 @@
 """The pace of a real import: found under a limit, kept under a ceiling, and silent while the service asks for it."""
 
+import json
+import os
+import sqlite3
+from contextlib import ExitStack, closing
 from datetime import datetime
 from pathlib import Path
 
+import pytest
+
+from connector.ledger import open_ledger
 from tests.pipelines.conftest import Connector, write_addresses
+from tests.pipelines.emails.test_mail_command import write_job as write_mail_job
+from tests.pipelines.forked import Forked
+from tests.pipelines.planned import JOB, write_job
 
 
 def test_no_request_leaves_while_the_service_asks_for_a_pause(connector: Connector, tmp_path: Path) -> None:
@@ -59,3 +69,63 @@ def test_the_limit_that_one_run_found_is_where_the_next_begins(connector: Connec
         assert (ended.code, ended.rows) == (0, {"read": 150, "created": 150}), ended.stderr
         refused.append(connector.sandbox.stats()["limited"])
     assert refused[2] - refused[1] < refused[1]
+
+
+LIMITED = {"rate": 50, "burst": 2, "retry_after": "none", "latency_ms": 5, "max_limit": 20}
+PLAIN = {"to": {"email": "email"}, "subject": "Hello"}
+
+
+@pytest.mark.parametrize("command", ["export people.parquet", "reconcile job.yaml --forget-missing", "mail mail.yaml"])
+def test_each_command_begins_at_the_limit_that_the_last_one_found(
+    connector: Connector, tmp_path: Path, command: str
+) -> None:
+    prepare(connector, tmp_path)
+    connector.import_file(tmp_path / "people.csv", "--limit", "1")  # makes the ledger, and meets no limit
+    connector.sandbox.switch(**LIMITED)
+    refused = []
+    for campaign in ("first", "second"):
+        write_mail_job(tmp_path, {"campaign": campaign, "retry_limited": True} | PLAIN)
+        before = connector.sandbox.stats()["limited"]
+        ended = connector.run_json(*command.split())
+        assert ended.code in (0, 1), ended.stderr
+        refused.append(connector.sandbox.stats()["limited"] - before)
+    assert refused[1] < refused[0]
+
+
+@pytest.mark.parametrize("state", ["none", "held", "another version", "not writable"])
+def test_an_export_under_a_limit_needs_no_ledger_to_keep_it_in(
+    connector: Connector, tmp_path: Path, state: str
+) -> None:
+    prepare(connector, tmp_path)
+    ledger, url = tmp_path / "ledger" / "ledger.db", f"sqlite:///{tmp_path}/ledger/ledger.db"
+    with ExitStack() as stack:
+        if state != "none":
+            with open_ledger(url):
+                pass
+        if state == "another version":
+            with closing(sqlite3.connect(ledger)) as file, file:
+                file.execute("UPDATE meta SET value = '0' WHERE name = 'schema_version'")
+        if state == "held":
+            stack.enter_context(open_ledger(url))
+        if state == "not writable":
+            for path in (ledger, ledger.with_name("ledger.db.lock"), ledger.parent):
+                path.chmod(0o500)
+            stack.callback(ledger.parent.chmod, 0o700)
+        before = ledger.exists() and ledger.read_bytes()
+        connector.sandbox.switch(**LIMITED)
+        environ = os.environ | connector.environ | {"CONNECTOR_LEDGER": url}
+        arguments = ["export", "people.parquet", "--output", "json"]
+        with Forked(arguments, environ, tmp_path, is_bound=True) as process:
+            stdout, stderr = process.communicate()
+        assert (process.returncode, json.loads(stdout)["status"]) == (0, "ok"), stderr
+        assert connector.sandbox.stats()["limited"] > 0
+        assert (ledger.exists() and ledger.read_bytes()) == before
+    assert ledger.parent.exists() == (state != "none")
+
+
+def prepare(connector: Connector, folder: Path) -> None:
+    """A list of twenty pages, sixty rows to be sent emails, and a job to be reconciled."""
+    connector.sandbox.seed(400, base_name="News")
+    write_addresses(folder / "people.csv", 60)
+    write_job(folder, text=JOB.replace("first_name: name, ", ""))
+    (folder / "welcome.html").write_text("<p>Hello</p>", encoding="utf-8")
