@@ -273,6 +273,7 @@ class RateController:
         proved = max(self._served / (sent_s + self._paused_s), (self._served - self._burst) / sent_s)
         self._cost_s = pause_s
         low, high, least_s = max(proved, refused / 50), refused, 0.0
+        near = refused - 2 * abs(self._last_refused - refused)
         if ramp is None:
             self._burst, high = float(self._served), min(refused, _FALLEN * self._doubled)
             low = refused / 50 if pause_s else self._doubled / _FALLEN
@@ -282,13 +283,15 @@ class RateController:
                 # a share that stays, however low the rate, does not come of the rate; its root leaves it much room
                 self._tolerated = max(self._tolerated, (self._refused / (self._served + self._refused)) ** 0.5)
             low = max(proved, self._proved if self._early == 1 else refused / _FALLEN ** (self._early - 1))
+            if self._early == 1 and pause_s and ramp.length_s > 0.9 * self._longest_s and ramp.at_s > self._window_s:
+                low = max(low, near)  # so narrow a ramp meets a steady limit early, too
         else:
             self._early, self._proved = 0, low
             self._tolerated = max(self._tolerated / 2, _TOLERATED)
-            if not ramp.is_past:
-                low = max(low, refused - 2 * abs(self._last_refused - refused))
+            if ramp.at_s < ramp.length_s - self._trip_s - 1 / refused:  # else its end was the last one's
+                low = max(low, near)
             elif refused < 1.5 * ramp.high:  # it has not risen
-                least_s = 4 * ramp.length_s
+                least_s, low = 4 * ramp.length_s, max(low, ramp.compute_rate(ramp.length_s / 2) if pause_s else 0.0)
                 if ramp.length_s > 0.9 * self._longest_s:
                     low = max(low, (1 - _ROOM) * ramp.high)
                     high = min(refused, (1 + _ROOM + (refused / ramp.high - 1) / 10) * ramp.high)
@@ -303,8 +306,7 @@ class RateController:
         self._row = _Row(self._served, sent_s, sent_at, self._trip_s)
         self._cut_at = max(now, self._paused_until)
         self._begin_ramp(low, high, at=self._cut_at, least_s=least_s)
-        self._due_at = max(self._due_at, now + 1 / self.rate)
-        self._lost_s = 0.0
+        self._due_at, self._lost_s = max(self._due_at, now + 1 / self.rate), 0.0
 
     def _end_row(self, row: _Row, sent_at: float) -> None:
         """Requests are served again, from the one that was sent then."""
@@ -312,8 +314,7 @@ class RateController:
         self._resumed_at = max(self._resumed_at, sent_at)
         self._paused_s = sent_at - row.began_at
         in_s = row.sent_s + self._paused_s
-        is_block = _SECOND < row.last_at - row.began_at <= _LONGEST_WINDOW_S
-        if is_block and row.sent_s < 2 * self._paused_s and row.served / in_s > self._proved / _FALLEN:
+        if _SECOND < row.last_at - row.began_at <= _LONGEST_WINDOW_S and row.served / in_s > self._proved / _FALLEN:
             # what was sent has filled a window, and this is its length, less what the last pause was too long
             self._window_s, self._early = max(self._window_s, self._paused_s), 0
             self._begin_ramp(row.served / in_s, 1.1 * row.served / max(in_s - self._cost_s, in_s / 2), at=sent_at)
