@@ -288,7 +288,7 @@ class RateController:
         else:
             self._early, self._proved = 0, low
             self._tolerated = max(self._tolerated / 2, _TOLERATED)
-            if ramp.at_s < ramp.length_s - self._trip_s - 1 / refused:  # else its end was the last one's
+            if ramp.at_s < ramp.length_s - 1 / refused - (self._trip_s if pause_s else 0.0):  # else nothing new
                 low = max(low, near)
             elif refused < 1.5 * ramp.high:  # it has not risen
                 least_s, low = 4 * ramp.length_s, max(low, ramp.compute_rate(ramp.length_s / 2) if pause_s else 0.0)
