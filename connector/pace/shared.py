@@ -60,9 +60,8 @@ class SharedRate:
         self._lead: Beat | None = None  # of the part that is followed; None: this one leads
         self._lead_at = self._due_at = self._wants_until = self._paused_until = -inf
         self._leader, self._ramp = number, 0
-        self._ramp_at = (
-            self._cut_at
-        ) = -inf  # since when the ramp is known here; of the controller, when it was looked at
+        self._ramp_at = -inf  # since when the leader's ramp is known here
+        self._cut_at = -inf  # of the controller's last cut that was looked at
         self._refused, self._pause_until = 0, -inf  # in this ramp
         self._counted: dict[int, int] = {}  # of the others' refusals in this ramp
         self._owed = 0.0  # refusals that the controller has not heard of yet

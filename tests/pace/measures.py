@@ -1,9 +1,7 @@
 """What trips come to: how much was served and refused in a stretch, by the time of sending, and when a rate was met."""
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf
 
 from tests.pace.world import Trip
 
@@ -38,17 +36,3 @@ def count(trips: Iterable[Trip], rate: float, since: float, until: float) -> Cou
 def add(counts: Sequence[Count]) -> Count:
     """Several counts as one."""
     return Count(sum(x.served for x in counts), sum(x.refused for x in counts), sum(x.allowed for x in counts))
-
-
-def find_met_s(trips: Iterable[Trip], rate: float, since: float) -> float:
-    """How long after `since` the first stretch ends in which the rate is met; inf if none does."""
-    length_s = max(1.0, 10 / rate)
-    last = deque[float]()
-    for trip in trips:
-        if trip.is_served and trip.answered_at > since:
-            last.append(trip.answered_at)
-            while last[0] < trip.answered_at - length_s:
-                last.popleft()
-            if len(last) >= MET * rate * length_s:
-                return trip.answered_at - since
-    return inf

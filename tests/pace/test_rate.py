@@ -12,7 +12,6 @@ from tests.pace.world import World, run
 TRIP_S = 0.1
 IDLE_S = 600.0
 BURST_S = 0.006  # what a sender that wakes up late may make up for
-RESUMED = 2.006  # when the pause of `find_limit` is over
 
 
 def settle(rate: float, seconds: float = 30.0) -> RateController:
