@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from tests.pace.world import Trip
 
-MET = 0.85  # of a rate, over a second, or over the time of ten requests where that is longer
-
 
 @dataclass(frozen=True, slots=True)
 class Count:
