@@ -10,6 +10,13 @@ from .check import (
     CheckResult as CheckResult,
     check as check,
 )
+from .engine import (
+    Engine as Engine,
+    EngineOptions as EngineOptions,
+    TaskContext as TaskContext,
+    TaskEnd as TaskEnd,
+    open_engine as open_engine,
+)
 from .exports import (
     ExportPlan as ExportPlan,
     TableOptions as TableOptions,

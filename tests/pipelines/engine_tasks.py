@@ -1,0 +1,34 @@
+"""Tasks for the engine's own tests: a worker finds them by their names."""
+
+import asyncio
+import os
+
+from connector.errors import LockedError
+from pipelines.flows import TaskContext
+
+
+async def count_up(context: TaskContext, folder: str, index: int, most: int) -> list[int]:
+    """Count to `most` in steps of 10 ms, or until it is stopped, and say each; return the number, the signal, and the
+    process."""
+    number = 0
+    while number < most and not context.stop.event.is_set():
+        await asyncio.sleep(0.01)
+        number += 1
+        context.say({"number": number, "pid": os.getpid()}, has_advanced=True)
+    return [index, number, context.stop.signal or 0, os.getpid()]
+
+
+async def be_refused(context: TaskContext, words: str) -> None:
+    """Fail as a run does that another one keeps out."""
+    raise LockedError(words)
+
+
+async def fail(context: TaskContext, secret: str) -> None:
+    """Fail by a fault of the program, whose words hold what is nobody's business."""
+    raise KeyError(secret)
+
+
+async def die(context: TaskContext) -> None:
+    """Take the worker along."""
+    await asyncio.sleep(0.05)
+    os._exit(1)
