@@ -177,6 +177,24 @@ class OpenReport:
         return self.close().exit_code
 
 
+@dataclass(frozen=True, slots=True)
+class CommandAnswer:
+    """How a command that is no run ended, what a person should know of it, and its own `keys` of the JSON."""
+
+    status: Status
+    messages: Sequence[str]
+    keys: Mapping[str, Any]
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of architecture 8."""
+        return EXIT_CODES[self.status]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the answer as plain JSON values."""
+        return {"status": self.status, **self.keys, "messages": list(self.messages)}
+
+
 def start_report(command: str, job: str, at: datetime, scope: RunScope | None = None) -> OpenReport:
     """Return the report of a run that begins; its id sorts by time and is like no other, the job's name can be
     written."""

@@ -1,11 +1,12 @@
-"""`connector forget` and `ledger`: what is kept in the ledger."""
+"""`connector forget`, `accept` and `ledger`: what is kept in the ledger."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -17,7 +18,8 @@ from pipelines.cli.options import Duration
 from pipelines.cli.output import Output, end, output_options
 
 if TYPE_CHECKING:
-    from pipelines.flows import ForgetPlan, Forgotten
+    from connector.ledger import Ledger
+    from connector.report import CommandAnswer
 
 _FROM_STDIN = "-"
 
@@ -45,41 +47,96 @@ def forget_command(
     lists. Nothing is sent, and no token is needed. An entry whose create may be under way is kept.
     """
     from connector.settings import SettingOptions, read_state
-    from pipelines.flows import ForgetPlan
+    from pipelines.flows import ForgetPlan, forget
     from pipelines.jobs import load_job, read_account
 
     job = load_job(job_path, os.environ) if job_path is not None else None
     options = SettingOptions()
     fields = (field,) if field is not None else IDENTITIES
     plan = ForgetPlan(read_account(os.environ, job, options), _read_identity(identity), fields, base_id, base_name)
-    forgotten = _forget(read_state(os.environ, options).ledger_url, plan, wait_s)
-    if not output.is_quiet or forgotten.status != "ok":
-        say(forgotten.message)
-    end(forgotten.as_json(), forgotten.exit_code, output)
+    ledger_url = read_state(os.environ, options).ledger_url
+    _end(_change(ledger_url, wait_s, lambda ledger: forget(ledger, plan), {"forgotten": 0, "bases": []}), output)
 
 
-def _forget(ledger_url: str, plan: ForgetPlan, wait_s: float) -> Forgotten:
+def _change(
+    ledger_url: str, wait_s: float, work: Callable[[Ledger], CommandAnswer], nothing: Mapping[str, Any]
+) -> CommandAnswer:
+    """Return the answer of the work, which needs the ledger alone; `nothing` are its keys where it was not done."""
     from connector.ledger import open_ledger
-    from pipelines.flows import Forgotten, forget
+    from connector.report import CommandAnswer
 
     try:
         with open_ledger(ledger_url, wait_s=wait_s, may_make=False) as ledger:
-            return forget(ledger, plan)
-    except LockedError as error:
-        return Forgotten("locked", str(error))
-    except LedgerError as error:
-        return Forgotten("aborted", str(error))
+            return work(ledger)
+    except (LockedError, LedgerError) as error:
+        return CommandAnswer("locked" if isinstance(error, LockedError) else "aborted", (str(error),), nothing)
+
+
+def _end(answer: CommandAnswer, output: Output) -> NoReturn:
+    """Show the answer and end the process with its exit code."""
+    if not output.is_quiet or answer.status != "ok":
+        say("\n".join(answer.messages))
+    end(answer.as_json(), answer.exit_code, output)
 
 
 def _read_identity(given: str) -> str:
     identity = (sys.stdin.read() if given == _FROM_STDIN else given).strip()
     if not identity or "\n" in identity:
-        raise ConfigurationError("IDENTITY must be one email address or client_user_id" + _whence(given))
+        where = ", alone on standard input" if given == _FROM_STDIN else ""
+        raise ConfigurationError(f"IDENTITY must be one email address or client_user_id{where}")
     return identity
 
 
-def _whence(given: str) -> str:
-    return ", alone on standard input" if given == _FROM_STDIN else ""
+@click.command("accept")
+@click.argument("rows", metavar="[FILE|IDENTITY]...", nargs=-1, type=click.Path())
+@click.option("--job", "job_path", type=click.Path(path_type=Path), help="Accept rows of this job, by IDENTITY.")
+@click.option(
+    "--revoke", "is_revoked", is_flag=True, help="Judge the rows again; without any, all accepted rows of --job."
+)
+@click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@output_options
+def accept_command(
+    rows: tuple[str, ...], job_path: Path | None, is_revoked: bool, wait_s: float, output: Output
+) -> None:
+    """Accept bad rows as they are: later runs are not partial (exit 1) for them, until they change.
+
+    Give the rejects FILE of an import or a sync, or a --job and the IDENTITY of rows that its runs have rejected (`-`
+    reads identities from standard input, one a line, since arguments show in process lists). Invalid and rejected rows
+    can be accepted. They are still counted, and the report says how many were accepted; the rejects file leaves them
+    out. A row that changes in a column that is used, or that is wrong in another way, is judged again.
+    """
+    from connector.clock import system_clock
+    from connector.settings import SettingOptions, read_state
+    from pipelines.flows import AcceptPlan, accept, find_rejected, read_rejected, revoke_all
+    from pipelines.jobs import load_job, read_account
+
+    options = SettingOptions()
+    state = read_state(os.environ, options)
+    job = load_job(job_path, os.environ) if job_path is not None else None
+    if not rows and (job is None or not is_revoked):
+        raise ConfigurationError("name what to accept: a rejects file, or --job JOB and identities")
+    if not rows and job is not None:
+        account = read_account(os.environ, job, options)
+        work: Callable[[Ledger], CommandAnswer] = lambda ledger: revoke_all(ledger, account, job.name)  # noqa: E731
+    else:
+        if job is None:
+            plan = AcceptPlan([read_rejected(Path(each)) for each in rows], is_revoked=is_revoked)
+        elif is_revoked:
+            raise ConfigurationError("--revoke takes a rejects file, or --job alone: leave out the identities")
+        elif files := [each for each in rows if Path(each).is_file()]:
+            raise ConfigurationError(f"{files[0]} is a file, and --job takes identities: give the file alone")
+        else:
+            plan = find_rejected(job, _read_identities(rows), state.state_dir)
+        work = lambda ledger: accept(ledger, plan, system_clock().now())  # noqa: E731
+    _end(_change(state.ledger_url, wait_s, work, {"accepted": 0}), output)
+
+
+def _read_identities(rows: tuple[str, ...]) -> list[str]:
+    given = sys.stdin.read().splitlines() if rows == (_FROM_STDIN,) else list(rows)
+    identities = [each.strip() for each in given if each.strip()]
+    if not identities:
+        raise ConfigurationError("no identity was given: write one on each line of standard input")
+    return identities
 
 
 @click.group("ledger")
@@ -98,43 +155,28 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
     back by `connector ledger restore`: it knows nothing of what was sent since.
     """
     from connector.ledger import find_emails
-    from connector.report import EXIT_CODES
 
     for path in (target, find_emails(target)):
         if os.path.lexists(path) and not force:
             raise ConfigurationError(f"{path} is there already: name another file, or replace it with --force")
         output.refuse_to_overwrite(path, "the copy itself")
-    answer = _back_up(target, force)
-    if not output.is_quiet or answer["status"] != "ok":
-        say("\n".join(answer["messages"]))
-    end(answer, EXIT_CODES[answer["status"]], output)
+    _end(_back_up(target.absolute(), force), output)
 
 
-def _back_up(target: Path, force: bool) -> dict[str, Any]:
-    """The answer as plain JSON values. Raises ConfigurationError when there can be no copy at `target`."""
+def _back_up(target: Path, force: bool) -> CommandAnswer:
+    """Raises ConfigurationError when there can be no copy at `target`."""
     from connector.ledger import back_up_ledger, find_emails
+    from connector.report import CommandAnswer
     from connector.settings import SettingOptions, read_state
 
-    where = str(target.absolute())
     try:
         copied = back_up_ledger(read_state(os.environ, SettingOptions()).ledger_url, target, is_replacing=force)
     except LedgerError as error:
-        return {"status": "aborted", "target": None, "entries": 0, "emails": 0, "messages": [str(error)]}
-    messages = [
-        f"{path}: {count(number, *what)}"
-        for path, number, what in (
-            (where, copied.entries, ("entry", "entries")),
-            (find_emails(target.absolute()), copied.emails, ("email",)),
-        )
-        if number is not None
-    ]
-    return {
-        "status": "ok",
-        "target": where,
-        "entries": copied.entries or 0,
-        "emails": copied.emails or 0,
-        "messages": messages,
-    }
+        return CommandAnswer("aborted", (str(error),), {"target": None, "entries": 0, "emails": 0})
+    copies = ((target, copied.entries, "entry", "entries"), (find_emails(target), copied.emails, "email", "emails"))
+    messages = [f"{path}: {count(number, *nouns)}" for path, number, *nouns in copies if number is not None]
+    numbers = {"entries": copied.entries or 0, "emails": copied.emails or 0}
+    return CommandAnswer("ok", tuple(messages), {"target": str(target), **numbers})
 
 
 @ledger_group.command("restore")
@@ -149,24 +191,20 @@ def restore_command(source: Path, output: Output) -> None:
     """
     from connector.clock import system_clock
     from connector.ledger import restore_ledger
-    from connector.report import EXIT_CODES
+    from connector.report import CommandAnswer
     from connector.settings import SettingOptions, read_state
 
-    state = read_state(os.environ, SettingOptions())
-    answer: dict[str, Any] = {"status": "ok", "source": str(source.absolute()), "entries": 0, "emails": 0}
+    keys: dict[str, Any] = {"source": str(source.absolute()), "entries": 0, "emails": 0}
     try:
-        restored = restore_ledger(state.ledger_url, source, at=system_clock().now())
-    except LedgerError as error:
-        answer |= {"status": "locked" if isinstance(error, LockedError) else "aborted", "messages": [str(error)]}
-    else:
-        answer |= {"entries": restored.entries or 0, "emails": restored.emails or 0}
-        found = f"{count(restored.entries or 0, 'entry', 'entries')}, {count(restored.emails or 0, 'email')}"
-        answer["messages"] = [f"restored: {found}"]
-        if restored.campaigns:
-            answer["messages"].append(
-                f"campaigns that are closed now: {restored.campaigns:,}. The ledger does not know which "
-                "emails were sent after the backup was made. `connector mail JOB --reopen` continues one"
-            )
-    if not output.is_quiet or answer["status"] != "ok":
-        say("\n".join(answer["messages"]))
-    end(answer, EXIT_CODES[answer["status"]], output)
+        ledger_url = read_state(os.environ, SettingOptions()).ledger_url
+        restored = restore_ledger(ledger_url, source, at=system_clock().now())
+    except (LockedError, LedgerError) as error:
+        _end(CommandAnswer("locked" if isinstance(error, LockedError) else "aborted", (str(error),), keys), output)
+    keys |= {"entries": restored.entries or 0, "emails": restored.emails or 0}
+    messages = [f"restored: {count(keys['entries'], 'entry', 'entries')}, {count(keys['emails'], 'email')}"]
+    if restored.campaigns:
+        messages.append(
+            f"campaigns that are closed now: {restored.campaigns:,}. The ledger does not know which "
+            "emails were sent after the backup was made. `connector mail JOB --reopen` continues one"
+        )
+    _end(CommandAnswer("ok", tuple(messages), keys), output)

@@ -1,15 +1,17 @@
-"""`connector check`, `status` and `prune`: whether a job can run, what the last runs did, and the files they left."""
+"""`connector check` and `probe` try a job and its service; `status`, `report` and `prune` are about past runs."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from connector.errors import ConfigurationError
 from connector.plurals import count
 from pipelines.cli.logs import say
 from pipelines.cli.options import Duration, record_option
@@ -18,8 +20,9 @@ from pipelines.cli.output import Output, check_page_path, end, output_options, w
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipelines.flows import RunStatus
+    from pipelines.flows import Probed
 
+_RECENT_S = 60.0
 _STYLES = {"ok": "green", "partial": "yellow", "running": "cyan"}
 _ALWAYS_SHOWN = ("read", "created", "written", "sent")
 
@@ -53,6 +56,70 @@ def check_command(job_path: Path | None, record_path: Path | None, output: Outpu
     end({"status": status, "checks": [result.as_json() for result in results]}, exit_code, output)
 
 
+@click.command("probe")
+@click.option("--job", "job_path", type=click.Path(path_type=Path), help="Probe the service and account of this job.")
+@click.option("--write", "is_writing", is_flag=True, help="Create marked subscribers, too; with --base-id and --yes.")
+@click.option("--base-id", type=click.IntRange(min=1), help="Create them in this base.")
+@click.option("--yes", "is_sure", is_flag=True, help="Yes, create them: no operation of the service removes them.")
+@click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for a run to end.")
+@record_option
+@output_options
+def probe_command(
+    job_path: Path | None,
+    is_writing: bool,
+    base_id: int | None,
+    is_sure: bool,
+    wait_s: float,
+    record_path: Path | None,
+    output: Output,
+) -> None:
+    """Measure habits of the service: its page size, order, filters, window, and what else its document leaves unsaid.
+
+    About twenty list requests are sent, and nothing is created. With --write --base-id N --yes up to four inactive
+    subscribers are, at example.com, with the first name and the tag connector-probe: that shows what becomes of a
+    duplicate, how an error looks, how soon a create is listed and how names of bases are compared, and may make a base
+    whose name has other capitals. What was seen is kept in the ledger and shown with its age.
+    """
+    import uvloop
+
+    from connector.clock import system_clock
+    from connector.control import stop_on_signals
+    from connector.settings import SettingOptions
+    from pipelines.flows import ProbePlan, run_probe
+    from pipelines.jobs import load_job, read_settings
+
+    if is_writing != (base_id is not None) or is_writing != is_sure:
+        raise ConfigurationError("--write creates subscribers: give it with --base-id N and --yes, or none of them")
+    job = load_job(job_path, os.environ) if job_path is not None else None
+    plan = ProbePlan(read_settings(os.environ, job, SettingOptions(record_path=record_path)), base_id, wait_s)
+
+    async def run() -> Probed:
+        with stop_on_signals() as stop:
+            return await run_probe(plan, stop, system_clock())
+
+    probed = uvloop.run(run())
+    for message in probed.messages:
+        say(message)
+    is_shown = output.is_json or output.is_quiet or output.show(lambda console: _show_habits(probed, console))
+    end(probed.as_json(), probed.exit_code, output, is_shown=is_shown)
+
+
+def _show_habits(probed: Probed, console: Console) -> None:
+    """One line a habit: its name, how sure it is, what was seen, and when, if that was not now."""
+    for name, habit in probed.habits.items():
+        seen_at = probed.seen_at.get(name)
+        age = f" ({_describe_age(seen_at)})" if seen_at is not None else ""
+        line = f"{name:15} {habit.sureness:9} {habit.words}{age}"
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def _describe_age(seen_at: datetime) -> str:
+    seconds = (datetime.now(seen_at.tzinfo) - seen_at).total_seconds()
+    if seconds < _RECENT_S:
+        return "now"
+    return f"{seconds / 86_400:.0f} d ago" if seconds >= 86_400 else f"{seconds / 3600:.1f} h ago"
+
+
 @click.command("status")
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--job", help="Only the runs of this job.")
@@ -68,7 +135,7 @@ def status_command(run_id: str | None, job: str | None, last: int, output: Outpu
 
     status = read_status(read_state(os.environ, SettingOptions(), is_writing=False), run_id=run_id, job=job, last=last)
     is_shown = output.is_json or output.show(lambda console: _show(status, console, is_whole=run_id is not None))
-    end(status.as_json(), 0, output, is_shown=is_shown)
+    end(status, 0, output, is_shown=is_shown)
 
 
 @click.command("report")
@@ -85,7 +152,7 @@ def report_command(last: int, out: Path, output: Output) -> None:
     from pipelines.report import write_health
 
     check_page_path(out, "--out")
-    health = read_health(read_state(os.environ, SettingOptions(), is_writing=False), last=last).as_json()
+    health = read_health(read_state(os.environ, SettingOptions(), is_writing=False), last=last)
     write_page_file(write_health(health, datetime.now(UTC)), out)
     if not output.is_quiet:
         say(f"{out}: {count(len(health['jobs']), 'job')}")
@@ -113,22 +180,22 @@ def prune_command(age_s: float, output: Output) -> None:
     end({"status": "ok", "deleted": [str(path) for path in deleted], "messages": [message]}, 0, output)
 
 
-def _show(status: RunStatus, console: Console, *, is_whole: bool) -> None:
+def _show(status: Mapping[str, Any], console: Console, *, is_whole: bool) -> None:
     from rich.text import Text
 
-    if not status.runs:
+    if not status["runs"]:
         console.print("no run is on record yet", highlight=False)
     elif is_whole:
-        _show_run(status.runs[0], console)
+        _show_run(status["runs"][0], console)
     else:
-        for run in status.runs:
+        for run in status["runs"]:
             began, took = _describe_times(run)
             line = Text(f"{run['run_id']}  {began} UTC  {took:>9}  ")
             line.append(f"{run['status']:8}", _STYLES.get(run["status"], "red"))
             console.print(line.append(f"  {run['command']} {run['job']}"), soft_wrap=True, highlight=False)
             if rows := _sum_up(run):
                 console.print(f"    {rows}", soft_wrap=True, highlight=False)
-    for step in status.next_steps:
+    for step in status["next"]:
         console.print(f"→ {step}", soft_wrap=True, markup=False, highlight=False)
 
 

@@ -1,11 +1,3 @@
-from .accept import (
-    Acceptance as Acceptance,
-    AcceptPlan as AcceptPlan,
-    accept as accept,
-    find_rejected as find_rejected,
-    read_rejected as read_rejected,
-    revoke_all as revoke_all,
-)
 from .check import (
     CheckResult as CheckResult,
     check as check,
@@ -24,6 +16,18 @@ from .exports import (
     plan_export as plan_export,
     plan_export_job as plan_export_job,
     run_export as run_export,
+)
+from .job_sources import (
+    plan_suppression as plan_suppression,
+)
+from .ledger_edits import (
+    AcceptPlan as AcceptPlan,
+    ForgetPlan as ForgetPlan,
+    accept as accept,
+    find_rejected as find_rejected,
+    forget as forget,
+    read_rejected as read_rejected,
+    revoke_all as revoke_all,
 )
 from .load_plan import (
     FileReading as FileReading,
@@ -56,10 +60,7 @@ from .reconciles import (
     run_reconcile as run_reconcile,
 )
 from .retries import (
-    ForgetPlan as ForgetPlan,
-    Forgotten as Forgotten,
     RetryOrder as RetryOrder,
-    forget as forget,
     run_retry as run_retry,
 )
 from .sends import (
@@ -70,12 +71,8 @@ from .sends import (
     write_new as write_new,
 )
 from .status import (
-    RunStatus as RunStatus,
     read_health as read_health,
     read_status as read_status,
-)
-from .suppression import (
-    plan_suppression as plan_suppression,
 )
 from .validate import (
     Validation as Validation,

@@ -27,8 +27,7 @@ from connector.subscribers import (
     ValidationRules,
     guess_mapping,
 )
-from pipelines.flows.increments import plan_increment
-from pipelines.flows.suppression import plan_suppression
+from pipelines.flows.job_sources import plan_increment, plan_suppression
 from pipelines.flows.validate import ValidationPlan
 from pipelines.jobs import (
     FileSource,

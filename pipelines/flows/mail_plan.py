@@ -32,8 +32,8 @@ from connector.settings import Settings
 from connector.sources import refuse_lacking
 from connector.subscribers import ColumnRule, FieldMapping, PreparedChunk, Suppression, ValidationRules, prepare_chunks
 from connector.templates import Template, TemplateError, compile_template
+from pipelines.flows.job_sources import plan_suppression
 from pipelines.flows.sends import attach, read_text
-from pipelines.flows.suppression import plan_suppression
 from pipelines.jobs import AttachedFile, EmailText, Job, Mail, open_source, read_stated
 
 _MARKS = ("{{", "{%", "{#")

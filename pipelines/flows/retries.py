@@ -1,13 +1,10 @@
-"""The flows of `connector retry` and `forget`: what earlier runs left is settled and finished without their sources, or
-forgotten.
-"""
+"""The flow of `connector retry`: what earlier runs left is settled and finished without their sources."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from connector.clock import Clock, system_clock
 from connector.control import Stop
@@ -36,16 +33,13 @@ from connector.ledger import (
 from connector.load import Loader, LoadPolicy, RetryPlan, retry_entries
 from connector.plurals import count
 from connector.progress import Progress
-from connector.report import EXIT_CODES, Report, RunScope, Status
+from connector.report import Report, RunScope
 from connector.run import Frame, Run, carry_out
 from connector.scope import describe_asked_base, describe_policy, drop_empty
 from connector.settings import Settings, build_service
 from connector.states import State
-from connector.subscribers import digest_identity
 
 _RUNS_NAMED = 5  # the latest, for a mistyped id of a run
-
-_MAY_BE_THERE = (State.UNKNOWN, State.SENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,83 +192,3 @@ def _describe_unknown_run(latest: list[RunRecord]) -> str:
         for run in latest
     ]
     return f"the ledger knows no run of that id; the latest: {'; '.join(runs) or 'none'}"
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetPlan:
-    """The identity to forget, as which of `fields` (email, client_user_id), and where: in one base or in all."""
-
-    account: str
-    identity: str = field(repr=False)
-    fields: tuple[str, ...]
-    base_id: int | None = None
-    base_name: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Forgotten:
-    """How it ended (a status of a report), how many entries were forgotten, and where; `message` is for a person."""
-
-    status: Status
-    message: str
-    number: int = 0
-    bases: tuple[Base, ...] = ()
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code of architecture 8."""
-        return EXIT_CODES[self.status]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the answer as plain JSON values."""
-        return {
-            "status": self.status,
-            "forgotten": self.number,
-            "bases": [{"id": base.service_id, "name": base.name} for base in self.bases],
-            "messages": [self.message],
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """One entry of the identity."""
-
-    base: Base
-    digest: bytes
-    state: State
-
-
-def forget(ledger: Ledger, plan: ForgetPlan) -> Forgotten:
-    """Forget the identity wherever the plan says, or nowhere if it may be on its way to the service somewhere.
-
-    Raises ConfigurationError when the ledger does not know the base.
-    """
-    with ledger.transaction():
-        bases = choose_bases(ledger, plan.account, plan.base_id, plan.base_name)
-        found = _find(ledger, bases, plan)
-        doubtful = [each.base for each in found if each.state in _MAY_BE_THERE]
-        if not found:
-            return Forgotten("partial", f"the ledger has no entry of that identity in the account {plan.account}")
-        if doubtful:
-            return Forgotten(
-                "partial",
-                "no subscriber was forgotten: a create of that identity may be in the service "
-                f"({describe_bases(doubtful)}), and its answer is not known. Run `connector retry` first",
-            )
-        for each in found:
-            ledger.mark_forgotten(each.base, each.state, [each.digest])
-    forgotten = tuple(dict.fromkeys(each.base for each in found))
-    message = (
-        f"forgotten in {describe_bases(forgotten)}: the next run that reads its row creates it (a job with a cursor "
-        "needs sync --full)"
-    )
-    return Forgotten("ok", message, len(found), forgotten)
-
-
-def _find(ledger: Ledger, bases: Sequence[Base], plan: ForgetPlan) -> list[_Found]:
-    digests = [digest_identity(name, plan.identity) for name in plan.fields]
-    return [
-        _Found(base, digest, entry.state)
-        for base in bases
-        for digest, entry in ledger.find_entries(base, digests).items()
-    ]

@@ -1,7 +1,6 @@
 """What the last runs did, what they left open, and what to do next: read without a lock, also beside a run."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,24 +16,9 @@ _NAMES = {State.SENDING: "sending", State.UNKNOWN: "unknown", State.HELD: "held"
 _LOADS = ("import", "sync", "retry")
 
 
-@dataclass(frozen=True, slots=True)
-class RunStatus:
-    """The runs on record, the latest first (reports as JSON values), the entries left open, and the next steps."""
-
-    runs: Sequence[dict[str, Any]]
-    open_entries: Sequence[OpenEntries]
-    next_steps: Sequence[str]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        open_entries = _write_open(self.open_entries)
-        return {"status": "ok", "runs": list(self.runs), "open_entries": open_entries, "next": list(self.next_steps)}
-
-
-def read_status(
-    place: StateLocation, *, run_id: str | None = None, job: str | None = None, last: int = 10
-) -> RunStatus:
-    """Read the last runs (of one job, if given), or one run by its id.
+def read_status(place: StateLocation, *, run_id: str | None, job: str | None, last: int) -> dict[str, Any]:
+    """Return the JSON of `status`: the last runs (of one job, if given), the latest first, or one run by its id; the
+    entries that they left open; and the next steps.
 
     Raises ConfigurationError when no such run is on record, LedgerError when the ledger cannot be read.
     """
@@ -51,7 +35,7 @@ def read_status(
     open_entries = count_open_entries(place.ledger_url)
     if run_id is not None:
         open_entries = [each for each in open_entries if each.run_id == run_id]
-    return RunStatus(chosen, open_entries, list(_advise(chosen, open_entries, runs)))
+    return _describe("runs", chosen, open_entries, _advise(chosen, open_entries, runs))
 
 
 def _advise(
@@ -103,22 +87,9 @@ def _count_accepted(runs: Sequence[dict[str, Any]]) -> int:
     return sum(latest.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
-    """The last runs of each job and command (`job command last_succeeded_at runs`), and what is open."""
-
-    jobs: Sequence[dict[str, Any]]
-    open_entries: Sequence[dict[str, Any]]
-    next_steps: Sequence[str]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        jobs, open_entries = list(self.jobs), list(self.open_entries)
-        return {"status": "ok", "jobs": jobs, "open_entries": open_entries, "next": list(self.next_steps)}
-
-
-def read_health(place: StateLocation, *, last: int) -> Health:
-    """Read the last runs of each job, those that ran last first. Raises LedgerError when the ledger cannot be read."""
+def read_health(place: StateLocation, *, last: int) -> dict[str, Any]:
+    """Return the JSON of `report`: the last runs of each job and command (`job command last_succeeded_at runs`), those
+    that ran last first, and what is open. Raises LedgerError when the ledger cannot be read."""
     jobs: dict[tuple[str, str], dict[str, Any]] = {}
     runs = list(list_runs(place.state_dir))
     for run in runs:
@@ -130,11 +101,14 @@ def read_health(place: StateLocation, *, last: int) -> Health:
             job["last_succeeded_at"] = run.get("finished_at") or run["started_at"]
     open_entries = count_open_entries(place.ledger_url)
     chosen = [run for job in jobs.values() for run in job["runs"]]
-    return Health(list(jobs.values()), _write_open(open_entries), list(_advise(chosen, open_entries, runs)))
+    return _describe("jobs", list(jobs.values()), open_entries, _advise(chosen, open_entries, runs))
 
 
-def _write_open(open_entries: Sequence[OpenEntries]) -> list[dict[str, Any]]:
-    return [
+def _describe(
+    what: str, found: Sequence[dict[str, Any]], open_entries: Sequence[OpenEntries], next_steps: Iterator[str]
+) -> dict[str, Any]:
+    written = [
         {"account": each.account, "run_id": each.run_id, "state": _NAMES[each.state], "entries": each.number}
         for each in open_entries
     ]
+    return {"status": "ok", what: found, "open_entries": written, "next": list(next_steps)}

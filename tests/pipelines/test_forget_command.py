@@ -7,9 +7,10 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.ledger import Base, Intent, Ledger, find_or_add_base, open_ledger, start_run
+from connector.report import CommandAnswer
 from connector.states import State
 from connector.subscribers import digest_identity
-from pipelines.flows import ForgetPlan, Forgotten, forget
+from pipelines.flows import ForgetPlan, forget
 from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses, write_csv
 
 ANN = "ann@x.org"
@@ -59,8 +60,13 @@ def forget_ann(
     base_id: int | None = None,
     base_name: str | None = None,
     identity: str = ANN,
-) -> Forgotten:
+) -> CommandAnswer:
     return forget(ledger, ForgetPlan("main", identity, fields, base_id, base_name))
+
+
+def list_forgotten(forgotten: CommandAnswer) -> list[int]:
+    """The ids of the bases in which the identity was forgotten."""
+    return [base["id"] for base in forgotten.keys["bases"]]
 
 
 @pytest.mark.parametrize("state", [State.CONFIRMED, State.REJECTED, State.HELD])
@@ -69,7 +75,7 @@ def test_whoever_is_settled_or_held_is_forgotten(ledger: Ledger, state: State) -
     add(ledger, base, state)
     add(ledger, base, state, "bob@x.org")
     forgotten = forget_ann(ledger, identity=" Ann@X.ORG ")
-    assert (forgotten.status, forgotten.number, forgotten.bases) == ("ok", 1, (base,))
+    assert (forgotten.status, forgotten.keys) == ("ok", {"forgotten": 1, "bases": [{"id": 7, "name": None}]})
     assert (find_states(ledger, base), find_states(ledger, base, "bob@x.org")) == ([], [state])
 
 
@@ -79,22 +85,22 @@ def test_whoever_may_be_in_the_service_is_not_forgotten_anywhere(ledger: Ledger,
     for base, here in ((news, State.CONFIRMED), (shop, state), (other, State.HELD)):
         add(ledger, base, here)
     refused = forget_ann(ledger)
-    assert (refused.status, refused.exit_code, refused.number, refused.bases) == ("partial", 1, 0, ())
-    assert "may be in the service (Shop)" in refused.message
-    assert "connector retry" in refused.message
+    assert (refused.status, refused.exit_code, refused.keys) == ("partial", 1, {"forgotten": 0, "bases": []})
+    assert "may be in the service (Shop)" in refused.messages[0]
+    assert "connector retry" in refused.messages[0]
     assert [find_states(ledger, base) for base in (news, shop, other)] == [[State.CONFIRMED], [state], [State.HELD]]
-    assert forget_ann(ledger, base_id=7).bases == (news,)
+    assert list_forgotten(forget_ann(ledger, base_id=7)) == [7]
 
 
 def test_every_base_of_the_account_is_meant_unless_one_is_named(ledger: Ledger) -> None:
     news, shop, abroad = find_base(ledger, 7, "News"), find_base(ledger, 8), find_base(ledger, 7, account="abroad")
     for base in (news, shop, abroad):
         add(ledger, base, State.CONFIRMED)
-    assert forget_ann(ledger, base_name="News").bases == (news,)
+    assert list_forgotten(forget_ann(ledger, base_name="News")) == [7]
     assert find_states(ledger, shop) == [State.CONFIRMED]
     add(ledger, news, State.CONFIRMED)
     forgotten = forget_ann(ledger)
-    assert (forgotten.number, forgotten.bases) == (2, (news, shop))
+    assert (forgotten.keys["forgotten"], list_forgotten(forgotten)) == (2, [7, 8])
     assert find_states(ledger, abroad) == [State.CONFIRMED]
 
 
@@ -102,9 +108,9 @@ def test_either_identity_is_meant_unless_one_is_named(ledger: Ledger) -> None:
     news, shop = find_base(ledger, 7), find_base(ledger, 8)
     add(ledger, news, State.CONFIRMED)
     add(ledger, shop, State.CONFIRMED, field="client_user_id")
-    assert forget_ann(ledger, ("client_user_id",)).bases == (shop,)
+    assert list_forgotten(forget_ann(ledger, ("client_user_id",))) == [8]
     assert forget_ann(ledger, ("client_user_id",)).status == "partial"
-    assert forget_ann(ledger, ("email",)).bases == (news,)
+    assert list_forgotten(forget_ann(ledger, ("email",))) == [7]
 
 
 @pytest.mark.parametrize(("base_id", "base_name"), [(99, None), (None, "Nowhere"), (8, "News")])
@@ -121,8 +127,8 @@ def test_a_base_that_the_ledger_does_not_know_is_refused_with_those_it_knows(
 def test_somebody_not_known_at_all_is_told_without_a_name(ledger: Ledger) -> None:
     add(ledger, find_base(ledger, 7), State.CONFIRMED, "bob@x.org")
     nobody = forget_ann(ledger)
-    assert (nobody.status, nobody.exit_code, nobody.number) == ("partial", 1, 0)
-    assert nobody.message == "the ledger has no entry of that identity in the account main"
+    assert (nobody.status, nobody.exit_code, nobody.keys["forgotten"]) == ("partial", 1, 0)
+    assert nobody.messages[0] == "the ledger has no entry of that identity in the account main"
 
 
 # As a person or a script meets it

@@ -1,29 +1,82 @@
-"""Bad rows that a person accepts as they are: later runs count them, and are not partial for their sake.
+"""What a person says to the ledger: to forget a subscriber, or to accept bad rows as they are.
 
-A row is known by the digest that its run wrote into the rejects file: of its base, the cells that are sent, and what is
-wrong. So a row that changes, that is for another base, or that is wrong in another way, is judged again.
+Later runs count an accepted row, and are not partial for its sake. It is known by the digest that its run wrote into
+the rejects file: of its base, the cells that are sent, and what is wrong. So a row that changes, that is for another
+base, or that is wrong in another way, is judged again.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from connector.atomic_file import GUARDED
 from connector.errors import ConfigurationError
 from connector.fields import normalise_identity
-from connector.ledger import Ledger, accept_rows, find_run, revoke_job, revoke_rows
+from connector.imports import choose_bases, describe_bases
+from connector.ledger import Base, Ledger, accept_rows, find_run, revoke_job, revoke_rows
 from connector.plurals import agree, count
-from connector.report import EXIT_CODES, Status
+from connector.report import CommandAnswer
 from connector.row_files import is_rejects, own_columns, read_digest
 from connector.run_log import list_runs
 from connector.sources import open_file
-from connector.subscribers import guess_mapping
+from connector.states import State
+from connector.subscribers import digest_identity, guess_mapping
 from pipelines.jobs import Job, build_mapping
+
+_MAY_BE_THERE = (State.UNKNOWN, State.SENDING)
+
+
+# To forget
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetPlan:
+    """The identity to forget, as which of `fields` (email, client_user_id), and where: in one base or in all."""
+
+    account: str
+    identity: str = field(repr=False)
+    fields: tuple[str, ...]
+    base_id: int | None = None
+    base_name: str | None = None
+
+
+def forget(ledger: Ledger, plan: ForgetPlan) -> CommandAnswer:
+    """Forget the identity wherever the plan says, or nowhere if it may be on its way to the service somewhere.
+
+    Raises ConfigurationError when the ledger does not know the base.
+    """
+    with ledger.transaction():
+        bases = choose_bases(ledger, plan.account, plan.base_id, plan.base_name)
+        digests = [digest_identity(name, plan.identity) for name in plan.fields]
+        found = [(base, *each) for base in bases for each in ledger.find_entries(base, digests).items()]
+        doubtful = [base for base, _, entry in found if entry.state in _MAY_BE_THERE]
+        if not found:
+            return _describe_forgotten(f"the ledger has no entry of that identity in the account {plan.account}")
+        if doubtful:
+            return _describe_forgotten(
+                "no subscriber was forgotten: a create of that identity may be in the service "
+                f"({describe_bases(doubtful)}), and its answer is not known. Run `connector retry` first"
+            )
+        for base, digest, entry in found:
+            ledger.mark_forgotten(base, entry.state, [digest])
+    message = (
+        f"forgotten in {describe_bases(list(dict.fromkeys(base for base, _, _ in found)))}: the next run that reads "
+        "its row creates it (a job with a cursor needs sync --full)"
+    )
+    return _describe_forgotten(message, [base for base, _, _ in found])
+
+
+def _describe_forgotten(message: str, bases: Sequence[Base] = ()) -> CommandAnswer:
+    """`bases` are those of the forgotten entries, one for each entry."""
+    named = [{"id": base.service_id, "name": base.name} for base in dict.fromkeys(bases)]
+    return CommandAnswer("ok" if bases else "partial", (message,), {"forgotten": len(bases), "bases": named})
+
+
+# To accept
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +96,6 @@ class AcceptPlan:
     rows: Sequence[RejectedRows]
     missing: int = 0
     is_revoked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Acceptance:
-    """How it ended (a status of a report), and the number of rows accepted or revoked."""
-
-    status: Status
-    messages: tuple[str, ...]
-    number: int = 0
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code of architecture 8."""
-        return EXIT_CODES[self.status]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the answer as plain JSON values."""
-        return {"status": self.status, "accepted": self.number, "messages": list(self.messages)}
 
 
 def read_rejected(path: Path) -> RejectedRows:
@@ -90,9 +125,9 @@ def find_rejected(job: Job, identities: Sequence[str], state_dir: Path) -> Accep
     return AcceptPlan(found, len(wanted))
 
 
-def accept(ledger: Ledger, plan: AcceptPlan, at: datetime) -> Acceptance:
-    """Accept the rows, or take that back. Raises ConfigurationError for a file of a run that the ledger does not
-    know."""
+def accept(ledger: Ledger, plan: AcceptPlan, at: datetime) -> CommandAnswer:
+    """Accept the rows, or take that back; the answer's key `accepted` counts them. Raises ConfigurationError for a file
+    of a run that the ledger does not know."""
     with ledger.transaction() as connection:
         number = 0
         for rows in plan.rows:
@@ -106,14 +141,14 @@ def accept(ledger: Ledger, plan: AcceptPlan, at: datetime) -> Acceptance:
             else:
                 accept_rows(connection, run.account, run.job, rows.digests, at.timestamp())
                 number += len(set(rows.digests))
-    return Acceptance("partial" if plan.missing else "ok", tuple(_describe(plan, number)), number)
+    return CommandAnswer("partial" if plan.missing else "ok", tuple(_describe(plan, number)), {"accepted": number})
 
 
-def revoke_all(ledger: Ledger, account: str, job: str) -> Acceptance:
+def revoke_all(ledger: Ledger, account: str, job: str) -> CommandAnswer:
     """Take back that any row of the job was accepted."""
     with ledger.transaction() as connection:
         number = revoke_job(connection, account, job)
-    return Acceptance("ok", (_describe_revoked(number),), number)
+    return CommandAnswer("ok", (_describe_revoked(number),), {"accepted": number})
 
 
 def _describe(plan: AcceptPlan, number: int) -> Iterator[str]:
@@ -143,11 +178,7 @@ def _choose(path: Path, frame: pd.DataFrame) -> RejectedRows:
     runs = sorted(set(frame["_run_id"]))
     if len(runs) != 1:
         raise ConfigurationError(f"{path} holds rows of {len(runs)} runs: give the rejects file of one run")
-    return RejectedRows(runs[0], tuple(_drop_none(digests)), left)
-
-
-def _drop_none(digests: Iterable[bytes | None]) -> Iterator[bytes]:
-    return (each for each in digests if each is not None)
+    return RejectedRows(runs[0], tuple(each for each in digests if each is not None), left)
 
 
 def _read_rejects(path: Path) -> pd.DataFrame:

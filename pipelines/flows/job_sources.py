@@ -1,11 +1,12 @@
-"""A job's source with a cursor, as one run is to read it (architecture 4.11)."""
+"""What each run of a job reads again: a source from its cursor on (architecture 4.11), and the suppression list."""
 
+from functools import partial
 from hashlib import blake2b
 
 from connector.errors import ConfigurationError
-from connector.imports import Increment
+from connector.imports import Increment, SuppressionPlan, open_suppression
 from connector.sources import CursorValue, describe_place, parse_cursor
-from pipelines.jobs import Cursor, Job, JobSource, SqlSource, open_increment
+from pipelines.jobs import Cursor, Job, JobSource, SqlSource, open_increment, open_source
 
 _DIGEST_BYTES = 16
 
@@ -55,3 +56,18 @@ def _list_base_keys(job: Job) -> tuple[object, ...] | None:
     base = job.subscriber.base
     by_row = () if base.column is None else (base.column, sorted((base.values or {}).items()))
     return base.id, base.name, *by_row
+
+
+def plan_suppression(job: Job) -> SuppressionPlan | None:
+    """Return the job's list, or None if it has none; raises ConfigurationError or SourceError if it cannot be read
+    now."""
+    if job.suppress is None or (job.subscriber is None and job.mail is None):
+        return None
+    given = job.suppress.file or job.suppress.sql
+    if given is None:  # inactive alone
+        return None
+    identity = job.subscriber.identity if job.subscriber is not None else "email"
+    opened = partial(open_source, job.suppress)
+    plan = SuppressionPlan(job.name, opened, given.column, job.suppress.field or identity)
+    open_suppression(plan).close()
+    return plan
