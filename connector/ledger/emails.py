@@ -233,25 +233,27 @@ _AT = f"FROM {{item}} WHERE {_EMAIL} AND state = :left"
 _FIND = Batch(
     "SELECT recipient, state, request_id, message_id, sent_at, status, words, run_id "
     f"FROM {{item}} JOIN email ON {_EMAIL}",
-    2,
+    "integer bytea",
 )
 _INSERT_INTENT = Batch(
     "INSERT INTO email (campaign_key, recipient, address, state, run_id, intended_at) "
     "SELECT item.column1, item.column2, item.column3, :to, :run, :at FROM {item} WHERE true "
     "ON CONFLICT DO NOTHING",  # WHERE true: without it SQLite reads ON as a condition of a join
-    3,
+    "integer bytea text",
 )
 _ACCEPT = Batch(
     "UPDATE email SET state = :to, request_id = item.column3, message_id = item.column4, sent_at = item.column5, "
     f"address = NULL {_AT}",
-    5,
+    "integer bytea bigint text float8",
 )
-_REFUSE = Batch(f"UPDATE email SET state = :to, status = item.column3, words = item.column4 {_AT}", 4)
-_SET_STATE = Batch(f"UPDATE email SET state = :to {_AT}", 2)
+_REFUSE = Batch(
+    f"UPDATE email SET state = :to, status = item.column3, words = item.column4 {_AT}", "integer bytea smallint text"
+)
+_SET_STATE = Batch(f"UPDATE email SET state = :to {_AT}", "integer bytea")
 _DELETE = Batch(
     "DELETE FROM email "
     "WHERE state = :left AND (campaign_key, recipient) IN (SELECT item.column1, item.column2 FROM {item})",
-    2,
+    "integer bytea",
 )
 _SET_ALL = text("UPDATE email SET state = :to WHERE campaign_key = :campaign AND state = :left")
 _OPEN_EMAIL = "SELECT state, address, intended_at, run_id, status, words, recipient, email_key FROM email"

@@ -319,19 +319,19 @@ _AT = f"WHERE {_ENTRY} AND state = :left"
 _FIND = Batch(
     "SELECT identity, state, subscriber_id, fingerprint, status, message, attempts, reported, reported_at, altered "
     f"FROM {{item}} JOIN entry ON {_ENTRY}",
-    2,
+    "integer bytea",
 )
 _FIND_DIFFERENT = Batch(
     "SELECT item.column2, entry.identity IS NOT NULL "
     f"FROM {{item}} LEFT JOIN entry ON {_ENTRY} "
     "WHERE entry.identity IS NULL OR state <> :confirmed OR fingerprint IS NULL OR fingerprint <> item.column3",
-    3,
+    "integer bytea bytea",
 )
 _INSERT_INTENT = Batch(
     "INSERT INTO entry (base_key, identity, identity_field, state, fingerprint, body, attempts, run_key) "
     "SELECT item.column1, item.column2, item.column3, :to, item.column4, item.column5, 1, :run FROM {item} WHERE true "
     "ON CONFLICT DO NOTHING",  # WHERE true: without it SQLite reads ON as a condition of a join
-    5,
+    "integer bytea smallint bytea bytea",
 )
 _INSERT_LISTED = Batch(
     "INSERT INTO entry (base_key, identity, identity_field, state, how, subscriber_id) "
@@ -339,45 +339,49 @@ _INSERT_LISTED = Batch(
     "ON CONFLICT (base_key, identity) DO UPDATE SET state = excluded.state, how = excluded.how, "
     "subscriber_id = excluded.subscriber_id, fingerprint = NULL, body = NULL, status = NULL, message = NULL "
     "WHERE entry.state IN (:rejected, :held)",
-    3,
+    "integer bytea bigint",
 )
 _SEND_AGAIN = Batch(
     "UPDATE entry SET state = :to, fingerprint = item.column3, body = item.column4, status = NULL, message = NULL, "
     f"attempts = attempts + 1, run_key = :run FROM {{item}} {_AT}",
-    4,
+    "integer bytea bytea bytea",
 )
 _CONFIRM = Batch(
     "UPDATE entry SET state = :to, how = :how, subscriber_id = item.column3, body = NULL, status = NULL, "
     f"message = NULL FROM {{item}} {_AT}",
-    3,
+    "integer bytea bigint",
 )
 _CONFIRM_OTHER = Batch(
     "UPDATE entry SET state = :to, how = :how, subscriber_id = item.column3, fingerprint = NULL, body = NULL, "
     f"status = NULL, message = NULL FROM {{item}} {_AT}",
-    3,
+    "integer bytea bigint",
 )
 _HOLD = Batch(
-    f"UPDATE entry SET state = :to, subscriber_id = item.column3, message = item.column4 FROM {{item}} {_AT}", 4
+    f"UPDATE entry SET state = :to, subscriber_id = item.column3, message = item.column4 FROM {{item}} {_AT}",
+    "integer bytea bigint text",
 )
 _REJECT = Batch(
     "UPDATE entry SET state = :to, subscriber_id = NULL, status = item.column3, message = item.column4 "
     f"FROM {{item}} {_AT}",
-    4,
+    "integer bytea smallint text",
 )
 _TO_UNKNOWN = Batch(
     "UPDATE entry SET state = :to, subscriber_id = NULL, status = NULL, message = NULL "
     f"FROM {{item}} {_AT} AND body IS NOT NULL",
-    2,
+    "integer bytea",
 )
-_SET_STATE = Batch(f"UPDATE entry SET state = :to FROM {{item}} {_AT}", 2)
+_SET_STATE = Batch(f"UPDATE entry SET state = :to FROM {{item}} {_AT}", "integer bytea")
 _SET_FINGERPRINT = Batch(
-    f"UPDATE entry SET fingerprint = item.column3, reported = NULL, reported_at = NULL FROM {{item}} {_AT}", 3
+    f"UPDATE entry SET fingerprint = item.column3, reported = NULL, reported_at = NULL FROM {{item}} {_AT}",
+    "integer bytea bytea",
 )
-_SET_REPORTED = Batch(f"UPDATE entry SET reported = item.column3, reported_at = :at FROM {{item}} {_AT}", 3)
-_SET_ALTERED = Batch(f"UPDATE entry SET altered = item.column3 FROM {{item}} {_AT}", 3)
+_SET_REPORTED = Batch(
+    f"UPDATE entry SET reported = item.column3, reported_at = :at FROM {{item}} {_AT}", "integer bytea bytea"
+)
+_SET_ALTERED = Batch(f"UPDATE entry SET altered = item.column3 FROM {{item}} {_AT}", "integer bytea text")
 _DELETE = Batch(
     "DELETE FROM entry WHERE state = :left AND (base_key, identity) IN (SELECT item.column1, item.column2 FROM {item})",
-    2,
+    "integer bytea",
 )
 
 _SET_ALL = text(f"UPDATE entry SET state = :to WHERE state = :left AND {UNFINISHED}")

@@ -361,13 +361,14 @@ _TAKE = text(
 _CLAIM = Batch(
     "INSERT INTO claim (base_key, identity, part, fingerprint) "
     "SELECT item.column1, item.column2, :part, item.column3 FROM {item} ON CONFLICT DO NOTHING",
-    3,
+    "integer bytea bytea",
 )
 _JOIN_CLAIM = "claim.base_key = item.column1 AND claim.identity = item.column2"
 _FIND_FOREIGN = Batch(
-    f"SELECT claim.identity, claim.fingerprint FROM {{item}} JOIN claim ON {_JOIN_CLAIM} WHERE part <> :part", 2
+    f"SELECT claim.identity, claim.fingerprint FROM {{item}} JOIN claim ON {_JOIN_CLAIM} WHERE part <> :part",
+    "integer bytea",
 )
-_FIND_PART = Batch(f"SELECT claim.identity, claim.part FROM {{item}} JOIN claim ON {_JOIN_CLAIM}", 2)
+_FIND_PART = Batch(f"SELECT claim.identity, claim.part FROM {{item}} JOIN claim ON {_JOIN_CLAIM}", "integer bytea")
 _MARK_READ = text("UPDATE part SET is_read = true WHERE number = :number")
 _COUNT_UNREAD = text("SELECT max(parts) - count(*) FILTER (WHERE is_read) FROM part")
 _END = text("UPDATE part SET is_ended = :is_well, lease_until = clock_timestamp() WHERE number = :number")

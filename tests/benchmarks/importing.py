@@ -20,8 +20,8 @@ class Imported:
     rows: dict[str, int]
 
 
-def import_file(sandbox: SandboxProcess, path: Path, state: Path, *options: str) -> Imported:
-    """Import a file with the ledger of the folder `state`. Raises CommandError."""
+def import_file(sandbox: SandboxProcess, path: Path, state: Path, *options: str, ledger: str = "") -> Imported:
+    """Import a file with the ledger of the folder `state`, or with the one at the URL `ledger`. Raises CommandError."""
     command = (
         sys.executable,
         "-m",
@@ -34,7 +34,8 @@ def import_file(sandbox: SandboxProcess, path: Path, state: Path, *options: str)
         "--output",
         "json",
     )
-    spent = run_process((*command, *options), build_environment(sandbox, state))
+    environment = build_environment(sandbox, state) | ({"CONNECTOR_LEDGER": ledger} if ledger else {})
+    spent = run_process((*command, *options), environment)
     report: dict[str, Any] = json.loads(spent.stdout)
     return Imported(spent, report["rows"])
 
