@@ -13,24 +13,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from connector.atomic_file import GUARDED, create_private, guard_formula
-from connector.load import (
-    Change,
-    Problem,
-    Tally,
-    take_row,
-)
+from connector.load import Change, Problem, Tally, take_row
 from connector.outcomes import Fault, Outcome
 from connector.plurals import agree, count
 from connector.row_findings import RowFindings
-from connector.rows import (
-    Chunk,
-    Closing,
-    MalformedRow,
-    Omission,
-    Row,
-    Source,
-    write_cell,
-)
+from connector.rows import Chunk, Closing, MalformedRow, Omission, Row, Source, write_cell
 from connector.subscribers import IDENTITY_BYTES, PreparedChunk, digest_text
 
 ADDED_COLUMNS = (

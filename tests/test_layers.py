@@ -40,7 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 APART = "connector.sandbox"
 MAY_START_THE_SANDBOX = ("pipelines",)
 MOST_FLOORS = {
-    "connector.service": 3, "connector.subscribers": 3, "connector.mail": 3, "connector.reconcile": 2,
+    "connector.service": 3, "connector.subscribers": 3, "connector.mail": 3,
     "connector.listing": 4, "connector.sources": 3, "connector.ledger": 4, "connector.paging": 3, "connector.load": 4,
     "connector.warehouse": 4, "connector.pace": 3, "connector.imports": 3,
     "connector.library": 2,

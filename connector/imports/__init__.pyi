@@ -13,9 +13,6 @@ from .flow import (
 )
 from .increments import (
     Increment as Increment,
-    IncrementReading as IncrementReading,
-    find_beginning as find_beginning,
-    read_kept as read_kept,
 )
 from .plan import (
     RowOptions as RowOptions,

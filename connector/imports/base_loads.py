@@ -9,9 +9,7 @@ from connector.fields import BaseRef, fold_base_name
 from connector.ledger import Base, Ledger, find_or_add_base, find_run, list_bases
 from connector.load import Loader, PresenceCache, RunMode, Session
 from connector.outcomes import Outcome
-from connector.rows import (
-    Planned,
-)
+from connector.rows import Planned
 from connector.run import Run
 from connector.states import State
 from connector.subscribers import BaseColumn, RowBases

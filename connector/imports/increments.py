@@ -10,14 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from connector.ledger import Ledger, move_cursor, read_cursor
 from connector.plurals import agree, count
-from connector.sources import (
-    CursorValue,
-    IncrementalSource,
-    is_larger,
-    look_back,
-    parse_cursor,
-    write_cursor,
-)
+from connector.sources import CursorValue, IncrementalSource, is_larger, look_back, parse_cursor, write_cursor
 
 _ZONES = timedelta(days=1)  # a timestamp without a zone may be that far ahead and still be now
 

@@ -11,14 +11,7 @@ from connector.databases import parse_place, show_place
 from connector.ledger.emails import EmailLog
 from connector.ledger.entries import Ledger
 from connector.ledger.postgres import compute_key, hold_campaigns, open_server, open_session
-from connector.ledger.schema import (
-    create_or_check,
-    create_tables,
-    email_meta,
-    emails_metadata,
-    has_emails,
-    meta,
-)
+from connector.ledger.schema import create_or_check, create_tables, email_meta, emails_metadata, has_emails, meta
 from connector.ledger.sqlite import find_emails, hold_campaign_file, open_emails_file, open_file, resolve_file
 from connector.ledger.store import Store, build_missing
 

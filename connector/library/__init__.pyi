@@ -13,7 +13,5 @@ from .loads import (
     plan_subscribers as plan_subscribers,
 )
 from .threads import (
-    collect_settings as collect_settings,
     run_flow as run_flow,
-    run_in_thread as run_in_thread,
 )

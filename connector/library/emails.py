@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING
 from connector.choices import SETTINGS, TRACKING
 from connector.clock import system_clock
 from connector.library.threads import collect_settings, run_flow
-from connector.mail import (
-    Draft,
-    Header,
-    Recipient,
-    SendPlan,
-    compose_draft,
-    parse_recipient,
-    read_attachment,
-    run_send,
-)
+from connector.mail import Draft, Header, Recipient, SendPlan, compose_draft, parse_recipient, read_attachment, run_send
 
 if TYPE_CHECKING:
     from datetime import datetime

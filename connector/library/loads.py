@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
-from connector.choices import FILE_FORMATS, IDENTITIES, ZIP_POLICIES
+from connector.choices import IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
 from connector.imports import LoadPlan, RowOptions, name_load, plan_rows, run_load
 from connector.library.threads import collect_settings, run_flow
@@ -32,6 +31,14 @@ if TYPE_CHECKING:
 FileFormat = Literal["auto", "csv", "tsv", "excel", "parquet", "jsonl"]
 Identity = Literal["email", "client_user_id"]
 ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
+
+
+class _FileOptions(TypedDict):
+    format: str
+    encoding: str
+    delimiter: str
+    sheet: str | None
+
 
 _MOST_AT_ONCE = 1000
 _HIGHEST_RATE = 100_000
@@ -110,7 +117,7 @@ def import_subscribers(
         on_unknown, look, accept_cut_off_possible, quiet_period_s, max_concurrency, max_rate, identity
     )
     options = RowOptions(base_id, base_name, mapping or {}, active)
-    file = _FileForm(format, encoding, delimiter, sheet)
+    file: _FileOptions = {"format": format, "encoding": encoding, "delimiter": delimiter, "sheet": sheet}
     plan = _plan(rows, name, file, options, identity, zip, limit, policy, settings, wait_s)
     return run_flow(lambda stop, progress: run_load(plan, stop, progress), time_limit_s)
 
@@ -169,38 +176,16 @@ def plan_subscribers(
         is_writing=False,
     )
     options = RowOptions(base_id, base_name, mapping or {}, active)
-    file = _FileForm(format, encoding, delimiter, sheet)
+    file: _FileOptions = {"format": format, "encoding": encoding, "delimiter": delimiter, "sheet": sheet}
     plan = _plan(rows, name, file, options, identity, zip, limit, LoadPolicy(identity=identity), settings, 0.0)
     plan = replace(plan, command="plan", is_planned=True, rows_path=path, are_rows_reported=list_rows)
     return run_flow(lambda stop, progress: run_load(plan, stop, progress), time_limit_s)
 
 
-@dataclass(frozen=True, slots=True)
-class _FileForm:
-    """How a file is written, as far as the caller says it. Raises ConfigurationError."""
-
-    format: str
-    encoding: str
-    delimiter: str
-    sheet: str | None
-
-    def __post_init__(self) -> None:
-        _check_choice("format", self.format, ("auto", *FILE_FORMATS))
-        if self.encoding != "auto":
-            try:
-                codecs.lookup(self.encoding)
-            except LookupError:
-                raise ConfigurationError(
-                    f"encoding {self.encoding!r} is not known; give auto, utf-8, utf-16, cp1252 or latin-1"
-                ) from None
-        if self.delimiter != "auto" and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
-            raise ConfigurationError(f"delimiter {self.delimiter!r} is not one character; give auto, or a character")
-
-
 def _plan(
     rows: str | PathLike[str] | pd.DataFrame | ArrowStream,
     name: str,
-    file: _FileForm,
+    file: _FileOptions,
     options: RowOptions,
     identity: str,
     zip_policy: str,
@@ -236,17 +221,14 @@ def _check_rows_said(options: RowOptions) -> RowOptions:
     return replace(options, base_id=None if options.base_id is None else int(options.base_id))
 
 
-def _open(rows: str | PathLike[str] | pd.DataFrame | ArrowStream, name: str, file: _FileForm) -> tuple[Source, str]:
+def _open(rows: str | PathLike[str] | pd.DataFrame | ArrowStream, name: str, file: _FileOptions) -> tuple[Source, str]:
     """The rows as a source, and the name of their run."""
     if not isinstance(rows, str | PathLike):
-        if file != _FileForm("auto", "auto", "auto", None):
+        if any(said not in ("auto", None) for said in file.values()):
             raise ConfigurationError("format, encoding, delimiter and sheet speak of a file: leave them out")
         return read_corrections(open_rows(rows, name)), name
 
-    def open_one(path: str) -> Source:
-        return open_file(path, format=file.format, encoding=file.encoding, delimiter=file.delimiter, sheet=file.sheet)
-
-    return read_corrections(open_files(rows, open_one)), name_load(rows)
+    return read_corrections(open_files(rows, lambda path: open_file(path, **file))), name_load(rows)
 
 
 def _build_policy(

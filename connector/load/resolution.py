@@ -12,16 +12,7 @@ unknown is settled in the next round.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from connector.ledger import (
-    Base,
-    Intent,
-    Ledger,
-    Move,
-    Unfinished,
-    find_own_unknown,
-    read_largest_lag,
-    record_lag,
-)
+from connector.ledger import Base, Intent, Ledger, Move, Unfinished, find_own_unknown, read_largest_lag, record_lag
 from connector.listing import LookupKey, LookupResult
 from connector.load.candidates import Candidate, CandidateList, read_body, want_unfinished
 from connector.load.session import Look, Session

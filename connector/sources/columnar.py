@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from connector.driver_words import say_safely
 from connector.errors import SourceError
-from connector.rows import Chunk, Closing, MalformedRow, Source
+from connector.rows import Chunk, Closing, MalformedRow
 from connector.sources.cell_text import (
     CHUNK_ROWS,
     Text,
@@ -39,7 +39,11 @@ _MOST_KEYS = 10_000  # an object with a key of its own for each subscriber is no
 
 
 class ParquetSource(Closing):
-    """A Parquet file, opened by `open_parquet`."""
+    """A Parquet file, of which every value comes as text; raises SourceError.
+
+    Null is missing, booleans are true and false, numbers plain, dates and times ISO, lists JSON; a struct's fields are
+    columns of their own, `address.city`. Bytes that are not UTF-8 make their row malformed.
+    """
 
     def __init__(self, source_input: Input) -> None:
         self.name, self._input = source_input.name, source_input
@@ -66,15 +70,6 @@ class ParquetSource(Closing):
     def close(self) -> None:
         """Release the file; may be called more than once."""
         self._input.close()
-
-
-def open_parquet(source_input: Input) -> Source:
-    """Open a Parquet file, of which every value comes as text.
-
-    Null is missing, booleans are true and false, numbers plain, dates and times ISO, lists JSON; a struct's fields are
-    columns of their own, `address.city`. Bytes that are not UTF-8 make their row malformed. Raises SourceError.
-    """
-    return ParquetSource(source_input)
 
 
 def _choose_rows(about: pq.FileMetaData) -> int:
@@ -150,10 +145,16 @@ def _combine(column: pa.ChunkedArray) -> pa.Array:
 
 
 class JsonLinesSource(Closing):
-    """A file of JSON Lines, opened by `open_json_lines`."""
+    """A file of JSON Lines: its columns are all keys of all objects, in the order in which they come.
+
+    Nested objects are flattened (`address.city`), lists stay JSON, null and an absent key are missing. Raises
+    SourceError for a file without any object, or with a line of more than a MiB.
+    """
 
     def __init__(self, source_input: Input, encoding: str) -> None:
         self.name, self._input = source_input.name, source_input
+        # RFC 8259: no other encoding is found in what it exchanges.
+        encoding = "utf-8" if encoding == "auto" else encoding
         self._stream = Utf8Stream(self.name, source_input.file, encoding)
         self._keys = self._find_keys()
         self.columns = name_columns(self._keys)
@@ -225,16 +226,6 @@ class JsonLinesSource(Closing):
             if number in faults
         )
         return Chunk(frame, numbers[is_good], malformed, self.name)
-
-
-def open_json_lines(source_input: Input, encoding: str) -> Source:
-    """Open a file of JSON Lines: its columns are all keys of all objects, in the order in which they come.
-
-    Nested objects are flattened (`address.city`), lists stay JSON, null and an absent key are missing. Raises
-    SourceError for a file without any object, or with a line of more than a MiB.
-    """
-    # RFC 8259: no other encoding is found in what it exchanges.
-    return JsonLinesSource(source_input, "utf-8" if encoding == "auto" else encoding)
 
 
 def _parse_if_object(text: bytes) -> dict[str, object]:

@@ -73,9 +73,9 @@ def open_file(
 
             return open_workbook(source_input, sheet)
         if form in ("parquet", "jsonl"):
-            from connector.sources.columnar import open_json_lines, open_parquet
+            from connector.sources.columnar import JsonLinesSource, ParquetSource
 
-            return open_parquet(source_input) if form == "parquet" else open_json_lines(source_input, encoding)
+            return ParquetSource(source_input) if form == "parquet" else JsonLinesSource(source_input, encoding)
         return open_csv(source_input, delimiter="\t" if form == "tsv" else delimiter, encoding=encoding)
     except BaseException:
         source_input.close()

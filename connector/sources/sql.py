@@ -110,15 +110,34 @@ class QuerySource(Closing):
         return explain(error, self._url) + advice
 
 
-def open_sql(url: str, *, query: str | None = None, table: str | None = None) -> Source:
-    """Open a query, or a table (`name` or `schema.name`), of which every value comes as text.
+def open_sql(
+    url: str,
+    *,
+    query: str | None = None,
+    table: str | None = None,
+    bound: CursorBound | None = None,
+    watch: CursorWatch | None = None,
+) -> Source:
+    """Open a query, or a table (`name` or `schema.name`), of which every value comes as text; read from a cursor's
+    `bound` on, whose values `watch` sees.
 
     NULL is missing, booleans are true and false, numbers plain, dates and times ISO, lists and objects JSON. Bytes
     that are not UTF-8 make their row malformed. A colon in the query stays what it is. Nothing is ever written, and no
     error shows a password. Raises ConfigurationError for a URL without a driver or a query without rows, SourceError
     for a database that cannot be reached or does not take the query.
     """
-    return _open(url, query, table)
+    if (query is None) == (table is None):
+        raise ConfigurationError("a SQL source needs either a query or a table")
+    parsed = parse_url(url)
+    database = parsed.get_backend_name()
+    if bound is not None:
+        check_bound(bound, database)
+    if database == "duckdb":
+        from connector.sources.duckdb import open_duckdb  # here: other databases do not need it
+
+        return open_duckdb(parsed, query, table, bound, watch)
+    statement = build_select(table or "", bound, database) if query is None else build_query(query, bound, database)
+    return QuerySource(parsed, statement, watch)
 
 
 def cut_query(url: str, query: str | None, table: str | None, key: str, number: int, parts: int) -> str:
@@ -140,24 +159,6 @@ def cut_query(url: str, query: str | None, table: str | None, key: str, number: 
     others = ", ".join(map(str, [-1, *range(1, parts)]))  # -1 is no remainder: the list is never empty
     mine = f"{remainder} = {number - 1}" if number > 1 else f"coalesce({remainder}, 0) NOT IN ({others})"
     return f"SELECT * FROM {whole} AS whole WHERE {mine}"  # noqa: S608
-
-
-def _open(
-    url: str, query: str | None, table: str | None, bound: CursorBound | None = None, watch: CursorWatch | None = None
-) -> Source:
-    """Return the same, read from a cursor's `bound` on; `watch` sees its values, and its column must be there."""
-    if (query is None) == (table is None):
-        raise ConfigurationError("a SQL source needs either a query or a table")
-    parsed = parse_url(url)
-    database = parsed.get_backend_name()
-    if bound is not None:
-        check_bound(bound, database)
-    if database == "duckdb":
-        from connector.sources.duckdb import open_duckdb  # here: other databases do not need it
-
-        return open_duckdb(parsed, query, table, bound, watch)
-    statement = build_select(table or "", bound, database) if query is None else build_query(query, bound, database)
-    return QuerySource(parsed, statement, watch)
 
 
 class IncrementalSource(Closing):
@@ -199,7 +200,7 @@ class IncrementalSource(Closing):
 
     def _open(self, value: CursorValue | None) -> Source:
         watch = None if value is None else self.watch
-        return _open(self._url, self._query, self._table, self._bind(value), watch)
+        return open_sql(self._url, query=self._query, table=self._table, bound=self._bind(value), watch=watch)
 
     def _bind(self, value: CursorValue | None) -> CursorBound:
         return CursorBound(self.watch.column, self.watch.kind, value)

@@ -30,11 +30,9 @@ from .mapping import (
     MappedChunk as MappedChunk,
     apply_mapping as apply_mapping,
 )
-from .mapping_checks import (
-    check_mapping as check_mapping,
-)
 from .preparation import (
     PreparedChunk as PreparedChunk,
+    check_mapping as check_mapping,
     find_suppressed as find_suppressed,
     prepare_chunks as prepare_chunks,
 )

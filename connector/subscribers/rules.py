@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Literal, get_args
 
-from connector.choices import IDENTITIES, ZIP_FIELDS, ZIP_POLICIES
+from connector.choices import IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, SENT, Kind
 
@@ -258,13 +258,6 @@ class ValidationRules:
         _check("identity", [self.identity], IDENTITIES)
         _check("required", sorted(self.required), MAPPABLE)
         _check("zip", [self.zip], ZIP_POLICIES)
-
-    def refuse_clash(self, mapped_fields: Collection[str]) -> None:
-        """Raise ConfigurationError if the field that is to hold zips is one that the mapping fills itself."""
-        if self.zip in mapped_fields and self.zip in ZIP_FIELDS:
-            raise ConfigurationError(
-                f"zip: {self.zip} is already mapped from a column; choose another custom field, or omit or reject"
-            )
 
 
 def _check(key: str, words: list[str], allowed: tuple[str, ...]) -> None:

@@ -80,9 +80,8 @@ def validate_rows(
     """Validate a mapped chunk (of `apply_mapping`), obeying service-api.md 2.1.
 
     One pandera run finds every fault of every row; `known` are those that mapping found already. A column that is no
-    field of a person's is left out. Raises ConfigurationError if the field that is to hold zips is mapped itself.
+    field of a person's is left out.
     """
-    rules.refuse_clash(list(mapped.columns))
     frame, yearless = _prepare_rows(mapped, rules)
     reported = {(fault.position, fault.field) for fault in known}
     found = _find_faults(frame, rules, today)

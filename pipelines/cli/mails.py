@@ -62,8 +62,6 @@ _LISTS = ("from_", "to", "cc", "bcc", "reply_to", "attach", "inline", "headers")
 
 _NAMES = (*_AS_IN_A_FILE, *_LISTS, *TRACKING, *SETTINGS)
 
-_OPTION_OF = {"reply_to": "reply-to", "headers": "header", "max_attached": "max-attached"}
-
 
 @dataclass(frozen=True, slots=True)
 class EmailGiven:
@@ -115,7 +113,7 @@ def _read_options(said: Mapping[str, Any]) -> MessageFile:
     keys["settings"] = {name: said[name] for name in SETTINGS if name in said}
     if "from_" in said:
         keys["from"] = said["from_"]
-    return check_message(keys, Path.cwd(), _OPTION_OF)
+    return check_message(keys)
 
 
 def _parse_pair(option: str, text: str, separator: str, form: str) -> tuple[str, str]:

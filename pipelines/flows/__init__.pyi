@@ -46,7 +46,6 @@ from .mails import (
 )
 from .notify import (
     report_refused as report_refused,
-    send_notices as send_notices,
     send_notices_unless_stopped as send_notices_unless_stopped,
     with_messages as with_messages,
 )

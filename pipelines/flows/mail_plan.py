@@ -17,17 +17,11 @@ import orjson
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.imports import SuppressionPlan
-from connector.load import (
-    Problem,
-    take_rows,
-)
+from connector.load import Problem, take_rows
 from connector.mail import Draft, MailPolicy, MailTexts, Message, MessageError, RowAttachment, parse_send_at
 from connector.outcomes import MailOutcome, Outcome
 from connector.row_files import build_invalid, build_malformed
-from connector.rows import (
-    Row,
-    Source,
-)
+from connector.rows import Row, Source
 from connector.settings import Settings
 from connector.sources import refuse_lacking
 from connector.subscribers import ColumnRule, FieldMapping, PreparedChunk, Suppression, ValidationRules, prepare_chunks

@@ -15,9 +15,7 @@ from connector.control import RunControl, Stop, enter_in_thread, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
 from connector.imports import read_suppression
 from connector.ledger import Campaign, EmailLog, open_emails, open_existing_emails, open_pace
-from connector.load import (
-    Problem,
-)
+from connector.load import Problem
 from connector.mail import ATTACHMENTS, Addressee, CampaignSender, Letter, Message, MessageError, SendVerdict, write_eml
 from connector.outcomes import MailOutcome, Outcome
 from connector.plurals import agree, count
@@ -36,9 +34,7 @@ from connector.report import (
     start_report,
 )
 from connector.row_files import RejectsFile
-from connector.rows import (
-    Row,
-)
+from connector.rows import Row
 from connector.scope import describe_limit, describe_rate, drop_empty
 from connector.service import Retrier, open_client
 from connector.settings import build_service

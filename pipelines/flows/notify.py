@@ -21,23 +21,10 @@ _TRIES = 3
 _WAIT_S = 2.0
 
 
-async def send_notices(
-    notify: Notify | None, report: Report, settings: Settings, clock: Clock | None = None
-) -> list[str]:
-    """Send the notifications that the run calls for; return messages on those that failed."""
-    if notify is None or report.is_planned or (notify.when == "problem" and report.status == "ok"):
-        return []
-    clock, problems = clock or system_clock(), list[str]()
-    if notify.email is not None:
-        problems += await _send_email(notify.email, report, settings, clock)
-    if notify.webhook is not None:
-        problems += await _post(notify.webhook, report, clock)
-    return problems
-
-
 async def send_notices_unless_stopped(job: Job, report: Report, settings: Settings, stop: Stop) -> list[str]:
-    """Send them as `send_notices` does, unless the run's process is to stop; return messages on those that failed."""
-    ending = await until_stopped(send_notices(job.notify, report, settings), stop)
+    """Send the notifications that the run calls for, unless its process is to stop; return messages on those that
+    failed."""
+    ending = await until_stopped(_send_notices(job.notify, report, settings, system_clock()), stop)
     if isinstance(ending, asyncio.CancelledError):
         return ["a signal came while the job's notifications were being sent: they may not have been"]
     if isinstance(ending, Exception):
@@ -45,6 +32,17 @@ async def send_notices_unless_stopped(job: Job, report: Report, settings: Settin
     if isinstance(ending, BaseException):
         raise ending
     return ending
+
+
+async def _send_notices(notify: Notify | None, report: Report, settings: Settings, clock: Clock) -> list[str]:
+    if notify is None or report.is_planned or (notify.when == "problem" and report.status == "ok"):
+        return []
+    problems = list[str]()
+    if notify.email is not None:
+        problems += await _send_email(notify.email, report, settings, clock)
+    if notify.webhook is not None:
+        problems += await _post(notify.webhook, report, clock)
+    return problems
 
 
 def report_refused(command: str, job: Job, error: ConnectorError, *, is_planned: bool) -> Report:

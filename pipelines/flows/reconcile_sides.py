@@ -17,10 +17,7 @@ from connector.listing import BaseReader
 from connector.paging import contained
 from connector.plurals import agree, count
 from connector.reconcile import BaseOf, Integers, ListedRows, Matching
-from connector.rows import (
-    Planned,
-    write_cell,
-)
+from connector.rows import Planned, write_cell
 from connector.service import differing_fields
 from connector.states import State
 from connector.subscribers import (
@@ -361,10 +358,9 @@ class SourceSide:
             )
 
     def _count(self, prepared: PreparedChunk, suppressed: int) -> None:
-        invalid = len({fault.position for fault in prepared.faults}) + len(prepared.chunk.malformed)
         self.rows["read"] += prepared.read
         self.rows["valid"] += len(prepared.planned.identities) - suppressed
-        self.rows["invalid"] += invalid
+        self.rows["invalid"] += prepared.invalid
         self.rows["duplicate"] += len(prepared.repeats)
         self.rows["suppressed"] += suppressed
 

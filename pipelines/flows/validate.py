@@ -173,12 +173,11 @@ def _read_list(plan: ValidationPlan, report: OpenReport) -> Suppression | None:
 
 
 def _count(prepared: PreparedChunk, counts: dict[str, int]) -> None:
-    invalid = len({fault.position for fault in prepared.faults}) + len(prepared.chunk.malformed)
     counts["read"] += prepared.read
-    counts["invalid"] += invalid
+    counts["invalid"] += prepared.invalid
     counts["duplicate"] += len(prepared.repeats)
     counts["suppressed"] += len(prepared.suppressed)
-    counts["valid"] += prepared.read - invalid - len(prepared.repeats) - len(prepared.suppressed)
+    counts["valid"] += len(prepared.planned.identities)
 
 
 def _find(prepared: PreparedChunk, plan: ValidationPlan, verdict: Validation) -> None:

@@ -29,7 +29,6 @@ from .mail_models import (
 )
 from .models import (
     Filters as Filters,
-    Guard as Guard,
     Job as Job,
     JobSubscriber as JobSubscriber,
     Load as Load,
@@ -58,7 +57,6 @@ from .source_models import (
     FileSource as FileSource,
     JobSource as JobSource,
     SqlSource as SqlSource,
-    Suppress as Suppress,
 )
 from .subscriber_models import (
     build_base as build_base,

@@ -17,11 +17,7 @@ from connector.sources import (
     open_incremental,
     open_sql,
 )
-from connector.subscribers import (
-    FieldMapping,
-    PhoneRule,
-    ValidationRules,
-)
+from connector.subscribers import FieldMapping, PhoneRule, ValidationRules
 from pipelines.jobs.models import Filters, Guard, JobSubscriber, Load
 from pipelines.jobs.source_models import Cursor, FileSource, JobSource, SqlRows, SqlSource, Suppress
 from pipelines.jobs.subscriber_models import build_column_rule

@@ -36,11 +36,7 @@ def _list_one(value: Any) -> Any:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def _read_size(value: Any) -> int:
-    return parse_size(value)
-
-
-Size = Annotated[int, BeforeValidator(_read_size), WithJsonSchema({"type": "string", "examples": ["500kB", "20MB"]})]
+Size = Annotated[int, BeforeValidator(parse_size), WithJsonSchema({"type": "string", "examples": ["500kB", "20MB"]})]
 _PERSON = {"type": "string", "examples": ["ann@example.com", "Ann Lee <ann@example.com>"]}
 Person = Annotated[Recipient, BeforeValidator(_read_person), WithJsonSchema(_PERSON)]
 People = Annotated[tuple[Person, ...], BeforeValidator(_list_one)]

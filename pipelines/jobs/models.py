@@ -3,7 +3,7 @@
 It knows neither YAML nor the environment; each description is a line of the reference.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -21,13 +21,7 @@ from connector.subscribers import find_mapping_faults
 from connector.units import parse_duration, parse_share, resolve_destination
 from pipelines.jobs.mail_models import Mail, Notify
 from pipelines.jobs.source_models import JobSource, Suppress
-from pipelines.jobs.subscriber_models import (
-    BaseKeys,
-    FieldName,
-    MappedField,
-    ZipPolicy,
-    find_rule_faults,
-)
+from pipelines.jobs.subscriber_models import BaseKeys, FieldName, MappedField, ZipPolicy, find_rule_faults
 from pipelines.key_types import STRICT, Identity, Name, find_folder
 
 
@@ -35,21 +29,13 @@ def _resolve_destination(value: str, info: ValidationInfo) -> str:
     return resolve_destination(value, find_folder(info))
 
 
-def _read_duration(value: Any) -> float:
-    return parse_duration(value)
-
-
-def _read_share(value: Any) -> float:
-    return parse_share(value)
-
-
 Duration = Annotated[
     float,
-    BeforeValidator(_read_duration),
+    BeforeValidator(parse_duration),
     WithJsonSchema({"type": "string", "examples": ["500ms", "30s", "10m", "2h"]}),
 ]
 Share = Annotated[
-    float, BeforeValidator(_read_share), WithJsonSchema({"type": "string", "examples": ["5%", "0.5%", "50%"]})
+    float, BeforeValidator(parse_share), WithJsonSchema({"type": "string", "examples": ["5%", "0.5%", "50%"]})
 ]
 
 

@@ -38,6 +38,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 _LARGEST = 1 << 20  # bytes; a job of every key is 2 kB
 
+_OPTION_OF = {"headers": "header"}  # keys that are not called as their option is
 _DATA_SUFFIXES = (".csv", ".tsv", ".txt", ".xlsx", ".xls", ".ods", ".parquet", ".jsonl", ".gz", ".zip", ".zst")
 
 
@@ -343,13 +344,7 @@ def override_load(load: Load, options: Mapping[str, Any]) -> Load:
     """`load` with the options of a command in place of its own: keys as in a job file (`quiet_period: "1s"`), None
     where an option was not given. Raises ConfigurationError naming the option."""
     given = {name: value for name, value in options.items() if value is not None}
-    try:
-        return Load.model_validate({**load.model_dump(by_alias=True), **given})
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False)
-        faults = [explain_error(detail, Load, given, {}) for detail in details]
-        words = [f"--{str(fault.keys[-1]).replace('_', '-')}: {fault.message}" for fault in faults]
-        raise ConfigurationError("\n".join(words)) from None
+    return _read_options(Load, {**load.model_dump(by_alias=True), **given}, given)
 
 
 def check_format(given: Mapping[str, str | None]) -> FileSource:
@@ -357,24 +352,20 @@ def check_format(given: Mapping[str, str | None]) -> FileSource:
 
     Its path means nothing. Raises ConfigurationError naming the option.
     """
-    try:
-        return FileSource.model_validate({"path": "-"} | {key: said for key, said in given.items() if said is not None})
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False)
-        faults = [explain_error(detail, FileSource, given, {}) for detail in details]
-        raise ConfigurationError("\n".join(f"--{fault.keys[-1]}: {fault.message}" for fault in faults)) from None
+    said = {key: word for key, word in given.items() if word is not None}
+    return _read_options(FileSource, {"path": "-", **said}, given)
 
 
-def check_message(keys: Mapping[str, Any], folder: Path, option_of: Mapping[str, str]) -> MessageFile:
-    """Return what options say of an email, by the keys of a message file; paths are relative to `folder`.
+def check_message(keys: Mapping[str, Any]) -> MessageFile:
+    """Return what options say of an email, by the keys of a message file. Raises ConfigurationError naming the
+    option."""
+    return _read_options(MessageFile, keys, {})
 
-    Raises ConfigurationError naming the option: `option_of` has those that are not called as their key is.
-    """
-    try:
-        return MessageFile.model_validate(keys, context={"folder": folder})
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False)
-        faults = [explain_error(detail, MessageFile, {}, {}) for detail in details]
-        names = [option_of.get(str(fault.keys[0]), str(fault.keys[0])) for fault in faults]
-        words = [f"--{name}: {fault.message}" for name, fault in zip(names, faults, strict=True)]
-        raise ConfigurationError("\n".join(words)) from None
+
+def _read_options(model: type[Model], values: Mapping[str, Any], written: Mapping[str, Any]) -> Model:
+    """Return what options say, as `model`; paths are relative to the current folder."""
+    value, faults = _validate(model, values, written, {}, Path.cwd())
+    if value is None:
+        named = ((_OPTION_OF.get(str(fault.keys[0]), str(fault.keys[0])), fault.message) for fault in faults)
+        raise ConfigurationError("\n".join(f"--{name.replace('_', '-')}: {message}" for name, message in named))
+    return value

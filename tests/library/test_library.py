@@ -264,7 +264,7 @@ REFUSED: list[tuple[Callable[[], object], dict[str, Any], str]] = [
     (lambda: "signups.csv", {"base_id": 7, "on_unknown": "drop"}, "on_unknown 'drop' is not known"),
     (lambda: "signups.csv", {"base_id": 7, "look": "never"}, "look 'never' is not known"),
     (lambda: "signups.csv", {"base_id": 7, "encoding": "klingon"}, "encoding 'klingon' is not known"),
-    (lambda: "signups.csv", {"base_id": 7, "delimiter": ";;"}, "delimiter ';;' is not one character"),
+    (lambda: "signups.csv", {"base_id": 7, "delimiter": ";;"}, "delimiter ';;': must be auto"),
     (lambda: "signups.csv", {"base_id": 7, "mapping": {"emial": "email"}}, "Did you mean email"),
     (lambda: "signups.csv", {"base_id": 7, "active": True, "token": "another"}, "[Cc]heck the token"),
     (lambda: "signups.csv", {"base_id": 7, "base_url": "http://example.com"}, "https"),

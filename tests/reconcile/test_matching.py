@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 from hypothesis import given, strategies as st
 
-from connector.reconcile.matching import Matching, Person
+from connector.reconcile import Matching, Person
 from connector.subscribers import IDENTITY_BYTES, Digests, join_digests
 
 PEOPLE = st.integers(0, 12)  # few, so that they meet

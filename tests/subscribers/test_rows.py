@@ -140,11 +140,6 @@ def test_omitted_zips_are_told_by_the_positions_of_valid_rows() -> None:
     assert validated.omitted_zips.dtype == np.int64
 
 
-def test_a_field_for_zips_that_is_mapped_itself_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="custom_field1 is already mapped"):
-        validate(ValidationRules(zip="custom_field1"), email=["a@x.com"], custom_field1=["x"])
-
-
 def test_every_fault_of_a_row_is_found_in_the_order_of_the_field_table() -> None:
     validated = validate(
         birthday=["x", "2000-01-01", "y"],
