@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import URL
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
 
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError
@@ -130,14 +127,14 @@ _OPTIONS = frozenset({  # libpq's, which say how the server is reached; a driver
 })  # fmt: skip
 
 
-def parse_place(text: str) -> Path | URL:
+def parse_place(text: str) -> Path | sa.URL:
     """Return the path of a SQLite file, or the URL of a PostgreSQL database, its driver filled in (psycopg 3).
 
     Raises ConfigurationError, without showing what may be secret, for anything else.
     """
     try:
-        url = make_url(text)
-    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+        url = sa.make_url(text)
+    except (sa.exc.ArgumentError, ValueError):  # ValueError: a port that is no number
         raise ConfigurationError(f"CONNECTOR_LEDGER is no database URL: {_FORMS}") from None
     if url.drivername in _SQLITE:
         return _parse_path(url)
@@ -148,14 +145,14 @@ def parse_place(text: str) -> Path | URL:
     raise ConfigurationError(f"a ledger cannot be kept at a {url.drivername} URL: {_FORMS}")
 
 
-def show_place(place: Path | URL) -> str:
+def show_place(place: Path | sa.URL) -> str:
     """Return the place fit to show: no password, and no options, which may hold one too."""
     if isinstance(place, Path):
         return str(place)
     return show_url(place)
 
 
-def _parse_path(url: URL) -> Path:
+def _parse_path(url: sa.URL) -> Path:
     if not url.database or url.database == ":memory:":
         raise ConfigurationError(f"a ledger cannot be kept in memory: {_FORMS}")
     if url.query or url.database.startswith("file:"):
@@ -163,7 +160,7 @@ def _parse_path(url: URL) -> Path:
     return Path(url.database)
 
 
-def _refuse_options(url: URL) -> None:
+def _refuse_options(url: sa.URL) -> None:
     strange = sorted(set(url.query) - _OPTIONS)
     if strange:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Values that wait to be compared, by their index, in a temporary file without a name: it goes with its process."""
+"""Values that wait until a run comes back to them, by index, in a temporary file that goes with its process."""
 
 import json
 import os
@@ -6,62 +6,74 @@ import tempfile
 import weakref
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import IO, Any
 
 import orjson
 
 from connector.errors import RunAborted
+from connector.rows import Closing
 
 
-class KeptValues:
-    """A list of JSON values for each index, from 0 on."""
+class KeptValues(Closing):
+    """A list of JSON values for each index, from 0 on; the first `add` makes the file."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`, or with the values
-        weakref.finalize(self, self._file.close)
+        self._file: IO[bytes] | None = None
         self._begins = array("q", [0])
         self._is_flushed = False
 
-    def clear(self) -> None:
-        """Forget all that was added."""
-        self._file.seek(0)
-        self._file.truncate()
-        self._begins = array("q", [0])
-
-    def add(self, rows: Iterable[Sequence[object]]) -> None:
-        """Keep these, at the next indices. Raises RunAborted when there is no room."""
+    def add(self, rows: Iterable[Sequence[object]]) -> int:
+        """Keep these, at the next indices; return the first of them. Raises RunAborted when there is no room."""
         written = [_write(row) for row in rows]
         try:
-            self._file.write(b"".join(written))
+            self._open().write(b"".join(written))
         except OSError as error:
             raise _explain(error) from None
         self._is_flushed = False
-        end = self._begins[-1]
+        first, end = len(self._begins) - 1, self._begins[-1]
         for each in written:
             end += len(each)
             self._begins.append(end)
+        return first
 
     def read(self, index: int) -> list[Any]:
         """Return what was kept at this index. Raises RunAborted when that is on the disk no more."""
+        begin, end = self._begins[index], self._begins[index + 1]
+        file = self._open()
         if not self._is_flushed:
             try:
-                self._file.flush()
+                file.flush()
             except OSError as error:
                 raise _explain(error) from None
             self._is_flushed = True
-        begin = self._begins[index]
-        return _read(os.pread(self._file.fileno(), self._begins[index + 1] - begin, begin))
+        return _read(os.pread(file.fileno(), end - begin, begin))
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._file.close()
+        """Forget all that was added, and let go of the file."""
+        if self._file is not None:
+            with suppress(OSError):  # on a full disk what is still in memory is not written: it is not read any more
+                self._file.close()
+        self._file, self._begins = None, array("q", [0])
+
+    def _open(self) -> IO[bytes]:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`, or with the values
+            weakref.finalize(self, self._file.close)
+        return self._file
+
+
+def describe_no_room(what: str, error: OSError) -> str:
+    """Return what a person reads when a temporary file has no room for `what` ("the rows of the plan")."""
+    folder = tempfile.tempdir or "any temporary folder"
+    return (
+        f"{what} cannot be kept in {folder} ({error.strerror}): make room there, or set TMPDIR to another folder, and "
+        "run again"
+    )
 
 
 def _explain(error: OSError) -> RunAborted:
-    return RunAborted(
-        f"what is to be compared cannot be kept in {tempfile.gettempdir()} ({error.strerror}): make room, or set "
-        "TMPDIR to another folder"
-    )
+    return RunAborted(describe_no_room("what the run reads again", error))
 
 
 def _write(row: Sequence[object]) -> bytes:

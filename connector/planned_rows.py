@@ -15,6 +15,7 @@ import orjson
 from connector.atomic_file import create_private, guard_formula
 from connector.errors import ConfigurationError
 from connector.fields import normalise_identity
+from connector.kept_values import describe_no_room
 from connector.load import Change, Problem, Tally
 from connector.outcomes import Outcome
 from connector.row_findings import RowFindings
@@ -125,10 +126,7 @@ class PlannedRows(Closing):
         try:
             csv.writer(self._text).writerows(lines[key] for key in sorted(lines))
         except OSError as error:
-            self.failure = self.failure or (
-                f"the rows of the plan cannot be kept in {tempfile.gettempdir()} ({error.strerror}): make room, or set "
-                "TMPDIR to another folder"
-            )
+            self.failure = self.failure or describe_no_room("the rows of the plan", error)
 
     def close(self) -> None:
         """Write the file, and keep the lines for the report: the plan has ended."""

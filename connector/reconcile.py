@@ -1,4 +1,4 @@
-"""What the service lists, kept so that a source can be laid beside it; and which of the two has whom.
+"""What the service lists, kept so that a source can be laid beside it; and the subscribers that only one of them has.
 
 Of each listed subscriber a digest, an id and a base are in memory, and in a file what is compared: 34 bytes each in
 memory; a subscriber of another base takes 8, one without an identity 16. `Matching`, which is pure, takes 24 bytes for
@@ -127,7 +127,7 @@ class ListedRows:
 
     def start_sweep(self, number: int) -> None:
         """Forget what was taken: another sweep shows all of it again."""
-        self._values.clear()
+        self._values.close()
         self._digests: list[bytes] = []  # a page in each, and so of the arrays
         self._ids: list[Integers] = [np.empty(0, dtype=np.int64)]
         self._bases: list[npt.NDArray[np.int32]] = [np.empty(0, dtype=np.int32)]

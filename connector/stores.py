@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike, fspath
 from typing import Any, BinaryIO
 
@@ -112,7 +112,7 @@ class StoreObject(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer as far as the object goes."""
         try:
-            with _translated(self._url):
+            with _reach(self._url):
                 piece = self._file.read(len(buffer))
         except StoreError as error:
             self.failure = error
@@ -146,31 +146,32 @@ class StoreObject(io.RawIOBase):
 
 def open_object(url: str) -> StoreObject:
     """Open an object for reading as the store has it now. Raises FileNotFoundError and StoreError."""
-    filesystem = _open_filesystem(url)
-    with _translated(url):
+    with _reach(url) as filesystem:
         return StoreObject(url, filesystem.open(url, "rb", block_size=_READ_BYTES))
 
 
 def read_size(url: str) -> int | None:
     """Return the bytes of an object; None if there is no such object. Raises StoreError."""
-    try:
-        with _translated(url):
-            found = _open_filesystem(url).info(url)
-    except FileNotFoundError:
-        return None
-    return None if found["type"] == "directory" else int(found["size"])
+    found = _describe(url)
+    return None if found is None or found["type"] == "directory" else int(found["size"])
 
 
 def read_version(url: str) -> str | None:
     """Return what changes with each change of an object, as far as its store says; None if there is no such object.
     Raises StoreError."""
+    found = _describe(url)
+    keys = ("ETag", "etag", "generation", "created", "size")
+    return None if found is None else next(str(found[key]) for key in keys if found.get(key) is not None)
+
+
+def _describe(url: str) -> Mapping[str, Any] | None:
+    """What the store says of an object; None if there is no such object."""
     try:
-        with _translated(url):
-            found = _open_filesystem(url).info(url)
+        with _reach(url) as filesystem:
+            found: Mapping[str, Any] = filesystem.info(url)
     except FileNotFoundError:
         return None
-    keys = ("ETag", "etag", "generation", "created", "size")
-    return next(str(found[key]) for key in keys if found.get(key) is not None)
+    return found
 
 
 def find_objects(pattern: str) -> Sequence[str]:
@@ -178,8 +179,8 @@ def find_objects(pattern: str) -> Sequence[str]:
     pattern that does. Raises StoreError."""
     scheme = pattern.partition("://")[0]
     is_hidden_meant = pattern.rpartition("/")[2].startswith(".")
-    with _translated(pattern):
-        found: Mapping[str, Any] = _open_filesystem(pattern).glob(pattern, detail=True)
+    with _reach(pattern) as filesystem:
+        found: Mapping[str, Any] = filesystem.glob(pattern, detail=True)
     names = sorted(name.lstrip("/") for name, details in found.items() if details["type"] == "file")
     shown = [name for name in names if is_hidden_meant or not name.rpartition("/")[2].startswith(".")]
     urls = [f"{scheme}://{name}" for name in shown if not name.endswith("/")]  # one with a slash marks a folder
@@ -194,8 +195,7 @@ def list_folder(url: str) -> Mapping[str, int]:
     """Return the bytes of each object below a folder, by its name from there. Raises StoreError."""
     folder = url.rstrip("/") + "/"
     try:
-        with _translated(url):
-            filesystem = _open_filesystem(url)
+        with _reach(url) as filesystem:
             found: Mapping[str, Any] = filesystem.find(folder, detail=True)
     except FileNotFoundError:
         return {}
@@ -207,10 +207,9 @@ def list_folder(url: str) -> Mapping[str, int]:
 def check_writable(url: str) -> None:
     """See whether an object may be put there, and leave nothing behind: on S3 an upload in parts is begun and given up,
     which no reader sees; elsewhere only the bucket is looked at. Raises StoreError."""
-    filesystem = _open_filesystem(url)
     bucket, _, key = url.partition("://")[2].partition("/")
     try:
-        with _translated(url):
+        with _reach(url) as filesystem:
             if url.startswith("s3"):
                 begun = filesystem.call_s3("create_multipart_upload", Bucket=bucket, Key=key)
                 filesystem.call_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=begun["UploadId"])
@@ -229,11 +228,11 @@ def put_file(file: BinaryIO, url: str, *, is_new: bool = False) -> None:
     """
     file.flush()
     file.seek(0)
-    filesystem, options = _open_filesystem(url), _PUT_OPTIONS.get(url[:2], {})
+    options = _PUT_OPTIONS.get(url[:2], {})
     if is_new and not url.startswith("s3") and read_size(url) is not None:
         raise FileExistsError(url)
     mode = {"mode": "create"} if is_new and url.startswith("s3") else {}
-    with _translated(url):
+    with _reach(url) as filesystem:
         filesystem.put_file(f"/dev/fd/{file.fileno()}", url, **options, **mode)
 
 
@@ -245,19 +244,16 @@ def replace_bytes(url: str, data: bytes, version: str | None) -> None:
     """
     if read_version(url) != version:
         raise FileExistsError(url)
-    with _translated(url):
-        conditions = {"IfMatch": version} if version is not None else {"IfNoneMatch": "*"}
-        _open_filesystem(url).pipe_file(url, data, **(conditions if url.startswith("s3") else {}))
+    conditions = {"IfMatch": version} if version is not None else {"IfNoneMatch": "*"}
+    with _reach(url) as filesystem:
+        filesystem.pipe_file(url, data, **(conditions if url.startswith("s3") else {}))
 
 
 def delete_objects(urls: Sequence[str]) -> None:
     """Delete objects; one that is gone already is passed over. Raises StoreError."""
     for url in urls:
-        try:
-            with _translated(url):
-                _open_filesystem(url).rm_file(url)
-        except FileNotFoundError:
-            pass
+        with suppress(FileNotFoundError), _reach(url) as filesystem:
+            filesystem.rm_file(url)
 
 
 def _open_filesystem(url: str) -> Any:
@@ -279,9 +275,11 @@ def _list_errors() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def _translated(url: str) -> Iterator[None]:
+def _reach(url: str) -> Iterator[Any]:
+    """The file system of a URL; what its library raises meanwhile becomes a StoreError, fit to show."""
+    filesystem = _open_filesystem(url)
     try:
-        yield
+        yield filesystem
     except (FileNotFoundError, FileExistsError):
         raise
     except _list_errors() as error:

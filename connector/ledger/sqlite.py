@@ -1,7 +1,7 @@
 """A ledger in a SQLite file: the lock beside it, what keeps it durable, and a look at it when it may be damaged.
 
 One connection writes, the lock's holder's. SQLite up to 3.51.2 can corrupt a WAL that two connections write or
-checkpoint at the same instant; a backup's connection, which only reads, does neither (see backup.py).
+checkpoint at the same instant; a backup's connection, which only reads, does neither (see admin.py).
 """
 
 import os
@@ -61,15 +61,21 @@ def open_file(path: Path, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
     with hold_lock(find_lock(path), wait_s, is_stopped=is_stopped):
         was_killed = _has_wal(path)
         make_file(path)
-        engine = build_engine(path, _PRAGMAS, _BUSY_S)
-        try:
-            with translated(str(path)):
-                connection = engine.connect()
-            with closing(connection):
-                _refuse_damage(connection, path, was_killed)
-                yield connection
-        finally:
-            engine.dispose()
+        with _connected(path, _PRAGMAS, _BUSY_S) as connection:
+            _refuse_damage(connection, path, was_killed)
+            yield connection
+
+
+@contextmanager
+def _connected(path: Path, pragmas: Sequence[str], busy_s: float) -> Iterator[Connection]:
+    engine = build_engine(path, pragmas, busy_s)
+    try:
+        with translated(str(path)):
+            connection = engine.connect()
+        with closing(connection):
+            yield connection
+    finally:
+        engine.dispose()
 
 
 def find_lock(path: Path) -> Path:
@@ -274,14 +280,8 @@ def open_emails_file(path: Path) -> Iterator[Connection]:
     """
     refuse_old_sqlite()
     make_file(path)
-    engine = build_engine(path, _EMAILS_PRAGMAS, _EMAILS_BUSY_S)
-    try:
-        with translated(str(path)):
-            connection = engine.connect()
-        with closing(connection):
-            yield connection
-    finally:
-        engine.dispose()
+    with _connected(path, _EMAILS_PRAGMAS, _EMAILS_BUSY_S) as connection:
+        yield connection
 
 
 @contextmanager

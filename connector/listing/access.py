@@ -130,22 +130,18 @@ class ShownSubscribers:
 
     def __init__(self) -> None:
         self._index_of: dict[int, int] = {}
-        self._values: KeptValues | None = None
-        self._number = 0
+        self._values = KeptValues()
 
     def keep(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Keep these; the latest of an id counts. Raises RunAborted when there is no room."""
-        if not wire_objects:
-            return
-        self._values = self._values or KeptValues()
-        self._values.add([[wire] for wire in wire_objects])
-        for wire in wire_objects:
-            self._index_of[wire["Id"]], self._number = self._number, self._number + 1
+        first = self._values.add([[wire] for wire in wire_objects])
+        for index, wire in enumerate(wire_objects, start=first):
+            self._index_of[wire["Id"]] = index
 
     def read(self, subscriber_id: int) -> dict[str, Any] | None:
         """Return the subscriber with this id as it was shown; None: it was not."""
         index = self._index_of.get(subscriber_id)
-        if index is None or self._values is None:
+        if index is None:
             return None
         shown: dict[str, Any] = self._values.read(index)[0]
         return shown

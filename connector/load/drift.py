@@ -79,7 +79,6 @@ class _Comparison:
         self._is_asked = np.zeros(len(waiting), dtype=bool)
         self._kept_at = np.full(len(waiting), -1, dtype=np.int64)
         self._differences = KeptValues()
-        self._number_kept = 0
         self._reason = "the list did not show it"
         self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # of the asked, ascending, and their indices
         self._indices: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -201,8 +200,8 @@ class _Comparison:
         differing = differing_fields(names, values, listed)
         self._verdicts[index] = _DIFFERENT if differing else _EQUAL
         if differing:
-            self._kept_at[index], self._number_kept = self._number_kept, self._number_kept + 1
-            self._differences.add([[[names[each], listed[each], values[each]] for each in differing]])
+            difference = [[names[each], listed[each], values[each]] for each in differing]
+            self._kept_at[index] = self._differences.add([difference])
 
     async def end(self) -> None:
         """Report each row's outcome, a few thousand at a time, once the ledger has it."""

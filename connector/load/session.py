@@ -82,7 +82,7 @@ class WaitingRows:
         self._owner_of: array[int] = array("H")
         self._since = bytearray()
         self._digests = bytearray()  # identity and fingerprint
-        self._values: KeptValues | None = None
+        self._values = KeptValues()
         self.ended = 0  # the outcome of the first so many has been reported
 
     def __len__(self) -> int:
@@ -95,8 +95,6 @@ class WaitingRows:
 
     def add(self, owner: object, rows: Sequence[tuple[LoadRow, Since]]) -> None:
         """Add these rows. Raises RunAborted when the disk is full."""
-        if self._values is None:
-            self._values = KeptValues()
         if not any(each is owner for each in self._owners):
             self._owners.append(owner)
         number = next(index for index, each in enumerate(self._owners) if each is owner)
@@ -108,8 +106,6 @@ class WaitingRows:
 
     def read(self, index: int) -> WaitingRow:
         """Return one waiting row, by its index (0-based)."""
-        if self._values is None:
-            raise IndexError(index)
         number, file, name, values = self._values.read(index)
         begin = index * (IDENTITY_BYTES + FINGERPRINT_BYTES)
         identity = bytes(self._digests[begin : begin + IDENTITY_BYTES])
@@ -119,9 +115,8 @@ class WaitingRows:
 
     def clear(self) -> None:
         """Forget them all."""
-        if self._values is not None:
-            self._values.close()
-        self._values, self._owners, self._owner_of = None, [], array("H")
+        self._values.close()
+        self._owners, self._owner_of = [], array("H")
         self._since, self._digests, self.ended = bytearray(), bytearray(), 0
 
 

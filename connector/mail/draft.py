@@ -75,7 +75,7 @@ def parse_send_at(text: str) -> datetime:
     return at
 
 
-def check_send_at(at: datetime | None, now: datetime) -> int | None:
+def to_timestamp(at: datetime | None, now: datetime) -> int | None:
     """Return the Unix timestamp of a time that is not past (both aware); None for at once. A part of a second is
     rounded up: it is the earliest time. Raises MessageError."""
     if at is None:
@@ -164,16 +164,15 @@ def read_attachment(
     disposition: Literal["attachment", "inline"] = "attachment",
     content_id: str | None = None,
     mime_type: str | None = None,
-    field: str = ATTACHMENTS,
 ) -> Attachment:
     """Return the file as a part of an email, under its own name; of a larger one no more than `most_bytes` + 1 are
     read.
 
-    Raises MessageError with `field` and the path: it is missing, unreadable, no ordinary file, empty or too large.
+    Raises MessageError with the path: it is missing, unreadable, no ordinary file, empty or too large.
     """
-    content = _read(path, most_bytes, field)
+    content = _read(path, most_bytes)
     if not content:
-        raise MessageError(field, f"{describe_path(path)} is empty; attach a file that holds something")
+        raise MessageError(ATTACHMENTS, f"{describe_path(path)} is empty; attach a file that holds something")
     return Attachment(content, path.name, mime_type or guess_type(path.name), disposition, content_id)
 
 
@@ -182,24 +181,25 @@ def describe_path(path: Path) -> str:
     return repr(str(path))
 
 
-def _read(path: Path, most_bytes: int, field: str) -> bytes:
+def _read(path: Path, most_bytes: int) -> bytes:
+    shown = describe_path(path)
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise MessageError(field, f"{describe_path(path)} is a folder; name a file, or pack the folder into one")
+            raise MessageError(ATTACHMENTS, f"{shown} is a folder; name a file, or pack the folder into one")
         if not stat.S_ISREG(mode):  # a pipe or a device: reading it may wait, or never end
-            raise MessageError(field, f"{describe_path(path)} is no ordinary file; name one")
+            raise MessageError(ATTACHMENTS, f"{shown} is no ordinary file; name one")
         with path.open("rb") as file:
             content = file.read(most_bytes + 1)
     except FileNotFoundError:
-        raise MessageError(field, f"{describe_path(path)} does not exist; check the path") from None
+        raise MessageError(ATTACHMENTS, f"{shown} does not exist; check the path") from None
     except OSError as error:
-        raise MessageError(field, f"{describe_path(path)} cannot be read: {error.strerror}") from None
+        raise MessageError(ATTACHMENTS, f"{shown} cannot be read: {error.strerror}") from None
     except ValueError:
-        raise MessageError(field, f"{describe_path(path)} is no path: it holds a NUL") from None
+        raise MessageError(ATTACHMENTS, f"{shown} is no path: it holds a NUL") from None
     if len(content) > most_bytes:
         raise MessageError(
-            field, f"{describe_path(path)} is larger than the {most_bytes:,} bytes that are allowed; attach less"
+            ATTACHMENTS, f"{shown} is larger than the {most_bytes:,} bytes that are allowed; attach less"
         )
     return content
 
@@ -272,7 +272,7 @@ def compose_draft(draft: Draft, now: datetime) -> Message:
     if plain_text is None and draft.html:
         plain_text = html_to_text(draft.html) or None
     return Message(
-        settings=EmailSettings(**stated, send_at=check_send_at(draft.send_at, now)),
+        settings=EmailSettings(**stated, send_at=to_timestamp(draft.send_at, now)),
         sender=draft.sender,
         to=draft.to,
         cc=draft.cc,

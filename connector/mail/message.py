@@ -36,7 +36,7 @@ class Header:
     value: str
 
     def __post_init__(self) -> None:
-        check_header_name("Header.Name", self.name)
+        _check_header_name(self.name)
         check_text("Header.Value", self.value)
 
 
@@ -54,7 +54,7 @@ class Attachment:
         if not self.content:
             raise MessageError("Attachment.ContentBase64", "is required and the file is empty")
         check_filled("Attachment.Filename", self.filename)
-        check_mime_type("Attachment.Type", self.mime_type)
+        check_mime_type(self.mime_type)
         if self.disposition not in ("attachment", "inline"):
             raise MessageError("Attachment.Disposition", "must be attachment or inline")
         if self.content_id is not None:
@@ -252,13 +252,13 @@ def check_send_at(field: str, send_at: object) -> None:
         raise MessageError(field, f"must be a Unix timestamp in seconds (not milliseconds), not {send_at}")
 
 
-def check_header_name(field: str, name: object) -> None:
+def _check_header_name(name: object) -> None:
     """A header's name as RFC 5322 has it; which ones are protected is the service's to say."""
-    if not _HEADER_NAME.fullmatch(check_filled(field, name)):
-        raise MessageError(field, "is no header name; use letters, digits and hyphens, like X-Campaign")
+    if not _HEADER_NAME.fullmatch(check_filled("Header.Name", name)):
+        raise MessageError("Header.Name", "is no header name; use letters, digits and hyphens, like X-Campaign")
 
 
-def check_mime_type(field: str, mime_type: object) -> None:
+def check_mime_type(mime_type: object) -> None:
     """A MIME type, like application/pdf."""
-    if not _MIME_TYPE.fullmatch(check_filled(field, mime_type)):
-        raise MessageError(field, "is no MIME type; give one like application/pdf")
+    if not _MIME_TYPE.fullmatch(check_filled("Attachment.Type", mime_type)):
+        raise MessageError("Attachment.Type", "is no MIME type; give one like application/pdf")

@@ -4,11 +4,11 @@ One call is one attempt; whether there is another is the retrier's to decide.
 """
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sized
+from collections.abc import AsyncIterator, Callable, Mapping, Sized
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 from connector.clock import Clock, system_clock
 from connector.pace import Rate, RateController
@@ -36,6 +36,8 @@ from connector.service.wire import (
     build_send,
     says_limit,
 )
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -98,13 +100,7 @@ class Client:
 
     async def create_subscriber(self, body: bytes) -> Created | Refused | Ambiguous | NotSent:
         """Create one subscriber (service-api.md 4.2); `body` as `encode_subscriber` made it."""
-        raw = await self._send(self.counts["create"], build_create(body))
-        if isinstance(raw, RawAnswer):
-            answer = parse_created(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
-            if type(answer) is not Created:
-                self._count("create", answer)
-            return answer
-        return raw
+        return await self._ask("create", build_create(body), parse_created)
 
     async def list_subscribers(
         self,
@@ -121,9 +117,8 @@ class Client:
         if isinstance(raw, RawAnswer):
             answered_at = self._clock.monotonic()
             answer = await parse(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
-            if type(answer) is not ListPage:
-                self._count("list", answer)
-            elif logger.isEnabledFor(logging.DEBUG):
+            self._count("list", answer)
+            if isinstance(answer, ListPage) and logger.isEnabledFor(logging.DEBUG):
                 values = {"offset": query.offset, "rows": len(cast(Sized, answer.subscribers))}
                 text = "page: %(rows)d rows at offset %(offset)d, TotalCount %(total_count)s"
                 logger.debug(text, values | {"total_count": answer.total_count})
@@ -136,13 +131,15 @@ class Client:
 
     async def send_email(self, body: bytes) -> Accepted | Refused | Ambiguous | NotSent:
         """Send one email (service-api.md 4.1); `body` as `connector.mail.message.encode_email` made it."""
-        raw = await self._send(self.counts["send"], build_send(body))
-        if isinstance(raw, RawAnswer):
-            answer = parse_sent(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
-            if type(answer) is not Accepted:
-                self._count("send", answer)
-            return answer
-        return raw
+        return await self._ask("send", build_send(body), parse_sent)
+
+    async def _ask(self, operation: Operation, request: Request, parse: Callable[..., T]) -> T | NotSent | Ambiguous:
+        raw = await self._send(self.counts[operation], request)
+        if not isinstance(raw, RawAnswer):
+            return raw
+        answer = parse(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
+        self._count(operation, answer)
+        return answer
 
     async def _send(self, counts: RequestCounts, request: Request) -> RawAnswer | NotSent | Ambiguous:
         if (not_sent := await self._wait_for_pause()) is not None:

@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from connector.errors import SourceError
+from connector.kept_values import describe_no_room
 from connector.rows import Closing
 from connector.stores import StoreError, is_url, open_object, parse_store_url, read_size
 
@@ -234,10 +235,7 @@ def _copy(pieces: Iterable[bytes], name: str) -> BinaryIO:
         except StoreError:
             raise
         except OSError as error:
-            raise SourceError(
-                f"{name}: must be copied to be read, and cannot be, in {tempfile.tempdir or 'any temporary folder'} "
-                f"({error.strerror}): make room, or set TMPDIR to another folder"
-            ) from None
+            raise SourceError(describe_no_room(f"{name}: must be copied to be read, and the copy", error)) from None
         opened.pop_all()  # its owner closes it
         return copy
 

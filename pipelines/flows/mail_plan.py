@@ -1,27 +1,22 @@
 """What a mail run needs to know, built from a job; every fault of the job is reported here."""
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 from hashlib import blake2b
 from math import inf
 from pathlib import Path
-from types import TracebackType
-from typing import Self
-
-import orjson
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.imports import SuppressionPlan
+from connector.kept_values import KeptValues
 from connector.load import Problem, take_rows
 from connector.mail import Draft, MailPolicy, MailTexts, Message, MessageError, RowAttachment, parse_send_at
 from connector.outcomes import MailOutcome, Outcome
 from connector.row_files import build_invalid, build_malformed
-from connector.rows import Row, Source
+from connector.rows import Closing, Row, Source
 from connector.settings import Settings
 from connector.sources import refuse_lacking
 from connector.subscribers import ColumnRule, FieldMapping, PreparedChunk, Suppression, ValidationRules, prepare_chunks
@@ -37,17 +32,6 @@ _MODEST_RATE = 20.0
 """Emails a second, where a refusal for the rate costs a recipient theirs: to search for the pace is to be refused."""
 
 _MODEST_CONCURRENCY = 64
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise RunAborted(
-            f"the rows of the run cannot be kept in {tempfile.gettempdir()}: {error.strerror}. Nothing was sent; make "
-            "room there, or name another folder by TMPDIR, and run again"
-        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,41 +51,30 @@ def digest_files(message: Message) -> bytes:
     return digest.digest()
 
 
-class Spool:
+class Spool(Closing):
     """Rows in their order; written first, read after."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
+        self._values = KeptValues()
         self.rows = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with suppress(OSError):  # on a full disk what is still in memory is not written: it is not read any more
-            self._file.close()
 
     def add(self, row: Row, files: bytes) -> None:
         """Keep a row, and the digest of the files that go with its email. Raises RunAborted when there is no room."""
-        with _explained():
-            self._file.write(orjson.dumps([row.number, row.file, row.columns, row.cells, files.hex()]) + b"\n")
+        self._values.add([(row.number, row.file, row.columns, row.cells, files.hex())])
         self.rows += 1
 
     def read(self, number: int) -> Iterator[list[Kept]]:
-        """Yield all of them, so many at a time."""
-        with _explained():
-            self._file.seek(0)  # what is still in memory is written
-        batch: list[Kept] = []
-        for line in self._file:
-            place, file, columns, cells, files = orjson.loads(line)
-            batch.append(Kept(Row(place, file, tuple(columns), tuple(cells)), bytes.fromhex(files)))
-            if len(batch) == number:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
+        """Yield all of them, so many at a time. Raises RunAborted when they are on the disk no more."""
+        for first in range(0, self.rows, number):
+            yield [self._read(index) for index in range(first, min(first + number, self.rows))]
+
+    def _read(self, index: int) -> Kept:
+        place, file, columns, cells, files = self._values.read(index)
+        return Kept(Row(place, file, tuple(columns), tuple(cells)), bytes.fromhex(files))
+
+    def close(self) -> None:
+        """Let go of the rows."""
+        self._values.close()
 
 
 _RULES = ValidationRules(identity="email")

@@ -82,9 +82,9 @@ class _Run:
             )
 
 
-async def run_mail(plan: MailPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
+async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
     """Check all rows, send the emails that may be sent, and report each row's outcome."""
-    clock = clock or system_clock()
+    clock = system_clock()
     report = start_report("mail", plan.job, clock.now(), _describe_scope(plan))
     report.rows = count_mail_rows(0, {})
     with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
@@ -307,7 +307,7 @@ async def preview(
 ) -> Report:
     """Check every row, and write the first `number` emails into `folder`. Raises ConfigurationError if it is there and
     not empty, or cannot be written."""
-    clock = clock or system_clock()
+    clock = system_clock()
     report = start_report("mail", plan.job, clock.now(), _describe_scope(plan))
     report.is_planned = True
     _make_folder(folder)

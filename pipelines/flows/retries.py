@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from connector.clock import Clock, system_clock
+from connector.clock import system_clock
 from connector.control import Stop
 from connector.errors import ConfigurationError
 from connector.fields import NAMES, BaseRef
@@ -59,7 +59,7 @@ class RetryOrder:
     wait_s: float = 0.0
 
 
-async def run_retry(order: RetryOrder, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
+async def run_retry(order: RetryOrder, stop: Stop, progress: Progress) -> Report:
     """Take up what the order says and tell what became of it; the rows of the report are the ledger's entries.
 
     Raises ConfigurationError before anything is sent; a run that has begun always ends in a report.
@@ -82,7 +82,7 @@ async def run_retry(order: RetryOrder, stop: Stop, progress: Progress, clock: Cl
         may_make_ledger=False,
         scope=_describe_scope(order),
     )
-    return await carry_out(frame, retry.carry_out, stop, progress.follow, clock or system_clock())
+    return await carry_out(frame, retry.carry_out, stop, progress.follow, system_clock())
 
 
 def _describe_scope(order: RetryOrder) -> RunScope:

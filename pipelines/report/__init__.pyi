@@ -10,12 +10,12 @@ from .health import (
     write_health as write_health,
 )
 from .notice import (
-    write_notice as write_notice,
     write_plain as write_plain,
     write_title as write_title,
 )
 from .page import (
     is_report as is_report,
+    write_notice as write_notice,
     write_page as write_page,
 )
 from .text import (

@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from connector.atomic_file import PartialFile, TargetKind, guard_formula, read_target_kind
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import NAMES
+from connector.kept_values import describe_no_room
 from connector.ledger import Entry
+from connector.rows import Closing
 from connector.states import State
 
 NO_ENTRY = "none"
@@ -112,12 +113,12 @@ class Differences:
         }
 
 
-class DifferenceFile:
+class DifferenceFile(Closing):
     """A context manager; `publish` is the last that is done with it. Without a path nothing is kept."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._file = None if path is None else tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._file = None if path is None else tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._text = (
             None if self._file is None else io.TextIOWrapper(self._file, "utf-8", "backslashreplace", newline="")
         )
@@ -145,10 +146,7 @@ class DifferenceFile:
         try:
             csv.writer(self._text).writerow(map(guard_formula, cells))
         except OSError as error:
-            raise RunAborted(
-                f"the differences cannot be kept in {tempfile.gettempdir()} ({error.strerror}): make room, or set "
-                "TMPDIR to another folder"
-            ) from None
+            raise RunAborted(describe_no_room("the differences", error)) from None
 
     def publish(self) -> str | None:
         """Put the lines where they were asked for, readable by their owner alone; the path. Raises RunAborted."""
@@ -170,12 +168,8 @@ class DifferenceFile:
                 partial.file.write(part)
             partial.put_in_place()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Let go of the lines."""
         if self._text is not None:
             self._text.close()
 

@@ -1,10 +1,8 @@
-"""A report as an email, HTML and plain text. Its styles stand at each element, since mail programs drop others."""
+"""What an email says of a run: its lines in groups, and its plain text. `page` makes its HTML."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from typing import Any
 
-_COLOURS = {"ok": "#1a7f37", "partial": "#9a6700", "aborted": "#cf222e", "stopped": "#cf222e", "locked": "#cf222e"}
 SAYS = {
     "ok": "All went well.",
     "partial": "It came to its end, and something needs a person.",
@@ -19,7 +17,6 @@ _FILES = {
     "drift_file": "Differs from the service",
     "differences_file": "Differences",
 }
-_CELL = "padding:4px 12px 4px 0;vertical-align:top"
 
 Lines = Sequence[tuple[str, str]]
 
@@ -30,60 +27,25 @@ def write_title(report: Mapping[str, Any]) -> str:
     return f"{name}: {report.get('status', 'planned')}"
 
 
-def write_notice(report: Mapping[str, Any]) -> str:
-    """Return the JSON of one run as the HTML of an email."""
-    style = "font-family:-apple-system,'Segoe UI',Roboto,sans-serif;font-size:15px;line-height:1.45;color:#1f2328"
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(write_title(report))}</title>'
-        '<meta name="viewport" content="width=device-width"></head>'
-        f'<body style="{style};max-width:46em;margin:2em auto;padding:0 1em">{_write_run(report)}</body></html>\n'
-    )
-
-
 def write_plain(report: Mapping[str, Any]) -> str:
     """Return the JSON of one run as plain text."""
     lines = [write_title(report), SAYS[report["status"]], ""]
-    groups = [_list_head(report), _list_rows(report), _list_certificate(report), _list_files(report)]
-    for group in filter(None, groups):
+    for _, group in list_groups(report):
         width = max(len(name) for name, _ in group)
         lines += [f"{name:<{width}}  {value}" for name, value in group] + [""]
     lines += [f"- {each}" for each in report["messages"]]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _write_run(report: Mapping[str, Any]) -> str:
-    colour = _COLOURS[report["status"]]
-    badge = f"background:{colour};color:#fff;border-radius:1em;padding:2px 10px;font-size:13px"
-    name = f"{escape(report['job'] or report['command'])} "
-    parts = [
-        f'<h1 style="font-size:22px;margin:0 0 4px">{name}<span style="{badge}">{escape(report["status"])}</span></h1>',
-        f'<p style="margin:0 0 16px;color:#59636e">{escape(SAYS[report["status"]])}</p>',
-        *_write_messages(report["messages"]),
-        _write_table("", _list_head(report)),
-        _write_table("Rows", _list_rows(report), is_number=True),
-        _write_table("Certificate", _list_certificate(report)),
-        _write_table("Files", _list_files(report)),
-    ]
-    return f'<section style="margin-bottom:3em">{"".join(parts)}</section>'
-
-
-def _write_messages(messages: Sequence[str]) -> Iterator[str]:
-    if messages:
-        items = "".join(f"<li>{escape(each)}</li>" for each in messages)
-        yield f'<ul style="padding-left:1.2em;margin:0 0 16px">{items}</ul>'
-
-
-def _write_table(title: str, lines: Lines, *, is_number: bool = False) -> str:
-    if not lines:
-        return ""
-    align = ";text-align:right;font-variant-numeric:tabular-nums" if is_number else ""
-    rows = "".join(
-        f'<tr><th scope="row" style="{_CELL};text-align:left;font-weight:normal;color:#59636e">{escape(name)}</th>'
-        f'<td style="{_CELL}{align};overflow-wrap:anywhere">{escape(value)}</td></tr>'
-        for name, value in lines
-    )
-    head = f'<h2 style="font-size:16px;margin:20px 0 4px">{escape(title)}</h2>' if title else ""
-    return f'{head}<table style="border-collapse:collapse">{rows}</table>'
+def list_groups(report: Mapping[str, Any]) -> Iterator[tuple[str, Lines]]:
+    """Yield what there is to say of a run, under its headings; the first group has none."""
+    groups = {
+        "": _list_head(report),
+        "Rows": _list_rows(report),
+        "Certificate": _list_certificate(report),
+        "Files": _list_files(report),
+    }
+    yield from ((heading, lines) for heading, lines in groups.items() if lines)
 
 
 def _list_head(report: Mapping[str, Any]) -> Lines:

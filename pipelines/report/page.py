@@ -1,4 +1,5 @@
-"""A report as an HTML page, for one run or several: one file that needs nothing from outside, and no script.
+"""A report as an HTML page, for one run or several: one file that needs nothing from outside, and no script; and as the
+HTML of an email.
 
 The templates lie beside this module, and everything that goes into them is escaped. Pictures are SVG without text: what
 is to be read stands beside them, so that it keeps its size on a phone.
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from connector.plurals import agree, count
 from pipelines.report.advice import advise, mask_arguments
-from pipelines.report.notice import SAYS, write_title
+from pipelines.report.notice import SAYS, list_groups, write_title
 
 if TYPE_CHECKING:
     import jinja2
@@ -42,6 +43,7 @@ _SAYS = {
     "usage": "It was refused before it began: something must be mended.",
     "planned": "Nothing was sent or written.",
 }
+_COLOURS = {"ok": "#1a7f37", "partial": "#9a6700", "aborted": "#cf222e", "stopped": "#cf222e", "locked": "#cf222e"}
 _OUTCOMES = {
     "created": ("good", "new in the service"),
     "sent": ("good", "accepted by the service"),
@@ -96,6 +98,21 @@ def write_page(report: Mapping[str, Any], arguments: Sequence[str] = ()) -> str:
     runs = report.get("runs") or [report]
     title = write_title(runs[0]) if len(runs) == 1 else f"{len(runs)} runs: {report['status']}"
     return render("run.html", title=title, runs=[_build_run(each, arguments) for each in runs])
+
+
+def write_notice(report: Mapping[str, Any]) -> str:
+    """Return the JSON of one run as the HTML of an email: its styles stand at each element, since mail programs drop
+    others."""
+    return render(
+        "notice.html",
+        title=write_title(report),
+        what=report["job"] or report["command"],
+        status=report["status"],
+        colour=_COLOURS[report["status"]],
+        says=SAYS[report["status"]],
+        messages=report["messages"],
+        groups=list(list_groups(report)),
+    )
 
 
 def is_report(path: Path) -> bool:

@@ -16,11 +16,11 @@ from connector.mail.draft import (
     DEFAULT_SETTINGS,
     UNKNOWN_TYPE,
     Draft,
-    check_send_at,
     compose_draft,
     guess_type,
     parse_send_at,
     read_attachment,
+    to_timestamp,
 )
 from connector.mail.message import Attachment, check_mime_type
 
@@ -156,11 +156,11 @@ def test_what_is_no_time_to_send_at_is_told(text: str, words: str) -> None:
 
 
 def test_a_time_is_an_earliest_one() -> None:
-    assert check_send_at(None, NOW) is None
-    assert check_send_at(NOW, NOW) == NOW.timestamp()
-    assert check_send_at(NOW + timedelta(microseconds=1), NOW) == NOW.timestamp() + 1
+    assert to_timestamp(None, NOW) is None
+    assert to_timestamp(NOW, NOW) == NOW.timestamp()
+    assert to_timestamp(NOW + timedelta(microseconds=1), NOW) == NOW.timestamp() + 1
     with pytest.raises(MessageError, match="past"):
-        check_send_at(NOW - timedelta(microseconds=1), NOW)
+        to_timestamp(NOW - timedelta(microseconds=1), NOW)
 
 
 @given(st.binary(min_size=1, max_size=2_000), st.integers(0, 2_500))
@@ -204,7 +204,7 @@ def test_the_machine_has_no_say_in_the_type() -> None:
 
 @given(st.text())
 def test_any_name_has_a_type_that_an_attachment_may_have(name: str) -> None:
-    check_mime_type("Attachment.Type", guess_type(name))
+    check_mime_type(guess_type(name))
 
 
 def test_what_is_said_of_an_attachment_goes_before_what_is_guessed(tmp_path: Path) -> None:
