@@ -27,6 +27,8 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 """Errors of a file system without locks; there, two writers of one target are not kept apart."""
 
 
+_HEAD = 4096  # bytes by which a file is known
+
 _SWAP, _FROM_HERE = 2, -100  # RENAME_EXCHANGE and AT_FDCWD of Linux; RENAME_SWAP of macOS is 2, too
 
 
@@ -57,6 +59,24 @@ def read_target_kind(path: Path) -> TargetKind:
         return TargetKind.FREE
     kind = next((kind for is_kind, kind in _KINDS if is_kind(found.st_mode)), TargetKind.OTHER)
     return TargetKind.FREE if kind is TargetKind.FILE and found.st_size == 0 else kind
+
+
+def refuse_foreign(option: str, path: Path, is_ours: Callable[[bytes], bool], *, may_be_device: bool = False) -> None:
+    """Raise ConfigurationError unless the file that an option names may be written: a new or empty one in a folder that
+    exists, or one that `is_ours` by its first bytes."""
+    try:
+        kind = read_target_kind(path)
+        may_go = kind is TargetKind.FREE or (may_be_device and kind is TargetKind.DEVICE)
+        if kind is TargetKind.FILE:
+            with path.open("rb") as file:
+                may_go = is_ours(file.read(_HEAD))
+    except OSError as error:
+        raise ConfigurationError(f"{option} {path}: {error.strerror}; name another file") from None
+    if not may_go:
+        what = "that file is something else" if kind is TargetKind.FILE else f"that is {kind.value}"
+        raise ConfigurationError(f"{option} {path}: {what}, and is left as it is; name another file")
+    if not path.resolve().parent.is_dir():
+        raise ConfigurationError(f"{option} {path}: name a file in a folder that exists")
 
 
 def describe_unwritable(folder: Path, error: OSError) -> ConfigurationError | RunAborted:

@@ -55,7 +55,6 @@ class StateLocation:
 
     state_dir: Path
     ledger_url: str = field(repr=False)
-    proxy: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

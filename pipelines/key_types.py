@@ -22,6 +22,11 @@ def check_name(value: str) -> str:
     return value.strip()
 
 
+def short_for(key: str) -> BeforeValidator:
+    """A text alone is short for an object with this key, such as `COLUMN` for `{column: COLUMN}`."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+
+
 def find_folder(info: ValidationInfo) -> Path:
     """Return the folder that relative paths start from: the job file's, by the context of `Job.model_validate`."""
     return Path(info.context["folder"]) if info.context else Path.cwd()

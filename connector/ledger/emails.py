@@ -7,7 +7,7 @@ it is known not to have left or a person allows it. A campaign that the ledger k
 forgotten since it was restored, is refused until a person says what it is.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -132,7 +132,8 @@ class EmailLog:
 
     def read_unsettled(self, campaign: Campaign) -> list[OpenEmail]:
         """Return all emails that may or may not have been sent (UNKNOWN), for a person, in the order of sending."""
-        return _read_open(self.connection.execute(_READ, {"campaign": campaign.key, "state": EmailState.UNKNOWN}))
+        rows = self.connection.execute(_READ, {"campaign": campaign.key, "state": EmailState.UNKNOWN})
+        return [OpenEmail(EmailState(state), *rest) for state, *rest in rows]
 
     # The moves of a campaign's emails
 
@@ -213,10 +214,6 @@ class EmailLog:
         refuse_stale(self.connection.execute(statement, values).rowcount, 1)
 
 
-def _read_open(rows: Iterable[Sequence[Any]]) -> list[OpenEmail]:
-    return [OpenEmail(EmailState(state), *rest) for state, *rest in rows]
-
-
 def _each(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[int, bytes]]:
     return [(campaign.key, recipient) for recipient in recipients]
 
@@ -256,8 +253,10 @@ _DELETE = Batch(
     "integer bytea",
 )
 _SET_ALL = text("UPDATE email SET state = :to WHERE campaign_key = :campaign AND state = :left")
-_OPEN_EMAIL = "SELECT state, address, intended_at, run_id, status, words, recipient, email_key FROM email"
-_READ = text(f"{_OPEN_EMAIL} WHERE campaign_key = :campaign AND state = :state ORDER BY email_key")
+_READ = text(
+    "SELECT state, address, intended_at, run_id, status, words, recipient, email_key FROM email "
+    "WHERE campaign_key = :campaign AND state = :state ORDER BY email_key"
+)
 
 _FIND_CAMPAIGN = text(
     "SELECT campaign_key, account, name, is_closed FROM campaign WHERE account = :account AND name = :name"

@@ -19,6 +19,7 @@ from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine,
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
+from connector.atomic_file import create_private
 from connector.driver_words import say_safely
 from connector.errors import LedgerError
 from connector.ledger.store import (
@@ -122,7 +123,7 @@ def _has_wal(path: Path) -> bool:
 def make_file(path: Path) -> None:
     """A file of its owner alone. One that is there is not opened: to close it again would drop SQLite's own locks."""
     try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        create_private(path).close()
     except FileExistsError:
         _close_to_others(path)
     except OSError as error:

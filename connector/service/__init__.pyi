@@ -16,8 +16,10 @@ from .client import (
     Client as Client,
     ParseListed as ParseListed,
     RequestCounts as RequestCounts,
-    RequestSender as RequestSender,
     open_client as open_client,
+)
+from .recording import (
+    RequestSender as RequestSender,
 )
 from .retry import (
     Retrier as Retrier,

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar, cast
 from connector.clock import Clock, system_clock
 from connector.pace import Rate, RateController
 from connector.service.answers import build_mask, parse_created, parse_sent, parse_wire_page
-from connector.service.recording import RecordingSender
+from connector.service.recording import RecordingSender, RequestSender
 from connector.service.settings import Service
 from connector.service.timeline import Timeline
 from connector.service.transport import open_transport
@@ -52,13 +52,6 @@ class ParseListed(Protocol[Rows]):
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask
     ) -> ListPage[Rows] | Refused | Ambiguous:
         """What the answer means; it raises nothing."""
-
-
-class RequestSender(Protocol):
-    """What a client needs of a transport; simulations bring one of their own."""
-
-    async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
-        """Make one attempt; raises nothing but the cancellation that it is given."""
 
 
 @dataclass(slots=True)

@@ -43,15 +43,18 @@ _VALUE = re.compile(r"""\S*@\S*|"[^"]*"|'[^']*'|`[^`]*`|«[^»]*»""")
 _LETTERS, _DIGITS, _BEYOND = "abcdefghijklmnopqrstuvwxyz", "0123456789", "äëïöüáéíóú"
 
 
-class _Sender(Protocol):
-    async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous: ...
+class RequestSender(Protocol):
+    """What a client needs of a transport; simulations bring one of their own."""
+
+    async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
+        """Make one attempt; raises nothing but the cancellation that it is given."""
 
 
 class RecordingSender:
     """Sends by another transport, and writes a line for each attempt. A recording that cannot be written ends, and the
     run goes on."""
 
-    def __init__(self, sender: _Sender, service: Service, path: Path, mask: Mask, clock: Clock) -> None:
+    def __init__(self, sender: RequestSender, service: Service, path: Path, mask: Mask, clock: Clock) -> None:
         """Begin the recording at the end of `path`; `mask` hides the token. Raises ConfigurationError."""
         self._sender, self._clock = sender, clock
         self._values = Masking(token_bytes(32), mask)

@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from connector.atomic_file import TargetKind, read_target_kind, write_whole
+from connector.atomic_file import refuse_foreign, write_whole
 from connector.errors import ConfigurationError
 
 _READABLE_BY_ALL = 0o644  # by the exporter, which is another user; it holds counts and names of jobs
@@ -31,17 +31,9 @@ class _Sample(NamedTuple):
 
 def check_metrics_path(path: Path) -> None:
     """Raise ConfigurationError unless metrics may be written there: a new file, an empty one, or earlier metrics."""
-    try:
-        kind = read_target_kind(path)
-        is_ours = kind is TargetKind.FILE and path.read_bytes().startswith(_BEGINNING)
-    except OSError as error:
-        raise ConfigurationError(f"--metrics {path}: {error.strerror}; name another file") from None
     if path.suffix != ".prom":
         raise ConfigurationError(f"--metrics {path}: name a file that ends in .prom; no other is collected")
-    if kind is not TargetKind.FREE and not is_ours:
-        raise ConfigurationError(f"--metrics {path}: that holds no metrics of a run, and is left as it is")
-    if not path.resolve().parent.is_dir():
-        raise ConfigurationError(f"--metrics {path}: name a file in a folder that exists")
+    refuse_foreign("--metrics", path, lambda beginning: beginning.startswith(_BEGINNING))
 
 
 def write_metrics(reports: Sequence[Mapping[str, Any]], path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from connector.atomic_file import TargetKind, read_target_kind, write_whole
+from connector.atomic_file import TargetKind, read_target_kind, refuse_foreign, write_whole
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from pipelines.cli.logs import is_logging, log_runs, say, start_logging
 from pipelines.cli.options import Command
@@ -216,18 +216,8 @@ def _try(hand_over: Callable[[], None]) -> bool:
 def check_page_path(path: Path | None, option: str = "--report") -> None:
     """Raise ConfigurationError unless a report may be written there: a new file, an empty one, a device, or a report
     that an earlier run wrote."""
-    if path is None:
-        return
-    try:
-        kind = read_target_kind(path)
-        is_writable = kind in (TargetKind.FREE, TargetKind.DEVICE) or (kind is TargetKind.FILE and is_report(path))
-    except OSError as error:
-        raise ConfigurationError(f"{option} {path}: {error.strerror}; name another file") from None
-    if not is_writable:
-        what = "a file that is no report of a run" if kind is TargetKind.FILE else kind.value
-        raise ConfigurationError(f"{option} {path}: that is {what}, and is left as it is; name another file")
-    if not path.resolve().parent.is_dir():
-        raise ConfigurationError(f"{option} {path}: name a file in a folder that exists")
+    if path is not None:
+        refuse_foreign(option, path, is_report, may_be_device=True)
 
 
 def _write_report(report: dict[str, Any], path: Path) -> None:

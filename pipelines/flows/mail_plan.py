@@ -22,7 +22,7 @@ from connector.sources import refuse_lacking
 from connector.subscribers import ColumnRule, FieldMapping, PreparedChunk, Suppression, ValidationRules, prepare_chunks
 from connector.templates import Template, TemplateError, compile_template
 from pipelines.flows.job_sources import plan_suppression
-from pipelines.flows.sends import attach, read_text
+from pipelines.flows.sends import attach, read_body
 from pipelines.jobs import AttachedFile, EmailText, Job, Mail, open_source, read_stated
 
 _MARKS = ("{{", "{%", "{#")
@@ -131,7 +131,7 @@ class Checker:
         checked.outcomes[MailOutcome.SUPPRESSED] += len(prepared.suppressed)
 
     def _keep(self, prepared: PreparedChunk, checked: MailCheck, spool: Spool) -> None:
-        for row in self._take_rows(prepared):
+        for row in take_rows(prepared.chunk, prepared.planned.subscribers.index.tolist()):
             try:
                 message = self.compose(row)
             except MessageError as error:
@@ -140,9 +140,6 @@ class Checker:
                 self._refuse(row, "", "template", str(error), checked)
             else:
                 spool.add(row, digest_files(message))
-
-    def _take_rows(self, prepared: PreparedChunk) -> Iterator[Row]:
-        yield from take_rows(prepared.chunk, prepared.planned.subscribers.index.tolist())
 
     def compose(self, row: Row) -> Message:
         """Return the email of a row. Raises MessageError and TemplateError."""
@@ -246,8 +243,8 @@ def _check_columns(texts: MailTexts, source: Source) -> None:
 def build_texts(mail: Mail) -> MailTexts:
     """Return the texts of a job, its files read. Raises ConfigurationError: a file is missing or too large, a template
     cannot be read, a header cannot be one, a time has no zone."""
-    html = read_text(mail.html) if mail.html else None
-    text = read_text(mail.text) if mail.text else None
+    html = read_body(mail.html) if mail.html else None
+    text = read_body(mail.text) if mail.text else None
     return MailTexts(
         shared=Draft(
             sender=mail.from_,

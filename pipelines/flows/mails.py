@@ -3,13 +3,13 @@ first emails as files, and send none.
 """
 
 import asyncio
-import os
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from connector.atomic_file import create_private
 from connector.clock import Clock, system_clock
 from connector.control import RunControl, Stop, enter_in_thread, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
@@ -395,6 +395,5 @@ def _write(stem: Path, message: Message) -> None:
     """An email as .eml and, if it has HTML, that as .html; readable by their owner alone."""
     contents = {".eml": write_eml(message)} | ({".html": message.html.encode()} if message.html else {})
     for suffix, content in contents.items():
-        descriptor = os.open(stem.with_suffix(suffix), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
+        with create_private(stem.with_suffix(suffix)) as file:
             file.write(content)

@@ -3,7 +3,6 @@ never sent again.
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from connector.atomic_file import create_private
 from connector.choices import SETTINGS, TRACKING
 from connector.errors import ConfigurationError
 from connector.mail import (
@@ -24,7 +24,7 @@ from connector.mail import (
     read_eml,
     write_eml,
 )
-from pipelines.jobs import AttachedFile, EmailText, MessageFile, read_stated
+from pipelines.jobs import AttachedFile, EmailText, MessageFile, read_bytes, read_stated, read_text
 
 LARGEST_EML = 50_000_000
 """Bytes; an .eml holds its files a third larger than they are."""
@@ -45,8 +45,8 @@ def draft_file(file: MessageFile) -> Draft:
         bcc=file.bcc,
         reply_to=file.reply_to,
         subject=file.subject,
-        html=read_text(file.html) if file.html else None,
-        plain_text=read_text(file.text) if file.text else None,
+        html=read_body(file.html) if file.html else None,
+        plain_text=read_body(file.text) if file.text else None,
         headers=tuple(Header(name, value) for name, value in file.headers.items()),
         attachments=(*inline, *attached),
         settings=read_stated(file.tracking, file.settings),
@@ -56,29 +56,12 @@ def draft_file(file: MessageFile) -> Draft:
 
 def draft_eml(path: Path) -> Draft:
     """Return the draft of an .eml file. Raises ConfigurationError."""
-    return read_eml(read_bytes(path, LARGEST_EML, "email"))
+    return read_eml(read_bytes(path, "message", LARGEST_EML))
 
 
-def read_text(text: EmailText) -> str:
+def read_body(text: EmailText) -> str:
     """Return a body, from its file if it has one. Raises ConfigurationError."""
-    if text.path is None:
-        return text.content or ""
-    try:
-        return read_bytes(text.path, LARGEST_EML, "text").decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{text.path}: a body is UTF-8 text; byte {error.start + 1} is not") from None
-
-
-def read_bytes(path: Path, most: int, what: str) -> bytes:
-    """Return a whole file of at most so many bytes. Raises ConfigurationError."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(most + 1)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: the {what} cannot be read: {error.strerror}") from None
-    if len(content) > most:
-        raise ConfigurationError(f"{path}: the {what} has more than {most:,} bytes; is it the right file?")
-    return content
+    return read_text(text.path, "body", LARGEST_EML) if text.path is not None else text.content or ""
 
 
 def attach(file: AttachedFile, disposition: Literal["attachment", "inline"], most: int) -> Attachment:
@@ -93,12 +76,12 @@ def write_new(path: Path, message: Message) -> Path:
     """Write the .eml that the message amounts to, readable by its owner alone. Raises ConfigurationError, also if there
     is a file of that name."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        file = create_private(path)
     except FileExistsError:
         raise ConfigurationError(f"{path} is there already: name another file with --eml") from None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}; name another file with --eml") from None
-    with os.fdopen(descriptor, "wb") as file:
+    with file:
         file.write(write_eml(message))
     return path
 

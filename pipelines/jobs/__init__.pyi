@@ -42,6 +42,8 @@ from .reader import (
     load_model as load_model,
     override_load as override_load,
     parse_document as parse_document,
+    read_bytes as read_bytes,
+    read_text as read_text,
 )
 from .schema import (
     JobKey as JobKey,

@@ -9,16 +9,11 @@ from connector.errors import ConfigurationError, ConnectorError
 from connector.mail import Recipient, Stated, build_recipient, parse_recipient
 from connector.service import parse_base_url
 from connector.units import parse_size
-from pipelines.key_types import STRICT, ColumnName, FilePath, Name
+from pipelines.key_types import STRICT, ColumnName, FilePath, Name, short_for
 
 MOST_ATTACHED = 20_000_000
 """Bytes of one attached file, unless a setting says otherwise: the service's own limit is unknown (service-api.md
 8)."""
-
-
-def _name_path(value: Any) -> Any:
-    """`FILE` is short for `{path: FILE}`."""
-    return {"path": value} if isinstance(value, str) else value
 
 
 def _read_person(value: Any) -> Any:
@@ -69,8 +64,8 @@ class AttachedFile(BaseModel):
     )
 
 
-Text = Annotated[EmailText, BeforeValidator(_name_path)]
-Attached = Annotated[AttachedFile, BeforeValidator(_name_path)]
+Text = Annotated[EmailText, short_for("path")]
+Attached = Annotated[AttachedFile, short_for("path")]
 
 
 class Tracking(BaseModel):
@@ -121,11 +116,6 @@ class MessageFile(BaseModel):
     max_attached: Size = Field(default=MOST_ATTACHED, description="the size of a file that may be attached, at most")
 
 
-def _name_column(value: Any) -> Any:
-    """`to: COLUMN` is short for `to: {email: COLUMN}`."""
-    return {"email": value} if isinstance(value, str) else value
-
-
 class RecipientColumns(BaseModel):
     """The columns that say who a row's email goes to."""
 
@@ -141,9 +131,7 @@ class Mail(BaseModel):
     model_config = STRICT
 
     campaign: Name = Field(description="what makes two emails to one recipient the same: it is sent once in a campaign")
-    to: Annotated[RecipientColumns, BeforeValidator(_name_column)] = Field(
-        description="the column of the address, or keys"
-    )
+    to: Annotated[RecipientColumns, short_for("email")] = Field(description="the column of the address, or keys")
     from_: Person = Field(alias="from", description="the sender")
     reply_to: People = Field(default=(), description="where answers go")
     subject: str = Field(description="the subject line, a template")

@@ -297,7 +297,7 @@ def load_job(path: Path, environ: Mapping[str, str]) -> Job:
 def load_model(path: Path, model: type[Model], environ: Mapping[str, str], what: str) -> Model:
     """Return what the file at `path` says, as `model`; `what` such a file is called in errors. As `load_job` in all
     else."""
-    written = parse_document(_read_text(path, what))
+    written = parse_document(read_text(path, what))
     filled = fill_in(written, environ) if written.values else written
     faults = list(filled.faults)
     value, invalid = _validate(model, filled.values, written.values, written.lines, path.absolute().parent)
@@ -309,20 +309,28 @@ def load_model(path: Path, model: type[Model], environ: Mapping[str, str], what:
     return value
 
 
-def _read_text(path: Path, what: str) -> str:
+def read_text(path: Path, what: str, most: int = _LARGEST) -> str:
+    """Return a file of UTF-8 text; `what` it is called in errors. Raises ConfigurationError, as `read_bytes` does."""
     try:
-        content = path.read_bytes() if path.stat().st_size <= _LARGEST else None
-        if content is None:
-            raise ConfigurationError(f"{path}: the file is too large for a {what}; is it the right file?")
-        return content.decode("utf-8-sig")
+        return read_bytes(path, what, most).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: a {what} is UTF-8 text; byte {error.start + 1} is not") from None
+
+
+def read_bytes(path: Path, what: str, most: int) -> bytes:
+    """Return a whole file. Raises ConfigurationError: it cannot be read, or has more than so many bytes."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
     except FileNotFoundError:
         raise ConfigurationError(f"{path}: there is no such {what}; check the path") from None
     except IsADirectoryError:
         raise ConfigurationError(f"{path}: this is a folder; name the {what} in it") from None
     except OSError as error:
         raise ConfigurationError(f"{path}: the {what} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: a {what} is UTF-8 text; byte {error.start + 1} is not") from None
+    if len(content) > most:
+        raise ConfigurationError(f"{path}: the file is too large for a {what}; is it the right file?")
+    return content
 
 
 def _validate(

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, FIELDS, SENT, BaseRef, wire_name
 from connector.subscribers import BaseColumn, Case, ColumnRule, JoinRule, Part, find_misfits, parse_base
-from pipelines.key_types import STRICT, ColumnName, Name
+from pipelines.key_types import STRICT, ColumnName, Name, short_for
 
 ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
 
@@ -32,11 +32,6 @@ def check_field_name(name: str) -> str:
     meant = [known.name] if known is not None else get_close_matches(name, _SENT_NAMES, n=1)
     hint = f"did you mean {meant[0]}? " if meant else ""
     raise ValueError(f"there is no such field; {hint}The fields: {', '.join(_SENT_NAMES)}")
-
-
-def _name_column(value: Any) -> Any:
-    """`field: column` is short for `field: {column: column}`."""
-    return {"column": value} if isinstance(value, str) else value
 
 
 def _read_nothing_as_empty(value: Any) -> Any:
@@ -81,10 +76,6 @@ class PhoneForm(BaseModel):
     )
 
 
-def _name_region(value: Any) -> Any:
-    return {"region": value} if isinstance(value, str) else value
-
-
 def _list_one(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
@@ -124,7 +115,7 @@ class FieldRule(BaseModel):
     )
     default: Constant = Field(default=None, min_length=1, description="what to take where nothing is left")
     split: str | None = Field(default=None, min_length=1, description="tags: what stands between two tags of a cell")
-    e164: Annotated[PhoneForm | None, BeforeValidator(_name_region)] = Field(
+    e164: Annotated[PhoneForm | None, short_for("region")] = Field(
         default=None, description="phone: write numbers as +49301234567; a region such as DE, or keys:"
     )
 
@@ -139,7 +130,7 @@ class FieldRule(BaseModel):
         return self
 
 
-MappedField = Annotated[FieldRule, BeforeValidator(_name_column)]
+MappedField = Annotated[FieldRule, short_for("column")]
 
 
 def build_column_rule(rule: FieldRule) -> ColumnRule:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from connector.atomic_file import PartialFile, TargetKind, guard_formula, read_target_kind
+from connector.atomic_file import PartialFile, guard_formula, refuse_foreign
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import NAMES
 from connector.kept_values import describe_no_room
@@ -181,20 +181,7 @@ def check_difference_path(path: Path | None, report: Path | None) -> None:
         return
     if path.suffix.lower() != ".csv":
         raise ConfigurationError(f"--to {path}: the differences are written as CSV; name a file ending in .csv")
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise ConfigurationError(f"--to {path}: name a file in a folder that exists")
-    kind = read_target_kind(path)
-    if not (kind is TargetKind.FREE or (kind is TargetKind.FILE and _is_ours(path))):
-        raise ConfigurationError(f"--to {path}: that file is something else, and is not replaced; name another")
+    header = (",".join(DIFFERENCE_COLUMNS) + "\r\n").encode()
+    refuse_foreign("--to", path, lambda beginning: beginning.startswith(header))
     if report is not None and report.absolute() == path.absolute():
         raise ConfigurationError(f"--to {path}: that is the report's file, too; name another")
-
-
-def _is_ours(path: Path) -> bool:
-    """Return whether an earlier run wrote it."""
-    header = (",".join(DIFFERENCE_COLUMNS) + "\r\n").encode()
-    try:
-        with path.open("rb") as file:
-            return file.read(len(header)) == header
-    except OSError:
-        return False

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _PAGE_BEGINS = (
     '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="connector report">'
 )
-_HEAD = 4096  # bytes by which a report is known
 _WRITTEN = re.compile(
     rb"%b|\{\n  (?:%b|%b|%b|%b)"
     % (
@@ -115,10 +114,9 @@ def write_notice(report: Mapping[str, Any]) -> str:
     )
 
 
-def is_report(path: Path) -> bool:
-    """Return whether a run wrote this file, as JSON or as a page. Raises OSError."""
-    with path.open("rb") as file:
-        return _WRITTEN.match(file.read(_HEAD)) is not None
+def is_report(beginning: bytes) -> bool:
+    """Return whether a run wrote the file that begins so, as JSON or as a page."""
+    return _WRITTEN.match(beginning) is not None
 
 
 def render(name: str, **values: object) -> str:
