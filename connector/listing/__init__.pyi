@@ -45,6 +45,12 @@ from .pages import (
     fetch_page as fetch_page,
     try_page as try_page,
 )
+from .ranges import (
+    Undivided as Undivided,
+    certify_list as certify_list,
+    read_range as read_range,
+    survey_list as survey_list,
+)
 from .reader import (
     LIST_CONNECTIONS as LIST_CONNECTIONS,
     ListProgress as ListProgress,

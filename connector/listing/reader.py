@@ -26,6 +26,7 @@ from connector.paging import (
     Measures,
     Pager,
     PageRequest,
+    RangeReader,
     Reason,
     Verdict,
     decide_cut_off,
@@ -95,6 +96,28 @@ async def read_list(
         sink, form, build_match(filters), on_progress, trial.expected if trial is not None else _NONE
     )
     pager = Pager(query.limit, _choose_measures(list_filters(query), is_thorough, ignore_total_count))
+    await read_pages(client, retrier, query, pager, dispatcher, form, ahead)
+    recorded = await _record_filters(ask, filters, trial, dispatcher) if filters else {}
+    certificate = pager.certify(started_at, now(), recorded)
+    if certificate.is_complete and recorded.get("missed"):
+        return replace(certificate, verdict=Verdict.INCOMPLETE, reason=Reason.FILTER)
+    if not may_be_cut_off(certificate):
+        return certificate
+    suspect = Suspect(certificate, query, pager.ids)
+    findings = await gather_evidence(ask, suspect, list_filters(query), draw, find_lacking)
+    return decide_cut_off(replace(certificate, finished_at=now()), findings, accepts_possible=accept_cut_off_possible)
+
+
+async def read_pages(
+    client: Client,
+    retrier: Retrier,
+    query: ListQuery,
+    pager: Pager | RangeReader,
+    dispatcher: "PageDispatcher[Rows] | None",
+    form: Form[Rows],
+    ahead: int,
+) -> None:
+    """Have every page fetched that `pager` asks for, until it asks for none; hand the rows to `dispatcher`, if any."""
     prefetcher = PagePrefetcher(
         client,
         lambda page: fetch_page(client, retrier, _ask_for(query, page), parse=form.parse),
@@ -111,7 +134,7 @@ async def read_list(
                 pager.take(NO_IDS, total=page.ends_at, offset=page.offset, limit=None)
                 await prefetcher.follow(_pages_to_ask(pager, ahead), is_calm=pager.is_calm)
                 continue
-            ids = _read_ids(form, listed)
+            ids = read_ids(form, listed)
             kept = pager.take(
                 ids,
                 total=listed.total_count,
@@ -122,19 +145,10 @@ async def read_list(
             )
             await prefetcher.follow(_pages_to_ask(pager, ahead), is_calm=pager.is_calm)
             await asyncio.sleep(0)  # lets the next request leave before this page is worked on
-            if not page.is_probe:
+            if not page.is_probe and dispatcher is not None:
                 dispatcher.dispatch(page.sweep, replace(listed, total_count=pager.total), ids, kept)
     finally:
         await prefetcher.drop_all()
-    recorded = await _record_filters(ask, filters, trial, dispatcher) if filters else {}
-    certificate = pager.certify(started_at, now(), recorded)
-    if certificate.is_complete and recorded.get("missed"):
-        return replace(certificate, verdict=Verdict.INCOMPLETE, reason=Reason.FILTER)
-    if not may_be_cut_off(certificate):
-        return certificate
-    suspect = Suspect(certificate, query, pager.ids)
-    findings = await gather_evidence(ask, suspect, list_filters(query), draw, find_lacking)
-    return decide_cut_off(replace(certificate, finished_at=now()), findings, accepts_possible=accept_cut_off_possible)
 
 
 def _narrow(query: ListQuery, filters: Mapping[str, object], sent: str | None) -> ListQuery:
@@ -156,7 +170,7 @@ async def _record_filters(
     return recorded | ({"missed": len(missed)} if missed else {})
 
 
-def _pages_to_ask(pager: Pager, ahead: int) -> list[PageRequest]:
+def _pages_to_ask(pager: Pager | RangeReader, ahead: int) -> list[PageRequest]:
     page = pager.decide_next()
     return [] if page is None else [page, *pager.decide_ahead(ahead)]
 
@@ -195,7 +209,7 @@ def list_filters(query: ListQuery) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _read_ids(form: Form[Rows], listed: ListPage[Rows]) -> IdArray:
+def read_ids(form: Form[Rows], listed: ListPage[Rows]) -> IdArray:
     """Return the subscribers' ids; without them two pages cannot be distinguished."""
     ids = form.read_ids(listed.subscribers)
     if ids is None:

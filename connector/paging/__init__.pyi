@@ -19,10 +19,25 @@ from .overlap import (
     IdArray as IdArray,
     Mask as Mask,
     Measures as Measures,
+    PageAnswer as PageAnswer,
     PageRequest as PageRequest,
     contained as contained,
 )
 from .pager import (
     DIMENSIONS as DIMENSIONS,
     Pager as Pager,
+)
+from .ranges import (
+    SURVEYED as SURVEYED,
+    ListDivision as ListDivision,
+    RangeReader as RangeReader,
+    RangeReading as RangeReading,
+    certify_ranges as certify_ranges,
+    choose_looks as choose_looks,
+    choose_survey as choose_survey,
+    divide_list as divide_list,
+    join_ids as join_ids,
+)
+from .sweep import (
+    IdRange as IdRange,
 )

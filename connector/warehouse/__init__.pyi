@@ -16,6 +16,8 @@ from .destination import (
     parse_destination as parse_destination,
 )
 from .opening import (
+    open_part_writer as open_part_writer,
+    open_parted_writer as open_parted_writer,
     open_writer as open_writer,
 )
 from .runs import (
@@ -24,7 +26,10 @@ from .runs import (
     ExportRun as ExportRun,
     ExportStart as ExportStart,
     Mode as Mode,
+    Parts as Parts,
+    PartWriter as PartWriter,
     RowChanges as RowChanges,
+    StagedPart as StagedPart,
     Writer as Writer,
 )
 from .stage import (

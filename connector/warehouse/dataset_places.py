@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 MANIFEST = "_connector.json"
 
-PART = re.compile(r"\w+=[^/]+/connector-[\w-]+\.parquet")
+PART = re.compile(r"(\w+=[^/]+/)?connector-[\w-]+\.parquet")
 """The name of a file that an export wrote."""
 
 
@@ -49,8 +49,9 @@ class DatasetPlace(Protocol):
     def open_part(self, name: str) -> BinaryIO:
         """Open a new file of the next data set."""
 
-    def publish(self, manifest: bytes) -> None:
-        """Let the new files and their manifest be the data set. Raises RunAborted if another run was first."""
+    def publish(self, manifest: bytes, adopted: Collection[str]) -> None:
+        """Let the new files, those that workers have put there (`adopted`) and their manifest be the data set. Raises
+        RunAborted if another run was first, or an adopted file is gone."""
 
     def interrupt(self) -> None:
         """End a publishing soon, if its manifest is not there yet."""
@@ -62,13 +63,26 @@ class DatasetPlace(Protocol):
         """Forget them and let others write; harmless when repeated."""
 
 
+class PartPlace(Protocol):
+    """Where a worker puts its files of the next data set. Its methods raise OSError."""
+
+    def open_part(self, name: str) -> BinaryIO:
+        """Open a new file."""
+
+    def put_in_place(self) -> None:
+        """Let the files be where the publishing process finds them, durably."""
+
+    def discard(self) -> None:
+        """Remove the files that are not put in place; harmless when repeated."""
+
+
 class FolderPlace:
     """A folder of this machine, its owner's only, or its group's too if it `is_shared`."""
 
     def __init__(self, path: Path, *, is_shared: bool) -> None:
         self._folder = path.resolve()
-        self._new = self._folder.with_name(f".{self._folder.name}.new")
-        self._folder_mode, self._file_mode = (0o750, 0o640) if is_shared else (0o700, 0o600)
+        self._new = _name_new(self._folder)
+        self._is_shared = is_shared
         self._lock: PartialFile | None = None
         self._files: list[BinaryIO] = []
 
@@ -106,18 +120,19 @@ class FolderPlace:
 
     def open_part(self, name: str) -> BinaryIO:
         """Open a file in the new folder."""
-        path = self._new / name
-        for folder in (self._new, path.parent):
-            if not folder.is_dir():
-                folder.mkdir()
-                folder.chmod(self._folder_mode)
-        file = path.open("xb")
-        os.fchmod(file.fileno(), self._file_mode)
+        file = _open_in(self._new, name, is_shared=self._is_shared)
         self._files.append(file)
         return file
 
-    def publish(self, manifest: bytes) -> None:
-        """Make all durable, and let the new folder and the present one change places."""
+    def publish(self, manifest: bytes, adopted: Collection[str]) -> None:
+        """Make all durable, and let the new folder and the present one change places. What a worker left that died is
+        removed from it before."""
+        if lost := [name for name in adopted if not (self._new / name).is_file()]:
+            raise RunAborted(f"{self._new / lost[0]} is gone, which a worker wrote: {self} is as it was. Run it again.")
+        own = {*adopted, *(str(Path(file.name).relative_to(self._new)) for file in self._files)}
+        for path in list(self._new.rglob("*")):
+            if not path.is_dir() and str(path.relative_to(self._new)) not in own:
+                path.unlink()
         self.open_part(MANIFEST).write(manifest)
         for file in self._files:
             file.flush()
@@ -152,6 +167,56 @@ class FolderPlace:
         except OSError as error:
             _LOG.warning("%s is left over and cannot be removed: %s", self._new, error.strerror)
         lock.discard()
+
+
+class FolderPart:
+    """A worker's files in the new folder beside `path`, which the publishing process has locked."""
+
+    def __init__(self, path: Path, *, is_shared: bool) -> None:
+        self._folder = path.resolve()
+        self._is_shared = is_shared
+        self._files: list[BinaryIO] = []
+
+    def __str__(self) -> str:
+        return str(self._folder)
+
+    def open_part(self, name: str) -> BinaryIO:
+        """Open a file in the new folder."""
+        self._files.append(_open_in(_name_new(self._folder), name, is_shared=self._is_shared))
+        return self._files[-1]
+
+    def put_in_place(self) -> None:
+        """Make the files durable where they are."""
+        for file in self._files:
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+        self._files.clear()
+
+    def discard(self) -> None:
+        """Remove them."""
+        files, self._files = self._files, []
+        for file in files:
+            with suppress(OSError):  # the folder may be gone, or the disk be full: the files belong to no data set
+                Path(file.name).unlink()
+                file.close()
+
+
+def _name_new(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.new")
+
+
+def _open_in(new: Path, name: str, *, is_shared: bool) -> BinaryIO:
+    """Open a new file in a new folder, both their owner's only, or the group's too."""
+    folder_mode, file_mode = (0o750, 0o640) if is_shared else (0o700, 0o600)
+    path = new / name
+    for folder in dict.fromkeys((new, path.parent)):
+        with suppress(FileExistsError):  # several workers make it
+            folder.mkdir()
+            folder.chmod(folder_mode)
+    file = path.open("xb")
+    os.fchmod(file.fileno(), file_mode)
+    return file
 
 
 class StorePlace:
@@ -190,9 +255,13 @@ class StorePlace:
         self._files[name] = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - closed by clear()
         return self._files[name]
 
-    def publish(self, manifest: bytes) -> None:
+    def publish(self, manifest: bytes, adopted: Collection[str]) -> None:
         """Put the files, then the manifest; delete the files that were there."""
-        stale = [name for name in list_folder(self._url) if PART.fullmatch(name) and name not in self._files]
+        new = {*self._files, *adopted}
+        there = list_folder(self._url).keys()
+        if lost := [name for name in adopted if name not in there]:
+            raise RunAborted(f"{self._name(lost[0])} is gone, which a worker put there: what was there counts.")
+        stale = [name for name in there if PART.fullmatch(name) and name not in new]
         for name, file in self._files.items():
             if self._is_stopped:
                 raise RunAborted(f"The run was stopped before {self} had all of its files: what was there counts.")
@@ -200,7 +269,7 @@ class StorePlace:
         try:
             replace_bytes(self._name(MANIFEST), manifest, self._version)
         except FileExistsError:
-            delete_objects([self._name(name) for name in self._files])
+            delete_objects([self._name(name) for name in new])
             raise RunAborted(f"Another export to {self} was first, and its files count: run it again.") from None
         try:
             delete_objects([self._name(name) for name in stale])
@@ -223,3 +292,30 @@ class StorePlace:
 
     def _name(self, name: str) -> str:
         return f"{self._url}/{name}"
+
+
+class StorePart:
+    """A worker's files in a folder of a store; until the end they are temporary ones of its machine, without names."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._files: dict[str, BinaryIO] = {}
+
+    def __str__(self) -> str:
+        return self._url
+
+    def open_part(self, name: str) -> BinaryIO:
+        """Open a temporary file."""
+        self._files[name] = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - closed by discard()
+        return self._files[name]
+
+    def put_in_place(self) -> None:
+        """Put the files, which no manifest names yet."""
+        for name, file in self._files.items():
+            put_file(file, f"{self._url}/{name}")
+
+    def discard(self) -> None:
+        """Close the temporary files, and so remove them."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()

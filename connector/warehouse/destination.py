@@ -74,7 +74,7 @@ class Destination:
     `table`, `schema` and `mode` mean nothing to a file;
     `guard_formulas` (cells that a spreadsheet would run are made texts) means nothing to all but CSV. `columns` are
     the fields that are written beside the id and the run's columns (None: all); `is_adopting` takes over a table or a
-    file that no export made; `is_group_readable` gives a file to its group too.
+    file that no export made; `is_group_readable` gives a file to its group too. `is_in_parts`: workers write it.
     """
 
     format: Format
@@ -89,6 +89,12 @@ class Destination:
     is_group_readable: bool = False
     object_url: str | None = None
     partition_by: str | None = None
+    is_in_parts: bool = False
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the export is a folder of files."""
+        return self.partition_by is not None or (self.is_in_parts and not self.is_database)
 
     @property
     def is_database(self) -> bool:
@@ -103,7 +109,7 @@ class Destination:
     @property
     def is_packed(self) -> bool:
         """Whether the file is packed by gzip."""
-        return self.path.suffix.lower() == _PACKED and self.partition_by is None
+        return self.path.suffix.lower() == _PACKED and not self.is_folder
 
     def __str__(self) -> str:
         if self.object_url is not None:
@@ -130,9 +136,10 @@ def parse_destination(
     group_readable: bool = False,
     file_format: str | None = None,
     partition_by: str | None = None,
+    in_parts: bool = False,
 ) -> Destination:
     """Return where `text` points; `file_format` (csv, jsonl, parquet) says what a file holds whose name does not, the
-    rest is as of Destination.
+    rest is as of Destination. What several workers are to write `in_parts` is a folder or a PostgreSQL table.
 
     Raises ConfigurationError, without any password of a URL, for what cannot be written: an unknown suffix or scheme,
     a driver that is not installed, a database without a path, an empty name, a schema in SQLite, a place that is a
@@ -142,11 +149,12 @@ def parse_destination(
     scheme = found[1].lower() if found else ""
     _refuse_warehouse(scheme)
     url = object_url = None
+    is_folder = partition_by is not None or (in_parts and _is_folder_name(text))
     if is_store_url(text):
         object_url = parse_store_url(text)
-        form, path = _find_file_format(text, file_format, partition_by), Path(object_url.partition("://")[2])
+        form, path = _find_file_format(text, file_format, is_folder=is_folder), Path(object_url.partition("://")[2])
     elif found is None:
-        form, path = _find_file_format(text, file_format, partition_by), Path(text)
+        form, path = _find_file_format(text, file_format, is_folder=is_folder), Path(text)
     elif scheme in _BY_SCHEME:
         form, path = _BY_SCHEME[scheme], Path(_read_database_path(text, found[2]))
     else:
@@ -154,12 +162,17 @@ def parse_destination(
         form, path = _BY_DRIVER.get(url.drivername, Format.SQL), Path(url.database or url.host or "database")
     destination = Destination(
         form, path, table, schema, Mode(mode), guard_formulas, url, check_columns(columns), overwrite,
-        group_readable, object_url, partition_by,
+        group_readable, object_url, partition_by, in_parts,
     )  # fmt: skip
+    if in_parts and not is_folder and destination.format is not Format.POSTGRESQL:
+        raise ConfigurationError(
+            f"{destination} cannot be written by several workers: export to a folder, such as people/ or "
+            "s3://bucket/people, or to a table in PostgreSQL; or leave out --engine"
+        )
     if destination.is_database:
         _check_names(form, table, schema)
     if url is None and object_url is None and not destination.is_standard_output:
-        _check_place(path, is_folder=partition_by is not None)
+        _check_place(path, is_folder=is_folder)
     _check_means_something(destination, file_format)
     return destination
 
@@ -174,19 +187,25 @@ def _refuse_warehouse(scheme: str) -> None:
         )
 
 
-def _find_file_format(text: str, said: str | None, partition_by: str | None) -> Format:
+def _is_folder_name(text: str) -> bool:
+    """Return whether this can only be a folder, of a disk or a store: it has no suffix, as a file has."""
+    is_place = is_store_url(text) or _URL.fullmatch(text) is None
+    return is_place and text != _STANDARD_OUTPUT and (text.endswith("/") or not Path(text).suffix)
+
+
+def _find_file_format(text: str, said: str | None, *, is_folder: bool) -> Format:
     """What a file of this name holds; where its name does not say it, what is `said`. Parquet packs itself. Raises
     ConfigurationError."""
     name = Path(text)
     is_packed = name.suffix.lower() == _PACKED
     form = _BY_SUFFIX.get((Path(name.stem) if is_packed else name).suffix.lower())
-    if partition_by is not None:
+    if is_folder:
         form = Format.PARQUET
     elif text == _STANDARD_OUTPUT and said is None:
         form = Format.CSV
     elif form is None and said is not None:
         form = Format(said)
-    if form is None or (is_packed and form is Format.PARQUET and partition_by is None):
+    if form is None or (is_packed and form is Format.PARQUET and not is_folder):
         raise ConfigurationError(f"Cannot export to {_show_odd(text)}. Give {_SUPPORTED}.")
     if said is not None and form != said:
         raise ConfigurationError(f"{text} is written as {form}: leave out the format {said}, or export elsewhere.")
@@ -259,13 +278,14 @@ def _check_names(form: Format, table: str, schema: str | None) -> None:
 
 
 def _check_data_set(destination: Destination) -> None:
-    if destination.is_database or destination.is_standard_output:
+    is_divided = destination.partition_by is not None
+    if is_divided and (destination.is_database or destination.is_standard_output):
         raise ConfigurationError(f"{destination} has no files to divide: --partition-by is for a folder")
     if destination.is_adopting:
         raise ConfigurationError(
             f"{destination} is a folder, of which no export takes over what others wrote: name a new or an empty one"
         )
-    if destination.columns is not None and destination.partition_by not in destination.columns:
+    if is_divided and destination.columns is not None and destination.partition_by not in destination.columns:
         raise ConfigurationError(f"A data set divided by {destination.partition_by} needs that column: name it, too.")
 
 
@@ -275,7 +295,7 @@ def _check_means_something(destination: Destination, file_format: str | None) ->
         raise ConfigurationError(f"{destination} is no CSV: formulas are guarded against in CSV alone")
     if destination.object_url is not None and destination.is_group_readable:
         raise ConfigurationError(f"{destination} is in a store, which says itself who may read it")
-    if destination.partition_by is not None:
+    if destination.partition_by is not None or destination.is_folder:
         _check_data_set(destination)
     if destination.is_database:
         if file_format is not None:
