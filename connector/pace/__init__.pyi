@@ -17,5 +17,6 @@ from .shared import (
     Beat as Beat,
     SharedRate as SharedRate,
     read_beat as read_beat,
+    scale as scale,
     write_beat as write_beat,
 )

@@ -56,8 +56,8 @@ class DatasetPlace(Protocol):
     def interrupt(self) -> None:
         """End a publishing soon, if its manifest is not there yet."""
 
-    def clear(self) -> None:
-        """Forget the new files, unless they are published."""
+    def clear(self, adopted: Collection[str] = ()) -> None:
+        """Forget the new files and the adopted ones, unless they are published."""
 
     def discard(self) -> None:
         """Forget them and let others write; harmless when repeated."""
@@ -148,7 +148,7 @@ class FolderPlace:
     def interrupt(self) -> None:
         """Do nothing: it is done in a moment."""
 
-    def clear(self) -> None:
+    def clear(self, adopted: Collection[str] = ()) -> None:
         """Remove the new folder, or what has become the old one."""
         for file in self._files:
             with suppress(OSError):  # bytes that no longer fit on the disk belong to a file that is gone
@@ -280,11 +280,16 @@ class StorePlace:
         """Put no other file."""
         self._is_stopped = True
 
-    def clear(self) -> None:
-        """Close the temporary files, and so remove them."""
+    def clear(self, adopted: Collection[str] = ()) -> None:
+        """Close the temporary files, and so remove them; delete what workers have put there."""
         for file in self._files.values():
             file.close()
         self._files.clear()
+        if adopted:
+            try:
+                delete_objects([self._name(name) for name in adopted])
+            except StoreError as error:
+                _LOG.warning("files of a run that wrote nothing are left over in %s: %s", self, error)
 
     def discard(self) -> None:
         """The same: a store is not locked."""

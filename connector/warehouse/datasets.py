@@ -1,5 +1,5 @@
 """An export divided into Parquet files: by a column, a folder as Hive has it (`base_id=7/connector-RUN.parquet`), by
-the workers that write it (`connector-RUN_2_ab12cd.parquet`), or both.
+the workers that write it (`connector-RUN_2_ab12cd.parquet`), or by both.
 
 The manifest in it, `_connector.json`, names the run that is in place and its files. On a disk the new folder is made
 beside the present one, and the two change places in one step. A store has no such step: the new files are put first,
@@ -177,7 +177,8 @@ class DatasetWriter:
         with _described(self._place):
             self._files.close(run)
             self._is_committing = True
-            self._place.publish(_build_manifest(run, self._by, self._files.rows | self._adopted), self._adopted.keys())
+            self._place.publish(_build_manifest(run, self._by, self._files.rows | self._adopted), self._adopted)
+        self._adopted = {}
         self.discard()
         return RowChanges(inserted=run.rows)
 
@@ -194,8 +195,8 @@ class DatasetWriter:
 
     def _forget(self) -> None:
         self._files.forget()
-        self._adopted = {}
-        self._place.clear()
+        adopted, self._adopted = self._adopted, {}
+        self._place.clear(adopted)
 
 
 class DatasetPartWriter:

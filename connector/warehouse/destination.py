@@ -166,8 +166,8 @@ def parse_destination(
     )  # fmt: skip
     if in_parts and not is_folder and destination.format is not Format.POSTGRESQL:
         raise ConfigurationError(
-            f"{destination} cannot be written by several workers: export to a folder, such as people/ or "
-            "s3://bucket/people, or to a table in PostgreSQL; or leave out --engine"
+            f"{destination} cannot be written by several workers: export to a folder, such as list/ or "
+            "s3://bucket/list, or to a table in PostgreSQL; or leave out --engine"
         )
     if destination.is_database:
         _check_names(form, table, schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,13 @@ import click
 
 from connector.choices import EXPORT_FORMATS, PARTITION_COLUMNS
 from connector.errors import ConfigurationError
-from pipelines.cli.options import Duration, Share, record_option, refuse_empty, time_limit_option
+from pipelines.cli.options import Duration, Share, engine_options, record_option, refuse_empty, time_limit_option
 from pipelines.cli.output import Output, finish, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
     from connector.report import Report
     from connector.settings import SettingOptions
-    from pipelines.flows import ExportPlan
+    from pipelines.flows import EngineOptions, ExportPlan
 
 
 def _split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -76,6 +77,7 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
 @click.option("--first-name", callback=refuse_empty, help="Only with this first name.")
 @click.option("--last-name", callback=refuse_empty, help="Only with this last name.")
 @click.option("--gender", type=click.Choice(["male", "female", "unspecified"]), help="Only of this gender.")
+@engine_options
 @time_limit_option
 @record_option
 @run_options
@@ -96,6 +98,7 @@ def export_command(
     group_readable: bool,
     subscriber_id: int | None,
     gender: str | None,
+    engine: EngineOptions | None,
     time_limit_s: float | None,
     record_path: Path | None,
     output: Output,
@@ -104,7 +107,8 @@ def export_command(
     """Copy the list to DEST, or as the job file JOB says.
 
     DEST is a file (.parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), such an object in a store (s3://bucket/people.parquet),
-    - for standard output, a database URL, or with --partition-by a folder.
+    - for standard output, a database URL, or with --partition-by a folder. With --engine several workers read the list,
+    and DEST is a folder or a table in PostgreSQL.
     """
     from connector.service import ListQuery
     from connector.settings import SettingOptions
@@ -112,21 +116,23 @@ def export_command(
     from pipelines.flows import TableOptions, Tolerance, plan_export, run_export
     from pipelines.jobs import read_settings
 
+    if engine is not None and record_path is not None:
+        raise ConfigurationError("--record is of one process, and --engine of several: leave one out")
     given = SettingOptions(time_limit_s=time_limit_s, record_path=record_path)
     options = TableOptions(table, schema, mode, guard_formulas, columns, group_readable, file_format, partition_by)
     if Path(target).suffix in (".yaml", ".yml"):
         if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
         tolerances = allow_incomplete, ignore_total_count, max_shrink, accept_cut_off_possible
-        finish(_export_job(Path(target), *tolerances, overwrite, given, output), output)
+        finish(_export_job(Path(target), *tolerances, overwrite, engine, given, output), output)
     query = ListQuery(id=subscriber_id, gender="" if gender == "unspecified" else gender, **filters)  # type: ignore[arg-type] # click gives each its type
     settings = read_settings(os.environ, None, given)
     shrink = MAX_SHRINK if max_shrink is None else max_shrink
     tolerance = Tolerance(allow_incomplete, ignore_total_count, shrink, accept_cut_off_possible)
-    plan = plan_export(target, query, settings, options, tolerance, is_adopting=overwrite)
+    plan = plan_export(target, query, settings, options, tolerance, is_adopting=overwrite, in_parts=engine is not None)
     _refuse_clash(plan, output)
     output = replace(output, is_data_on_stdout=plan.destination.is_standard_output)
-    finish(run_flow(lambda stop, progress: run_export(plan, stop, progress), output, time_limit_s), output)
+    finish(run_flow(partial(run_export, plan, engine_options=engine), output, time_limit_s), output)
 
 
 def _export_job(
@@ -136,6 +142,7 @@ def _export_job(
     max_shrink: float | None,
     accept_cut_off_possible: bool,
     is_adopting: bool,
+    engine: EngineOptions | None,
     given: SettingOptions,
     output: Output,
 ) -> Report:
@@ -153,9 +160,10 @@ def _export_job(
         max_shrink=max_shrink,
         is_cut_off_accepted=accept_cut_off_possible,
         is_adopting=is_adopting,
+        workers_read=None if engine is None else path,
     )
     _refuse_clash(plan, output)
-    return run_and_notify(lambda stop, progress: run_export(plan, stop, progress), job, settings, output)
+    return run_and_notify(partial(run_export, plan, engine_options=engine), job, settings, output)
 
 
 def _refuse_clash(plan: ExportPlan, output: Output) -> None:
@@ -163,7 +171,7 @@ def _refuse_clash(plan: ExportPlan, output: Output) -> None:
     destination = plan.destination
     if destination.object_url is None:
         output.refuse_to_overwrite(destination.path, "what is exported")
-    folder = destination.path.resolve() if destination.partition_by is not None else None
+    folder = destination.path.resolve() if destination.is_folder else None
     if folder is not None and output.report_path is not None and folder in output.report_path.resolve().parents:
         raise ConfigurationError(f"--report {output.report_path}: that is in the exported folder; name another file")
     if destination.is_standard_output and output.is_json:

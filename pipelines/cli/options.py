@@ -122,6 +122,32 @@ time_limit_option = click.option(
 )
 
 
+def engine_options(command: Command) -> Command:
+    """Add `--engine`, `--scheduler` and `--workers`, given to the command as `engine`, an EngineOptions or None."""
+
+    @wraps(command)
+    def wrapped(*args: Any, engine: str | None, scheduler: str | None, workers: int | None, **kwargs: Any) -> Any:
+        options = None
+        if engine is not None:
+            from pipelines.flows import EngineOptions
+
+            options = EngineOptions(scheduler, workers)
+        if options is None and (scheduler is not None or workers is not None):
+            raise ConfigurationError("--scheduler and --workers are of an engine: give --engine dask, too")
+        if scheduler is not None and workers is not None:
+            raise ConfigurationError("a scheduler has its own workers: give --scheduler or --workers, not both")
+        return command(*args, engine=options, **kwargs)
+
+    decorated: Command = wrapped
+    for option in (
+        click.option("--workers", type=click.IntRange(1, _MOST_PARTS), help="So many processes of this machine."),
+        click.option("--scheduler", metavar="ADDRESS", help="Run on the workers of this scheduler: tcp://host:8786."),
+        click.option("--engine", type=click.Choice(["dask"]), help="Let several processes do the work, in parts."),
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
 def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Refuse an empty value: it comes from a variable that was not set, and is never meant."""
     if value is not None and not value.strip():

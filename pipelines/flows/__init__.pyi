@@ -9,12 +9,14 @@ from .engine import (
     TaskEnd as TaskEnd,
     open_engine as open_engine,
 )
-from .exports import (
+from .export_plan import (
     ExportPlan as ExportPlan,
     TableOptions as TableOptions,
     Tolerance as Tolerance,
     plan_export as plan_export,
     plan_export_job as plan_export_job,
+)
+from .exports import (
     run_export as run_export,
 )
 from .job_sources import (

@@ -15,7 +15,7 @@ from connector.plurals import count
 from connector.service import ListQuery, Retrier, open_client
 from connector.settings import SettingOptions, Settings, build_service
 from connector.warehouse import ExportStart, open_writer
-from pipelines.flows.exports import plan_export_job
+from pipelines.flows.export_plan import plan_export_job
 from pipelines.flows.load_plan import FileReading, plan_validation_by_job
 from pipelines.flows.mail_plan import plan_mail
 from pipelines.flows.validate import run_validation
