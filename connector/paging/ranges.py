@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from connector.paging.certificate import Certificate, Order, Reason, Verdict
-from connector.paging.overlap import NO_IDS, IdArray, Mask, PageAnswer, PageRequest, contained, decide_direction
+from connector.paging.overlap import IdArray, Mask, PageAnswer, PageRequest, contained, decide_direction
 from connector.paging.sweep import CONVINCING, IdRange, Sweep, SweepEnd
 
 SURVEYED = 2 * CONVINCING
@@ -82,18 +82,14 @@ class PackedIds:
     @staticmethod
     def pack(ids: IdArray) -> "PackedIds":
         """Return ascending ids, packed."""
-        distances = np.diff(ids)
-        smallest = np.min_scalar_type(int(distances.max())) if len(distances) else np.uint8
+        distances = np.diff(ids.view(np.uint64))
+        smallest = np.min_scalar_type(distances.max()) if len(distances) else np.uint8
         return PackedIds(int(ids[0]) if len(ids) else 0, distances.astype(smallest))
 
     def unpack(self, count: int) -> IdArray:
         """Return these `count` ids."""
-        if not count:
-            return NO_IDS
-        ids = np.empty(count, dtype=np.int64)
-        ids[0] = self.first
-        np.cumsum(self.distances, out=ids[1:], dtype=np.int64)
-        ids[1:] += self.first
+        ids = np.full(count, self.first, dtype=np.int64)
+        ids[1:] += np.cumsum(self.distances, dtype=np.uint64).view(np.int64)
         return ids
 
 
