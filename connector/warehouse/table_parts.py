@@ -65,7 +65,6 @@ class TablePartWriter:
             raise self._describe(error) from None
         finally:
             self.discard()
-            database.engine.dispose()
         return StagedPart({self._name: count})
 
     def interrupt(self) -> None:
