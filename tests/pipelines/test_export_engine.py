@@ -55,13 +55,17 @@ def end(process: "subprocess.Popen[str]") -> dict[str, Any]:
     return report
 
 
+def count_received(connector: Connector) -> int:
+    return int(connector.sandbox.stats()["requests"].get("list", {"received": 0})["received"])
+
+
 def start(connector: Connector, to: str) -> "subprocess.Popen[str]":
     """An export by two workers that are reading by now."""
     connector.sandbox.switch(latency_ms=150)
-    before = connector.sandbox.stats()["requests"].get("list", 0)
+    before = count_received(connector)
     process = connector.start_anew("export", to, "--engine", "dask", "--workers", "2", "--output", "json")
     deadline = time.monotonic() + 300  # Dask takes a second to start, where nothing else runs
-    while connector.sandbox.stats()["requests"].get("list", 0) < before + 8:
+    while count_received(connector) < before + 8:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
