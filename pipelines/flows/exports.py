@@ -154,13 +154,13 @@ class _Copying:
         from pipelines.flows.export_parts import PartPace, open_readers
 
         progression = Progression(self.clock.monotonic)
-        shown = f"; dashboard: {engine.dashboard}" if engine.dashboard else ""
-        _LOG.info("the engine has %d workers%s", engine.workers, shown)
+        shown = f"dashboard: {engine.dashboard}" if engine.dashboard else ""
 
         def follow(parts: PartProgress) -> None:
             rows = sum(parts.rows.values())
             advance = f"{parts.done} of {parts.parts} ranges, {rows:,} read by {engine.workers} workers"
-            self.progress.follow(lambda: f"{advance}; {progression.describe(rows, parts.total)}{shown}")
+            words = advance, progression.describe(rows, parts.total), shown
+            self.progress.follow(lambda: "; ".join(filter(None, words)))
 
         pace = PartPace(self.plan.max_rate, self.found)
         return open_readers(engine, recipe, pace, follow, self.of_workers)
