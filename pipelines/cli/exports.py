@@ -12,13 +12,21 @@ import click
 
 from connector.choices import EXPORT_FORMATS, PARTITION_COLUMNS
 from connector.errors import ConfigurationError
-from pipelines.cli.options import Duration, Share, engine_options, record_option, refuse_empty, time_limit_option
+from pipelines.cli.options import (
+    Duration,
+    EngineGiven,
+    Share,
+    engine_options,
+    record_option,
+    refuse_empty,
+    time_limit_option,
+)
 from pipelines.cli.output import Output, finish, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
     from connector.report import Report
     from connector.settings import SettingOptions
-    from pipelines.flows import EngineOptions, ExportPlan
+    from pipelines.flows import ExportPlan
 
 
 def _split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -98,7 +106,7 @@ def export_command(
     group_readable: bool,
     subscriber_id: int | None,
     gender: str | None,
-    engine: EngineOptions | None,
+    engine: EngineGiven | None,
     time_limit_s: float | None,
     record_path: Path | None,
     output: Output,
@@ -132,7 +140,7 @@ def export_command(
     plan = plan_export(target, query, settings, options, tolerance, is_adopting=overwrite, in_parts=engine is not None)
     _refuse_clash(plan, output)
     output = replace(output, is_data_on_stdout=plan.destination.is_standard_output)
-    finish(run_flow(partial(run_export, plan, engine_options=engine), output, time_limit_s), output)
+    finish(run_flow(partial(run_export, plan, engine_options=engine and engine.build()), output, time_limit_s), output)
 
 
 def _export_job(
@@ -142,7 +150,7 @@ def _export_job(
     max_shrink: float | None,
     accept_cut_off_possible: bool,
     is_adopting: bool,
-    engine: EngineOptions | None,
+    engine: EngineGiven | None,
     given: SettingOptions,
     output: Output,
 ) -> Report:
@@ -163,7 +171,7 @@ def _export_job(
         workers_read=None if engine is None else path,
     )
     _refuse_clash(plan, output)
-    return run_and_notify(partial(run_export, plan, engine_options=engine), job, settings, output)
+    return run_and_notify(partial(run_export, plan, engine_options=engine and engine.build()), job, settings, output)
 
 
 def _refuse_clash(plan: ExportPlan, output: Output) -> None:

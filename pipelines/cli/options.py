@@ -18,7 +18,7 @@ from connector.units import parse_duration, parse_share
 if TYPE_CHECKING:
     from connector.imports import RowOptions
     from connector.subscribers import ValidationRules
-    from pipelines.flows import FileReading
+    from pipelines.flows import EngineOptions, FileReading
     from pipelines.jobs import Job
 
 
@@ -51,6 +51,45 @@ class PartOfRun(click.ParamType[tuple[int, int]]):
         if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts) <= _MOST_PARTS):
             self.fail(f"{value!r} is no part such as 2/3, of {_MOST_PARTS:,} at most", param, ctx)
         return int(number), int(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineGiven:
+    """What was said of the engine of a run in parts."""
+
+    scheduler: str | None
+    workers: int | None
+
+    def build(self) -> EngineOptions:
+        """Return its options: by default a worker for each processor that this process may use."""
+        from pipelines.flows import EngineOptions
+
+        has_affinity = hasattr(os, "sched_getaffinity")  # a container may use fewer than there are
+        processors = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count()
+        return EngineOptions(self.scheduler, self.workers or processors)
+
+
+def engine_options(command: Command) -> Command:
+    """Add `--engine`, `--scheduler` and `--workers`, given to the command as `engine`, an EngineGiven or None."""
+
+    @click.option(
+        "--engine", "name", type=click.Choice(["dask"]), help="Run in parts, one for each worker of this engine."
+    )
+    @click.option("--scheduler", metavar="ADDRESS", help="With --engine: of a scheduler that runs, tcp://HOST:8786.")
+    @click.option(
+        "--workers",
+        type=click.IntRange(1, _MOST_PARTS),
+        help="With --engine: so many processes of this machine; one for each processor when not given.",
+    )
+    @wraps(command)
+    def wrapped(*args: Any, name: str | None, scheduler: str | None, workers: int | None, **kwargs: Any) -> Any:
+        if name is None and (scheduler is not None or workers is not None):
+            raise ConfigurationError("--scheduler and --workers are of an engine: add --engine dask, or leave them out")
+        if scheduler is not None and workers is not None:
+            raise ConfigurationError("--scheduler has workers of its own, and --workers starts some: give one of them")
+        return command(*args, engine=EngineGiven(scheduler, workers) if name else None, **kwargs)
+
+    return wrapped
 
 
 class Share(click.ParamType[float]):
@@ -120,32 +159,6 @@ time_limit_option = click.option(
     callback=_refuse_zero,
     help="End a run in order that takes longer, such as 6h; the next one goes on.",
 )
-
-
-def engine_options(command: Command) -> Command:
-    """Add `--engine`, `--scheduler` and `--workers`, given to the command as `engine`, an EngineOptions or None."""
-
-    @wraps(command)
-    def wrapped(*args: Any, engine: str | None, scheduler: str | None, workers: int | None, **kwargs: Any) -> Any:
-        options = None
-        if engine is not None:
-            from pipelines.flows import EngineOptions
-
-            options = EngineOptions(scheduler, workers)
-        if options is None and (scheduler is not None or workers is not None):
-            raise ConfigurationError("--scheduler and --workers are of an engine: give --engine dask, too")
-        if scheduler is not None and workers is not None:
-            raise ConfigurationError("a scheduler has its own workers: give --scheduler or --workers, not both")
-        return command(*args, engine=options, **kwargs)
-
-    decorated: Command = wrapped
-    for option in (
-        click.option("--workers", type=click.IntRange(1, _MOST_PARTS), help="So many processes of this machine."),
-        click.option("--scheduler", metavar="ADDRESS", help="Run on the workers of this scheduler: tcp://host:8786."),
-        click.option("--engine", type=click.Choice(["dask"]), help="Let several processes do the work, in parts."),
-    ):
-        decorated = option(decorated)
-    return decorated
 
 
 def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

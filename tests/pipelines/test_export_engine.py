@@ -106,8 +106,8 @@ def test_a_signal_stops_all_workers_and_nothing_is_published(connector: Connecto
 
 REFUSED = [
     (("a.parquet", "--engine", "dask"), "export to a folder"),
-    (("list", "--workers", "2"), "give --engine dask, too"),
-    (("list", "--engine", "dask", "--workers", "2", "--scheduler", "tcp://127.0.0.1:9"), "not both"),
+    (("list", "--workers", "2"), "add --engine dask"),
+    (("list", "--engine", "dask", "--workers", "2", "--scheduler", "tcp://127.0.0.1:9"), "give one of them"),
     (("list", "--engine", "dask", "--record", "r.jsonl"), "--record is of one process"),
     (("postgresql://me:hush@127.0.0.1/w", "--engine", "dask"), "belongs in a job file"),
 ]
