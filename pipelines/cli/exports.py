@@ -140,7 +140,12 @@ def export_command(
     plan = plan_export(target, query, settings, options, tolerance, is_adopting=overwrite, in_parts=engine is not None)
     _refuse_clash(plan, output)
     output = replace(output, is_data_on_stdout=plan.destination.is_standard_output)
-    finish(run_flow(partial(run_export, plan, engine_options=engine and engine.build()), output, time_limit_s), output)
+    finish(
+        run_flow(
+            partial(run_export, plan, engine_options=None if engine is None else engine.build()), output, time_limit_s
+        ),
+        output,
+    )
 
 
 def _export_job(
@@ -171,7 +176,9 @@ def _export_job(
         workers_read=None if engine is None else path,
     )
     _refuse_clash(plan, output)
-    return run_and_notify(partial(run_export, plan, engine_options=engine and engine.build()), job, settings, output)
+    return run_and_notify(
+        partial(run_export, plan, engine_options=None if engine is None else engine.build()), job, settings, output
+    )
 
 
 def _refuse_clash(plan: ExportPlan, output: Output) -> None:
