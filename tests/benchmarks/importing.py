@@ -41,7 +41,9 @@ def import_file(sandbox: SandboxProcess, path: Path, state: Path, *options: str,
 
 
 def build_environment(sandbox: SandboxProcess, state: Path | None = None) -> dict[str, str]:
-    """This process's own environment with none of its settings but the sandbox's."""
+    """This process's own environment with none of its settings but the sandbox's. Modules may be kept compiled, as they
+    are where a package is installed: else each start would compile them, and other tools' starts would not."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CONNECTOR_")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment |= {"CONNECTOR_BASE_URL": sandbox.base_url, "CONNECTOR_TOKEN": sandbox.token}
     return environment | ({"CONNECTOR_STATE_DIR": str(state)} if state is not None else {})

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -181,6 +182,18 @@ def test_a_file_that_another_program_has_locked_can_be_written_later(tmp_path: P
         (locked_sqlite if scheme == "sqlite" else locked_duckdb)(table.path),
         pytest.raises(RunAborted, match=r"cannot be written now.*run it again"),
     ):
+        writer.prepare(ExportStart("run-2", "nightly", {}, day(2)))
+    writer.discard()
+    publish(table, [person(2)], 2)
+    assert read(table) == [(2, "Ann", 2)]
+
+
+def test_a_duckdb_file_that_this_program_has_open_itself_can_be_written_later(tmp_path: Path) -> None:
+    """A notebook, say. The lock of the file is that of another program: it does not keep two of one apart."""
+    table = parse_destination(f"duckdb:///{tmp_path}/w.db")
+    publish(table, [person(1)], 1)
+    writer = open_impatient(table)
+    with duckdb.connect(str(table.path)), pytest.raises(RunAborted, match=r"cannot be written now.*run it again"):
         writer.prepare(ExportStart("run-2", "nightly", {}, day(2)))
     writer.discard()
     publish(table, [person(2)], 2)

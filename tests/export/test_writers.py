@@ -253,6 +253,14 @@ def test_a_schema_of_duckdb_is_made_when_missing(tmp_path: Path) -> None:
     assert not has_target(parse_destination(f"duckdb:///{tmp_path}/w.duckdb"))
 
 
+@pytest.mark.parametrize("schema", ["w", "memory"])
+def test_a_schema_of_duckdb_may_have_the_name_of_a_database(tmp_path: Path, schema: str) -> None:
+    destination = parse_destination(f"duckdb:///{tmp_path}/w.duckdb", schema=schema)
+    for _ in range(2):
+        write(destination, MIXED)
+    assert run_sql(destination, f"select count(*) from w.{schema}.subscribers") == [(3,)]
+
+
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
