@@ -9,9 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-import sysconfig
 import threading
-import venv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,22 +81,6 @@ def test_each_function_has_an_example_that_runs_as_printed(name: str, folder: Pa
     results = [doctest.DocTestRunner().run(test, out=said.append) for test in tests]
     assert sum(each.attempted for each in results) >= 3, "it has no example"
     assert not any(each.failed for each in results), "".join(said)
-
-
-def test_a_users_script_that_uses_all_of_it_is_strictly_typed(tmp_path: Path) -> None:
-    """As mypy sees the installed packages: by their py.typed and stubs, without a setting of this project."""
-    venv.create(tmp_path / "venv")
-    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
-    for package in ("connector", "pipelines"):
-        (site / package).symlink_to(ROOT / package)
-    (site / "libraries.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
-    script = tmp_path / "user_script.py"
-    script.write_bytes(SCRIPT.read_bytes())
-    options = ["--strict", "--python-executable", f"{tmp_path}/venv/bin/python", "--cache-dir", os.devnull]
-    ended = subprocess.run(
-        [sys.executable, "-m", "mypy", *options, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
 
 
 def test_a_users_script_that_uses_all_of_it_runs(folder: Path) -> None:

@@ -22,25 +22,10 @@ from types import TracebackType
 from typing import Any, Self
 
 _ROOT = Path(__file__).parents[2]
-_MODULES = sorted(
-    ".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__")
-    for package in ("connector", "pipelines")
-    for path in (_ROOT / package).rglob("*.py")
-    if path.name != "__main__.py"
-)
-"""All of the program: a command imports most of it only when it has use for it."""
-
-_LIBRARIES = (
-    "aiohttp", "duckdb", "jinja2", "pandas", "pandera.backends.pandas.register", "pandera.pandas",
-    "pandera.strategies.pandas_strategies", "psycopg", "pyarrow.parquet", "pymysql", "rich",
-    "sqlalchemy.dialects.mysql.pymysql", "sqlalchemy.dialects.postgresql.psycopg",
-    "sqlalchemy.dialects.sqlite.pysqlite", "uvloop",
-)  # fmt: skip
-
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAPABILITIES_OVER_FILES = 0b1110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["pytest", __name__, *_LIBRARIES, *_MODULES])
+_CONTEXT.set_forkserver_preload(["pytest", __name__, "tests.pipelines.warmed"])
 
 
 class Forked:

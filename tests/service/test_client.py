@@ -26,6 +26,7 @@ from connector.service import (
 )
 from tests.service import faults
 from tests.service.faults import Fault, response, serve, unused_port
+from tests.service.waits import Waits
 
 LOOPS = ("asyncio", "uvloop")  # whose failures differ in kind
 
@@ -108,7 +109,10 @@ def test_any_text_of_a_query_arrives_as_it_was_asked() -> None:
     ids=["limited", "taken", "broken", "no-success", "redirect"],
 )
 async def test_each_operation_gives_a_failure_as_a_value(raw: bytes, answer: Refused | Ambiguous) -> None:
-    async with serve(faults.answers(raw)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+    async with (
+        serve(faults.answers(raw)) as server,
+        open_client(Service(server.base_url, TOKEN), clock=Waits().clock) as client,
+    ):
         assert await all_three(client) == [answer] * 3
         assert len(server.requests) == 3
 
@@ -123,7 +127,10 @@ async def all_three(client: Client) -> list[object]:
 
 async def test_what_was_sent_limited_and_failed_is_counted_for_each_operation() -> None:
     replies = (CREATED, LIMITED, TAKEN, BROKEN, CREATED)
-    async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+    async with (
+        serve(faults.answers(*replies)) as server,
+        open_client(Service(server.base_url, TOKEN), clock=Waits().clock) as client,
+    ):
         for _ in replies:
             await client.create_subscriber(b"{}")
         assert client.counts == {

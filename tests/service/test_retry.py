@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 
 import pytest
@@ -27,6 +27,7 @@ from connector.service import (
 from connector.service.retry import RetryBudget
 from tests.service import faults
 from tests.service.faults import response, serve, unused_port
+from tests.service.waits import Waits
 
 CreateAnswer = Created | Refused | Ambiguous | NotSent
 
@@ -49,21 +50,13 @@ BROKEN = response(b"oops", "500 Internal Server Error")
 REFUSED_S = Ambiguous(500, "oops", None)
 
 
-class Waits:
-    """A sleep that returns at once and remembers; it may do something at a given wait."""
-
-    def __init__(self, act: Callable[[int], Awaitable[None]] | None = None) -> None:
-        self.seconds: list[float] = []
-        self._act = act
-
-    async def __call__(self, seconds: float) -> None:
-        self.seconds.append(seconds)
-        if self._act:
-            await self._act(len(self.seconds))
-
-
 def retrier(waits: Waits, attempts: int = 6, longest_s: float = 60.0) -> Retrier:
-    return Retrier(attempts, longest_s, clock=replace(system_clock(), sleep=waits), rng=random.Random(7))
+    return Retrier(attempts, longest_s, clock=waits.clock, rng=random.Random(7))
+
+
+def connect(server: faults.Server, waits: Waits) -> AbstractAsyncContextManager[Client]:
+    """A client whose own pauses are not slept either."""
+    return open_client(Service(server.base_url, TOKEN), clock=waits.clock)
 
 
 def creating(client: Client) -> tuple[Callable[[], Awaitable[CreateAnswer]], RequestCounts]:
@@ -161,7 +154,7 @@ async def test_a_read_is_read_again_after_anything_uncertain() -> None:
     waits = Waits()
     cut = b"HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{'success': false}"
     replies = (BROKEN, response(b'{"success": true}'), cut, response(b"", "408 Timeout"), LIMITED, LISTED)
-    async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+    async with serve(faults.answers(*replies)) as server, connect(server, waits) as client:
         assert isinstance(await retrier(waits).read(*reading(client)), ListPage)
         assert len(server.requests) == len(replies)
         assert client.counts["list"] == RequestCounts(sent=6, retried=5, limited=1, failed=4)
@@ -170,7 +163,7 @@ async def test_a_read_is_read_again_after_anything_uncertain() -> None:
 @pytest.mark.parametrize(("raw", "asked_s"), [(LIMITED, 7.0), (UNAVAILABLE, 4.0)], ids=["429", "503"])
 async def test_a_read_is_not_read_again_before_the_service_allows_it(raw: bytes, asked_s: float) -> None:
     waits = Waits()
-    async with serve(faults.answers(raw, raw, LISTED)) as server, open_client(Service(server.base_url, TOKEN)) as c:
+    async with serve(faults.answers(raw, raw, LISTED)) as server, connect(server, waits) as c:
         assert isinstance(await retrier(waits).read(*reading(c)), ListPage)
     assert [asked_s <= waited <= asked_s + 1.0 for waited in waits.seconds] == [True, True]
 
@@ -188,7 +181,7 @@ async def test_a_read_that_was_refused_or_sent_elsewhere_is_not_read_again(statu
 async def test_a_read_gives_its_last_answer_when_it_is_given_up() -> None:
     waits = Waits()
     replies = (LIMITED, UNAVAILABLE, BROKEN)
-    async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+    async with serve(faults.answers(*replies)) as server, connect(server, waits) as client:
         assert await retrier(waits, attempts=4).read(*reading(client)) == REFUSED_S
         assert len(server.requests) == 4
 

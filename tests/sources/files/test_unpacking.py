@@ -173,14 +173,11 @@ def build_people() -> list[dict[str, object]]:
     return [{"email": f"p{n}@example.com", "n": n, "notes": os.urandom(1000).hex()} for n in range(ROWS_AT_ONCE)]
 
 
-def write_large_csv(path: Path) -> None:
-    text = "".join(",".join(map(str, person.values())) + "\n" for person in build_people())
-    path.write_text("email,n,notes\n" + text * (ROWS // ROWS_AT_ONCE), encoding="utf-8")
-
-
 def write_gzip(path: Path) -> None:
-    write_large_csv(path)
-    path.write_bytes(gzip.compress(path.read_bytes(), compresslevel=1))
+    """A CSV, which is read as one that is not packed, once it is unpacked."""
+    text = "".join(",".join(map(str, person.values())) + "\n" for person in build_people())
+    content = "email,n,notes\n" + text * (ROWS // ROWS_AT_ONCE)
+    path.write_bytes(gzip.compress(content.encode(), compresslevel=1))
 
 
 def write_json_lines(path: Path) -> None:
@@ -193,7 +190,7 @@ def write_parquet(path: Path) -> None:
     pq.write_table(pa.concat_tables([table] * (ROWS // ROWS_AT_ONCE)), path, use_dictionary=False)
 
 
-@pytest.mark.parametrize("write", [write_large_csv, write_gzip, write_json_lines, write_parquet])
+@pytest.mark.parametrize("write", [write_gzip, write_json_lines, write_parquet])
 def test_a_file_many_times_the_chunk_costs_only_chunks(tmp_path: Path, write: Callable[[Path], None]) -> None:
     write(tmp_path / "people")
     rows, megabytes, _ = read_apart(tmp_path / "people")

@@ -1,0 +1,44 @@
+"""Imported by the process that commands are forked from, before the first: all of the program, which a command imports
+only when it has use for it, and what one validation builds. Each fork would do it again."""
+
+import atexit
+import gc
+import io
+import pkgutil
+import tempfile
+from contextlib import redirect_stdout
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+_LIBRARIES = (
+    "aiohttp", "duckdb", "encodings.idna", "encodings.utf_8_sig", "jinja2", "pandera.strategies.pandas_strategies",
+    "psycopg", "pyarrow.parquet", "pymysql", "rich._emoji_codes", "sqlalchemy.dialects.mysql.pymysql",
+    "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite.pysqlite", "uvloop",
+)  # fmt: skip
+
+
+def _import_all() -> None:
+    for name in _LIBRARIES:
+        import_module(name)
+    for package in map(import_module, ("connector", "pipelines")):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
+
+
+def _validate_a_row() -> None:
+    from pipelines.cli import cli
+
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
+        path = Path(folder) / "people.csv"
+        path.write_text("email\nann@example.com\n")
+        with pytest.raises(SystemExit, match=r"^0$"):
+            cli.main(["validate", str(path), "--active"], standalone_mode=False)
+
+
+_import_all()
+_validate_a_row()
+gc.freeze()  # the collector would touch, and so copy, every page that a fork shares
+atexit.register(gc.unfreeze)  # DuckDB complains of what it finds left at the end
