@@ -40,5 +40,6 @@ def _validate_a_row() -> None:
 
 _import_all()
 _validate_a_row()
+tempfile.tempdir = None  # which is asked for once: a command may be given another
 gc.freeze()  # the collector would touch, and so copy, every page that a fork shares
 atexit.register(gc.unfreeze)  # DuckDB complains of what it finds left at the end
