@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -52,10 +52,27 @@ gc.disable()  # until all is collected: looking for garbage among what stays too
 _LONG = ("simulation", "docs", "pipelines", "export", "sources")
 
 
+class _FromAnotherOn(pytest.Package):
+    """The folder of all tests, of which each process begins with another part: else, in a new checkout, all of them
+    would compile the same file at the same moment, instead of reading what another has compiled."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        """Its files and folders, from this process's own on, and round."""
+        number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+        parts = list(super().collect())
+        first = len(parts) * number // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        return parts[first:] + parts[:first]
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Only the folder of all tests is read otherwise."""
+    return _FromAnotherOn.from_parent(parent, path=path) if path == Path(__file__).parent else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests need no order: the folders whose files take longest begin."""
     ranks = {name: rank for rank, name in enumerate(_LONG)}
-    items.sort(key=lambda item: ranks.get(item.path.parent.name, len(ranks)))
+    items.sort(key=lambda item: (ranks.get(item.path.parent.name, len(ranks)), item.path))
 
 
 def pytest_collection_finish() -> None:

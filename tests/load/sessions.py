@@ -92,13 +92,13 @@ def look_at_fake(
     sentinels: tuple[Sentinel, ...] = (),
     **options: Any,
 ) -> T:
-    """One session with the fake, at 1000.0 by its clock; a look that hangs fails in ten seconds."""
+    """One session with the fake, at 1000.0 by its clock; a look that hangs fails in a minute."""
 
     async def run() -> T:
         with open_journal(folder, options.pop("base_id", BASE), options.get("name")) as journal:
             session = build_session(fake, journal, time=options.pop("time", VirtualTime()), **options)
             session.access.sentinels.extend(sentinels)
-            return await asyncio.wait_for(look(session), 10)
+            return await asyncio.wait_for(look(session), 60)
 
     return asyncio.run(run())
 

@@ -86,7 +86,7 @@ CASES = [
     (3, 600.0, "sliding_window", 1.0),
     (50, 1000.0, "bucket", None),
     (50, 1000.0, "bucket", 1.0),
-    (50, 5000.0, "fixed_window", 1.0),
+    (50, 2000.0, "fixed_window", 1.0),
 ]
 
 
