@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from secrets import token_hex
@@ -43,14 +43,7 @@ class RunScope:
     destination: str = ""
     base: str = ""
     account: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return {**{name: getattr(self, name) for name in _SCOPE}, "settings": dict(self.settings)}
-
-
-_SCOPE = ("source", "destination", "base", "account")
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +90,7 @@ class Report:
             "status": self.status,
             "started_at": self.started_at.isoformat(),
             "finished_at": self.finished_at.isoformat() if self.finished_at else None,
-            **self.scope.as_json(),
+            **asdict(self.scope),
             "rows": self.rows,
             "causes": self.causes,
             "changed_fields": self.changed_fields,
@@ -270,11 +263,7 @@ def _sum_up(read: int, counts: dict[str, int]) -> dict[str, int]:
 
 def count_requests(counts: "Mapping[Any, RequestCounts]", *, is_planned: bool = False) -> dict[str, dict[str, int]]:
     """Return the report's `requests`, by operation; of a plan, which creates nothing, only what was sent."""
-    return {
-        str(operation): {"sent": each.sent, "retried": each.retried, "limited": each.limited, "failed": each.failed}
-        for operation, each in counts.items()
-        if each.sent or not is_planned
-    }
+    return {str(operation): asdict(each) for operation, each in counts.items() if each.sent or not is_planned}
 
 
 def add_requests(requests: dict[str, dict[str, int]], others: "Mapping[str, Mapping[str, int]]") -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from connector.choices import SETTINGS, TRACKING
 from connector.clock import system_clock
 from connector.library.threads import collect_settings, run_flow
-from connector.mail import Draft, Header, Recipient, SendPlan, compose_draft, parse_recipient, read_attachment, run_send
+from connector.mail import Draft, Header, Recipient, compose_draft, parse_recipient, read_attachment, run_send
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -108,8 +108,8 @@ def send_email(
         ledger=ledger,
         time_limit_s=time_limit_s,
     )
-    plan = SendPlan(compose_draft(draft, system_clock().now()), settings)
-    return run_flow(lambda stop, progress: run_send(plan, stop, progress), time_limit_s)
+    message = compose_draft(draft, system_clock().now())
+    return run_flow(lambda stop, progress: run_send(message, settings, stop, progress), time_limit_s)
 
 
 def _parse(given: str | Sequence[str], field: str) -> tuple[Recipient, ...]:

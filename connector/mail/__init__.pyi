@@ -29,7 +29,6 @@ from .message import (
     encode_email as encode_email,
 )
 from .single import (
-    SendPlan as SendPlan,
     run_send as run_send,
 )
 from .texts import (

@@ -1,7 +1,6 @@
 """One email: on record before it leaves, and never sent again."""
 
 import asyncio
-from dataclasses import dataclass
 
 from connector.clock import Clock, system_clock
 from connector.control import Stop, stay_alive
@@ -31,26 +30,20 @@ _BY_HAND = (
 _GIVEN_UP = Ambiguous(None, "a second signal ended it before an answer came")
 
 
-@dataclass(frozen=True, slots=True)
-class SendPlan:
-    """One email, and where it goes."""
-
-    message: Message
-    settings: Settings
-
-
-async def run_send(plan: SendPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
-    """Send it, and tell what became of it."""
+async def run_send(
+    message: Message, settings: Settings, stop: Stop, progress: Progress, clock: Clock | None = None
+) -> Report:
+    """Send one email, and report what became of it."""
     clock = clock or system_clock()
-    scope = RunScope(destination=plan.settings.base_url, account=plan.settings.account)
+    scope = RunScope(destination=settings.base_url, account=settings.account)
     report = start_report("send", "", clock.now(), scope)
     progress.follow(lambda: "sending")
     try:
         with (
-            record_report(report, plan.settings.state_dir, plan.settings.retention_s),
-            open_emails(plan.settings.ledger_url) as log,
+            record_report(report, settings.state_dir, settings.retention_s),
+            open_emails(settings.ledger_url) as log,
         ):
-            await _send(plan, log, report, stop, clock)
+            await _send(message, settings, log, report, stop, clock)
     except LedgerError as error:
         if report.finished_at is None:
             end_report(report, "aborted", clock.now(), str(error))
@@ -60,16 +53,17 @@ async def run_send(plan: SendPlan, stop: Stop, progress: Progress, clock: Clock 
     return report.close()
 
 
-async def _send(plan: SendPlan, log: EmailLog, report: OpenReport, stop: Stop, clock: Clock) -> None:
-    message = plan.message
+async def _send(
+    message: Message, settings: Settings, log: EmailLog, report: OpenReport, stop: Stop, clock: Clock
+) -> None:
     addresses = ", ".join(each.email for each in (*message.to, *message.cc, *message.bcc))
     if stop.event.is_set():
         _end(report, MailOutcome.UNSENT, "stopped", clock)
         report.signal = stop.signal
         return
     with log.transaction():
-        key = log.mark_single_intended(plan.settings.account, report.run_id, addresses, at=clock.now().timestamp())
-    async with open_client(build_service(plan.settings, 1)) as client:
+        key = log.mark_single_intended(settings.account, report.run_id, addresses, at=clock.now().timestamp())
+    async with open_client(build_service(settings, 1)) as client:
         answer = await _await_answer(client, message, stop)
         report.note_requests(client, clock.monotonic())
     _note_answer(report, answer, clock)

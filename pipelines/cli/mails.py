@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import reduce, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -63,38 +62,32 @@ _LISTS = ("from_", "to", "cc", "bcc", "reply_to", "attach", "inline", "headers")
 _NAMES = (*_AS_IN_A_FILE, *_LISTS, *TRACKING, *SETTINGS)
 
 
-@dataclass(frozen=True, slots=True)
-class EmailGiven:
-    """The options by the keys of a message file; what was not given is not there."""
-
-    said: Mapping[str, Any]
-
-    def draft(self, file: Path | None, environ: Mapping[str, str]) -> Draft:
-        """Return the draft of the file, if any, with the options laid over it. Raises ConfigurationError."""
-        from connector.mail import lay_over
-        from pipelines.flows import draft_eml, draft_file
-        from pipelines.jobs import MessageFile, load_model
-
-        over = draft_file(_read_options(self.said))
-        if file is None:
-            return over
-        if file.suffix.lower() == ".eml":
-            return lay_over(draft_eml(file), over)
-        if file.suffix.lower() not in _MESSAGE_FILES:
-            raise ConfigurationError(f"{file}: a message is a .yaml, .json or .eml file; --html and --text name bodies")
-        message = load_model(file, MessageFile, environ, "message file")
-        return lay_over(draft_file(message), over)
-
-
 def email_options(command: Command) -> Command:
-    """Add the options of an email, given to the command as `given`, an EmailGiven."""
+    """Add the options of an email, given to the command as `said`: by the keys of a message file, without those that
+    were not used."""
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         said = {name: value for name in _NAMES if (value := kwargs.pop(name)) is not None and value != ()}
-        return command(*args, given=EmailGiven(said), **kwargs)
+        return command(*args, said=said, **kwargs)
 
     return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), cast("Command", wrapped))
+
+
+def _draft(file: Path | None, said: Mapping[str, Any]) -> Draft:
+    """The draft of the file, if any, with the options laid over it. Raises ConfigurationError."""
+    from connector.mail import lay_over
+    from pipelines.flows import draft_eml, draft_file
+    from pipelines.jobs import MessageFile, load_model
+
+    over = draft_file(_read_options(said))
+    if file is None:
+        return over
+    if file.suffix.lower() == ".eml":
+        return lay_over(draft_eml(file), over)
+    if file.suffix.lower() not in _MESSAGE_FILES:
+        raise ConfigurationError(f"{file}: a message is a .yaml, .json or .eml file; --html and --text name bodies")
+    return lay_over(draft_file(load_model(file, MessageFile, os.environ, "message file")), over)
 
 
 def _read_options(said: Mapping[str, Any]) -> MessageFile:
@@ -133,7 +126,7 @@ def _parse_pair(option: str, text: str, separator: str, form: str) -> tuple[str,
     help="Where a dry run writes the email; a file that is there is left alone.  [default: email.eml]",
 )
 @run_options
-def send_command(file: Path | None, given: EmailGiven, is_dry: bool, eml: Path | None, output: Output) -> None:
+def send_command(file: Path | None, said: Mapping[str, Any], is_dry: bool, eml: Path | None, output: Output) -> None:
     """Send one email, at most once: FILE, the options, or both, of which the options have priority.
 
     FILE is a message file (.yaml, .yml, .json; its keys are in the documentation) or an .eml file. What the service
@@ -141,18 +134,18 @@ def send_command(file: Path | None, given: EmailGiven, is_dry: bool, eml: Path |
     unknown (exit 1).
     """
     from connector.clock import system_clock
-    from connector.mail import SendPlan, compose_draft, run_send
+    from connector.mail import compose_draft, run_send
     from connector.settings import SettingOptions
     from pipelines.flows import write_new
     from pipelines.jobs import read_settings
 
     if eml is not None and not is_dry:
         raise ConfigurationError("--eml is for --dry-run: an email that is sent is not written as a file")
-    message = compose_draft(given.draft(file, os.environ), system_clock().now())
+    message = compose_draft(_draft(file, said), system_clock().now())
     if is_dry:
         _show(message, write_new(eml or Path("email.eml"), message), output)
-    plan = SendPlan(message, read_settings(os.environ, None, SettingOptions()))
-    finish(run_flow(lambda stop, progress: run_send(plan, stop, progress), output), output)
+    settings = read_settings(os.environ, None, SettingOptions())
+    finish(run_flow(lambda stop, progress: run_send(message, settings, stop, progress), output), output)
 
 
 def _show(message: Message, path: Path, output: Output) -> NoReturn:

@@ -9,7 +9,7 @@ from pathlib import Path
 from connector.clock import Clock, system_clock
 from connector.control import Stop, until_stopped
 from connector.errors import ConnectorError
-from connector.mail import Attachment, Draft, SendPlan, compose_draft, read_attachment, run_send
+from connector.mail import Attachment, Draft, compose_draft, read_attachment, run_send
 from connector.progress import Progress
 from connector.report import Report, describe_fault, end_report, start_report
 from connector.service import post_webhook
@@ -76,8 +76,7 @@ async def _send_email(email: NotifyEmail, report: Report, settings: Settings, cl
         attachments=attachments,
     )
     try:
-        plan = SendPlan(compose_draft(draft, clock.now()), settings)
-        sent = await run_send(plan, Stop(), Progress(), clock)
+        sent = await run_send(compose_draft(draft, clock.now()), settings, Stop(), Progress(), clock)
     except ConnectorError as error:
         return [*problems, f"the notification by email could not be sent: {error}"]
     if sent.status != "ok":

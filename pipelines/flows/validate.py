@@ -98,16 +98,7 @@ class Validation:
         """Return the verdict as plain JSON values."""
         of_report = self.report.close().as_json()
         keys = ("run_id", "job", "command", "status", "started_at", "finished_at", "rows", "rejects_file", "messages")
-        faults = [
-            {
-                "field": each.field,
-                "code": each.code,
-                "message": each.message,
-                "rows": each.rows,
-                "examples": [{"row": example.row, "value": example.value} for example in each.examples],
-            }
-            for each in self.list_findings()
-        ]
+        faults = [dataclasses.asdict(each) for each in self.list_findings()]
         return {**{key: of_report[key] for key in (*keys, "unmapped_columns")}, "faults": faults}
 
 
