@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from connector.choices import IDENTITIES
 from connector.clock import Clock
 from connector.control import RunControl
 from connector.fields import BY_NAME
@@ -17,10 +18,12 @@ from connector.paging import Certificate, Reason
 from connector.service import Client, Retrier
 from connector.subscribers import CAPITALS, InactiveIdentities, SpellingClass, classify, is_plain
 
+IDENTITY_PATHS = tuple((name, BY_NAME[name].path[0]) for name in IDENTITIES)
+"""The fields that an identity may be, with the service's names for them."""
+
 _SENTINELS = 1000  # the latest confirmations: the visibility of a later one proves absence (architecture 4.5 c)
 _SAMPLES_OF_A_CLASS = 3  # as many as are tried before the filter is held to fail: one or two may have vanished
 _CLASSES = 500  # of all that a list of millions holds; a class beyond them has no control, and is swept for
-_IDENTITIES = tuple((name, BY_NAME[name].path[0]) for name in ("email", "client_user_id"))
 _OF_ONE_MOMENT = frozenset({Reason.ONE_ANSWER, Reason.TWO_SWEEPS})
 
 
@@ -96,7 +99,7 @@ class ListStats:
     def note(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Keep a few of each class of these subscribers, of whatever base."""
         for wire in wire_objects:
-            for name, path in _IDENTITIES:
+            for name, path in IDENTITY_PATHS:
                 text = wire.get(path)
                 if not isinstance(text, str) or not text or (name in self._has_enough_plain and is_plain(name, text)):
                     continue

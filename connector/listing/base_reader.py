@@ -6,14 +6,13 @@ from typing import Any
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BY_NAME, fold_base_name
 from connector.ledger import Base
+from connector.listing.access import IDENTITY_PATHS
 from connector.subscribers import InactiveIdentities, digest_identity
-
-_IDENTITIES = tuple((name, BY_NAME[name].path[0]) for name in ("email", "client_user_id"))
 
 
 def bears_identity(wire: Mapping[str, Any], identity: bytes) -> bool:
     """Return whether a listed subscriber bears this identity (a digest), by whichever field."""
-    values = ((name, wire.get(path)) for name, path in _IDENTITIES)
+    values = ((name, wire.get(path)) for name, path in IDENTITY_PATHS)
     return any(isinstance(value, str) and digest_identity(name, value) == identity for name, value in values)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import orjson
 from typing_extensions import TypeVar
 
+from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, FIELDS, NAMES, Field, Kind, normalise_identity
 
@@ -393,9 +394,6 @@ def is_same(kind: Kind, sent: object, answered: object) -> bool:
     return sent == answered
 
 
-_IDENTITIES = frozenset({"email", "client_user_id"})
-
-
 def differing_fields(names: Sequence[str], sent: Sequence[object], listed: Sequence[object]) -> list[int]:
     """Return the indexes in `names` (fields) at which `sent` differs from `listed`, both in that order.
 
@@ -416,7 +414,7 @@ def _do_differ(name: str, sent: object, listed: object) -> bool:
         return not _is_nothing(sent) and not (kind is Kind.ZIP and isinstance(sent, str))
     if _is_nothing(sent):
         return True
-    if name in _IDENTITIES and isinstance(sent, str) and isinstance(listed, str):
+    if name in IDENTITIES and isinstance(sent, str) and isinstance(listed, str):
         return normalise_identity(name, sent) != normalise_identity(name, listed)
     return not is_same(kind, sent, listed)
 
