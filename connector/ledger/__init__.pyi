@@ -45,7 +45,6 @@ from .parts import (
     claim_identities as claim_identities,
     end_part as end_part,
     exchange_beats as exchange_beats,
-    find_claiming_parts as find_claiming_parts,
     find_listing as find_listing,
     find_own_unknown as find_own_unknown,
     mark_read as mark_read,

@@ -142,14 +142,16 @@ class Commits:
 
     def _hand_over(self, asked: _Asked, thread: Executor, work: Callable[[], Any]) -> None:
         loop = asyncio.get_running_loop()
-        self._begun = begun = _Begun(asked, thread.submit(work))
 
-        def go_on() -> None:
-            if self._begun is begun:  # otherwise another caller has answered it already
-                self._answer_begun(begun)
+        def go_on(result: "Future[Any]") -> None:
+            if self._begun is not None and self._begun.result is result:  # otherwise another caller has answered it
+                self._answer_begun(self._begun)
                 self._begin_next(thread)
 
-        begun.result.add_done_callback(lambda _: loop.call_soon_threadsafe(go_on))
+        # What is handed over must not refer to itself: a step holds a chunk's digests, and the garbage collector comes
+        # so seldom that 200 MB of them would wait for it.
+        self._begun = _Begun(asked, thread.submit(work))
+        self._begun.result.add_done_callback(lambda result: loop.call_soon_threadsafe(go_on, result))
 
     def _answer_begun(self, begun: _Begun) -> None:
         """Let its asker have what has come of it."""

@@ -117,9 +117,12 @@ class Ledger:
         found = self.store.select(_FIND_DIFFERENT, {"confirmed": State.CONFIRMED}, rows)
         return {identity: bool(has_entry) for identity, has_entry in found}
 
-    def find_unfinished(self, base: Base, state: State) -> list[Unfinished]:
-        """Return all entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, of any run."""
-        rows = self.connection.execute(_FIND_UNFINISHED, {"base": base.key, "state": state})
+    def find_unfinished(self, base: Base, state: State, *, part: int | None = None) -> list[Unfinished]:
+        """Return all entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, of any run; of a
+        joint run's `part` those that it has claimed."""
+        statement = _FIND_UNFINISHED if part is None else _FIND_CLAIMED_UNFINISHED
+        values = {"base": base.key, "state": state} | ({} if part is None else {"part": part})
+        rows = self.connection.execute(statement, values)
         return [Unfinished(identity, _FIELDS[field], *rest) for identity, field, *rest in rows]
 
     def find_confirmed(self, base: Base, start: bytes, number: int, *, besides: int = 0) -> list[Known]:
@@ -134,6 +137,11 @@ class Ledger:
         if len(found) < number and start:
             found += [Known(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": b""})]
         return list(dict.fromkeys(found))[:number]
+
+    def has_unknown_of_another_kind(self, base: Base, field: str) -> bool:
+        """Return whether an UNKNOWN entry of the base has an identity of another field than this one."""
+        values = {"base": base.key, "state": State.UNKNOWN, "field": IDENTITY_FIELDS[field]}
+        return bool(self.connection.execute(_HAS_OF_ANOTHER_KIND, values).scalar_one())
 
     # Before a request
 
@@ -385,10 +393,19 @@ _DELETE = Batch(
 )
 
 _SET_ALL = text(f"UPDATE entry SET state = :to WHERE state = :left AND {UNFINISHED}")
-_FIND_UNFINISHED = text(
+_UNFINISHED = (
     "SELECT identity, identity_field, fingerprint, body, attempts, run_id, suppressed_by, entry.status, message, "
     "is_holding, subscriber_id FROM entry JOIN run USING (run_key) "
-    f"WHERE base_key = :base AND state = :state AND {UNFINISHED} AND body IS NOT NULL ORDER BY identity"
+    f"WHERE base_key = :base AND state = :state AND {UNFINISHED} AND body IS NOT NULL"
+)
+_FIND_UNFINISHED = text(f"{_UNFINISHED} ORDER BY identity")
+_FIND_CLAIMED_UNFINISHED = text(
+    f"{_UNFINISHED} AND EXISTS (SELECT 1 FROM claim WHERE claim.base_key = entry.base_key "
+    "AND claim.identity = entry.identity AND part = :part) ORDER BY identity"
+)
+_HAS_OF_ANOTHER_KIND = text(
+    f"SELECT EXISTS (SELECT 1 FROM entry WHERE base_key = :base AND state = :state AND {UNFINISHED} "
+    "AND identity_field <> :field)"
 )
 _FIND_CONFIRMED = text(
     "SELECT identity, subscriber_id, coalesce(run.finished_at, "

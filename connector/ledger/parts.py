@@ -189,22 +189,16 @@ def claim_identities(ledger: Ledger, base: Base, rows: Sequence[tuple[bytes, byt
     return dict(tuple(row) for row in foreign)
 
 
-def find_claiming_parts(ledger: Ledger, base: Base, identities: Sequence[bytes]) -> dict[bytes, int]:
-    """Return which part has claimed each of these identities; those that no part has are left out."""
-    found = ledger.store.select(_FIND_PART, {}, [(base.key, identity) for identity in identities])
-    return dict(tuple(row) for row in found)
-
-
 def find_own_unknown(ledger: Ledger, base: Base) -> list[Unfinished]:
     """Return the unknown entries of the base, inside a transaction; for a part of a joint run, those that it has
     claimed. The last one claims what no part has."""
-    entries, lease = ledger.find_unfinished(base, State.UNKNOWN), ledger.store.lease
+    lease = ledger.store.lease
     if lease is None:
-        return entries
+        return ledger.find_unfinished(base, State.UNKNOWN)
     if lease.is_last:
-        claim_identities(ledger, base, [(entry.identity, entry.fingerprint) for entry in entries])
-    claimed = find_claiming_parts(ledger, base, [entry.identity for entry in entries])
-    return [entry for entry in entries if claimed.get(entry.identity) == lease.number]
+        values = {"base": base.key, "state": State.UNKNOWN, "part": lease.number}
+        ledger.connection.execute(_CLAIM_UNKNOWN, values)
+    return ledger.find_unfinished(base, State.UNKNOWN, part=lease.number)
 
 
 def mark_read(ledger: Ledger) -> None:
@@ -368,7 +362,11 @@ _FIND_FOREIGN = Batch(
     f"SELECT claim.identity, claim.fingerprint FROM {{item}} JOIN claim ON {_JOIN_CLAIM} WHERE part <> :part",
     "integer bytea",
 )
-_FIND_PART = Batch(f"SELECT claim.identity, claim.part FROM {{item}} JOIN claim ON {_JOIN_CLAIM}", "integer bytea")
+_CLAIM_UNKNOWN = text(
+    "INSERT INTO claim (base_key, identity, part, fingerprint) "
+    "SELECT base_key, identity, :part, fingerprint FROM entry "
+    f"WHERE base_key = :base AND state = :state AND {UNFINISHED} ORDER BY identity ON CONFLICT DO NOTHING"
+)
 _MARK_READ = text("UPDATE part SET is_read = true WHERE number = :number")
 _COUNT_UNREAD = text("SELECT max(parts) - count(*) FILTER (WHERE is_read) FROM part")
 _END = text("UPDATE part SET is_ended = :is_well, lease_until = clock_timestamp() WHERE number = :number")

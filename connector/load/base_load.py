@@ -297,8 +297,7 @@ class Loader:
 
     async def _has_unresolved_of_another_kind(self) -> bool:
         base, identity = self._session.journal.base, self._session.policy.identity
-        unknown = await self._session.journal.ask(lambda ledger: ledger.find_unfinished(base, State.UNKNOWN))
-        return any(entry.field != identity for entry in unknown)
+        return await self._session.journal.ask(lambda ledger: ledger.has_unknown_of_another_kind(base, identity))
 
 
 def _leave_out(indices: list[int], others: list[int]) -> list[int]:

@@ -1,7 +1,9 @@
 """Steps that coroutines ask for: each in one transaction, one after another, whatever becomes of who asked for it."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -260,3 +262,27 @@ def test_a_step_gives_its_asker_what_it_finds(ledger: Ledger) -> None:
             assert await Commits(ledger).ask(lambda found: found is ledger)
 
     run(ask())
+
+
+class Digests(list[bytes]):
+    """A chunk's, which a weak reference may be made to."""
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What is free without the garbage collector, which comes seldom, is free at once."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_what_a_step_holds_is_free_once_it_is_answered(ledger: Ledger) -> None:
+    async def ask() -> "weakref.ref[Digests]":
+        digests = Digests()
+        with open_commits(ledger) as commits:
+            await commits.ask(lambda _ledger: digests)
+        return weakref.ref(digests)
+
+    assert asyncio.run(ask())() is None

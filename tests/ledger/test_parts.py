@@ -21,7 +21,6 @@ from connector.ledger import (
     claim_identities,
     end_part,
     exchange_beats,
-    find_claiming_parts,
     find_listing,
     find_or_add_base,
     find_own_unknown,
@@ -103,8 +102,6 @@ def test_an_identity_belongs_to_the_part_that_met_it_first(postgres_url: str) ->
         assert claim(first, base, (IDENTITY, b"1" * 8)) == {}
         assert claim(second, base, (b"j" * 16, b"1" * 8), (IDENTITY, b"2" * 8)) == {IDENTITY: b"1" * 8}
         assert claim(first, base, (IDENTITY, b"1" * 8), (b"j" * 16, b"1" * 8)) == {b"j" * 16: b"1" * 8}
-        with first.transaction():
-            assert find_claiming_parts(first, base, [IDENTITY, b"j" * 16, b"k" * 16]) == {IDENTITY: 1, b"j" * 16: 2}
 
 
 def test_parts_that_claim_at_once_never_claim_the_same(postgres_url: str) -> None:

@@ -2,11 +2,13 @@
 
 import heapq
 import random
+from collections import Counter
 from dataclasses import dataclass
 from itertools import count
 
 import pytest
 
+from connector.ledger.store import LEASE_S
 from connector.pace import BEAT_S, Beat, Found, SharedRate
 from connector.sandbox.faults import build_limiter
 
@@ -16,6 +18,7 @@ _JITTER = 0.05
 @dataclass
 class _Played:
     served: dict[int, int]
+    shares: dict[int, float]
     refused: int
 
 
@@ -28,18 +31,23 @@ def play(
     retry_after_s: float | None = None,
     rtt_s: float = 0.1,
     count_from_s: float = 0.0,
-    ends: dict[int, float] | None = None,
+    begins: dict[int, float] | None = None,
+    dies: dict[int, float] | None = None,
     seed: int = 1,
 ) -> _Played:
-    """Let so many parts send for so long; what was served to each, and refused in sum, from `count_from_s` on.
+    """Let so many parts send for so long; what was served to each, what its share of all was worth, and how many were
+    refused in sum, from `count_from_s` on.
 
-    `ends`: when a part stops, and is heard of no more.
+    `begins`: when a part joins, if not at once. `dies`: when it stops, though what it said last counts until its lease
+    has expired. The share of a part is, of each second in which it was there, what all were served ÷ those there.
     """
+    begins, dies = begins or {}, dies or {}
     rng = random.Random(seed)
     limiter = build_limiter(kind, rate, 0, 1.0)
     rates = {number: SharedRate(number, parts) for number in range(1, parts + 1)}
     said: dict[int, tuple[Beat, float]] = {}
-    played = _Played(dict.fromkeys(rates, 0), 0)
+    played = _Played(dict.fromkeys(rates, 0), dict.fromkeys(rates, 0.0), 0)
+    by_second: Counter[int] = Counter()
     events: list[tuple[float, int, str, int, float]] = []
     order = count()
 
@@ -47,14 +55,14 @@ def play(
         heapq.heappush(events, (at, next(order), what, number, sent_at))
 
     for number in rates:
-        add(rng.uniform(0, 3), "send", number)
-        add(rng.uniform(0, BEAT_S), "beat", number)
+        begins_s = begins.get(number, 0.0)
+        add(begins_s + rng.uniform(0, 3), "send", number)
+        add(begins_s + rng.uniform(0, BEAT_S), "beat", number)
     while events:
         now, _, what, number, sent_at = heapq.heappop(events)
         if now > seconds:
             break
-        if ends and now >= ends.get(number, seconds):
-            said.pop(number, None)
+        if now >= dies.get(number, seconds):
             continue
         each = rates[number]
         if what == "send":
@@ -68,15 +76,23 @@ def play(
         elif what == "served":
             each.note_served(sent_at, now)
             played.served[number] += now >= count_from_s
+            by_second[int(now)] += now >= count_from_s
         elif what == "refused":
             each.note_refused(sent_at, now, retry_after_s)
             played.refused += now >= count_from_s
         else:
             said[number] = (each.say(now), now)
-            each.hear({other: (beat, now - at) for other, (beat, at) in said.items() if other != number}, now)
+            others = {other: (beat, now - at) for other, (beat, at) in said.items() if other != number}
+            each.hear({other: (beat, age_s) for other, (beat, age_s) in others.items() if age_s < LEASE_S}, now)
             add(now + BEAT_S, "beat", number)
+    for second, served in by_second.items():
+        there = [number for number in rates if begins.get(number, 0.0) <= second < dies.get(number, seconds)]
+        for number in there:
+            played.shares[number] += served / len(there)
     return played
 
+
+MANY = 50
 
 CASES = [
     (3, 600.0, "bucket", None),
@@ -84,10 +100,17 @@ CASES = [
     (3, 60.0, "bucket", 5.0),
     (3, 600.0, "fixed_window", None),
     (3, 600.0, "sliding_window", 1.0),
-    (50, 1000.0, "bucket", None),
-    (50, 1000.0, "bucket", 1.0),
-    (50, 2000.0, "fixed_window", 1.0),
+    (MANY, 1000.0, "bucket", None),
+    (MANY, 1000.0, "bucket", 1.0),
+    (MANY, 2000.0, "fixed_window", 1.0),
 ]
+
+
+def assert_even(played: _Played, allowed: float) -> None:
+    served = sum(played.served.values())
+    assert served >= 0.9 * allowed
+    assert played.refused <= 0.03 * (served + played.refused)
+    assert all(played.shares[number] / 2 <= each <= 2 * played.shares[number] for number, each in played.served.items())
 
 
 @pytest.mark.parametrize(("parts", "rate", "kind", "retry_after_s"), CASES)
@@ -96,11 +119,21 @@ def test_parts_use_what_is_allowed_in_sum_and_share_it_evenly(
 ) -> None:
     from_s, to_s = 60.0, 240.0
     played = play(parts, rate, to_s, kind=kind, retry_after_s=retry_after_s, count_from_s=from_s)
-    served = sum(played.served.values())
-    assert served >= 0.9 * rate * (to_s - from_s)
-    assert played.refused <= 0.03 * (served + played.refused)
-    share = served / parts
-    assert all(share / 2 <= each <= 2 * share for each in played.served.values())
+    assert_even(played, rate * (to_s - from_s))
+
+
+@pytest.mark.parametrize(("parts", "rate", "kind", "retry_after_s"), [case for case in CASES if case[0] == MANY])
+def test_parts_that_join_and_die_leave_the_sum_and_the_shares_as_they_were(
+    parts: int, rate: float, kind: str, retry_after_s: float | None
+) -> None:
+    """A fifth joins while the others send; later the part that leads dies, and every tenth of the others with it."""
+    from_s, to_s = 60.0, 360.0
+    begins = dict.fromkeys(range(parts - parts // 5 + 1, parts + 1), 120.0)
+    dies = dict.fromkeys([1, *range(10, parts + 1, 10)], 210.0)
+    played = play(
+        parts, rate, to_s, kind=kind, retry_after_s=retry_after_s, count_from_s=from_s, begins=begins, dies=dies
+    )
+    assert_even(played, rate * (to_s - from_s))
 
 
 def test_the_ceiling_of_all_holds_when_a_part_takes_the_lead_before_others_begin() -> None:
