@@ -5,6 +5,7 @@ all of it (`certify_list`). Where the list cannot be divided, or the ranges prov
 and the list is to be read by `read_list`.
 """
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -59,9 +60,13 @@ async def survey_list(client: Client, retrier: Retrier, query: ListQuery, worker
     if parts < 2:
         raise Undivided(f"its {head.total:,} subscribers are too few")
     *heads, end = choose_survey(head.total, parts)
-    pages = [await _ask(client, retrier, replace(query, offset=each, limit=SURVEYED)) for each in heads[1:]]
-    pages.append(await _ask(client, retrier, replace(query, offset=end)))  # long, in case that others came meanwhile
-    division = divide_list([head, *pages])
+    queries = [replace(query, offset=each, limit=SURVEYED) for each in heads[1:]]
+    queries.append(replace(query, offset=end))  # a long page, in case that others came meanwhile
+    pages = [head]
+    for first in range(0, len(queries), MOST_AHEAD):
+        together = queries[first : first + MOST_AHEAD]
+        pages += await asyncio.gather(*(_ask(client, retrier, each) for each in together))
+    division = divide_list(pages)
     if division is None:
         raise Undivided("it is in no order of its ids, or its TotalCount is not that of its end")
     return division

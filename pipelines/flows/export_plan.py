@@ -151,7 +151,8 @@ def plan_export_job(
 
 
 def _refuse_password(destination: Destination) -> None:
-    if destination.url is not None and destination.url.password is not None:
+    url = destination.url
+    if url is not None and (url.password or "password" in url.query):
         raise ConfigurationError(
             f"{destination}: with --engine a URL that has a password belongs in a job file, which each worker reads "
             "itself; or give the password by PGPASSFILE"
