@@ -28,6 +28,7 @@ from connector.paging import (
     certify_ranges,
     choose_looks,
     choose_survey,
+    contained,
     decide_cut_off,
     divide_list,
     join_ids,
@@ -116,8 +117,9 @@ async def certify_list(
         raise Undivided("its ranges did not agree with each other and with TotalCount")
     if not may_be_cut_off(certificate):
         return certificate
-    shown = np.union1d(ids, join_ids((at_end, at_head)))
-    suspect = Suspect(certificate, query, shown)
+    looked_at = join_ids((at_end, at_head))
+    came = looked_at[~contained(ids, looked_at)]
+    suspect = Suspect(certificate, query, np.sort(np.concatenate((ids, came)), kind="stable") if len(came) else ids)
     findings = await gather_evidence(partial(try_page, client, retrier), suspect, (), draw, find_lacking)
     return decide_cut_off(replace(certificate, finished_at=now()), findings, accepts_possible=accept_cut_off_possible)
 
