@@ -36,13 +36,14 @@ _LOOKED_AT = 64
 
 @dataclass(frozen=True, slots=True)
 class ListDivision:
-    """The ranges of a list, and what was known when they were made: of the TotalCount `total` when the last row was
-    seen, and of all ids seen so far the `first` and the `last`, as the list goes."""
+    """The ranges of a list, and what was known when they were made: of all ids the `first` and the `last`, as the list
+    goes, and the TotalCount beside each."""
 
     ranges: tuple[IdRange, ...]
-    total: int
     first: int
+    total_at_first: int
     last: int
+    total_at_last: int
     pages: int
 
 
@@ -59,7 +60,8 @@ def divide_list(survey: Sequence[PageAnswer]) -> ListDivision | None:
     """
     *heads, end = survey
     is_long = all(len(page.ids) >= CONVINCING and page.offset in (None, page.asked) for page in survey)
-    if not is_long or end.total != end.asked + len(end.ids) or any(page.total is None for page in survey):
+    total_at_first = survey[0].total
+    if not is_long or end.total is None or total_at_first is None or end.total != end.asked + len(end.ids):
         return None
     direction = decide_direction(np.concatenate([page.ids for page in survey]))
     if not direction:
@@ -69,7 +71,7 @@ def divide_list(survey: Sequence[PageAnswer]) -> ListDivision | None:
         IdRange(direction, low if number else None, high, page.asked)
         for number, (page, low, high) in enumerate(zip(heads, lows, [*lows[1:], None], strict=True))
     )
-    return ListDivision(ranges, end.total, lows[0], int(end.ids[-1]), len(survey))
+    return ListDivision(ranges, lows[0], total_at_first, int(end.ids[-1]), end.total, len(survey))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +237,12 @@ def certify_ranges(
     unseen = sum(each.appeared for each in readings)
     last = min(end.total, head.total)
     totals = [*(each.smallest for each in (*readings, *looks)), *(each.largest for each in (*readings, *looks))]
-    if not last <= shown <= division.total + appeared:
+    if not last <= shown <= division.total_at_last + appeared:
         return None
-    if min(totals) < last - appeared - unseen or max(totals) > division.total + appeared + unseen:
+    if min(totals) < last - appeared - unseen or max(totals) > division.total_at_last + appeared + unseen:
         return None
+    # At least, at whichever side subscribers came: some were counted there before they were seen, or the other way.
+    vanished = max(0, appeared + min(division.total_at_first - head.total, division.total_at_last - end.total))
     return Certificate(
         verdict=Verdict.COMPLETE,
         reason=Reason.ID_ORDER,
@@ -246,10 +250,10 @@ def certify_ranges(
         sweeps=1,
         pages=division.pages + sum(each.pages for each in (*readings, *looks)),
         distinct=len(ids),
-        total_first=division.total,
+        total_first=division.total_at_first,
         total_last=end.total,
         appeared=appeared,
-        vanished=max(0, division.total + appeared - last),
+        vanished=vanished,
         filters={},
         started_at=started_at,
         finished_at=finished_at,
