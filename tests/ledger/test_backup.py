@@ -16,6 +16,7 @@ from connector.ledger.sqlite import hold_lock
 from connector.states import State
 from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run, bring_to, read_state
 from tests.ledger.places import url_of
+from tests.pipelines.conftest import wait_for
 
 BACKUPS = 5
 BATCH = 64
@@ -79,7 +80,9 @@ def test_backups_beside_a_writer_are_each_a_whole_prefix_of_what_it_committed(tm
     path = tmp_path / "ledger.db"
     targets = [tmp_path / f"backup-{number}.db" for number in range(BACKUPS)]
     with a_writer(path) as writer:
-        numbers = [back_up_ledger(url_of(path), target).entries or 0 for target in targets]
+        numbers = [back_up_ledger(url_of(path), target).entries or 0 for target in targets[:-1]]
+        wait_for(lambda: len(read_people(path)) > numbers[0])
+        numbers.append(back_up_ledger(url_of(path), targets[-1]).entries or 0)
         assert writer.poll() is None
     assert writer.returncode == 0
     last = read_people(path)

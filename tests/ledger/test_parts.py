@@ -328,4 +328,4 @@ def test_a_transaction_that_the_server_undoes_for_a_deadlock_is_made_again(postg
             ]
             for each in both:
                 each.result(timeout=60)
-        assert len(tries) == 3
+        assert len(tries) >= 3  # what is made again may meet the other once more

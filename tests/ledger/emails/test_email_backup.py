@@ -14,6 +14,7 @@ from connector.states import EmailState
 from tests.ledger.emails.moves import RECIPIENT, RUN, add_campaign, bring_to, read_state
 from tests.ledger.moves import begin_run
 from tests.ledger.places import url_of
+from tests.pipelines.conftest import wait_for
 
 BACKUPS = 4
 BATCH = 8
@@ -153,6 +154,11 @@ print(start, flush=True)
 """
 
 
+def count_emails(path: Path) -> int:
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        return int(connection.execute("SELECT count(*) FROM email").fetchone()[0])
+
+
 def test_backups_beside_a_writer_are_each_a_whole_prefix_of_what_it_committed(source: Path, tmp_path: Path) -> None:
     writer = subprocess.Popen(
         [sys.executable, "-c", _WRITER, url_of(source)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -160,7 +166,9 @@ def test_backups_beside_a_writer_are_each_a_whole_prefix_of_what_it_committed(so
     assert writer.stdout is not None
     assert writer.stdout.readline() == "begun\n"
     targets = [tmp_path / f"copy-{number}.db" for number in range(BACKUPS)]
-    numbers = [back_up_ledger(url_of(source), target).emails or 0 for target in targets]
+    numbers = [back_up_ledger(url_of(source), target).emails or 0 for target in targets[:-1]]
+    wait_for(lambda: count_emails(source.with_name("ledger-emails.db")) > numbers[0])
+    numbers.append(back_up_ledger(url_of(source), targets[-1]).emails or 0)
     assert writer.poll() is None
     last, _ = writer.communicate("stop\n", timeout=60)
     assert writer.returncode == 0
