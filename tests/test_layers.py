@@ -1,7 +1,7 @@
 """Imports run downward only (architecture 5): read from the source with Python's own parser."""
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -77,13 +77,22 @@ def read_modules() -> list[tuple[str, Path]]:
     return [(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), path) for path in files]
 
 
-def read_imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def read_imports(path: Path) -> list[str]:
+    """The dotted names that a module imports, once for all tests."""
+    names = []
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide where a thing comes from"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
 
 
 def is_inside(name: str, room: str) -> bool:
@@ -184,7 +193,7 @@ def test_no_two_public_types_share_a_name() -> None:
     homes: dict[str, list[str]] = {}
     for module, path in read_modules():
         if not is_inside(module, APART):
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            for node in parse(path).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     homes.setdefault(node.name, []).append(module)
     assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}

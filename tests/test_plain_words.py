@@ -5,6 +5,7 @@ import ast
 import io
 import re
 import tokenize
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,11 @@ QUOTED_CODE = re.compile(r"`[^`]*`")
 KEYS_OF_THE_SANDBOX = {"told", "_told"}  # `inside_retry_after.told` of GET /_sandbox/stats
 
 
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def find_words(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if WORDS.search(line)]
 
@@ -33,7 +39,7 @@ def test_a_page_is_in_plain_words(page: Path) -> None:
 
 
 def test_messages_are_in_plain_words() -> None:
-    texts = [text for path in MODULES for text in list_texts(ast.parse(path.read_text(encoding="utf-8")))]
+    texts = [text for path in MODULES for text in list_texts(parse(path))]
     assert len(texts) > 1000, "the texts are not found"
     assert [line for text in texts for line in find_words(text)] == []
 
@@ -65,7 +71,7 @@ def list_prose(source: str) -> list[str]:
 
 
 def test_names_are_plain_words() -> None:
-    names = {name for path in MODULES for name in list_names(ast.parse(path.read_text(encoding="utf-8")))}
+    names = {name for path in MODULES for name in list_names(parse(path))}
     assert len(names) > 3000, "the names are not found"
     assert sorted(name for name in names - KEYS_OF_THE_SANDBOX if IN_NAMES.search(name)) == []
 
