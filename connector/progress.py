@@ -1,20 +1,21 @@
 """How far a run has come, in words for a person: share, rate, and the time that is left, as far as they are known."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 _LOOKS_BACK_S = 10.0  # the rate is that of the last seconds, since a service's changes
 
 
 class Progress:
-    """What a run is doing, in the words that `follow` was last given to say."""
+    """What a run is doing, in the words that `follow` was last given to say, and in numbers, where it has any."""
 
     def __init__(self) -> None:
         self.describe: Callable[[], str] = lambda: "starting"
+        self.count: Callable[[], Mapping[str, int]] = dict
 
-    def follow(self, describe: Callable[[], str]) -> None:
+    def follow(self, describe: Callable[[], str], count: Callable[[], Mapping[str, int]] = dict) -> None:
         """Show this from now on."""
-        self.describe = describe
+        self.describe, self.count = describe, count
 
 
 class Progression:

@@ -72,7 +72,8 @@ _FOR_A_PERSON = (Outcome.INVALID, Outcome.REJECTED, Outcome.UNKNOWN)
 
 Work = Callable[["Run"], Awaitable[None]]
 
-OnBegin = Callable[[Callable[[], str]], None]
+OnBegin = Callable[[Callable[[], str], Callable[[], Mapping[str, int]]], None]
+"""Gets what describes a run at any time, in words and in numbers."""
 
 ReadSuppression = Callable[[Callable[[], bool]], tuple[Suppression, list[str]]]
 """Reads a job's suppression list until it is stopped, and gives messages about it beside."""
@@ -112,6 +113,7 @@ class Frame:
     part: Part | None = None  # of a joint run; None: the run has the ledger for itself
     is_full: bool = False  # what earlier runs have reported as changed is compared again
     is_planned: bool = False  # a private copy of the ledger is worked with, and no rejects are written
+    is_survey: bool = False  # of a part: it is planned over the ledger as it is, before any part is loaded
     rows_path: Path | None = None  # where a plan lists each row
     are_rows_reported: bool = False  # whether the report does, too
     scope: RunScope = field(default_factory=RunScope)
@@ -241,6 +243,13 @@ class Run:
         if self.is_going_on:
             await compare_waiting(sessions, self.waiting, is_full=self.frame.is_full)
 
+    def count(self) -> dict[str, int]:
+        """Return its numbers by now: rows `read` and by outcome, those `expected` (0: not known), and creates `begun`,
+        `answered` and `refused` among these."""
+        limits, outcomes = self.limits, {str(outcome): number for outcome, number in self.tally.outcomes.items()}
+        sent = {"begun": limits.begun, "answered": limits.answered, "refused": limits.rejected}
+        return {"read": self.tally.read, **outcomes, "expected": round(self.expected or 0), **sent}
+
     def restart(self) -> None:
         """All rows were surveyed, and are read again: nothing is counted or written of them yet."""
         self.tally.restart()
@@ -260,13 +269,14 @@ class Run:
 
 
 async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin, clock: Clock) -> Report:
-    """Do the work in the frame and return what became of it; `on_begin` gets what describes the run at any time.
+    """Do the work in the frame and return what became of it; `on_begin` gets what describes the run at any time, in
+    words and in numbers.
 
     Raises ConfigurationError before anything is sent; a run that has begun always ends in a report.
     """
     report = start_report(frame.command, frame.job, clock.now(), frame.scope)
-    report.is_planned = frame.is_planned
-    with nullcontext() if frame.is_planned else record_report(report, frame.state_dir, frame.retention_s):
+    report.is_planned = frame.is_planned or frame.is_survey
+    with nullcontext() if report.is_planned else record_report(report, frame.state_dir, frame.retention_s):
         await _carry_out(frame, work, report, stop, on_begin, clock)
     return report.close()
 
@@ -312,7 +322,7 @@ async def _work_in(
             tally = rows.build_tally()
             tally.is_accepted = _find_accepted(ledger, frame)
             run = Run(frame, report, stop, clock, rows, tally, ledger, client, key, bases, commits, pace)
-            on_begin(run.describe)
+            on_begin(run.describe, run.count)
             async with _keep_lease(run):
                 await work(run)
             report.note_requests(client, clock.monotonic())
@@ -322,7 +332,8 @@ async def _work_in(
     with ledger.transaction() as connection:
         at = clock.now().timestamp()
         finish_run(connection, key, report.status, at, rows_read)
-        end_part(ledger, is_well=report.status in ("ok", "partial"))
+        is_led = frame.part is not None and frame.part.is_led
+        end_part(ledger, is_well=report.status in ("ok", "partial") and not is_led)
         if pace.rate.found is not None:
             record_found_limit(connection, frame.account, pace.rate.found, at)
         messages = list(run.at_end())
@@ -333,7 +344,7 @@ async def _work_in(
 
 def _build_listener(frame: Frame, report: OpenReport, clock: Clock) -> RowListener:
     findings = RowFindings(frame.columns_by_field)
-    if frame.is_planned:
+    if frame.is_planned or frame.is_survey:
         return PlannedRows(frame.rows_path, frame.policy.identity, findings, is_reported=frame.are_rows_reported)
     base = frame.scope.base
     return LoadFiles(frame.state_dir, frame.columns, report.run_id, clock.now, frame.used_columns, findings, base)

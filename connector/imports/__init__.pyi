@@ -9,6 +9,7 @@ from .flow import (
     LoadPlan as LoadPlan,
     ReadingAhead as ReadingAhead,
     describe_load as describe_load,
+    find_trip as find_trip,
     run_load as run_load,
 )
 from .increments import (

@@ -155,6 +155,7 @@ class LoadPlan:
     is_own_source: bool = False  # the rows are the job's own, so that one run's number of them speaks of the next's
     is_full: bool = False  # what earlier runs have reported as changed is compared again
     is_planned: bool = False
+    is_survey: bool = False  # of a part: it is planned over the ledger as it is, and not sent
     rows_path: Path | None = None  # where a plan tells of each row
     are_rows_reported: bool = False  # whether its report does, too
 
@@ -231,6 +232,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock 
         wait_s=plan.wait_s,
         is_full=plan.is_full,
         is_planned=plan.is_planned,
+        is_survey=plan.is_survey,
         rows_path=plan.rows_path,
         are_rows_reported=plan.are_rows_reported,
         scope=describe_load(plan),
@@ -263,7 +265,9 @@ class _Load:
     async def carry_out(self) -> None:
         """Plan the rows first if there are guards, then load them, settle what is unknown, and collect messages."""
         plan, run = self._plan, self._run
-        if plan.is_planned:
+        if plan.is_survey:
+            loads = await self._pass(RunMode.PLAN)
+        elif plan.is_planned:
             loads = await self._pass(RunMode.PLAN)
             await self._judge()
         elif plan.guard is None:

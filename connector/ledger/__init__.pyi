@@ -43,6 +43,7 @@ from .parts import (
     JointListing as JointListing,
     Part as Part,
     claim_identities as claim_identities,
+    count_created_before as count_created_before,
     end_part as end_part,
     exchange_beats as exchange_beats,
     find_listing as find_listing,

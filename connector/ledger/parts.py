@@ -12,7 +12,8 @@ ledger belongs to one joint run or to one other run. Four rules keep two runs fr
    claimed and settled by the part that is the last to have read its rows.
 
 A joint run ends when all its parts have ended, or when none has been worked on for an hour. The next one begins with
-no claims.
+no claims. One command may lead it, and then holds part 0 as long as it goes on: the joint run ends with that command,
+and the runs of a part are attempts, of which the last one counts.
 """
 
 import os
@@ -42,7 +43,7 @@ from connector.databases import parse_place, show_place
 from connector.errors import ConfigurationError, LockedError
 from connector.ledger.entries import Ledger, Unfinished
 from connector.ledger.postgres import compute_key, open_session, take_lock
-from connector.ledger.schema import UNFINISHED, create_or_check
+from connector.ledger.schema import HOW, UNFINISHED, create_or_check
 from connector.ledger.store import (
     LEASE_S,
     Base,
@@ -54,11 +55,13 @@ from connector.ledger.store import (
     translated,
     wait_for_lock,
 )
+from connector.plurals import count
 from connector.states import ENTRY, Event, State
 from connector.subscribers import FINGERPRINT_BYTES, IDENTITY_BYTES
 
 _PARTS_KEY = compute_key("", b"connector parts")  # the whole database's, for a moment
 _IDLE_S = 3600.0  # a part that failed is run again within this time, or else the whole source is
+_LED_WAIT_S = LEASE_S + 5.0  # an attempt on another machine may have died, and its lease goes on
 
 joint_metadata = MetaData()
 
@@ -78,6 +81,13 @@ part_table = Table(
     Column("beat_at", DateTime(timezone=True)),
     Column("is_read", Boolean, nullable=False),  # its rows have all been read and claimed
     Column("is_ended", Boolean, nullable=False),  # well: it is not to be run again
+)
+
+attempt_table = Table(
+    "joint_attempt",
+    joint_metadata,
+    Column("run_key", Integer, primary_key=True),
+    Column("number", SmallInteger, nullable=False),  # of the part that this run took
 )
 
 claim_table = Table(
@@ -102,16 +112,32 @@ listing_table = Table(
 @dataclass(frozen=True, slots=True)
 class Part:
     """Part `number` (from 1) of `parts`, of the joint run of a job for an account; `source` digests what tells the
-    job's source from another, so that all parts are of the same."""
+    job's source from another, so that all parts are of the same.
+
+    `lead` is the run that leads the joint run, if one does: its own number is 0, and only it ends the parts.
+    """
 
     number: int
     parts: int
     account: str
     job: str
     source: str = ""
+    lead: str = ""
 
     def __str__(self) -> str:
+        if self.number == 0:
+            return f"a run of the job {self.job} in {count(self.parts, 'part')}"
         return f"part {self.number} of {self.parts} of the job {self.job}"
+
+    @property
+    def key(self) -> str:
+        """What is the same for all parts of one joint run, and for no others."""
+        return f"{self.source} {self.lead}".rstrip()
+
+    @property
+    def is_led(self) -> bool:
+        """Whether it is a part that a command leads, and not that command itself."""
+        return bool(self.lead) and self.number > 0
 
 
 @contextmanager
@@ -145,7 +171,7 @@ def open_part(
             str(part),
             lambda: _find_holder(store, part) is None,
             lambda: _find_holder(store, part) or "another run",
-            wait_s,
+            max(wait_s, _LED_WAIT_S) if part.is_led else wait_s,
             is_stopped=is_stopped,
         )
         yield Ledger(store)
@@ -156,12 +182,18 @@ def take_part(ledger: Ledger, part: Part, run_key: int, monotonic: Callable[[], 
     `ledger.store.lease` when that is durable.
 
     Whatever an earlier run of the part was sending is unknown from now on; in a new joint run, whatever any run was
-    sending. Raises LockedError when another run has just taken the part, or the ledger.
+    sending. Raises LockedError when another run has just taken the part, or the ledger; ConfigurationError when the
+    command that leads the joint run is not at work in this ledger.
     """
     connection = ledger.connection
     connection.execute(_AWAIT_RENEWALS)  # a late one may be under way: its run keeps the part, and its intents count
     if (held_by := _describe_holder(connection, part)) is not None:
         raise LockedError(f"{part} is held by {held_by}: wait for that run, or use --wait")
+    if part.is_led and not connection.execute(_FIND_LEAD, {"key": part.key}).scalar_one():
+        raise ConfigurationError(
+            f"{part}: the command that leads it has no run in the ledger {ledger.store.name}. Set CONNECTOR_LEDGER for "
+            "every worker as for the command"
+        )
     values = {"to": ENTRY.decide(State.SENDING, Event.DIED), "left": State.SENDING, "number": part.number}
     if _is_over(connection, part):
         connection.execute(_FORGET_PARTS)
@@ -169,7 +201,8 @@ def take_part(ledger: Ledger, part: Part, run_key: int, monotonic: Callable[[], 
     else:
         connection.execute(_PART_DIED, values)
     holder = {"run": run_key, "lease": LEASE_S, "holder": describe_holder(), "process": _identify_process(os.getpid())}
-    connection.execute(_TAKE, asdict(part) | holder)
+    connection.execute(_TAKE, asdict(part) | {"key": part.key} | holder)
+    connection.execute(_RECORD_ATTEMPT, {"run": run_key, "number": part.number})
     return Lease(part.number, run_key, monotonic)
 
 
@@ -217,6 +250,16 @@ def end_part(ledger: Ledger, *, is_well: bool) -> None:
     again."""
     if (lease := ledger.store.lease) is not None:
         ledger.connection.execute(_END, {"number": lease.number, "is_well": is_well})
+
+
+def count_created_before(ledger: Ledger, ended: Sequence[str]) -> dict[int, int]:
+    """Return, by the numbers of parts, how many subscribers the attempts of this joint run have created that are not
+    among the runs `ended` (their ids), whose reports count them."""
+    values = {"confirmed": State.CONFIRMED, "accepted": HOW["accepted"], "ended": list(ended)}
+    if not ledger.connection.execute(_HAS_OTHER_ATTEMPTS, {"ended": list(ended)}).scalar_one():
+        return {}  # else all entries are read
+    rows = ledger.connection.execute(_COUNT_CREATED_BEFORE, values)
+    return {row.number: row.created for row in rows}
 
 
 def exchange_beats(ledger: Ledger, beat: str) -> dict[int, tuple[str, float]]:
@@ -285,7 +328,7 @@ def _describe_holder(connection: Connection, part: Part) -> str | None:
     for row in rows:
         if not _is_same(row, part):
             other = " over other files" if (row.job, row.parts) == (part.job, part.parts) else ""
-            return f"a joint run of the job {row.job} in {row.parts} parts{other}, {row.holder}"
+            return f"a joint run of the job {row.job} in {count(row.parts, 'part')}{other}, {row.holder}"
     mine = next((row for row in rows if row.number == part.number), None)
     if mine is None or not (mine.is_ended or (mine.is_live and not _is_dead(mine.process))):
         return None
@@ -309,7 +352,7 @@ def _is_over(connection: Connection, part: Part) -> bool:
 
 def _is_same(row: Row[Any], part: Part) -> bool:
     """Whether a line of the table is of the same joint run."""
-    return (row.parts, row.account, row.job, row.source) == (part.parts, part.account, part.job, part.source)
+    return (row.parts, row.account, row.job, row.source) == (part.parts, part.account, part.job, part.key)
 
 
 def _identify_process(pid: int) -> str:
@@ -339,7 +382,8 @@ _PARTS = text(
     "lease_until > clock_timestamp() AS is_live, "
     f"lease_until < clock_timestamp() - make_interval(secs => {_IDLE_S}) AS is_idle FROM part ORDER BY number"
 )
-_FORGET_PARTS = text("TRUNCATE part, claim, joint_listing")
+_FORGET_PARTS = text("TRUNCATE part, claim, joint_listing, joint_attempt")
+_FIND_LEAD = text("SELECT EXISTS (SELECT 1 FROM part WHERE number = 0 AND source = :key AND NOT is_ended)")
 _ALL_DIED = text(f"UPDATE entry SET state = :to WHERE state = :left AND {UNFINISHED}")
 _PART_DIED = text(
     f"UPDATE entry SET state = :to FROM claim WHERE state = :left AND {UNFINISHED} AND part = :number "
@@ -347,10 +391,20 @@ _PART_DIED = text(
 )
 _TAKE = text(
     "INSERT INTO part (number, parts, account, job, source, run_key, lease_until, holder, process, is_read, is_ended) "
-    "VALUES (:number, :parts, :account, :job, :source, :run, clock_timestamp() + make_interval(secs => :lease), "
+    "VALUES (:number, :parts, :account, :job, :key, :run, clock_timestamp() + make_interval(secs => :lease), "
     ":holder, :process, false, false) ON CONFLICT (number) DO UPDATE SET run_key = excluded.run_key, "
     "lease_until = excluded.lease_until, holder = excluded.holder, process = excluded.process, is_read = false, "
     "beat = NULL, beat_at = NULL"
+)
+_RECORD_ATTEMPT = text("INSERT INTO joint_attempt (run_key, number) VALUES (:run, :number)")
+_HAS_OTHER_ATTEMPTS = text(
+    "SELECT EXISTS (SELECT 1 FROM joint_attempt JOIN run USING (run_key) WHERE run_id <> ALL (:ended))"
+)
+# What a run has sent and the service has: the row has a fingerprint, or else it was compared, and another's.
+_COUNT_CREATED_BEFORE = text(
+    "SELECT number, count(*) AS created FROM entry JOIN joint_attempt USING (run_key) JOIN run USING (run_key) "
+    "WHERE state = :confirmed AND fingerprint IS NOT NULL AND how <> :accepted AND run_id <> ALL (:ended) "
+    "GROUP BY number"
 )
 _CLAIM = Batch(
     "INSERT INTO claim (base_key, identity, part, fingerprint) "

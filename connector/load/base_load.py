@@ -107,7 +107,7 @@ class Loader:
     async def _claim(self, planned: Planned) -> Planned:
         """Return the rows of a chunk whose identities belong to this part; to others' parts they are duplicates."""
         session, journal = self._session, self._session.journal
-        if journal.lease is None or self._mode is RunMode.PLAN:
+        if journal.lease is None:
             return planned
         digests = list(zip(split_digests(planned.identities), split_digests(planned.fingerprints), strict=True))
         base = journal.base

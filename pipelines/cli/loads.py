@@ -6,19 +6,22 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from connector.errors import ConfigurationError
 from pipelines.cli.options import (
     Duration,
+    EngineGiven,
     FileGiven,
     PartOfRun,
     SourcePath,
     cursor_options,
     dry_run_option,
+    engine_options,
     file_options,
     is_job,
     record_option,
@@ -35,7 +38,8 @@ if TYPE_CHECKING:
     from connector.report import Report
     from connector.settings import SettingOptions
     from connector.subscribers import ValidationRules
-    from pipelines.flows import Validation, ValidationFinding, ValidationPlan
+    from pipelines.cli.output import Flow
+    from pipelines.flows import JointOrder, Validation, ValidationFinding, ValidationPlan
     from pipelines.jobs import Job
 
 
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
 @click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Creates in flight at once, at most.")
 @click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@engine_options
 @time_limit_option
 @record_option
 @dry_run_option
@@ -65,6 +70,7 @@ def import_command(
     max_concurrency: int | None,
     max_rate: float | None,
     wait_s: float,
+    engine: EngineGiven | None,
     time_limit_s: float | None,
     record_path: Path | None,
     is_dry: bool,
@@ -85,10 +91,60 @@ def import_command(
         "max_concurrency": max_concurrency,
         "max_rate": max_rate,
     }
+    if engine is not None:
+        _refuse_beside_engine({"--limit": given.reading.limit, "--dry-run": is_dry, "--record": record_path})
+        order = _order_import(file, given, load, wait_s, time_limit_s)
+        finish(run_flow(_run_by(engine, order), output, _read_time_limit(order)), output)
     options = SettingOptions(time_limit_s=time_limit_s, record_path=record_path)
     plan = plan_file(file, given, load, wait_s=wait_s, options=options, is_planned=is_dry)
     plan, time_limit_s = replace(plan, is_planned=is_dry), plan.settings.time_limit_s
     finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output, time_limit_s), output)
+
+
+def _refuse_beside_engine(said: Mapping[str, object]) -> None:
+    """Raise ConfigurationError for options that parts cannot follow."""
+    if given := [name for name, value in said.items() if value not in (None, False)]:
+        raise ConfigurationError(f"--engine goes with none of {', '.join(said)}: leave out {' and '.join(given)}")
+
+
+def _order_import(
+    file: Path | str, given: FileGiven, load: Mapping[str, object], wait_s: float, time_limit_s: float | None
+) -> JointOrder:
+    if is_job(file):
+        raise ConfigurationError(f"{file} is a job file and holds no rows; did you mean: connector sync {file}")
+    from pipelines.flows import JointOrder, digest_job
+
+    job_path = None
+    if given.job_path is not None:
+        given.refuse_beside_job()
+        job_path = given.job_path.absolute()
+    return JointOrder(
+        "import",
+        job_path,
+        digest_job(job_path),
+        file if isinstance(file, str) or str(file) == "-" else file.absolute(),
+        given.options,
+        given.rules,
+        given.reading,
+        load,
+        wait_s,
+        time_limit_s,
+    )
+
+
+def _run_by(engine: EngineGiven, order: JointOrder) -> Flow:
+    from pipelines.flows import run_joint_load
+
+    options = engine.build()
+    return lambda stop, progress: run_joint_load(order, options, stop, progress)
+
+
+def _read_time_limit(order: JointOrder) -> float | None:
+    from connector.settings import SettingOptions
+    from pipelines.jobs import read_settings
+
+    options = SettingOptions(time_limit_s=order.time_limit_s)
+    return read_settings(os.environ, order.load_job(os.environ), options).time_limit_s
 
 
 def plan_file(
@@ -127,6 +183,7 @@ def plan_file(
     "--part", type=PartOfRun(), metavar="I/N", help="Load part I of N of the source, beside the runs of the others."
 )
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@engine_options
 @time_limit_option
 @dry_run_option
 @run_options
@@ -137,6 +194,7 @@ def sync_command(
     limit: int | None,
     part: tuple[int, int] | None,
     wait_s: float,
+    engine: EngineGiven | None,
     time_limit_s: float | None,
     is_dry: bool,
     output: Output,
@@ -154,6 +212,11 @@ def sync_command(
     if part is not None and (is_full or since is not None or limit is not None or is_dry):
         raise ConfigurationError("--part goes with none of --full, --since, --limit and --dry-run: leave them out")
 
+    if engine is not None:
+        said = {"--full": is_full, "--since": since, "--limit": limit, "--part": part, "--dry-run": is_dry}
+        _refuse_beside_engine(said)
+        _sync_by(engine, jobs, wait_s, time_limit_s, output)
+
     def plan_job(job: Job) -> LoadPlan:
         settings = read_settings(os.environ, job, SettingOptions(time_limit_s=time_limit_s), is_writing=not is_dry)
         plan = plan_sync(job, settings, limit=limit, wait_s=wait_s, is_full=is_full, since=since, part=part)
@@ -163,7 +226,30 @@ def sync_command(
     plans = _plan_all(loaded, plan_job)
     if len(plans) == 1:
         finish(_run(loaded[0], plans[0], output), output)
-    _run_all(loaded, plans, output)
+    _run_all(
+        loaded, [partial(_run, job, plan, output) for job, plan in zip(loaded, plans, strict=True)], output, is_dry
+    )
+
+
+def _sync_by(
+    engine: EngineGiven, jobs: tuple[Path, ...], wait_s: float, time_limit_s: float | None, output: Output
+) -> NoReturn:
+    """The same by an engine."""
+    from connector.settings import SettingOptions
+    from pipelines.flows import JointOrder, digest_job
+    from pipelines.jobs import load_job, read_settings
+
+    loaded = [load_job(path, os.environ) for path in jobs]
+
+    def run(path: Path, job: Job) -> Report:
+        path = path.absolute()
+        order = JointOrder("sync", path, digest_job(path), wait_s=wait_s, time_limit_s=time_limit_s)
+        settings = read_settings(os.environ, job, SettingOptions(time_limit_s=time_limit_s))
+        return run_and_notify(_run_by(engine, order), job, settings, output)
+
+    if len(jobs) == 1:
+        finish(run(jobs[0], loaded[0]), output)
+    _run_all(loaded, [partial(run, *each) for each in zip(jobs, loaded, strict=True)], output)
 
 
 def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[LoadPlan]:
@@ -183,7 +269,7 @@ def _run(job: Job, plan: LoadPlan, output: Output) -> Report:
     return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
 
 
-def _run_all(jobs: list[Job], plans: list[LoadPlan], output: Output) -> None:
+def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, is_dry: bool = False) -> NoReturn:
     """Run one job after another. A job that turns out to be misconfigured (exit code 2) has a report, too, and the jobs
     after it run."""
     from connector.report import pick_worst
@@ -192,12 +278,12 @@ def _run_all(jobs: list[Job], plans: list[LoadPlan], output: Output) -> None:
     reports: list[Report] = []
     codes: list[int] = []
     is_shown = True
-    for job, plan in zip(jobs, plans, strict=True):
+    for job, run in zip(jobs, runs, strict=True):
         try:
-            reports.append(_run(job, plan, output))
+            reports.append(run())
             codes.append(reports[-1].exit_code)
         except ConfigurationError as error:
-            reports.append(report_refused("sync", job, error, is_planned=plan.is_planned))
+            reports.append(report_refused("sync", job, error, is_planned=is_dry))
             codes.append(_MISCONFIGURED)
         is_shown = show(reports[-1], output) and is_shown
         if reports[-1].status == "stopped":

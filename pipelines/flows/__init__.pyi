@@ -22,6 +22,11 @@ from .exports import (
 from .job_sources import (
     plan_suppression as plan_suppression,
 )
+from .joint_load import (
+    JointOrder as JointOrder,
+    digest_job as digest_job,
+    run_joint_load as run_joint_load,
+)
 from .ledger_edits import (
     AcceptPlan as AcceptPlan,
     ForgetPlan as ForgetPlan,

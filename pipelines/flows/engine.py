@@ -37,12 +37,13 @@ from connector.plurals import count
 from connector.report import describe_fault
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, LocalCluster
 
 T = TypeVar("T")
 
 _ANSWER_S = 5.0  # a scheduler that does not answer for so long is not there
 _CLOSING_S = 5.0  # for a worker to end when all tasks have; then it is killed
+_GIVEN_UP_S = 0.5  # the same when tasks are still under way, after a second signal
 _WATCHED_S = 1.0
 """So often a task looks whether it is still wanted."""
 
@@ -129,53 +130,18 @@ def _open(options: EngineOptions, opened: ExitStack, pool: ThreadPoolExecutor) -
 
     folder = opened.enter_context(TemporaryDirectory(prefix="connector-engine-", ignore_cleanup_errors=True))
     dask.config.set(_configure(folder))  # before distributed is imported, which begins to log
-    scheduler = options.scheduler
-    client = _start(options.workers or 1, opened) if scheduler is None else _join(scheduler, opened)
-    engine = Engine(client, pool)
+    engine = Engine(pool)
+    opened.callback(engine.close)
+    if options.scheduler is None:
+        engine.start(options.workers or 1)
+    else:
+        engine.join(options.scheduler)
     if not engine.workers:
         raise ConfigurationError(
             f"the scheduler {options.scheduler} has no workers: start some, such as: dask worker {options.scheduler}"
         )
-    _check_versions(client)
+    _check_versions(engine.client)
     return engine
-
-
-def _start(workers: int, opened: ExitStack) -> Client:
-    from distributed import Client, LocalCluster, Security
-
-    # A worker runs what it is sent, with the token at hand: no other user of this machine may reach it.
-    security = Security.temporary()
-    cluster = LocalCluster(
-        n_workers=workers,
-        threads_per_worker=1,
-        memory_limit=0,  # a run is bounded by itself
-        security=security,
-        dashboard_address="127.0.0.1:0",
-        silence_logs=False,
-    )
-    opened.callback(_close, lambda: cluster.close(timeout=_CLOSING_S))
-    client = Client(cluster, timeout=_ANSWER_S, set_as_default=False)
-    opened.callback(_close, lambda: client.close(timeout=_CLOSING_S))
-    return client
-
-
-def _join(scheduler: str, opened: ExitStack) -> Client:
-    from distributed import Client
-
-    try:
-        client = Client(scheduler, timeout=_ANSWER_S, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:  # no such address, or no answer (TimeoutError among them)
-        raise ConfigurationError(
-            f"the scheduler {scheduler} does not answer ({type(error).__name__}): see that it runs, and give the "
-            "address that it says when it starts, such as tcp://10.0.0.5:8786"
-        ) from None
-    opened.callback(_close, lambda: client.close(timeout=_CLOSING_S))
-    return client
-
-
-def _close(work: Callable[[], None]) -> None:
-    with suppress(Exception):  # a scheduler that has gone needs no farewell
-        work()
 
 
 def _check_versions(client: Client) -> None:
@@ -216,10 +182,53 @@ class _Submitted:
 class Engine:
     """Workers that take tasks; `workers` is their number, `dashboard` the address of a page that shows them."""
 
-    def __init__(self, client: Client, pool: ThreadPoolExecutor) -> None:
-        self.client, self._pool = client, pool
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._cluster: LocalCluster | None = None
+        self.client: Client = None  # until it is opened
+        self.workers, self.dashboard = 0, ""
+        self.is_given_up = False  # the workers are not waited for
+
+    def start(self, workers: int) -> None:
+        """Open a cluster of this machine."""
+        from distributed import Client, LocalCluster, Security
+
+        # A worker runs what it is sent, with the token at hand: no other user of this machine may reach it.
+        security = Security.temporary()
+        self._cluster = LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            memory_limit=0,  # a run is bounded by itself
+            security=security,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=False,
+        )
+        self._take(Client(self._cluster, timeout=_ANSWER_S, set_as_default=False))
+
+    def join(self, scheduler: str) -> None:
+        """Join a scheduler that runs already. Raises ConfigurationError."""
+        from distributed import Client
+
+        try:
+            self._take(Client(scheduler, timeout=_ANSWER_S, set_as_default=False))
+        except (OSError, ValueError, TypeError) as error:  # no such address, or no answer (TimeoutError among them)
+            raise ConfigurationError(
+                f"the scheduler {scheduler} does not answer ({type(error).__name__}): see that it runs, and give the "
+                "address that it says when it starts, such as tcp://10.0.0.5:8786"
+            ) from None
+
+    def _take(self, client: Client) -> None:
+        self.client = client
         self.workers = len(client.scheduler_info()["workers"])
         self.dashboard = str(client.dashboard_link or "")
+
+    def close(self) -> None:
+        """Let the workers go: those of this machine end."""
+        closing_s = _GIVEN_UP_S if self.is_given_up else _CLOSING_S
+        for each in (self.client, self._cluster):
+            with suppress(Exception):  # a scheduler that has gone needs no farewell
+                if each is not None:
+                    each.close(timeout=closing_s)
 
     async def run(
         self,
@@ -234,6 +243,10 @@ class Engine:
         ends the wait, and what has not ended by then has no value.
         """
         return await _Running(self, task, arguments, stop, on_message).see_through()
+
+    def describe(self) -> str:
+        """Return what it has and where that can be seen, in words."""
+        return count(self.workers, "worker") + (f", {self.dashboard}" if self.dashboard else "")
 
     async def call(self, work: Callable[[], T]) -> T:
         """Return what the work gives, done in the one thread that speaks to Dask."""
@@ -281,13 +294,16 @@ class _Running:
         stopped.add_done_callback(lambda _: self._events.put_nowait(self._stop_all))
         try:
             for index in range(len(self._tasks)):
+                if self._stop.event.is_set():
+                    break
                 await self._submit(index)
             while not all(each.is_ended for each in self._tasks):
                 await (await self._events.get())()
         except asyncio.CancelledError:
             if self._stop.signal is None:
                 raise
-            stay_alive()  # a second signal: the tasks are left to themselves, and what is known is still reported
+            stay_alive()  # a second signal: the tasks are given up, and what is known is still reported
+            self._engine.is_given_up = True
         finally:
             stopped.cancel()
         return [each.end for each in self._tasks]
@@ -326,9 +342,10 @@ class _Running:
     async def _stop_all(self) -> None:
         """Stop what runs; what has not begun is not begun."""
         for each in self._tasks:
-            if not each.is_running and not each.is_ended and each.future is not None:
+            if not each.is_running and not each.is_ended:
                 each.is_ended = True
-                await self._engine.call(each.future.cancel)
+                if each.future is not None:
+                    await self._engine.call(each.future.cancel)
         await self._say_stop([each.address for each in self._tasks if each.is_running and not each.is_ended])
 
     async def _say_stop(self, addresses: list[str]) -> None:

@@ -20,7 +20,7 @@ from connector.load import LoadPolicy
 from connector.row_files import is_rejects, own_columns, read_corrections
 from connector.rows import Source
 from connector.settings import Settings
-from connector.sources import STANDARD_INPUT, open_file
+from connector.sources import STANDARD_INPUT, cut_source, digest_files, open_file
 from connector.stores import is_url
 from connector.subscribers import (
     FieldMapping,
@@ -94,21 +94,43 @@ def plan_import(
     *,
     reading: FileReading,
     wait_s: float,
+    part: tuple[int, int] | None = None,
 ) -> LoadPlan:
-    """Return the load of a file by its headers. Raises ConfigurationError and SourceError."""
-    source = read_corrections(open_as(path, reading.file))
-    return plan_rows(source, options, rules, policy, settings, job=name_load(path), limit=reading.limit, wait_s=wait_s)
+    """Return the load of a file by its headers; `part`: only part I of N (from 1). Raises ConfigurationError and
+    SourceError."""
+    source, job = read_corrections(open_as(path, reading.file)), name_load(path)
+    source, of_run = _cut(source, part, settings.account, job)
+    plan = plan_rows(source, options, rules, policy, settings, job=job, limit=reading.limit, wait_s=wait_s)
+    return replace(plan, part=of_run, is_empty_refused=part is None)
 
 
 def plan_import_by_job(
-    path: Path | str, job: Job, settings: Settings, *, reading: FileReading, wait_s: float
+    path: Path | str,
+    job: Job,
+    settings: Settings,
+    *,
+    reading: FileReading,
+    wait_s: float,
+    part: tuple[int, int] | None = None,
 ) -> LoadPlan:
-    """Return the load of a file in place of a job's source, by its mapping. Raises ConfigurationError and
-    SourceError."""
+    """Return the load of a file in place of a job's source, by its mapping; `part`: only part I of N (from 1). Raises
+    ConfigurationError and SourceError."""
     if job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports and has no mapping: use a job with a subscriber section")
-    source = _open_in_place(path, job, reading)
-    return _plan_by_job("import", job, job.subscriber, source, settings, reading.limit, wait_s, is_empty_refused=True)
+    source, of_run = _cut(_open_in_place(path, job, reading), part, settings.account, job.name)
+    is_refused = part is None
+    plan = _plan_by_job(
+        "import", job, job.subscriber, source, settings, reading.limit, wait_s, is_empty_refused=is_refused
+    )
+    return replace(plan, part=of_run)
+
+
+def _cut(source: Source, part: tuple[int, int] | None, account: str, job: str) -> tuple[Source, Part | None]:
+    """The part of a source of files that is meant, and which part that is."""
+    if part is None:
+        return source, None
+    number, parts = part
+    return cut_source(source, number, parts), Part(number, parts, account, job, digest_files(source))
 
 
 def plan_validation(
