@@ -133,13 +133,13 @@ async def run_joint_load(
             "--engine: a ledger in SQLite has one writer, and the parts of a run write at the same time. Keep the "
             "ledger in PostgreSQL: set CONNECTOR_LEDGER=postgresql://… for the command and every worker"
         )
-    report = start_report(plan.command, plan.job, clock.now(), describe_load(plan))
-    with record_report(report, settings.state_dir, settings.retention_s):
-        async with open_engine(options) as engine:
-            progress.follow(lambda: f"opening the ledger ({engine.describe()})")
-            logger.info("engine: %(text)s", {"text": engine.describe()})
+    async with open_engine(options) as engine:
+        progress.follow(lambda: f"opening the ledger ({engine.describe()})")
+        report = start_report(plan.command, plan.job, clock.now(), describe_load(plan))
+        logger.info("engine: %(text)s", {"text": engine.describe()})
+        with record_report(report, settings.state_dir, settings.retention_s):
             await _JointLoad(order, plan, engine, report, stop, progress, clock).lead()
-    return report.close()
+        return report.close()
 
 
 class _JointLoad:
@@ -265,10 +265,10 @@ class _JointLoad:
 
     async def _run_all(self, *, is_survey: bool) -> list[PartEnd]:
         parts, lead = self._engine.workers, self._report.run_id
-        told = [(self._order, number, parts, lead, is_survey) for number in range(1, parts + 1)]
+        arguments = [(self._order, number, parts, lead, is_survey) for number in range(1, parts + 1)]
         standing = _Standing(self._engine, self._limits, self._stop, self._clock, is_survey=is_survey)
         self._progress.follow(standing.describe)
-        ends = await self._engine.run(run_part, told, self._stop, standing.note)
+        ends = await self._engine.run(run_part, arguments, self._stop, standing.note)
         self._stop.is_recording = True
         for index, end in enumerate(ends):
             if end.value is not None:
