@@ -140,6 +140,7 @@ def test_a_run_that_a_kill_or_a_signal_ends_leaves_no_process_and_the_next_one_g
         process.kill()
         process.communicate()
     wait_for(lambda: not any(is_alive(each) for each in children))
+    time.sleep(0.5)  # what was under way takes effect
     killed = sum(count_stored(shared.sandbox).values())
 
     process = start(shared)
