@@ -50,6 +50,9 @@ _WATCHED_S = 1.0
 _MOST_DEATHS = 5
 """So many workers in a row may die of a part that does not advance; then it is the part that they die of."""
 
+_PRELOADED = ["distributed", "pipelines.flows.joint_load", "psycopg", "pandera.pandas", "uvloop"]
+"""What workers are forked with: imported once for all of them, and a worker that dies is replaced within a second."""
+
 _TOPIC = "subscriber-connector"
 _LIBRARIES = ("distributed", "bokeh", "cryptography")
 _KINDS: tuple[type[ConnectorError], ...] = (ConfigurationError, SourceError, LockedError, LedgerError, RunAborted)
@@ -192,7 +195,9 @@ class Engine:
     def start(self, workers: int) -> None:
         """Open a cluster of this machine."""
         from distributed import Client, LocalCluster, Security
+        from distributed.utils import get_mp_context
 
+        get_mp_context().set_forkserver_preload(_PRELOADED)
         # A worker runs what it is sent, with the token at hand: no other user of this machine may reach it.
         security = Security.temporary()
         self._cluster = LocalCluster(
@@ -260,6 +265,7 @@ def _configure(folder: str) -> dict[str, Any]:
         "logging": silence,
         "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical",
         "distributed.scheduler.allowed-failures": 0,
+        "distributed.worker.multiprocessing-method": "forkserver",
         "temporary-directory": folder,
     }
 
