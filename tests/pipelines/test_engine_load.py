@@ -125,7 +125,7 @@ def test_workers_that_are_killed_are_replaced_and_what_they_had_created_counts_a
 
 
 def wait_for_creates(sandbox: SandboxProcess, number: int) -> None:
-    wait_for(lambda: sum(count_stored(sandbox).values()) >= number, 90)
+    wait_for(lambda: sum(count_stored(sandbox).values()) >= number)
 
 
 def test_a_run_that_a_kill_or_a_signal_ends_leaves_no_process_and_the_next_one_goes_on(
