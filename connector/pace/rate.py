@@ -10,6 +10,7 @@ and windows of any length. Of `served` requests in `sent_s` seconds since the la
 - where two ramps were refused at much the same rate, that rate is the limit, and the next ramp begins just below;
 - where all is refused until later than was asked for, it is a window, and served / (sent_s + paused_s) is its rate;
 - of a window, a rate is allowed that was kept for two windows without a refusal, and what a whole one served is all;
+- where two ramps were served the same mean, pauses included, the limiter gives back what a pause costs;
 - of few requests whose refusal costs no pause, the limit lies between what was served and what was sent in the mean;
 - what is refused without a pause, and in the same share at a low rate as at a high one, is refused by chance.
 
@@ -33,7 +34,7 @@ _FREE_S = 0.3  # the least that the end of a ramp is taken to cost: shorter ramp
 _PAUSES_APART = 30.0  # so many pauses of work after each: 1/31 and half of _ROOM are lost, where 5 % may be,
 _DEAR_PAUSES_APART = 16.0  # and 1/17, where 10 % may: a pause of _DEAR_S or longer (both by the promise)
 _DEAR_S = 10.0
-_ROOM = 0.015  # from the least that a ramp begins below its end, of which half is lost; lost time is made up for by it
+_ROOM = 0.015  # from the least that a ramp begins below its end, of which half is lost
 _TOLERATED = 0.01  # of the requests may be refused where that costs no pause
 _REPEATS = 3  # tell a rule from chance: refusals in a row, ramps refused early, windows and round trips in a ramp
 _FALLEN = 4.0  # a limit may have halved, and a bucket gives hardly half of that after a pause
@@ -114,7 +115,6 @@ class RateController:
         self._trip_s = 0.1  # mean round trip of single attempts
         self._due_at = self._left_at = -inf  # the next request's time by the rate, and when the last one left
         self._paused_until = self._cut_at = -inf
-        self._lost_s = 0.0  # by waking up late
         self._ramp: _Ramp | None = None  # None: no limit has shown
         self._row: _Row | None = None  # None: requests are served
         self._step_at, self._served_in_step = 0.0, 0
@@ -127,6 +127,7 @@ class RateController:
         self._window_s = 0.0  # the longest that all was refused
         self._proved = 0.0  # requests/s that the last ramp that was not refused early proves to be allowed
         self._last_refused = inf  # requests/s, where the last ramp ended
+        self._last_mean = 0.0  # requests/s, what the last ramp was served, its pause included
         self._early = 0  # ramps in a row that were refused early
         self._tolerated = _TOLERATED
         if found is not None:
@@ -164,6 +165,7 @@ class RateController:
         self._burst *= factor
         self._proved *= factor
         self._last_refused *= factor
+        self._last_mean *= factor
         self._served = round(self._served * factor)
         if self._ramp is not None:
             self._ramp.low *= factor
@@ -248,11 +250,6 @@ class RateController:
             self._unspaced_until = self._step_at = at
             gap_s = 1 / self._ceiling if self._unspaced > 0 else gap_s
         due_at = max(self._due_at, self._paused_until)
-        self._lost_s = min(self._lost_s + max(0.0, at - _SLACK_S - due_at), _SECOND)
-        if self._ramp is not None and self.rate < (1 - _ROOM) * self._ceiling:
-            made_up_s = min(self._lost_s, _ROOM * gap_s)
-            self._lost_s -= made_up_s
-            gap_s -= made_up_s
         self._due_at = max(due_at, at - _SLACK_S) + gap_s
         if self._row is not None and self._row.number >= _REPEATS:  # all is refused: single probes
             self._due_at = max(self._due_at, at + self._row.gap_s)
@@ -274,6 +271,10 @@ class RateController:
         self._cost_s = pause_s
         low, high, least_s = max(proved, refused / 50), refused, 0.0
         near = refused - 2 * abs(self._last_refused - refused)
+        mean = self._served / (sent_s + self._paused_s)
+        if pause_s and self._gives_back(mean, refused):
+            near = 0.0  # where it refuses says how much it had saved
+        self._last_mean = mean
         if ramp is None:
             self._burst, high = float(self._served), min(refused, _FALLEN * self._doubled)
             low = refused / 50 if pause_s else self._doubled / _FALLEN
@@ -290,7 +291,7 @@ class RateController:
             self._tolerated = max(self._tolerated / 2, _TOLERATED)
             if ramp.at_s < ramp.length_s - 1 / refused - (self._trip_s if pause_s else 0.0):  # else nothing new
                 low = max(low, near)
-            elif refused < 1.5 * ramp.high:  # it has not risen
+            elif near and refused < 1.5 * ramp.high:  # it has not risen
                 least_s, low = 4 * ramp.length_s, max(low, ramp.compute_rate(ramp.length_s / 2) if pause_s else 0.0)
                 if ramp.length_s > 0.9 * self._longest_s:
                     low = max(low, (1 - _ROOM) * ramp.high)
@@ -300,13 +301,23 @@ class RateController:
             high = min(high, (self._served + self._refused) / sent_s)  # if it is more after all, the probe finds it
         if pause_s and ramp is not None and 0 < 2 * self._window_s < ramp.at_s:
             low = max(low, (1 - _ROOM) * ramp.compute_rate(ramp.at_s - 2 * self._window_s))  # filled none in two
+        at_s = 0.0 if ramp is None else min(ramp.at_s, sent_s)
+        if pause_s and ramp is not None and 0 < self._window_s < at_s < ramp.length_s + self._window_s:
+            earlier = (ramp.compute_rate(at_s - self._window_s) - ramp.low) / ramp.growth
+            high = min(high, (self._served - earlier) / self._window_s)  # what the last one served is all
         if not pause_s and sent_s < self._window_s < sent_s + self._paused_s:
             high = min(high, self._served / self._window_s)  # what a whole one served is all
         self._last_refused = refused
         self._row = _Row(self._served, sent_s, sent_at, self._trip_s)
         self._cut_at = max(now, self._paused_until)
         self._begin_ramp(low, high, at=self._cut_at, least_s=least_s)
-        self._due_at, self._lost_s = max(self._due_at, now + 1 / self.rate), 0.0
+        self._due_at = max(self._due_at, now + 1 / self.rate)
+
+    def _gives_back(self, mean: float, refused: float) -> bool:
+        """Return whether the limiter saves up what a pause costs: fresh, it gave more than two of them are worth,
+        and two ramps in a row were served the same mean, pauses included, and refused well above it."""
+        is_same = not self._window_s and abs(mean - self._last_mean) < _ROOM * mean
+        return is_same and refused > 1.1 * mean and self._burst > 2 * self._paused_s * mean
 
     def _end_row(self, row: _Row, sent_at: float) -> None:
         """Requests are served again, from the one that was sent then."""

@@ -3,8 +3,8 @@
 `python -m tests.benchmarks.pace [--seconds N] [--search N] [--rounds N]` imports into sandboxes that let 200 requests a
 second in, 20 ms away, under each way to count and with Retry-After or without; under the first also by the script by
 hand, whose urllib3 obeys Retry-After. It prints a table and a line of JSON. The promise is of the steady state: a run
-counts from `--search` seconds (120) after its first create, for `--seconds` (60); what arrives while a Retry-After runs
-is counted from the first create to the last.
+counts from `--search` seconds (120) after its first create, for `--seconds` (180: about six pauses of a second, so that
+one more or less is half a percent); what arrives while a Retry-After runs is counted from the first create to the last.
 
 Promised are 95 % of what is allowed, at most 2 % refused, and nothing sent inside a Retry-After by a
 connection that had brought it: whatever else arrives then may have been on its way.
@@ -166,7 +166,7 @@ def _count(sandbox: SandboxProcess) -> _Counts:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=180.0)
     parser.add_argument("--search", type=float, default=120.0, help="seconds before a run counts")
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()

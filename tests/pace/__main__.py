@@ -83,9 +83,9 @@ def write_table(results: Sequence[Result]) -> str:
 
 
 def write_counts(results: Sequence[Result]) -> str:
-    """Return in Markdown how many cells keep the design, how many as far as arithmetic allows, and how many do not."""
+    """Return in Markdown how many cells keep the design, how many what an even rate allows, and how many neither."""
     lines = [
-        "| requests/s | cells | keep the design's promise | keep what arithmetic allows | do not |",
+        "| requests/s | cells | keep the design's promise | keep what an even rate allows | do not |",
         "|---|---|---|---|---|",
     ]
     for rate in dict.fromkeys(cell.rate for cell, _ in results):
@@ -97,20 +97,18 @@ def write_counts(results: Sequence[Result]) -> str:
 
 
 def write_bounds(results: Sequence[Result]) -> str:
-    """Return in Markdown the cells that keep only what arithmetic allows: why, how much it is, and what they reach."""
+    """Return in Markdown the cells that keep no more than an even rate allows: why, the bound, and what they reach."""
     lines = ["| cell | forbidden by | bound | reached |", "|---|---|---|---|"]
     for cell, shown in results:
         promise = read_promise(cell)
         if not promise.list_misses(cell, shown) and read_design(cell).list_misses(cell, shown):
-            is_pace = cell.scene == ALONE
-            bound = f"goodput {promise.goodput:.0%}" if is_pace else f"doubled limit used after {promise.used_s:.0f} s"
-            reached = f"{shown.goodput:.1%}" if is_pace else f"{shown.used_s:.0f} s"
-            lines.append(f"| {cell} | {promise.bound} | {bound} | {reached} |")
+            bound = f"doubled limit used after {promise.used_s:.0f} s"
+            lines.append(f"| {cell} | {promise.bound} | {bound} | {shown.used_s:.0f} s |")
     return "\n".join(lines) + "\n"
 
 
 def write_misses(results: Sequence[Result]) -> str:
-    """Return in Markdown each cell that does not keep what arithmetic allows."""
+    """Return in Markdown each cell that does not keep what an even rate allows."""
     lines = [
         f"- {cell}: {'; '.join(misses)}"
         for cell, shown in results

@@ -15,15 +15,22 @@ FASTER = [
     for kind, span_s, pause_s in (("bucket", 0.2, 1.0), ("fixed window", 1.0, 30.0), ("sliding window", 10.0, None))
 ]
 CHANGING = [cell for cell in list_cells() if cell.rate == 5 and cell.trip_s == 0.3 and cell.scene == CHANGED][::4]
+DEEP = [Cell("bucket", 60.0, 5.0, 50.0, 0.02, CHANGED)]
 
 
-@pytest.mark.parametrize("cell", [*SAMPLE, *FASTER, *CHANGING], ids=str)
+@pytest.mark.parametrize("cell", [*SAMPLE, *FASTER, *CHANGING, *DEEP], ids=str)
 def test_a_limit_is_used_and_kept_and_no_request_leaves_inside_a_pause(cell: Cell) -> None:
     promise = read_promise(cell)
     if cell.rate == 5 and cell.pause_s is None:  # three refusals tell that a limit has fallen (docs/pace.md)
         promise = replace(promise, exceeded=0.065)
     shown = average([measure(cell, play(cell, RateController(), seed)) for seed in SEEDS])
     assert promise.list_misses(cell, shown) == []
+
+
+def test_a_sender_that_stands_still_for_moments_loses_little_more_than_that_time() -> None:
+    cell = Cell("sliding window", 1.0, 1.0, 200.0, 0.02)
+    shown = measure(cell, play(cell, RateController(), stall_s=0.05))
+    assert shown.goodput >= 0.945  # half a percent of the time is lost
 
 
 @pytest.mark.parametrize("pause_s", [None, 1.0, 30.0])
