@@ -9,7 +9,7 @@ and windows of any length. Of `served` requests in `sent_s` seconds since the la
 - it is at least (served - burst) / sent_s: no limiter gives more besides its rate than it gave when it was fresh;
 - where two ramps were refused at much the same rate, that rate is the limit, and the next ramp begins just below;
 - where all is refused until later than was asked for, it is a window, and served / (sent_s + paused_s) is its rate;
-- of a window, a rate is allowed that was kept for two windows without a refusal, and what a whole one served is all;
+- of a window, a rate is allowed that was kept for two windows without a refusal, and what the last one served is all;
 - where two ramps were served the same mean, pauses included, the limiter gives back what a pause costs;
 - of few requests whose refusal costs no pause, the limit lies between what was served and what was sent in the mean;
 - what is refused without a pause, and in the same share at a low rate as at a high one, is refused by chance.
