@@ -91,8 +91,8 @@ class PartDone:
 
 @dataclass(frozen=True, slots=True)
 class PartReaders:
-    """`workers` of which each can read one part at a time: `read` has all parts read, and returns those that were. It
-    may leave others once one has proved nothing."""
+    """`workers` (each thread of a process is one) of which each can read one part at a time: `read` has all parts read,
+    and returns those that were. It may leave others once one has proved nothing."""
 
     workers: int
     read: Callable[[Sequence[PartOrder]], Awaitable[Sequence[PartDone]]]
@@ -141,8 +141,8 @@ async def export_subscribers(
                 certificate = await _read_parts(client, retrier, query, staging, parts, readers, certify, now)
             except Undivided as reason:
                 undivided = f"One process read the list: {reason}."
+                staging.start_sweep(0)  # removes what was adopted
                 parts.adopt(())
-                staging.start_sweep(0)
         if certificate is None:
             with open_columns() as columns:
                 certificate = await read_list(

@@ -50,7 +50,7 @@ class Undivided(Exception):  # noqa: N818 - a state of knowledge, not a fault
 async def survey_list(client: Client, retrier: Retrier, query: ListQuery, workers: int) -> ListDivision:
     """Return ranges for so many workers, by a few pages of the list (service-api.md 4.3).
 
-    Raises Undivided for a list that is filtered, short, or in no order of its ids; ListFailed.
+    Raises Undivided for one worker, and for a list that is filtered, short, or in no order of its ids; ListFailed.
     """
     if list_filters(query):
         raise Undivided("it is filtered, and the filter is to be tried first")
@@ -58,6 +58,8 @@ async def survey_list(client: Client, retrier: Retrier, query: ListQuery, worker
     if head.total is None:
         raise Undivided("the service gives no TotalCount")
     parts = min(max(workers, -(-head.total // MOST_ROWS)), head.total // (LEAST_PAGES * query.limit))
+    if workers < 2 and head.total <= MOST_ROWS:
+        raise Undivided("there is one worker")
     if parts < 2:
         raise Undivided(f"its {head.total:,} subscribers are too few")
     *heads, end = choose_survey(head.total, parts)

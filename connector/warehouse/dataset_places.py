@@ -212,8 +212,8 @@ def _open_in(new: Path, name: str, *, is_shared: bool) -> BinaryIO:
     path = new / name
     for folder in dict.fromkeys((new, path.parent)):
         with suppress(FileExistsError):  # several workers make it
-            folder.mkdir()
-            folder.chmod(folder_mode)
+            folder.mkdir(folder_mode)  # at no moment open to others
+            folder.chmod(folder_mode)  # of whatever the umask has left
     file = path.open("xb")
     os.fchmod(file.fileno(), file_mode)
     return file
@@ -227,6 +227,7 @@ class StorePlace:
         self._files: dict[str, BinaryIO] = {}
         self._version: str | None = None
         self._is_stopped = False
+        self._may_be_published = False
 
     def __str__(self) -> str:
         return self._url
@@ -266,6 +267,7 @@ class StorePlace:
             if self._is_stopped:
                 raise RunAborted(f"The run was stopped before {self} had all of its files: what was there counts.")
             put_file(file, self._name(name))
+        self._may_be_published = True  # even where no answer comes: from now on the manifest may name these files
         try:
             replace_bytes(self._name(MANIFEST), manifest, self._version)
         except FileExistsError:
@@ -285,7 +287,7 @@ class StorePlace:
         for file in self._files.values():
             file.close()
         self._files.clear()
-        if adopted:
+        if adopted and not self._may_be_published:
             try:
                 delete_objects([self._name(name) for name in adopted])
             except StoreError as error:

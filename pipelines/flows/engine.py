@@ -26,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from multiprocessing import resource_tracker
 from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -167,6 +168,7 @@ def _describe_other_version(worker: str, theirs: str, ours: str) -> str:
 
 def _hear_no_signals() -> None:
     """What this thread starts hears them no more than it does: Dask's loop, the threads that start workers, workers."""
+    resource_tracker.ensure_running()  # the first worker would start it, which unblocks both in the thread of its start
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
 
 

@@ -52,8 +52,8 @@ class PartProgress:
 
 async def read_part(
     context: TaskContext, recipe: ExportRecipe, order: PartOrder, pace: PartPace
-) -> tuple[PartDone, Requests] | None:
-    """Read one part as a task of the engine; None where it was stopped before its end."""
+) -> tuple[PartDone | None, Requests]:
+    """Read one part as a task of the engine, and return it (None where it was stopped) with the requests sent."""
     plan = repeat_plan(recipe, os.environ)
     clock = system_clock()
     said_at = -inf
@@ -70,7 +70,7 @@ async def read_part(
             export_part(client, Retrier(), plan.query, plan.destination, order, on_progress=follow), context.stop
         )
         if isinstance(ending, asyncio.CancelledError):
-            return None
+            return None, count_requests(client.counts)
         if isinstance(ending, BaseException):
             context.say({"failed": True})
             raise ending
@@ -78,20 +78,20 @@ async def read_part(
         return ending, count_requests(client.counts)
 
 
-def open_readers(
+async def open_readers(
     engine: Engine,
     recipe: ExportRecipe,
     pace: PartPace,
     on_progress: Callable[[PartProgress], None],
     requests: Requests,
 ) -> PartReaders:
-    """Return the engine's workers as readers of an export's parts, within `pace` all together; what they have sent is
-    added to `requests`.
+    """Return the engine's workers as readers of an export's parts, each of which reads one part in each of its threads,
+    within `pace` all together; what they have sent is added to `requests`.
 
     Once a part has failed, or proved nothing, the others are stopped: they would be read in vain.
     """
-    share = 1 / engine.workers
-    pace = PartPace(pace.max_rate * share, None if pace.found is None else scale(pace.found, share))
+    info = await engine.call(engine.client.scheduler_info)
+    readers = sum(each["nthreads"] for each in info["workers"].values())
 
     async def read(orders: Sequence[PartOrder]) -> Sequence[PartDone]:
         stop, progress = Stop(), PartProgress(len(orders))
@@ -104,7 +104,9 @@ def open_readers(
                 stop.end("another part has failed")
             on_progress(progress)
 
-        arguments = [(recipe, order, pace) for order in orders]
+        share = 1 / min(readers, len(orders))
+        of_each = PartPace(pace.max_rate * share, None if pace.found is None else scale(pace.found, share))
+        arguments = [(recipe, order, of_each) for order in orders]
         ends = await _end_in_order(engine.run(read_part, arguments, stop, hear), stop)
         for end in ends:
             if end.error is not None:
@@ -112,9 +114,9 @@ def open_readers(
         done = [end.value for end in ends if end.value is not None]
         for _, counted in done:
             add_requests(requests, counted)
-        return [part for part, _ in done]
+        return [part for part, _ in done if part is not None]
 
-    return PartReaders(engine.workers, read)
+    return PartReaders(readers, read)
 
 
 async def _end_in_order(running: Coroutine[Any, Any, T], stop: Stop) -> T:

@@ -46,7 +46,8 @@ class ExportPlan:
 @dataclass(frozen=True, slots=True)
 class ExportRecipe:
     """What a worker makes the plan by, with nothing secret in it: the job's file, or what the command line said. The
-    token, and the base URL, which is to be `base_url`, are of the worker's own environment."""
+    token, and the base URL, which is to be `base_url`, are of the worker's own environment. What the job's file says of
+    `query` and `options` is here, too: the worker's file must say the same."""
 
     base_url: str
     job: Path | None = None
@@ -145,8 +146,20 @@ def plan_export_job(
         export.max_shrink if max_shrink is None else max_shrink,
         is_cut_off_accepted or export.accept_cut_off_possible,
     )
-    recipe = None if workers_read is None else ExportRecipe(settings.base_url, workers_read.resolve())
     query, max_rate = build_query(export.filters), export.max_rate or inf
+    recipe = None
+    if workers_read is not None:
+        options = TableOptions(
+            export.table,
+            export.schema_,
+            export.mode,
+            export.guard_formulas,
+            destination.columns,
+            export.group_readable,
+            export.format,
+            export.partition_by,
+        )
+        recipe = ExportRecipe(settings.base_url, workers_read.resolve(), query=query, options=options)
     return ExportPlan(job.name, query, destination, settings, tolerance, max_rate, recipe)
 
 
@@ -171,5 +184,11 @@ def repeat_plan(recipe: ExportRecipe, environ: Mapping[str, str]) -> ExportPlan:
             "alike, and the token with it"
         )
     if job is not None:
-        return plan_export_job(job, settings, workers_read=recipe.job)
+        plan = plan_export_job(job, settings, workers_read=recipe.job)
+        if plan.recipe is None or (plan.recipe.query, plan.recipe.options) != (recipe.query, recipe.options):
+            raise ConfigurationError(
+                f"a worker's file {recipe.job} is not the command's: bring the same one to all machines, and run it "
+                "again"
+            )
+        return plan
     return plan_export(recipe.to, recipe.query, settings, recipe.options, Tolerance(), in_parts=True)

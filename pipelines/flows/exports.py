@@ -143,14 +143,14 @@ class _Copying:
             accept_cut_off_possible=plan.tolerance.is_cut_off_accepted,
             find_lacking=find_lacking,
             on_progress=follow,
-            readers=None if engine is None or plan.recipe is None else self._open_readers(engine, plan.recipe),
+            readers=None if engine is None or plan.recipe is None else await self._open_readers(engine, plan.recipe),
         )
         report.certificate = exported.certificate.as_report()
         report.rows = {"read": exported.certificate.distinct, "written": exported.written}
         report.messages += [each for each in (exported.note, exported.undivided) if each]
         return exported
 
-    def _open_readers(self, engine: Engine, recipe: ExportRecipe) -> PartReaders:
+    async def _open_readers(self, engine: Engine, recipe: ExportRecipe) -> PartReaders:
         from pipelines.flows.export_parts import PartPace, open_readers
 
         progression = Progression(self.clock.monotonic)
@@ -163,7 +163,7 @@ class _Copying:
             self.progress.follow(lambda: "; ".join(filter(None, words)))
 
         pace = PartPace(self.plan.max_rate, self.found)
-        return open_readers(engine, recipe, pace, follow, self.of_workers)
+        return await open_readers(engine, recipe, pace, follow, self.of_workers)
 
 
 def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence[int]:

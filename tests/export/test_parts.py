@@ -18,7 +18,7 @@ from connector.export import Exported, PartDone, PartOrder, PartReaders, export_
 from connector.paging import Reason
 from connector.sandbox import SandboxProcess
 from connector.service import Client, ListQuery, open_client
-from connector.stores import delete_objects, list_folder
+from connector.stores import StoreError, delete_objects, list_folder, replace_bytes
 from connector.warehouse import Destination, Format, parse_destination
 from tests.export.exports import export, hurried, now, service_of
 from tests.export.warehouses import connect, open_destination, run_sql
@@ -272,3 +272,33 @@ def test_a_window_and_a_list_that_shrank_are_refused_as_by_one_process(
 def test_what_several_workers_cannot_write_is_refused_with_the_way_out(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"by several workers: export to a folder.* or leave out --engine"):
         parse_destination(text, in_parts=True)
+
+
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
+def test_a_manifest_that_may_be_there_keeps_the_files_that_it_names(
+    place: Destination, sandbox: SandboxProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.seed(ROWS, base_name="News")
+
+    def replace_and_lose_the_answer(*arguments: Any) -> None:
+        replace_bytes(*arguments)
+        raise StoreError("no answer came", is_passing=True)
+
+    monkeypatch.setattr("connector.warehouse.dataset_places.replace_bytes", replace_and_lose_the_answer)
+    with pytest.raises(RunAborted, match="no answer came"):
+        export_in_parts(sandbox, place)
+    assert len(read_rows(place)) == ROWS
+
+
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
+def test_ranges_that_prove_nothing_leave_no_files_in_a_store(place: Destination, sandbox: SandboxProcess) -> None:
+    sandbox.seed(ROWS, base_name="News")
+
+    async def move_rows(*_: object) -> None:
+        sandbox.switch(order="shuffled", filters="ignored")
+
+    exported = export_in_parts(sandbox, place, spoil=move_rows)
+
+    assert exported.undivided
+    assert not exported.certificate.is_complete
+    assert list_files(place) == []

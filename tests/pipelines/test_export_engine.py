@@ -1,5 +1,6 @@
 """`export --engine dask`: several processes read the list, and what becomes of it when they die or are stopped."""
 
+import asyncio
 import json
 import os
 import random
@@ -13,7 +14,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from connector.errors import ConfigurationError
+from connector.export import PartOrder
+from connector.paging import IdRange
+from connector.settings import SettingOptions
+from pipelines.flows import EngineOptions, open_engine
+from pipelines.flows.export_parts import PartPace, open_readers
+from pipelines.flows.export_plan import ExportRecipe, plan_export_job, repeat_plan
+from pipelines.jobs import load_job, read_settings
 from tests.databases import Database, open_postgres
+from tests.paging.times import FINISHED
 from tests.pipelines.conftest import Connector, wait_for
 
 KILLS = max(1, int(os.environ.get("CONNECTOR_TEST_KILLS", "5")) // 5)
@@ -109,13 +119,20 @@ def test_workers_export_the_list_though_one_is_killed(connector: Connector, tmp_
         shown[to] = len(ids)
 
 
-def test_a_signal_stops_all_workers_and_nothing_is_published(connector: Connector, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_stops_all_workers_and_nothing_is_published(
+    connector: Connector, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """A terminal sends SIGINT to the workers, too."""
     connector.sandbox.seed(ROWS, base_name="News")
     process = start(connector, "list")
     workers = list_workers(process.pid)
-    process.send_signal(signal.SIGTERM)
-    report = end(process)
-    assert (process.returncode, report["status"], report["rows"]["written"]) == (143, "stopped", 0)
+    for pid in (process.pid, *(workers if number == signal.SIGINT else [])):
+        os.kill(pid, number)
+    stdout, stderr = process.communicate(timeout=300)
+    report = json.loads(stdout)
+    assert (process.returncode, report["status"], report["rows"]["written"]) == (code, "stopped", 0)
+    assert "Traceback" not in stderr, stderr
     assert len(workers) == 2
     assert not [each for each in workers if Path(f"/proc/{each}").exists()]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["state"]
@@ -127,6 +144,7 @@ REFUSED = [
     (("list", "--engine", "dask", "--workers", "2", "--scheduler", "tcp://127.0.0.1:9"), "give one of them"),
     (("list", "--engine", "dask", "--record", "r.jsonl"), "--record is of one process"),
     (("postgresql://me:hush@127.0.0.1/w", "--engine", "dask"), "belongs in a job file"),
+    (("postgresql://me@127.0.0.1/w?password=hush", "--engine", "dask"), "belongs in a job file"),
 ]
 
 
@@ -138,3 +156,50 @@ def test_what_several_workers_cannot_do_is_refused(
     assert ended.is_refused
     assert message in ended.stderr
     assert "hush" not in ended.stderr
+
+
+def test_the_threads_of_a_worker_keep_the_rate_together(
+    connector: Connector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed import LocalCluster
+
+    first = connector.sandbox.seed(12_000, base_name="News")["first_id"]
+    for name, value in connector.environ.items():
+        monkeypatch.setenv(name, value)
+    bounds = [None, first + 4000, first + 8000, None]
+    orders = [
+        PartOrder(number + 1, IdRange(1, bounds[number], bounds[number + 1], 4000 * number), "run", "run", FINISHED)
+        for number in range(3)
+    ]
+
+    async def read(scheduler: str) -> tuple[int, float]:
+        requests: dict[str, dict[str, int]] = {}
+        recipe = ExportRecipe(connector.sandbox.base_url, None, str(tmp_path / "list"))
+        async with open_engine(EngineOptions(scheduler=scheduler)) as engine:
+            readers = await open_readers(engine, recipe, PartPace(max_rate=3.0), lambda _: None, requests)
+            assert (engine.workers, readers.workers) == (1, 3)
+            began = time.monotonic()
+            done = await readers.read(orders)
+            assert sum(each.reading.rows for each in done) == 12_000
+            return requests["list"]["sent"], time.monotonic() - began
+
+    with LocalCluster(n_workers=1, threads_per_worker=3, processes=False, dashboard_address=None) as cluster:
+        sent, took_s = asyncio.run(read(cluster.scheduler_address))
+    assert sent >= 12
+    assert sent / took_s < 6.0, "each begins with a request; with 3/s for each it would be about 10"
+
+
+def test_a_worker_whose_job_file_says_other_rows_is_refused(connector: Connector, tmp_path: Path) -> None:
+    path, environ = tmp_path / "job.yaml", connector.environ
+
+    def write(columns: str) -> None:
+        path.write_text(f"job: nightly\nservice: {{account: main}}\nexport: {{to: list, columns: [{columns}]}}\n")
+
+    write("id, email")
+    job = load_job(path, environ)
+    plan = plan_export_job(job, read_settings(environ, job, SettingOptions(), is_writing=False), workers_read=path)
+    assert plan.recipe is not None
+    assert repeat_plan(plan.recipe, environ).destination == plan.destination
+    write("id")
+    with pytest.raises(ConfigurationError, match=r"job.yaml is not the command's: bring the same one"):
+        repeat_plan(plan.recipe, environ)
