@@ -37,17 +37,17 @@ def postgres() -> Iterator[Database]:
 
 
 def list_workers(pid: int) -> list[int]:
-    """The processes below this one that Dask has started to work, those that are dead not."""
+    """The processes that this one's fork server has started to work, those that are dead not."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
             state, parent = (path / "stat").read_text().rpartition(")")[2].split()[:2]
-            is_worker = b"spawn_main" in (path / "cmdline").read_bytes()
+            is_forked = b"forkserver" in (path / "cmdline").read_bytes()
         except OSError:  # it has just ended
             continue
-        if state != "Z" and is_worker:
+        if state != "Z" and is_forked:
             parents[int(path.name)] = int(parent)
-    return sorted(each for each, parent in parents.items() if parent == pid or parents.get(parent) == pid)
+    return sorted(each for each, parent in parents.items() if parents.get(parent) == pid)
 
 
 def read_ids(folder: Path) -> list[int]:
