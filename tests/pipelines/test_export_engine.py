@@ -183,7 +183,7 @@ def test_the_threads_of_a_worker_keep_the_rate_together(
             assert sum(each.reading.rows for each in done) == 12_000
             return requests["list"]["sent"], time.monotonic() - began
 
-    with LocalCluster(n_workers=1, threads_per_worker=3, processes=False, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=1, threads_per_worker=3, processes=False, dashboard_address="127.0.0.1:0") as cluster:
         sent, took_s = asyncio.run(read(cluster.scheduler_address))
     assert sent >= 12
     assert sent / took_s < 6.0, "each begins with a request; with 3/s for each it would be about 10"
