@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ANSWER_S = 5.0  # a scheduler that does not answer for so long is not there
+_FETCHED_S = 1.0  # a value that has come to a worker that lives is there at once
 _CLOSING_S = 5.0  # for a worker to end when all tasks have; then it is killed
 _GIVEN_UP_S = 0.5  # the same when tasks are still under way, after a second signal
 _WATCHED_S = 1.0
@@ -150,18 +151,23 @@ def _open(options: EngineOptions, opened: ExitStack, pool: ThreadPoolExecutor) -
 
 def _check_versions(client: Client) -> None:
     try:
-        said = client.run(_say_version, on_error="return")
+        said = {"the scheduler": client.run_on_scheduler(_say_version)}  # it reads what a task is, too
+        of_workers = client.run(_say_version, on_error="return")
+        said |= {f"the worker {address}": version for address, version in of_workers.items()}
     except Exception as error:  # noqa: BLE001 - whatever a foreign scheduler does
-        raise ConfigurationError(f"the workers cannot be asked for their version: {type(error).__name__}") from None
-    for worker, version in said.items():
+        raise ConfigurationError(
+            f"the scheduler or its workers cannot be asked for their version ({type(error).__name__}): install the "
+            f"connector {connector.__version__} on all their machines"
+        ) from None
+    for process, version in said.items():
         if version != connector.__version__:
             theirs = version if isinstance(version, str) else "none, or one that cannot be asked"
-            raise ConfigurationError(_describe_other_version(worker, theirs, connector.__version__))
+            raise ConfigurationError(_describe_other_version(process, theirs, connector.__version__))
 
 
-def _describe_other_version(worker: str, theirs: str, ours: str) -> str:
+def _describe_other_version(process: str, theirs: str, ours: str) -> str:
     return (
-        f"the worker {worker} has another version of the connector ({theirs}) than this command ({ours}): install the "
+        f"{process} has another version of the connector ({theirs}) than this command ({ours}): install the "
         "same one on all machines"
     )
 
@@ -179,6 +185,7 @@ class _Submitted:
     end: TaskEnd[Any] = field(default_factory=TaskEnd)
     future: Any = None
     address: str = ""  # of the worker that it runs on, as Dask names it
+    begun: int = 0  # times
     deaths_in_a_row: int = 0
     is_running: bool = False
     is_ended: bool = False
@@ -318,7 +325,7 @@ class _Running:
 
     async def _submit(self, index: int) -> None:
         client, submitted = self._engine.client, self._tasks[index]
-        name = f"{self._key}-{index + 1}-{submitted.end.deaths + 1}"
+        name = f"{self._key}-{index + 1}-{submitted.deaths_in_a_row}-{submitted.begun}"
 
         def submit() -> Any:
             return client.submit(
@@ -336,8 +343,9 @@ class _Running:
             return
         index, submitted = event["index"], self._tasks[event["index"]]
         if event["is_begin"]:
-            submitted.end.deaths += submitted.is_running  # Dask has begun it again by itself
-            submitted.deaths_in_a_row += submitted.is_running
+            submitted.deaths_in_a_row += submitted.is_running  # Dask has begun it again by itself
+            submitted.begun += 1
+            submitted.end.deaths = submitted.begun - 1
             submitted.is_running, submitted.address, submitted.end.worker = True, event["address"], event["process"]
             if self._stop.event.is_set():
                 self._events.put_nowait(lambda: self._say_stop([submitted.address]))
@@ -373,9 +381,12 @@ class _Running:
         if submitted.is_ended or future is not submitted.future:
             return
         submitted.is_running = False
-        try:
-            said = await self._engine.call(lambda: future.result(timeout=_ANSWER_S))
-        except Exception as error:  # noqa: BLE001 - of Dask's own, or of a worker that does not know the task
+        said, error = await self._engine.call(lambda: _fetch(future))
+        if isinstance(error, TimeoutError) and self._engine.client.status == "running":
+            # its worker has died with the value in hand, and Dask runs it again
+            self._loop.call_later(_ANSWER_S, self._events.put_nowait, lambda: self._take_end(index, future))
+            return
+        if error is not None:
             await self._take_failure(index, error)
             return
         submitted.is_ended = True
@@ -385,12 +396,12 @@ class _Running:
         else:
             submitted.end.value = said["value"]
 
-    async def _take_failure(self, index: int, error: Exception) -> None:
+    async def _take_failure(self, index: int, error: BaseException) -> None:
         from distributed import KilledWorker
 
         submitted = self._tasks[index]
         if isinstance(error, KilledWorker):
-            submitted.end.deaths += 1
+            submitted.end.deaths = submitted.begun
             submitted.deaths_in_a_row += 1
             if submitted.deaths_in_a_row < _MOST_DEATHS and not self._stop.event.is_set():
                 await self._submit(index)
@@ -402,7 +413,7 @@ class _Running:
                     "did not advance: see whether a worker has enough memory, and the log of its machine"
                 )
             submitted.end.error = RunAborted(f"{what}; what was done is recorded, and it can be run again")
-        elif isinstance(error, (asyncio.CancelledError, TimeoutError, OSError)):
+        elif self._engine.client.status != "running" or not isinstance(error, Exception):
             submitted.end.error = RunAborted(
                 f"the scheduler has lost part {index + 1}, or has gone: what was done is recorded, and it can be run "
                 "again"
@@ -410,6 +421,14 @@ class _Running:
         else:
             submitted.end.error = RunAborted(f"part {index + 1} could not be run by a worker: {describe_fault(error)}")
         submitted.is_ended = True
+
+
+def _fetch(future: Any) -> tuple[dict[str, Any], BaseException | None]:
+    """Return what a task gave, or the error of Dask's own."""
+    try:
+        return future.result(timeout=_FETCHED_S), None
+    except BaseException as error:  # noqa: BLE001 - CancelledError, too: the scheduler has gone, and this task goes on
+        return {}, error
 
 
 # In the worker
@@ -464,7 +483,7 @@ def _work(version: str, key: str, index: int, task: Task[Any], arguments: tuple[
                 del _under_way[key, index]
 
     if version != connector.__version__:  # it has joined since the others were asked
-        words = _describe_other_version(name, connector.__version__, version)
+        words = _describe_other_version(f"the worker {name}", connector.__version__, version)
         return {"kind": ConfigurationError.__name__, "error": words}
     try:
         return {"value": uvloop.run(run())}

@@ -30,5 +30,5 @@ async def fail(context: TaskContext, secret: str) -> None:
 
 async def die(context: TaskContext) -> None:
     """Take the worker along."""
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.5)
     os._exit(1)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from connector.control import Stop
 from connector.errors import ConfigurationError, LockedError, RunAborted
 from pipelines.flows import Engine, EngineOptions, open_engine
-from tests.pipelines.conftest import wait_for
+from tests.pipelines.conftest import ROOT, wait_for
+from tests.pipelines.dask_processes import read_address, run_dask
 from tests.pipelines.engine_tasks import be_refused, count_up, die, fail
 
 DEATHS = max(1, int(os.environ.get("CONNECTOR_TEST_KILLS", "5")) // 5)
@@ -90,6 +92,26 @@ def test_a_stop_ends_tasks_in_order_and_begins_no_other() -> None:
         assert [end.error for end in ends] == [None] * 4
 
     with_engine(work)
+
+
+def test_a_scheduler_that_goes_ends_its_tasks_in_words(tmp_path: Path) -> None:
+    async def work(address: str, scheduler: subprocess.Popen[bytes]) -> None:
+        def note(index: int, worker: str, message: Any) -> None:
+            if message.get("number") == 10:
+                scheduler.kill()
+
+        async with open_engine(EngineOptions(scheduler=address)) as engine:
+            (ended,) = await engine.run(count_up, [("", 0, 10_000)], Stop(), note)
+            assert isinstance(ended.error, RunAborted)
+            assert "the scheduler has lost part 1, or has gone" in str(ended.error)
+
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}  # where the task is
+    options = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+    with run_dask(tmp_path, "scheduler", *options, environ=environ) as scheduler:
+        address = read_address(tmp_path)
+        with run_dask(tmp_path, "worker", address, "--nthreads", "1", "--no-dashboard", environ=environ):
+            wait_for(lambda: "Registered to:" in (tmp_path / "worker.log").read_text())
+            asyncio.run(work(address, scheduler))
 
 
 def test_a_scheduler_that_does_not_answer_is_refused_in_words() -> None:

@@ -3,12 +3,9 @@
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ import pytest
 from connector.sandbox import SandboxProcess
 from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_csv
+from tests.pipelines.dask_processes import read_address, run_dask
 from tests.pipelines.forked import Forked
 
 KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
@@ -245,29 +243,3 @@ def test_an_import_by_a_scheduler_takes_its_workers_and_leaves_them(shared: Conn
             ended = shared.run_json(*command)
             assert (ended.code, "no rows" in ended.stderr) == (3, True), ended.stderr
             assert scheduler.poll() is None
-
-
-@contextmanager
-def run_dask(
-    folder: Path, what: str, *options: str, environ: dict[str, str] | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
-    with (folder / f"{what}.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "distributed.cli.dask_" + what, *options],
-            cwd=folder,
-            env=environ,
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def read_address(folder: Path) -> str:
-    """The address that the scheduler has said in its log."""
-    log = folder / "scheduler.log"
-    wait_for(lambda: "Scheduler at:" in log.read_text())
-    return "tcp://" + log.read_text().partition("Scheduler at:")[2].partition("tcp://")[2].split()[0]

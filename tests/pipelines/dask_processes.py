@@ -1,0 +1,38 @@
+"""A scheduler of Dask and its workers, as a person starts them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.pipelines.conftest import wait_for
+
+
+@contextmanager
+def run_dask(
+    folder: Path, what: str, *options: str, environ: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    given = environ or dict(os.environ)
+    said = {name: value for name, value in given.items() if not name.startswith("DASK_")}  # how much it logs
+    with (folder / f"{what}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_" + what, *options],
+            cwd=folder,
+            env=said,
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def read_address(folder: Path) -> str:
+    """The address that the scheduler has said in its log."""
+    log = folder / "scheduler.log"
+    wait_for(lambda: "Scheduler at:" in log.read_text())
+    return "tcp://" + log.read_text().partition("Scheduler at:")[2].partition("tcp://")[2].split()[0]
