@@ -426,7 +426,9 @@ class _Running:
 def _fetch(future: Any) -> tuple[dict[str, Any], BaseException | None]:
     """Return what a task gave, or the error of Dask's own."""
     try:
-        return future.result(timeout=_FETCHED_S), None
+        said = future.result(timeout=_FETCHED_S)
+        future.release()  # else Dask runs the task again to have its value, when a worker dies that holds it
+        return said, None
     except BaseException as error:  # noqa: BLE001 - CancelledError, too: the scheduler has gone, and this task goes on
         return {}, error
 

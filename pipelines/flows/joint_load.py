@@ -226,15 +226,18 @@ class _JointLoad:
 
     async def _run_parts(self, commits: Commits) -> tuple[list[PartEnd], str | None]:
         """Survey the parts if there are guards, then load them; return how they ended, and why that was too early."""
-        guard = self._plan.guard
+        guard, deaths = self._plan.guard, Counter[int]()
         if guard is not None:
             ends = await self._run_all(is_survey=True)
+            deaths.update({end.number: end.deaths for end in ends})
             trip = await self._judge(ends, commits) if all(_is_well(end) for end in ends) else None
             if trip is not None or not all(_is_well(end) for end in ends) or self._stop.event.is_set():
                 return [_withdraw(end) for end in ends], trip
             self._surveyed = [end.report.run_id for end in ends if end.report is not None]
             self._limits = Limits(guard.max_creates, guard.max_rejected)
         ends = await self._run_all(is_survey=False)
+        for end in ends:
+            end.deaths += deaths[end.number]
         return ends, self._find_reason(ends)
 
     async def _judge(self, ends: Sequence[PartEnd], commits: Commits) -> str | None:

@@ -42,13 +42,19 @@ class PartEnd:
 
     @property
     def rows(self) -> dict[str, int]:
-        """Its rows by outcome. Of what attempts before the last one created, the last one has found that it exists."""
+        """Its rows by outcome. Of what attempts before the last one created, the last one has found that it exists; one
+        that ended early has not sent it, or not read it."""
         if self.report is None:  # how many it read is not known; so many were created
             return count_rows(self.created_before, {Outcome.CREATED: self.created_before})
-        rows = dict(self.report.rows)
-        moved = min(self.created_before, rows[Outcome.EXISTS])
-        rows[Outcome.EXISTS] -= moved
-        rows[Outcome.CREATED] += moved
+        rows, rest = dict(self.report.rows), self.created_before
+        for outcome in (Outcome.EXISTS, Outcome.UNSENT):
+            moved = min(rest, rows[outcome])
+            rows[outcome] -= moved
+            rows[Outcome.CREATED] += moved
+            rest -= moved
+        if self.report.status not in ("ok", "partial"):
+            rows["read"] += rest
+            rows[Outcome.CREATED] += rest
         return rows
 
     @property

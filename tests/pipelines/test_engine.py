@@ -59,6 +59,26 @@ def test_tasks_end_in_their_order_and_those_of_a_dead_worker_are_run_again() -> 
     wait_for(lambda: not any(is_alive(pid) for each in pids.values() for pid in each))
 
 
+def test_a_task_that_has_ended_is_not_run_again_when_its_worker_dies() -> None:
+    begun: list[int] = []
+    pids: dict[int, int] = {}
+
+    def note(index: int, worker: str, message: Any) -> None:
+        pids[index] = int(worker.rpartition(":")[2])
+        if not message:
+            begun.append(index)
+        if index == 1 and message.get("number") == 50:  # the other one has ended by then
+            os.kill(pids[0], signal.SIGKILL)
+
+    async def work(engine: Engine) -> None:
+        ends = await engine.run(count_up, [("", 0, 2), ("", 1, 200)], Stop(), note)
+        assert [end.deaths for end in ends] == [0, 0]
+        assert [end.value[1] for end in ends if end.value] == [2, 200]
+
+    with_engine(work)
+    assert sorted(begun) == [0, 1]
+
+
 def test_errors_of_tasks_are_errors_here_and_say_nothing_of_values() -> None:
     async def work(engine: Engine) -> None:
         (refused,) = await engine.run(be_refused, [("held by another",)], Stop())

@@ -48,6 +48,16 @@ def test_rows_that_earlier_attempts_created_count_as_created_and_never_more_than
     assert (whole.rows["created"], whole.rows["exists"], whole.rows["read"]) == (10, 0, 10)
 
 
+def test_rows_that_earlier_attempts_created_count_as_created_when_the_last_one_ended_early(tmp_path: Path) -> None:
+    rows = count_rows(10, {Outcome.CREATED: 2, Outcome.EXISTS: 5, Outcome.UNSENT: 3})
+    stopped = replace(build_report(), status="stopped", rows=rows)
+    _, whole = merge(tmp_path, PartEnd(1, stopped, created_before=7))
+    counted = {name: number for name, number in whole.rows.items() if number}
+    assert counted == {"read": 10, "created": 9, "unsent": 1}
+    _, whole = merge(tmp_path, PartEnd(1, stopped, created_before=20))
+    assert {name: number for name, number in whole.rows.items() if number} == {"read": 22, "created": 22}
+
+
 def test_messages_of_some_parts_have_their_numbers_and_those_of_all_have_none(tmp_path: Path) -> None:
     reports = [build_report(messages=["of all", *more]) for more in ([], ["of two"], ["of two"])]
     _, whole = merge(
