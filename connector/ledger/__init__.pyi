@@ -44,6 +44,7 @@ from .parts import (
     Part as Part,
     claim_identities as claim_identities,
     count_created_before as count_created_before,
+    count_unresolved_before as count_unresolved_before,
     end_part as end_part,
     exchange_beats as exchange_beats,
     find_listing as find_listing,

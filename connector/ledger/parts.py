@@ -262,6 +262,13 @@ def count_created_before(ledger: Ledger, ended: Sequence[str]) -> dict[int, int]
     return {row.number: row.created for row in rows}
 
 
+def count_unresolved_before(ledger: Ledger, ended: Sequence[str]) -> dict[int, int]:
+    """Return the same for creates that those attempts have sent and whose outcome is not known."""
+    values = {"sending": State.SENDING, "unknown": State.UNKNOWN, "ended": list(ended)}
+    rows = ledger.connection.execute(_COUNT_UNRESOLVED_BEFORE, values)
+    return {row.number: row.unresolved for row in rows}
+
+
 def exchange_beats(ledger: Ledger, beat: str) -> dict[int, tuple[str, float]]:
     """Record what this part says of its pace; return what the other parts that go on have said, by their numbers, each
     with its age (s)."""
@@ -327,7 +334,8 @@ def _describe_holder(connection: Connection, part: Part) -> str | None:
         return None
     for row in rows:
         if not _is_same(row, part):
-            other = " over other files" if (row.job, row.parts) == (part.job, part.parts) else ""
+            is_of_other_files = row.source.partition(" ")[0] != part.source  # what follows is the run that leads it
+            other = " over other files" if row.job == part.job and is_of_other_files else ""
             return f"a joint run of the job {row.job} in {count(row.parts, 'part')}{other}, {row.holder}"
     mine = next((row for row in rows if row.number == part.number), None)
     if mine is None or not (mine.is_ended or (mine.is_live and not _is_dead(mine.process))):
@@ -405,6 +413,10 @@ _COUNT_CREATED_BEFORE = text(
     "SELECT number, count(*) AS created FROM entry JOIN joint_attempt USING (run_key) JOIN run USING (run_key) "
     "WHERE state = :confirmed AND fingerprint IS NOT NULL AND how <> :accepted AND run_id <> ALL (:ended) "
     "GROUP BY number"
+)
+_COUNT_UNRESOLVED_BEFORE = text(
+    "SELECT number, count(*) AS unresolved FROM entry JOIN joint_attempt USING (run_key) JOIN run USING (run_key) "
+    f"WHERE state IN (:sending, :unknown) AND {UNFINISHED} AND run_id <> ALL (:ended) GROUP BY number"
 )
 _CLAIM = Batch(
     "INSERT INTO claim (base_key, identity, part, fingerprint) "

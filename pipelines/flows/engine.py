@@ -397,7 +397,7 @@ class _Running:
             submitted.end.value = said["value"]
 
     async def _take_failure(self, index: int, error: BaseException) -> None:
-        from distributed import KilledWorker
+        from distributed import CancelledError, KilledWorker
 
         submitted = self._tasks[index]
         if isinstance(error, KilledWorker):
@@ -413,12 +413,12 @@ class _Running:
                     "did not advance: see whether a worker has enough memory, and the log of its machine"
                 )
             submitted.end.error = RunAborted(f"{what}; what was done is recorded, and it can be run again")
-        elif self._engine.client.status != "running" or not isinstance(error, Exception):
+        elif self._engine.client.status != "running" or isinstance(error, CancelledError):
             submitted.end.error = RunAborted(
                 f"the scheduler has lost part {index + 1}, or has gone: what was done is recorded, and it can be run "
                 "again"
             )
-        else:
+        elif isinstance(error, Exception):
             submitted.end.error = RunAborted(f"part {index + 1} could not be run by a worker: {describe_fault(error)}")
         submitted.is_ended = True
 
@@ -497,12 +497,15 @@ def _work(version: str, key: str, index: int, task: Task[Any], arguments: tuple[
 
 
 async def _watch(worker: Any, stop: Stop) -> None:
-    """End the task in order once the command that asked for it has gone, and the scheduler wants it no more."""
+    """End the task in order once the command that asked for it has gone, or the scheduler has."""
+    from distributed.core import Status
+
     own = worker.get_current_task()
     while True:
         await asyncio.sleep(_WATCHED_S)
         state = worker.state.tasks.get(own)
-        if state is None or state.state == "cancelled":
+        is_left = worker.status in (Status.closing, Status.closed, Status.failed)  # as when the scheduler has gone
+        if is_left or state is None or state.state == "cancelled":
             stop.end("the command that began this part has gone: what was done is recorded, and it can be run again")
             return
 

@@ -30,6 +30,7 @@ from connector.ledger import (
     Ledger,
     Part,
     count_created_before,
+    count_unresolved_before,
     end_part,
     find_or_add_base,
     find_rows_read,
@@ -280,13 +281,13 @@ class _JointLoad:
         return [_build_end(index + 1, end) for index, end in enumerate(ends)]
 
     def _end(self, ledger: Ledger, key: int, ends: list[PartEnd], reason: str | None) -> None:
-        """Count what attempts without a report have created, and end report and run."""
+        """Count what attempts without a report have sent, and end report and run."""
         report, plan = self._report, self._plan
-        reported = [end.report.run_id for end in ends if end.report is not None]
+        ended = [end.report.run_id for end in ends if end.report is not None] + [*self._surveyed, report.run_id]
         with ledger.transaction():
-            created = count_created_before(ledger, [*reported, *self._surveyed, report.run_id])
+            created, unresolved = count_created_before(ledger, ended), count_unresolved_before(ledger, ended)
         for end in ends:
-            end.created_before = created.get(end.number, 0)
+            end.created_before, end.unresolved_before = created.get(end.number, 0), unresolved.get(end.number, 0)
         report.unmapped_columns = list(plan.unmapped_columns)
         status = merge_parts(report, ends, plan.settings.state_dir)
         end_run(report, self._stop, status if reason is None else "aborted", self._clock.now(), reason)
@@ -344,9 +345,9 @@ class _Standing:
         if message:
             self.note_last(index, message)
             return
-        again = " again" if index in self._begun else ""
+        again = ", again" if index in self._begun else ""
         values = {"part": index + 1, "worker": worker, "again": again}
-        logger.info("part %(part)d: begins%(again)s on the worker %(worker)s", values)
+        logger.info("part begins: %(part)d on the worker %(worker)s%(again)s", values)
         self._begun.add(index)
         self._before.update({name: self._said.get(index, {}).get(name, 0) for name in _SENT})
         self._said[index] = {}

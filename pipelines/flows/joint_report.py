@@ -29,8 +29,8 @@ class PartEnd:
     """What became of part `number` (from 1): its `report`, or why it has none (`error`; None: it had not begun, or not
     ended, when the run was stopped).
 
-    `worker` is where it ran last, `deaths` how often a worker died of it, and `created_before` how many of its rows
-    attempts have created that have no report.
+    `worker` is where it ran last, and `deaths` how often a worker died of it. Attempts that have no report have created
+    `created_before` of its rows, and sent `unresolved_before` whose outcome is not known.
     """
 
     number: int
@@ -39,13 +39,15 @@ class PartEnd:
     worker: str = ""
     deaths: int = 0
     created_before: int = 0
+    unresolved_before: int = 0
 
     @property
     def rows(self) -> dict[str, int]:
         """Its rows by outcome. Of what attempts before the last one created, the last one has found that it exists; one
         that ended early has not sent it, or not read it."""
-        if self.report is None:  # how many it read is not known; so many were created
-            return count_rows(self.created_before, {Outcome.CREATED: self.created_before})
+        if self.report is None:  # how many it read is not known; so many were sent
+            sent = {Outcome.CREATED: self.created_before, Outcome.UNKNOWN: self.unresolved_before}
+            return count_rows(sum(sent.values()), sent)
         rows, rest = dict(self.report.rows), self.created_before
         for outcome in (Outcome.EXISTS, Outcome.UNSENT):
             moved = min(rest, rows[outcome])
@@ -99,6 +101,11 @@ def merge_parts(report: OpenReport, ends: Sequence[PartEnd], state_dir: Path) ->
     report.timeline = _merge_timelines(report.started_at, reports)
     report.messages += _merge_messages(ends)
     report.messages += _describe_deaths(ends)
+    if unresolved := sum(end.unresolved_before for end in ends):
+        report.messages.append(
+            f"{count(unresolved, 'create')} that parts without a report had sent {agree(unresolved, 'has', 'have')} no "
+            "known outcome: the next run looks them up first"
+        )
     for kind, get in _FILES.items():
         path, messages = _merge_files(state_dir / kind / f"{report.run_id}.csv", ends, get)
         setattr(report, f"{kind}_file", path)

@@ -130,7 +130,8 @@ def _cut(source: Source, part: tuple[int, int] | None, account: str, job: str) -
     if part is None:
         return source, None
     number, parts = part
-    return cut_source(source, number, parts), Part(number, parts, account, job, digest_files(source))
+    of_run = Part(number, parts, account, job, digest_files(source))  # of all files, before they are cut
+    return cut_source(source, number, parts), of_run
 
 
 def plan_validation(

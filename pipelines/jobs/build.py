@@ -40,7 +40,8 @@ def open_part(source: JobSource, number: int, parts: int) -> tuple[Source, str]:
     database says nothing). Raises as `open_source`, and ConfigurationError for a source that cannot be cut."""
     if source.file is not None:
         whole = open_source(source)
-        return cut_source(whole, number, parts), digest_files(whole)
+        digest = digest_files(whole)  # of all files, before they are cut
+        return cut_source(whole, number, parts), digest
     sql = source.sql
     if sql is None or sql.cursor is not None:
         raise ConfigurationError("--part: a source with a cursor is not cut into parts; run it by one sync")

@@ -88,6 +88,8 @@ def test_parts_share_the_ledger_and_keep_every_other_run_out(postgres_url: str) 
         check_refused(open_part(postgres_url, other), LockedError, "a joint run of the job crm in 2 parts, process")
         files = Part(1, 2, "account", "crm", "others")
         check_refused(open_part(postgres_url, files), LockedError, "in 2 parts over other files")
+        led = Part(0, 2, "account", "crm", "files", lead="20261124T080000-000001")
+        check_refused(open_part(postgres_url, led), LockedError, "in 2 parts, ")
     with open_ledger(postgres_url):
         check_refused(open_part(postgres_url, FIRST), LockedError, "the ledger .* is held by process")
 

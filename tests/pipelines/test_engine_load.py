@@ -243,3 +243,27 @@ def test_an_import_by_a_scheduler_takes_its_workers_and_leaves_them(shared: Conn
             ended = shared.run_json(*command)
             assert (ended.code, "no rows" in ended.stderr) == (3, True), ended.stderr
             assert scheduler.poll() is None
+
+
+def test_a_scheduler_that_goes_ends_the_command_and_the_workers_in_order(shared: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path)
+    shared.sandbox.switch(latency_ms=400)
+    job = (tmp_path / "job.yaml").read_text().replace("quiet_period: 500ms", "quiet_period: 500ms, max_rate: 100")
+    (tmp_path / "job.yaml").write_text(job)
+    with run_dask(tmp_path, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard") as scheduler:
+        address, environ = read_address(tmp_path), os.environ | shared.environ
+        options = ("--nthreads", "1", "--nworkers", "2", "--no-dashboard")
+        with run_dask(tmp_path, "worker", address, *options, environ=environ):
+            wait_for(lambda: (tmp_path / "worker.log").read_text().count("Registered to:") == 2)
+            process = shared.start("sync", "job.yaml", "--engine", "dask", "--scheduler", address, "--output", "json")
+            wait_for_creates(shared.sandbox, 100)
+            scheduler.kill()
+            ended = end(process)
+            assert (ended.code, "the scheduler has lost part 1, or has gone" in ended.stderr) == (3, True), ended.stderr
+            rows, stored = ended.report["rows"], sum(count_stored(shared.sandbox).values())
+            assert rows["created"] <= stored
+            assert rows["created"] + rows["unknown"] == rows["read"] > 0
+            shared.sandbox.switch(latency_ms=5)
+            again = shared.run_json("sync", "job.yaml", "--wait", "30s", "--limit", "1")
+            assert again.code == 0, again.stderr
+            assert sum(count_stored(shared.sandbox).values()) < PEOPLE

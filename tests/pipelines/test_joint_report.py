@@ -56,6 +56,11 @@ def test_rows_that_earlier_attempts_created_count_as_created_when_the_last_one_e
     assert counted == {"read": 10, "created": 9, "unsent": 1}
     _, whole = merge(tmp_path, PartEnd(1, stopped, created_before=20))
     assert {name: number for name, number in whole.rows.items() if number} == {"read": 22, "created": 22}
+    _, whole = merge(tmp_path, PartEnd(1, created_before=20, unresolved_before=3))
+    assert {name: number for name, number in whole.rows.items() if number} == {"read": 23, "created": 20, "unknown": 3}
+    assert whole.messages == [
+        "3 creates that parts without a report had sent have no known outcome: the next run looks them up first"
+    ]
 
 
 def test_messages_of_some_parts_have_their_numbers_and_those_of_all_have_none(tmp_path: Path) -> None:

@@ -69,6 +69,18 @@ def test_parts_send_each_row_once_and_find_repeats_across_parts(shared: Connecto
     assert sum_rows(again)["exists"] + sum_rows(again)["changed"] == PEOPLE  # of two that differ, any may be the first
 
 
+def test_parts_of_a_pattern_are_of_the_same_files(shared: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path)
+    job = (tmp_path / "job.yaml").read_text()
+    (tmp_path / "job.yaml").write_text(job.replace("people.csv", "inbox/*.csv"))
+    (tmp_path / "inbox").mkdir()
+    for name in "abc":
+        (tmp_path / "inbox" / f"{name}.csv").write_text(f"email,first_name\n{name}@example.com,Ann\n")
+    for part, created in (("1/2", 2), ("2/2", 1)):  # the second one goes on with the joint run of the first
+        ended = shared.run_json("sync", "job.yaml", "--part", part)
+        assert (ended.code, ended.rows) == (0, {"read": created, "created": created}), ended.stderr
+
+
 def test_parts_that_are_killed_are_run_again_and_no_subscriber_is_lost_or_there_twice(
     shared: Connector, tmp_path: Path
 ) -> None:
