@@ -413,12 +413,16 @@ class _Running:
                     "did not advance: see whether a worker has enough memory, and the log of its machine"
                 )
             submitted.end.error = RunAborted(f"{what}; what was done is recorded, and it can be run again")
-        elif self._engine.client.status != "running" or isinstance(error, CancelledError):
+        elif (
+            self._engine.client.status != "running"
+            or isinstance(error, CancelledError)
+            or not isinstance(error, Exception)
+        ):
             submitted.end.error = RunAborted(
                 f"the scheduler has lost part {index + 1}, or has gone: what was done is recorded, and it can be run "
                 "again"
             )
-        elif isinstance(error, Exception):
+        else:
             submitted.end.error = RunAborted(f"part {index + 1} could not be run by a worker: {describe_fault(error)}")
         submitted.is_ended = True
 
@@ -427,10 +431,10 @@ def _fetch(future: Any) -> tuple[dict[str, Any], BaseException | None]:
     """Return what a task gave, or the error of Dask's own."""
     try:
         said = future.result(timeout=_FETCHED_S)
-        future.release()  # else Dask runs the task again to have its value, when a worker dies that holds it
-        return said, None
     except BaseException as error:  # noqa: BLE001 - CancelledError, too: the scheduler has gone, and this task goes on
         return {}, error
+    future.release()  # else Dask runs the task again to have its value, when a worker dies that holds it
+    return said, None
 
 
 # In the worker
