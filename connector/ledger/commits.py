@@ -173,6 +173,11 @@ class LedgerWriter:
         """Of the part of a joint run; None: the run has the ledger for itself."""
         return self._commits.lease
 
+    @property
+    def first_key(self) -> int:
+        """The key of this run, or of the first of its joint run: what these have confirmed may not be listed yet."""
+        return self.run_key if self.lease is None else self.lease.first_key
+
     async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:
         """Run one step inside one transaction, after all that has been noted; as `Commits.ask` does it."""
         return await self._commits.ask(self._after_moves(step), then)

@@ -93,6 +93,9 @@ class Known:
     known_since: float | None
 
 
+_LAST_KEY = 2**31 - 1  # of a run
+
+
 class Ledger:
     """The entries of a ledger, over its store, with the store's connection and transactions; `is_file`: it is a file on
     this machine, not at a server."""
@@ -125,13 +128,13 @@ class Ledger:
         rows = self.connection.execute(statement, values)
         return [Unfinished(identity, _FIELDS[field], *rest) for identity, field, *rest in rows]
 
-    def find_confirmed(self, base: Base, start: bytes, number: int, *, besides: int = 0) -> list[Known]:
+    def find_confirmed(self, base: Base, start: bytes, number: int, *, before: int = _LAST_KEY) -> list[Known]:
         """Return at most `number` CONFIRMED entries of the base, from the identity (a digest) `start` on, and round.
 
-        Entries that the run `besides` (its key) has sent, or that a person has accepted under another identity, are
-        left out.
+        Entries that the run `before` (its key) or a later one has sent, or that a person has accepted under another
+        identity, are left out.
         """
-        values = {"base": base.key, "state": State.CONFIRMED, "number": number, "besides": besides}
+        values = {"base": base.key, "state": State.CONFIRMED, "number": number, "before": before}
         values |= {"accepted": HOW["accepted"]}
         found = [Known(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": start})]
         if len(found) < number and start:
@@ -412,7 +415,7 @@ _FIND_CONFIRMED = text(
     "(SELECT min(later.started_at) FROM run AS later WHERE later.run_key > run.run_key)) "
     "FROM entry LEFT JOIN run USING (run_key) "
     "WHERE base_key = :base AND state = :state AND identity >= :start AND how <> :accepted "
-    "AND (entry.run_key IS NULL OR entry.run_key <> :besides) ORDER BY identity LIMIT :number"
+    "AND (entry.run_key IS NULL OR entry.run_key < :before) ORDER BY identity LIMIT :number"
 )
 _LIST_CONFIRMED = text(
     "SELECT identity, subscriber_id FROM entry WHERE base_key = :base AND state = :state AND identity_field = :field "

@@ -203,7 +203,9 @@ def take_part(ledger: Ledger, part: Part, run_key: int, monotonic: Callable[[], 
     holder = {"run": run_key, "lease": LEASE_S, "holder": describe_holder(), "process": _identify_process(os.getpid())}
     connection.execute(_TAKE, asdict(part) | {"key": part.key} | holder)
     connection.execute(_RECORD_ATTEMPT, {"run": run_key, "number": part.number})
-    return Lease(part.number, run_key, monotonic)
+    lease = Lease(part.number, run_key, monotonic)
+    lease.first_key = connection.execute(_FIRST_ATTEMPT).scalar_one()
+    return lease
 
 
 def claim_identities(ledger: Ledger, base: Base, rows: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
@@ -405,6 +407,7 @@ _TAKE = text(
     "beat = NULL, beat_at = NULL"
 )
 _RECORD_ATTEMPT = text("INSERT INTO joint_attempt (run_key, number) VALUES (:run, :number)")
+_FIRST_ATTEMPT = text("SELECT min(run_key) FROM joint_attempt")
 _HAS_OTHER_ATTEMPTS = text(
     "SELECT EXISTS (SELECT 1 FROM joint_attempt JOIN run USING (run_key) WHERE run_id <> ALL (:ended))"
 )

@@ -100,6 +100,7 @@ class Lease:
 
     def __init__(self, number: int, run_key: int, monotonic: Callable[[], float]) -> None:
         self.number, self.run_key, self.until = number, run_key, -inf
+        self.first_key = run_key  # of the joint run's first run
         self.is_last = False  # all parts have read their rows: what none of them has claimed is left to this one
         self._monotonic = monotonic
 

@@ -40,8 +40,8 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
     service does not answer.
     """
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
-    base, besides = journal.base, journal.run_key
-    known = await journal.ask(lambda ledger: ledger.find_confirmed(base, start, _ASKED_FOR, besides=besides))
+    base, before = journal.base, journal.first_key
+    known = await journal.ask(lambda ledger: ledger.find_confirmed(base, start, _ASKED_FOR, before=before))
     session.control.activity = "looking up known subscribers"
     is_there = await _ask_for_any(session, known)
     if is_there is False and await _does_answer_by_id(session):

@@ -19,6 +19,7 @@ from connector.ledger import (
     Ledger,
     Part,
     claim_identities,
+    count_created_before,
     end_part,
     exchange_beats,
     find_listing,
@@ -92,6 +93,44 @@ def test_parts_share_the_ledger_and_keep_every_other_run_out(postgres_url: str) 
         check_refused(open_part(postgres_url, led), LockedError, "in 2 parts, ")
     with open_ledger(postgres_url):
         check_refused(open_part(postgres_url, FIRST), LockedError, "the ledger .* is held by process")
+
+
+def test_what_any_part_has_confirmed_is_no_long_known_subscriber(postgres_url: str) -> None:
+    """Another part may have confirmed it in this moment, and the list does not show it yet."""
+    with open_taken(postgres_url, FIRST) as first, open_taken(postgres_url, SECOND) as second:
+        base = add_base(first)
+        intend(first, base)
+        with first.transaction():
+            first.mark_answered(base, [(IDENTITY, 7)])
+        lease = second.store.lease
+        assert lease is not None
+        with second.transaction():
+            assert len(second.find_confirmed(base, b"", 9, before=lease.run_key)) == 1
+            assert second.find_confirmed(base, b"", 9, before=lease.first_key) == []
+
+
+def test_what_attempts_of_a_led_part_created_is_counted_once_and_apart_from_runs_with_a_report(
+    postgres_url: str,
+) -> None:
+    lead = Part(0, 2, "account", "crm", "files", "lead")
+    part = Part(1, 2, "account", "crm", "files", "lead")
+    with open_taken(postgres_url, lead, "lead") as leading:
+        base = add_base(leading)
+        for number, run_id in enumerate(("died", "reported")):
+            with open_taken(postgres_url, part, run_id) as ledger:
+                identity = bytes([number]) * 16
+                intend(ledger, base, identity)
+                with ledger.transaction():
+                    ledger.mark_answered(base, [(identity, number + 1)])
+                end(ledger, is_well=False)
+        with leading.transaction():
+            assert count_created_before(leading, ["lead", "reported"]) == {1: 1}
+            assert count_created_before(leading, ["lead", "reported", "died"]) == {}
+        check_refused(
+            open_part(postgres_url, FIRST), LockedError, "a joint run of the job crm in 2 parts over other files"
+        )
+    stranger = Part(1, 2, "account", "crm", "files", "another")
+    check_refused(open_taken(postgres_url, stranger), ConfigurationError, "the command that leads it has no run in the")
 
 
 def test_a_ledger_in_a_file_has_one_writer() -> None:

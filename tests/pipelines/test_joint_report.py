@@ -46,6 +46,12 @@ def test_rows_that_earlier_attempts_created_count_as_created_and_never_more_than
     assert (whole.rows["created"], whole.rows["exists"], whole.rows["read"]) == (7, 2, 9)
     _, whole = merge(tmp_path, PartEnd(1, build_report(3, 5), created_before=9), PartEnd(2, created_before=2))
     assert (whole.rows["created"], whole.rows["exists"], whole.rows["read"]) == (10, 0, 10)
+    early = build_report(status="aborted")
+    early = replace(early, rows=count_rows(6, {Outcome.EXISTS: 2, Outcome.UNSENT: 3, Outcome.CREATED: 1}))
+    _, whole = merge(tmp_path, PartEnd(1, early, created_before=4))
+    assert {name: number for name, number in whole.rows.items() if number} == {"read": 6, "unsent": 1, "created": 5}
+    _, whole = merge(tmp_path, PartEnd(1, early, created_before=9))
+    assert {name: number for name, number in whole.rows.items() if number} == {"read": 10, "created": 10}
 
 
 def test_rows_that_earlier_attempts_created_count_as_created_when_the_last_one_ended_early(tmp_path: Path) -> None:
