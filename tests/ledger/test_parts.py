@@ -126,9 +126,7 @@ def test_what_attempts_of_a_led_part_created_is_counted_once_and_apart_from_runs
         with leading.transaction():
             assert count_created_before(leading, ["lead", "reported"]) == {1: 1}
             assert count_created_before(leading, ["lead", "reported", "died"]) == {}
-        check_refused(
-            open_part(postgres_url, FIRST), LockedError, "a joint run of the job crm in 2 parts over other files"
-        )
+        check_refused(open_part(postgres_url, FIRST), LockedError, "a joint run of the job crm in 2 parts, process")
     stranger = Part(1, 2, "account", "crm", "files", "another")
     check_refused(open_taken(postgres_url, stranger), ConfigurationError, "the command that leads it has no run in the")
 
