@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 
 from connector.fields import normalise_email
 from connector.sandbox import SandboxProcess
+from tests.databases import open_postgres
 from tests.pipelines.forked import Forked
 
 ROOT = Path(__file__).parents[2]
@@ -126,6 +127,14 @@ def _say_activity(arguments: list[str], folder: Path) -> list[str]:
 @pytest.fixture
 def connector(sandbox: SandboxProcess, tmp_path: Path) -> Connector:
     return Connector(sandbox, tmp_path)
+
+
+@pytest.fixture
+def shared(connector: Connector) -> Iterator[Connector]:
+    """A command whose ledger is in PostgreSQL."""
+    with open_postgres() as database:
+        connector.environ["CONNECTOR_LEDGER"] = database.url
+        yield connector
 
 
 def write_csv(path: Path, *lines: str) -> Path:

@@ -5,13 +5,9 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from connector.sandbox import SandboxProcess
-from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_csv
 from tests.pipelines.dask_processes import read_address, run_dask
 from tests.pipelines.forked import Forked
@@ -25,14 +21,6 @@ source: {file: {path: people.csv}}
 subscriber: {base: {id: 7}, fields: {email: email, first_name: first_name, is_active: {value: true}}}
 load: {quiet_period: 500ms}
 """
-
-
-@pytest.fixture
-def shared(connector: Connector) -> Iterator[Connector]:
-    """A command whose ledger is in PostgreSQL."""
-    with open_postgres() as database:
-        connector.environ["CONNECTOR_LEDGER"] = database.url
-        yield connector
 
 
 def write_job(folder: Path, *more: str, people: int = PEOPLE) -> None:

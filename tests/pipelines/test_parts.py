@@ -4,12 +4,8 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, Ended, count_stored, write_csv
 from tests.pipelines.forked import Forked
 
@@ -23,14 +19,6 @@ source: {file: {path: people.csv}}
 subscriber: {base: {id: 7}, fields: {email: email, first_name: first_name, is_active: {value: true}}}
 load: {quiet_period: 500ms}
 """
-
-
-@pytest.fixture
-def shared(connector: Connector) -> Iterator[Connector]:
-    """A command whose ledger is in PostgreSQL."""
-    with open_postgres() as database:
-        connector.environ["CONNECTOR_LEDGER"] = database.url
-        yield connector
 
 
 def write_job(folder: Path, *more: str) -> None:
