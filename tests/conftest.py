@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import cast
 
@@ -37,8 +38,10 @@ settings.load_profile("shared machine")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop] | None
 
 _MEMORY = Path("/dev/shm")
+_FOLDER: Path | None = None  # of all that this session leaves, made by the process that starts the others
 if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 << 30:
-    os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
+    _FOLDER = Path(tempfile.mkdtemp(prefix="connector-tests-", dir=_MEMORY))
+    os.environ["TMPDIR"] = tempfile.tempdir = str(_FOLDER)
 
 # Half a dozen processes share what is compiled, of the tests and of the program; else each would compile all of it.
 sys.dont_write_bytecode = False
@@ -48,6 +51,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
 
 gc.disable()  # until all is collected: looking for garbage among what stays took half of that time
+
+_EXIT_STATUS = pytest.StashKey[int]()
 
 _LONG = ("simulation", "docs", "pipelines", "export", "sources")
 
@@ -92,10 +97,17 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Each process of the session ends its own server, and lets go of all."""
+    session.config.stash[_EXIT_STATUS] = exitstatus
     stop_postgres()
     gc.unfreeze()  # DuckDB complains of what it finds left at the end
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """What killed commands and browsers left goes, but for a session that failed."""
+    if _FOLDER is not None and config.stash.get(_EXIT_STATUS, 1) == 0:
+        Finalize(None, shutil.rmtree, (_FOLDER, True), exitpriority=-200)  # after multiprocessing's own folder, of -100
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

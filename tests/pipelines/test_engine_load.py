@@ -1,7 +1,6 @@
 """`sync --engine dask` and `import --engine dask`: one command, workers that run the parts, one report."""
 
 import os
-import random
 import signal
 import time
 from collections import Counter
@@ -9,11 +8,10 @@ from pathlib import Path
 
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_csv
-from tests.pipelines.dask_processes import read_address, run_dask
+from tests.pipelines.dask_processes import is_alive, list_children, list_workers, read_address, run_dask
 from tests.pipelines.forked import Forked
 
-KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
-PEOPLE = 3_000 + 400 * KILLS
+PEOPLE = 3_000
 FAULTS = {"drop_before": 0.01, "drop_after": 0.02, "error_after": 0.01}
 JOB = """
 job: joint
@@ -43,32 +41,6 @@ def end(process: Forked) -> Ended:
     return Ended(process.returncode, stdout, stderr)
 
 
-def list_children(pid: int) -> list[int]:
-    """The processes that it has started, and they."""
-    children = [int(each) for path in Path(f"/proc/{pid}/task").glob("*/children") for each in path.read_text().split()]
-    return [*children, *(each for child in children for each in list_children(child))]
-
-
-def list_workers(pid: int) -> list[int]:
-    """The workers that this command has started: what its server of forks has forked."""
-    servers = [each for each in list_children(pid) if b"forkserver" in read_command(each)]
-    return [each for server in servers for each in list_children(server)]
-
-
-def read_command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_a_run_by_the_engine_is_one_run_with_one_report(shared: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, "guard: {max_creates: 100000}")
     shared.sandbox.switch(latency_ms=5, list_lag_ms=100, **FAULTS)
@@ -86,28 +58,6 @@ def test_a_run_by_the_engine_is_one_run_with_one_report(shared: Connector, tmp_p
     assert "engine: 2 workers, http://127.0.0.1:" in ended.stderr
     status = shared.run_json("status", ended.report["run_id"]).report
     assert status["runs"][0]["rows"] == ended.report["rows"]
-
-
-def test_workers_that_are_killed_are_replaced_and_what_they_had_created_counts_as_created(
-    shared: Connector, tmp_path: Path
-) -> None:
-    write_job(tmp_path)
-    shared.sandbox.switch(latency_ms=20, **FAULTS)
-    rng, process = random.Random(5), start(shared)
-    wait_for_creates(shared.sandbox, 300)
-    killed = 0
-    for _ in range(max(1, KILLS // 3)):
-        workers = list_workers(process.pid)
-        if process.poll() is not None or not workers:
-            break
-        os.kill(rng.choice(workers), signal.SIGKILL)
-        killed += 1
-        time.sleep(rng.uniform(1.0, 4.0))
-    ended = end(process)
-    assert ended.code == 0, ended.stderr
-    assert ended.rows == {"read": PEOPLE + 2, "duplicate": 2, "created": PEOPLE}
-    assert count_stored(shared.sandbox) == Counter({f"person{each}@example.com": 1 for each in range(PEOPLE)})
-    assert f"{killed} worker" in ended.stderr, ended.stderr
 
 
 def wait_for_creates(sandbox: SandboxProcess, number: int) -> None:

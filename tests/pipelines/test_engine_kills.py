@@ -1,0 +1,129 @@
+"""A run by the engine whose workers are killed, with every fault, under every stance: no subscriber is lost or there
+twice, and the report says what the service has.
+
+`CONNECTOR_TEST_PEOPLE=200000 pytest tests/pipelines/test_engine_kills.py` is the campaign: all stances, one worker of
+three killed every ten seconds.
+"""
+
+import csv
+import os
+import random
+import re
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_csv
+from tests.pipelines.dask_processes import list_workers
+
+PEOPLE = int(os.environ.get("CONNECTOR_TEST_PEOPLE", "4000"))
+IS_CAMPAIGN = PEOPLE >= 20_000
+JOB = """
+job: joint
+service: {timeout: 5s}
+source: {file: {path: people.csv}}
+subscriber: {base: {id: 7}, fields: {email: email, first_name: first_name, is_active: {value: true}}}
+load: {quiet_period: 500ms}
+"""
+FAULTS = {
+    **dict.fromkeys(("drop_before", "error_before", "drop_after", "error_after", "cut_answer", "garbage_after"), 0.004),
+    **dict.fromkeys(("created_422", "executed_status"), 0.002),
+    **dict.fromkeys(("wrong_answer", "hang_after", "created_429", "refuse"), 0.0002),
+    "late_ms": 200,
+}
+STANCES: dict[str, dict[str, object]] = {
+    "duplicates are accepted, the list lags": {"duplicates": "accept", "list_lag_ms": 1500},
+    "a duplicate is a 409, replicas": {"duplicates": "reject_409", "replica_lags_ms": "0,300", "error_shape": "nested"},
+    "a duplicate is a 200, filters are ignored": {
+        "duplicates": "reject_200",
+        "filters": "ignored",
+        "order": "id_desc",
+        "error_status": 200,
+        "absent_fields": "null",
+    },
+    "duplicates are overwritten, ordered by email": {
+        "duplicates": "upsert",
+        "order": "email",
+        "max_limit": 500,
+        "past_end": "404",
+        "numbers_as_text": "counts,ids",
+    },
+    "a duplicate is a 400, filters are partial": {
+        "duplicates": "reject_400",
+        "filters": "partial",
+        "combine": "any",
+        "past_end": "null",
+        "align_offset": True,
+        "error_shape": "html",
+        "created_status": 201,
+    },
+    "no order, filters are blind": {
+        "order": "shuffled",
+        "blind_filters": "plus,non_ascii",
+        "filters": "icase",
+        "past_end": "repeat",
+        "absent_fields": "empty",
+        "cut_by": "reset",
+    },
+    "what is stored is altered, the list has a window": {
+        "alter_fields": "FirstName",
+        "result_window": 10_000,
+        "id_step": 7,
+        "retry_after": "date",
+        "error_shape": "empty",
+    },
+}
+
+
+@pytest.mark.parametrize("stance", STANCES if IS_CAMPAIGN else [next(iter(STANCES))])
+def test_workers_that_are_killed_lose_no_subscriber_and_make_none_twice(
+    shared: Connector, tmp_path: Path, stance: str
+) -> None:
+    write_csv(
+        tmp_path / "people.csv",
+        "email,first_name",
+        *(f"person{each}@example.com,Ann {each}" for each in range(PEOPLE)),
+        "PERSON5@example.com,Ann 5",  # of the first part, in the last one
+    )
+    (tmp_path / "job.yaml").write_text(JOB)
+    shared.sandbox.switch(latency_ms=5, seed=len(stance), **FAULTS, **STANCES[stance])
+    rng, killed = random.Random(5), 0
+    command = ("sync", "job.yaml", "--engine", "dask", "--workers", "3", "--output", "json")
+    with shared.start(*command) as process:
+        wait_for(lambda: process.poll() is not None or shared.sandbox.stats()["subscribers"] >= 300)
+        while process.poll() is None:
+            if workers := list_workers(process.pid):
+                os.kill(rng.choice(workers), signal.SIGKILL)
+                killed += 1
+            until = time.monotonic() + (10.0 if IS_CAMPAIGN else 3.0)
+            while process.poll() is None and time.monotonic() < until:
+                time.sleep(0.1)
+        stdout, stderr = process.communicate()
+    ended = Ended(process.returncode, stdout, stderr)
+    assert "Traceback" not in stderr, stderr
+
+    stored = count_stored(shared.sandbox)
+    rejects = read_rejects(ended)
+    open_rows = Counter(rejects.values())
+    print(f"STANCE {stance}: {killed} kills, exit {ended.code}, {ended.rows}, {len(stored)} stored, {open_rows}")
+    if STANCES[stance].get("duplicates") != "upsert":  # which has no second one to show
+        assert [each for each, number in stored.items() if number > 1] == []
+    assert {f"person{each}@example.com" for each in range(PEOPLE)} - set(stored) <= set(rejects), stderr
+    assert not {each for each, outcome in rejects.items() if outcome == "rejected" and each in stored}
+    known = {each for each in stored if each not in rejects}
+    rows = {"read": PEOPLE + 1, "duplicate": 1, "created": len(known), **open_rows}
+    assert (ended.code, ended.rows) == (1 if rejects else 0, rows), stderr
+    said = re.search(r"(\d+) workers? died", stderr)  # an idle one takes no part with it, and is not counted
+    assert said, stderr
+    assert int(said[1]) <= killed
+
+
+def read_rejects(ended: Ended) -> dict[str, str]:
+    """The outcome of each address that the run could not settle."""
+    if ended.report["rejects_file"] is None:
+        return {}
+    with Path(ended.report["rejects_file"]).open(encoding="utf-8", newline="") as file:
+        return {row["email"]: row["_outcome"] for row in csv.DictReader(file)}
