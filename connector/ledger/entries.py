@@ -67,7 +67,8 @@ class Unfinished:
 
     `run_id` is the run that sent it last, `suppressed_by` the job whose suppression list that run had (None: none),
     `is_holding` whether that run left what is proved absent to a person, `status` and `message` those of a refusal,
-    `answered_id` the subscriber id in the answer to a create that is HELD.
+    `answered_id` the subscriber id in the answer to a create that is HELD, `has_ended` whether that run has come to its
+    end.
     """
 
     identity: bytes
@@ -81,6 +82,7 @@ class Unfinished:
     message: str | None = None
     is_holding: bool | None = None
     answered_id: int | None = None
+    has_ended: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +400,7 @@ _DELETE = Batch(
 _SET_ALL = text(f"UPDATE entry SET state = :to WHERE state = :left AND {UNFINISHED}")
 _UNFINISHED = (
     "SELECT identity, identity_field, fingerprint, body, attempts, run_id, suppressed_by, entry.status, message, "
-    "is_holding, subscriber_id FROM entry JOIN run USING (run_key) "
+    "is_holding, subscriber_id, finished_at IS NOT NULL FROM entry JOIN run USING (run_key) "
     f"WHERE base_key = :base AND state = :state AND {UNFINISHED} AND body IS NOT NULL"
 )
 _FIND_UNFINISHED = text(f"{_UNFINISHED} ORDER BY identity")

@@ -101,7 +101,7 @@ def _fold(name: str | None) -> str | None:
 
 def _merge(connection: Connection, old: int, new: int) -> None:
     """Move the entries of line `old` to `new`; where both have one, the one stays that says more."""
-    for statement in (_DROP_OLD, _DROP_NEW, _TAKE_OVER, _REFUSALS, _DROP_LINE):
+    for statement in (_DROP_OLD, _DROP_NEW, _TAKE_OVER, _DROP_REFUSALS, _REFUSALS, _DROP_LINE):
         connection.execute(statement, {"old": old, "new": new})
 
 
@@ -248,11 +248,11 @@ def move_cursor(connection: Connection, job: str, source: bytes, value: str, run
 
 @dataclass(frozen=True, slots=True)
 class RefusalKind:
-    """One kind: `identity` (a digest, of `base_key`) was the first that the last run met it with.
+    """One kind in one base: `identity` (a digest) was the first that the last run met it with.
 
-    `has_created`: a subscriber so refused was found in the service; `is_checked`: a later run has looked `identity` up,
-    late enough. `is_found`: a listing has shown `identity` since, so its entry is CONFIRMED. `ended_at` is when the run
-    that sent it last had ended, at the latest (Unix seconds; None: not known).
+    `has_created`: a subscriber so refused was found in the service, in any base; `is_checked`: a later run has looked
+    `identity` up, late enough. `is_found`: a listing has shown `identity` since, so its entry is CONFIRMED. `ended_at`
+    is when the run that sent it last had ended, at the latest (Unix seconds; None: not known).
     """
 
     kind: str
@@ -265,24 +265,25 @@ class RefusalKind:
 
 
 def read_refusal_kinds(connection: Connection, account: str) -> list[RefusalKind]:
-    """Return all kinds that the account is known by, in the order of their code points."""
+    """Return all kinds that the account is known by, in the order of their code points, for each base that met one."""
     rows = connection.execute(_READ_KINDS, {"account": keep_text(account), "found": HOW["found"]})
     kinds = [
         RefusalKind(kind, key, identity, bool(has_created), bool(is_checked), bool(is_found), ended_at)
         for kind, key, identity, has_created, is_checked, is_found, ended_at in rows
     ]
-    return sorted(kinds, key=lambda each: each.kind)  # here: PostgreSQL's order is that of its locale
+    return sorted(kinds, key=lambda each: (each.kind, each.base_key))  # here: PostgreSQL's order is that of its locale
 
 
 def record_refusal(connection: Connection, base: Base, kind: str, identity: bytes) -> None:
-    """Record that this run has met the kind, with this identity first: the next run looks it up once more."""
+    """Record that this run has met the kind in the base, with this identity first: the next run looks it up once
+    more."""
     values = {"account": base.account, "kind": keep_text(kind), "base": base.key, "identity": identity, "no": False}
     connection.execute(_RECORD_REFUSAL, values)
 
 
-def mark_refusal_checked(connection: Connection, account: str, kind: str) -> None:
-    """Record that a later run has looked its identity up, late enough for it to show."""
-    connection.execute(_MARK_CHECKED, {"account": keep_text(account), "kind": keep_text(kind), "yes": True})
+def mark_refusal_checked(connection: Connection, base: Base, kind: str) -> None:
+    """Record that a later run has looked the base's identity of the kind up, late enough for it to show."""
+    connection.execute(_MARK_CHECKED, {"base": base.key, "kind": keep_text(kind), "yes": True})
 
 
 def mark_refusal_created(connection: Connection, account: str, kind: str) -> None:
@@ -335,6 +336,9 @@ _DROP_NEW = text(
     "DELETE FROM entry WHERE base_key = :new AND identity IN (SELECT identity FROM entry WHERE base_key = :old)"
 )
 _TAKE_OVER = text("UPDATE entry SET base_key = :new WHERE base_key = :old")
+_DROP_REFUSALS = text(
+    "DELETE FROM refusal WHERE base_key = :old AND kind IN (SELECT kind FROM refusal WHERE base_key = :new)"
+)
 _REFUSALS = text("UPDATE refusal SET base_key = :new WHERE base_key = :old")
 _DROP_LINE = text("DELETE FROM base WHERE base_key = :old")
 _START_RUN = text(
@@ -378,8 +382,9 @@ _READ_KINDS = text(
 )
 _RECORD_REFUSAL = text(
     "INSERT INTO refusal (account, kind, base_key, identity, has_created, is_checked) "
-    "VALUES (:account, :kind, :base, :identity, :no, :no) ON CONFLICT (account, kind) DO UPDATE "
-    "SET base_key = :base, identity = :identity, is_checked = :no"
+    "VALUES (:account, :kind, :base, :identity, EXISTS (SELECT 1 FROM refusal AS known WHERE known.account = :account "
+    "AND known.kind = :kind AND known.has_created), :no) "
+    "ON CONFLICT (account, kind, base_key) DO UPDATE SET identity = :identity, is_checked = :no"
 )
-_MARK_CHECKED = text("UPDATE refusal SET is_checked = :yes WHERE account = :account AND kind = :kind")
+_MARK_CHECKED = text("UPDATE refusal SET is_checked = :yes WHERE base_key = :base AND kind = :kind")
 _MARK_CREATED = text("UPDATE refusal SET has_created = :yes WHERE account = :account AND kind = :kind")

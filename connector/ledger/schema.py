@@ -125,9 +125,9 @@ refusal = Table(
     metadata,
     Column("account", Text, primary_key=True),
     Column("kind", Text, primary_key=True),
-    Column("base_key", Integer, ForeignKey(base.c.base_key), nullable=False),
+    Column("base_key", Integer, ForeignKey(base.c.base_key), primary_key=True),
     Column("identity", LargeBinary(IDENTITY_BYTES), nullable=False),  # the first that the last run met it with
-    Column("has_created", Boolean, nullable=False),  # ever: then it is never again taken for a refusal
+    Column("has_created", Boolean, nullable=False),  # ever, in any base: then it is never again taken for a refusal
     Column("is_checked", Boolean, nullable=False),  # by a run after the one that met it
 )
 

@@ -63,14 +63,16 @@ class Refusals:
         self._unproved: set[str] = set()  # kinds of earlier runs so recent that what they created may not show yet
 
     async def begin(self) -> None:
-        """Read the kinds that earlier runs recorded, and look the first row of each kind up once more. Raises
-        ListFailed and RunAborted as a look-up does."""
+        """Read the kinds that earlier runs recorded, and look the first row of each kind up once more; entries that a
+        run recorded before it knew that their kind creates become UNKNOWN. Raises ListFailed and RunAborted as a
+        look-up does."""
         base = self._session.journal.base
         kinds = await self._session.journal.ask(lambda ledger: read_refusal_kinds(ledger.connection, base.account))
         self._creating.update(kind.kind for kind in kinds if kind.has_created)
         to_check = [kind for kind in kinds if not kind.is_checked and kind.base_key == base.key]
         if to_check:
             await self._check_earlier(to_check)
+        await self._doubt(self._creating)
 
     def is_unproved(self, entry: Entry | Unfinished) -> bool:
         """Return whether a refusal by an earlier run is not final, or may have created a subscriber who does not show
@@ -173,15 +175,27 @@ class Refusals:
     async def _check_earlier(self, kinds: list[RefusalKind]) -> None:
         """Check the kinds of earlier runs by entries that are still REJECTED: only these keep the address.
 
-        It is the last one if it was long enough ago (architecture 4.5) for a subscriber that was created to show.
+        Of a run that died some more of each kind are looked up, as it would have done at its end. The check is the last
+        one if it was long enough ago (architecture 4.5) for a subscriber that was created to show.
         """
         session, base = self._session, self._session.journal.base
         late_enough = session.clock.now().timestamp() - 2 * session.access.shown_after_s
         refused = await session.journal.ask(lambda ledger: ledger.find_unfinished(base, State.REJECTED))
         known = {entry.identity: want_unfinished(entry) for entry in refused}
-        asked = [known[kind.identity] for kind in kinds if kind.identity in known]
-        result = await self._look_for(session, asked) if asked else None
-        found = {kind.kind for kind in kinds if result and kind.identity in result.found}
+        samples = {kind.kind: RefusalSample(_LOOKED_UP_AT_THE_END) for kind in kinds}
+        for kind in kinds:
+            if kind.identity in known:
+                samples[kind.kind].add(known[kind.identity])
+        for entry in refused:
+            if not entry.has_ended and _kind_of(entry) in samples:
+                samples[_kind_of(entry)].add(known[entry.identity])
+        asked = {key.identity: key for sample in samples.values() for key in sample.kept}
+        result = await self._look_for(session, list(asked.values())) if asked else None
+        found = {
+            kind
+            for kind, sample in samples.items()
+            if result and any(key.identity in result.found for key in sample.kept)
+        }
         found |= {kind.kind for kind in kinds if kind.is_found and not _is_of_the_rate(kind.kind)}
         decided = found | {
             kind.kind
@@ -194,25 +208,27 @@ class Refusals:
 
         def write(ledger: Ledger) -> None:
             for kind in decided:
-                mark_refusal_checked(ledger.connection, base.account, kind)
+                mark_refusal_checked(ledger.connection, base, kind)
 
-        await self._mark_unresolved(
-            found
-        )  # before the kinds are checked: a run that dies in between checks them once more
+        # before the kinds are checked: a run that dies in between checks them once more
+        await self._mark_unresolved(found)
         await session.journal.ask(write)
 
     async def _mark_unresolved(self, kinds: set[str]) -> None:
         """Move entries that were refused in one of these ways to UNKNOWN: their subscribers may exist."""
-        if not kinds:
-            return
-        await self._note_creating(kinds)
+        if kinds:
+            await self._note_creating(kinds)
+            await self._doubt(kinds)
+
+    async def _doubt(self, kinds: set[str]) -> None:
         base = self._session.journal.base
 
         def write(ledger: Ledger) -> None:
             refused = ledger.find_unfinished(base, State.REJECTED)
             ledger.mark_unresolved(base, [entry.identity for entry in refused if _kind_of(entry) in kinds])
 
-        await self._session.journal.ask(write)
+        if kinds:
+            await self._session.journal.ask(write)
 
     async def _note_creating(self, kinds: set[str]) -> None:
         self._creating |= kinds

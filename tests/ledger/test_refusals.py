@@ -25,16 +25,31 @@ def test_a_kind_that_is_met_is_still_to_be_checked(ledger: Ledger) -> None:
         ]
 
 
-def test_a_kind_that_is_met_again_is_checked_anew_by_its_latest_identity(ledger: Ledger) -> None:
+def test_a_kind_that_is_met_again_is_checked_again_by_its_latest_identity_in_that_base(ledger: Ledger) -> None:
     base, elsewhere = add_base(ledger), add_base(ledger, 8)
     with ledger.transaction() as connection:
         record_refusal(connection, base, "422 no", IDENTITY)
-        mark_refusal_checked(connection, "account", "422 no")
-        (checked,) = read_refusal_kinds(connection, "account")
+        mark_refusal_checked(connection, base, "422 no")
         record_refusal(connection, elsewhere, "422 no", OTHER)
-        (kind,) = read_refusal_kinds(connection, "account")
-    assert checked.is_checked
+        checked, kind = read_refusal_kinds(connection, "account")
+        record_refusal(connection, base, "422 no", OTHER)
+        again, _ = read_refusal_kinds(connection, "account")
+    assert checked == RefusalKind("422 no", base.key, IDENTITY, has_created=False, is_checked=True)
     assert kind == RefusalKind("422 no", elsewhere.key, OTHER, has_created=False, is_checked=False)
+    assert again == RefusalKind("422 no", base.key, OTHER, has_created=False, is_checked=False)
+
+
+def test_a_kind_that_has_created_in_one_base_has_in_all(ledger: Ledger) -> None:
+    base, elsewhere, third = (add_base(ledger, number) for number in (7, 8, 9))
+    with ledger.transaction() as connection:
+        record_refusal(connection, base, "422 no", IDENTITY)
+        record_refusal(connection, elsewhere, "422 no", OTHER)
+        mark_refusal_created(connection, "account", "422 no")
+        record_refusal(connection, third, "422 no", OTHER)
+        kinds = read_refusal_kinds(connection, "account")
+    assert [(each.base_key, each.has_created) for each in kinds] == [
+        (each.key, True) for each in (base, elsewhere, third)
+    ]
 
 
 def test_a_kind_that_has_created_stays_so_however_often_it_is_met(ledger: Ledger) -> None:
@@ -43,7 +58,7 @@ def test_a_kind_that_has_created_stays_so_however_often_it_is_met(ledger: Ledger
         record_refusal(connection, base, "422 no", IDENTITY)
         mark_refusal_created(connection, "account", "422 no")
         record_refusal(connection, base, "422 no", OTHER)
-        mark_refusal_checked(connection, "account", "422 no")
+        mark_refusal_checked(connection, base, "422 no")
         assert read_refusal_kinds(connection, "account") == [
             RefusalKind("422 no", base.key, OTHER, has_created=True, is_checked=True)
         ]
@@ -57,7 +72,7 @@ def test_kinds_are_those_of_the_account_in_an_order_that_no_locale_changes(ledge
         record_refusal(connection, there, "a", OTHER)
         mark_refusal_created(connection, "there", "a")
         mark_refusal_created(connection, "here", "b")
-        mark_refusal_checked(connection, "here", "B")
+        mark_refusal_checked(connection, here, "B")
         kinds = read_refusal_kinds(connection, "here")
     assert [each.kind for each in kinds] == ["B", "_", "a", "b", "é"]
     assert [each.kind for each in kinds if each.has_created] == ["b"]
@@ -78,7 +93,7 @@ def test_a_kind_that_cannot_be_kept_as_it_is_is_found_again(ledger: Ledger, kind
     with ledger.transaction() as connection:
         record_refusal(connection, base, kind, IDENTITY)
         record_refusal(connection, base, kind, OTHER)
-        mark_refusal_checked(connection, "account", kind)
+        mark_refusal_checked(connection, base, kind)
         mark_refusal_created(connection, "account", kind)
         (known,) = read_refusal_kinds(connection, "account")
     assert (known.identity, known.has_created, known.is_checked) == (OTHER, True, True)

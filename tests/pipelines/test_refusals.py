@@ -32,6 +32,24 @@ def test_a_422_that_created_and_shows_still_later_is_found_out_by_the_next_run(
     assert second.report["settled"] == {"found": refused, "absent": 0}
 
 
+def test_what_a_422_created_in_one_base_is_found_out_by_what_it_created_in_another(
+    connector: Connector, tmp_path: Path
+) -> None:
+    """A ledger knows a kind of refusal by one row, of one base; here a later run finds out by that one."""
+    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 50)
+    other = ("import", path, "--base-name", "Other", "--quiet-period", "200ms")
+    sandbox.switch(created_422=0.2, list_lag_ms=8000)
+    refused = connector.import_file(path).rows["rejected"]
+    others = connector.run_json(*other).rows["rejected"]
+    assert min(refused, others) > 0
+    sandbox.switch(created_422=0)
+    wait_for(lambda: count_listed(connector) == 100)
+    assert connector.import_file(path).rows == {"read": 50, "exists": 50}
+    again = connector.run_json(*other)
+    assert (again.code, again.rows) == (0, {"read": 50, "exists": 50}), again.stderr
+    assert again.report["settled"] == {"found": others, "absent": 0}
+
+
 def test_a_422_that_creates_now_and_then_is_found_out_among_others_that_do_not(
     connector: Connector, tmp_path: Path
 ) -> None:
