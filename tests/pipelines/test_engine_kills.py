@@ -1,7 +1,7 @@
 """A run by the engine whose workers are killed, with every fault, under every stance: no subscriber is lost or there
 twice, and the report says what the service has.
 
-`CONNECTOR_TEST_PEOPLE=200000 pytest tests/pipelines/test_engine_kills.py` is the campaign: all stances, one worker of
+`CONNECTOR_TEST_ENGINE_PEOPLE=200000 pytest tests/pipelines/test_engine_kills.py` is the campaign: all stances, one worker of
 three killed every ten seconds.
 """
 
@@ -19,7 +19,7 @@ import pytest
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_csv
 from tests.pipelines.dask_processes import list_workers
 
-PEOPLE = int(os.environ.get("CONNECTOR_TEST_PEOPLE", "4000"))
+PEOPLE = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "4000"))
 IS_CAMPAIGN = PEOPLE >= 20_000
 JOB = """
 job: joint
