@@ -1,8 +1,8 @@
 """A run by the engine whose workers are killed, with every fault, under every stance: no subscriber is lost or there
 twice, and the report says what the service has.
 
-`CONNECTOR_TEST_ENGINE_PEOPLE=200000 pytest tests/pipelines/test_engine_kills.py` is the campaign: all stances, one worker of
-three killed every ten seconds.
+`CONNECTOR_TEST_ENGINE_PEOPLE=200000 pytest tests/pipelines/test_engine_kills.py` is the campaign: all stances, one
+worker of three killed every ten seconds.
 """
 
 import csv
