@@ -68,7 +68,7 @@ class Unfinished:
     `run_id` is the run that sent it last, `suppressed_by` the job whose suppression list that run had (None: none),
     `is_holding` whether that run left what is proved absent to a person, `status` and `message` those of a refusal,
     `answered_id` the subscriber id in the answer to a create that is HELD, `has_ended` whether that run has come to its
-    end.
+    end (not killed, stopped or aborted, it has looked up a sample of its refusals), `run_key` its key.
     """
 
     identity: bytes
@@ -83,6 +83,7 @@ class Unfinished:
     is_holding: bool | None = None
     answered_id: int | None = None
     has_ended: bool = True
+    run_key: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,11 @@ class Ledger:
     def mark_unresolved(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move REJECTED to UNKNOWN: its kind of refusal turned out to have created. Only what has a body can be."""
         self._move(_TO_UNKNOWN, _each(base, identities), State.REJECTED, Event.UNRESOLVED)
+
+    def mark_doubted(self, base: Base, identities: Sequence[bytes]) -> None:
+        """Move REJECTED to UNKNOWN, for the same reason, but for those that another part has just moved."""
+        shared = {"left": State.REJECTED, "to": ENTRY.decide(State.REJECTED, Event.UNRESOLVED)}
+        self.store.write(_TO_UNKNOWN, shared, _each(base, identities))
 
     # What a person decides
 
@@ -400,7 +406,8 @@ _DELETE = Batch(
 _SET_ALL = text(f"UPDATE entry SET state = :to WHERE state = :left AND {UNFINISHED}")
 _UNFINISHED = (
     "SELECT identity, identity_field, fingerprint, body, attempts, run_id, suppressed_by, entry.status, message, "
-    "is_holding, subscriber_id, finished_at IS NOT NULL FROM entry JOIN run USING (run_key) "
+    "is_holding, subscriber_id, coalesce(run.status IN ('ok', 'partial'), false), run_key "
+    "FROM entry JOIN run USING (run_key) "
     f"WHERE base_key = :base AND state = :state AND {UNFINISHED} AND body IS NOT NULL"
 )
 _FIND_UNFINISHED = text(f"{_UNFINISHED} ORDER BY identity")

@@ -101,7 +101,7 @@ def _fold(name: str | None) -> str | None:
 
 def _merge(connection: Connection, old: int, new: int) -> None:
     """Move the entries of line `old` to `new`; where both have one, the one stays that says more."""
-    for statement in (_DROP_OLD, _DROP_NEW, _TAKE_OVER, _DROP_REFUSALS, _REFUSALS, _DROP_LINE):
+    for statement in (_DROP_OLD, _DROP_NEW, _TAKE_OVER, _DROP_REFUSALS, _DROP_CHECKED, _REFUSALS, _DROP_LINE):
         connection.execute(statement, {"old": old, "new": new})
 
 
@@ -336,8 +336,12 @@ _DROP_NEW = text(
     "DELETE FROM entry WHERE base_key = :new AND identity IN (SELECT identity FROM entry WHERE base_key = :old)"
 )
 _TAKE_OVER = text("UPDATE entry SET base_key = :new WHERE base_key = :old")
-_DROP_REFUSALS = text(
-    "DELETE FROM refusal WHERE base_key = :old AND kind IN (SELECT kind FROM refusal WHERE base_key = :new)"
+_DROP_REFUSALS = text(  # where both lines have met a kind, the one stays that is still to be checked
+    "DELETE FROM refusal WHERE base_key = :old AND EXISTS (SELECT 1 FROM refusal AS other WHERE "
+    "other.base_key = :new AND other.kind = refusal.kind AND (refusal.is_checked OR NOT other.is_checked))"
+)
+_DROP_CHECKED = text(
+    "DELETE FROM refusal WHERE base_key = :new AND kind IN (SELECT kind FROM refusal WHERE base_key = :old)"
 )
 _REFUSALS = text("UPDATE refusal SET base_key = :new WHERE base_key = :old")
 _DROP_LINE = text("DELETE FROM base WHERE base_key = :old")

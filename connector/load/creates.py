@@ -96,6 +96,8 @@ class Creator:
                 return None
         if verdict.event is Event.NOT_SENT:
             return None
+        if isinstance(answer, Refused) and verdict.event is Event.LOST and _was_refused(candidate):
+            return verdict  # words that are known, and not believed: they say nothing of the service's health
         self._watch(verdict)
         if not self.is_proved:
             self._watch_first(candidate, answer, verdict)
@@ -179,6 +181,11 @@ class Creator:
                     f"the run's first creates got no usable answer ({verdict.message}): "
                     "nothing more was sent; run again once the service answers as its document says"
                 )
+
+
+def _was_refused(candidate: Candidate) -> bool:
+    """Return whether it is not a new row, but one that was sent before and is to be settled."""
+    return candidate.left is State.UNKNOWN or candidate.refused is not None
 
 
 def _keep_entry(candidate: Candidate, verdict: Move) -> Move:

@@ -98,6 +98,7 @@ class Refusals:
     async def check_again(self) -> None:
         """Look up once more the first row of each kind that this run has met, and some of the others. Entries of a
         kind that turns out to create become UNKNOWN. Raises ListFailed and RunAborted as a look-up does."""
+        await self._learn_from_others()
         base = self._session.journal.base
         believed = [(kind, key) for kind, met in self._met.items() if kind not in self._creating for key in met.kept]
         if not believed:
@@ -110,6 +111,7 @@ class Refusals:
             for kind, key in believed
             if self._has_created(kind, entries.get(key.identity), result.found.get(key.identity, ()))
         )
+        await self._record_first(set(created))
         for kind, number in created.items():
             if _is_of_the_rate(kind):
                 self._session.tally.note_twice(
@@ -118,6 +120,26 @@ class Refusals:
                     "Remove them in the service's own pages, and lower load.max_rate"
                 )
         await self._mark_unresolved(set(created))
+
+    async def _record_first(self, kinds: set[str]) -> None:
+        """Record kinds beyond those that were looked up at once: else nothing could say that they have created."""
+        journal = self._session.journal
+        firsts = [(kind, self._met[kind].kept[0].identity) for kind in kinds - self._checks.keys()]
+
+        def write(ledger: Ledger) -> None:
+            for kind, identity in firsts:
+                record_refusal(ledger.connection, journal.base, kind, identity)
+
+        if firsts:
+            await journal.ask(write)
+
+    async def _learn_from_others(self) -> None:
+        """Doubt what is recorded under a kind that another part, or the load of another base, has found to create
+        meanwhile."""
+        base = self._session.journal.base
+        kinds = await self._session.journal.ask(lambda ledger: read_refusal_kinds(ledger.connection, base.account))
+        self._creating.update(kind.kind for kind in kinds if kind.has_created)
+        await self._doubt(self._creating)
 
     async def close(self) -> None:
         """End look-ups that are still under way; their results are no longer needed."""
@@ -169,14 +191,14 @@ class Refusals:
         except RunAborted:
             return False
         if key.identity in result.found:
-            await self._mark_unresolved({kind})
+            await self._mark_unresolved({kind}, is_midway=True)
         return True
 
     async def _check_earlier(self, kinds: list[RefusalKind]) -> None:
         """Check the kinds of earlier runs by entries that are still REJECTED: only these keep the address.
 
-        Of a run that died some more of each kind are looked up, as it would have done at its end. The check is the last
-        one if it was long enough ago (architecture 4.5) for a subscriber that was created to show.
+        Of a run that did not come to its end some more of each kind are looked up, as it would have done there. The
+        check is the last one if it was long enough ago (architecture 4.5) for a subscriber that was created to show.
         """
         session, base = self._session, self._session.journal.base
         late_enough = session.clock.now().timestamp() - 2 * session.access.shown_after_s
@@ -214,18 +236,22 @@ class Refusals:
         await self._mark_unresolved(found)
         await session.journal.ask(write)
 
-    async def _mark_unresolved(self, kinds: set[str]) -> None:
-        """Move entries that were refused in one of these ways to UNKNOWN: their subscribers may exist."""
+    async def _mark_unresolved(self, kinds: set[str], *, is_midway: bool = False) -> None:
+        """Move entries that were refused in one of these ways to UNKNOWN: their subscribers may exist.
+
+        In the middle of a run (`is_midway`) those of this run alone: it may be about to send others again.
+        """
         if kinds:
             await self._note_creating(kinds)
-            await self._doubt(kinds)
+            await self._doubt(kinds, is_own=is_midway)
 
-    async def _doubt(self, kinds: set[str]) -> None:
-        base = self._session.journal.base
+    async def _doubt(self, kinds: set[str], *, is_own: bool = False) -> None:
+        journal = self._session.journal
+        base, run_key = journal.base, journal.run_key
 
         def write(ledger: Ledger) -> None:
-            refused = ledger.find_unfinished(base, State.REJECTED)
-            ledger.mark_unresolved(base, [entry.identity for entry in refused if _kind_of(entry) in kinds])
+            refused = [entry for entry in ledger.find_unfinished(base, State.REJECTED) if _kind_of(entry) in kinds]
+            ledger.mark_doubted(base, [each.identity for each in refused if not is_own or each.run_key == run_key])
 
         if kinds:
             await self._session.journal.ask(write)

@@ -22,7 +22,7 @@ from connector.service import encode_subscriber
 from connector.states import Event, State
 
 _ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
-_PROVED = "no attempt took effect, each was looked up: "  # before the words of a refusal
+_PROVED = "no attempt took effect, each was looked up"  # before the words of a refusal
 _LOOKS = 20  # look-ups in which nothing could be proved absent, before the rest is left unknown
 _BLIND_LOOKS = 5  # inconclusive look-ups in a row: the list cannot be read, and the filters do not work
 
@@ -202,7 +202,8 @@ class Settler:
             return [entry for entry, fate in fates if fate is event]
 
         for entry in chosen(Event.REFUSED):  # of another kind from now on than one that is not believed
-            self.unresolved[entry.identity].message = _PROVED + self.unresolved[entry.identity].message
+            unresolved = self.unresolved[entry.identity]
+            unresolved.message = f"{_PROVED}: {unresolved.message}" if unresolved.message else _PROVED
 
         def write(ledger: Ledger) -> None:
             ledger.mark_suppressed(base, [entry.identity for entry in chosen(Event.SUPPRESSED)])

@@ -3,15 +3,18 @@
 import pytest
 
 from connector.ledger import (
+    Intent,
     Ledger,
     RefusalKind,
     find_or_add_base,
+    learn_base,
     mark_refusal_checked,
     mark_refusal_created,
     read_refusal_kinds,
     record_refusal,
 )
-from tests.ledger.moves import IDENTITY, add_base
+from connector.states import State
+from tests.ledger.moves import IDENTITY, RUN, add_base
 
 OTHER = b"j" * 16
 
@@ -97,3 +100,25 @@ def test_a_kind_that_cannot_be_kept_as_it_is_is_found_again(ledger: Ledger, kind
         mark_refusal_created(connection, "account", kind)
         (known,) = read_refusal_kinds(connection, "account")
     assert (known.identity, known.has_created, known.is_checked) == (OTHER, True, True)
+
+
+def test_of_two_lines_that_become_one_base_the_kind_stays_that_is_still_to_be_checked(ledger: Ledger) -> None:
+    with ledger.transaction() as connection:
+        by_name = find_or_add_base(connection, "account", None, "News")
+        by_id = find_or_add_base(connection, "account", 7, None)
+        record_refusal(connection, by_id, "422 no", IDENTITY)
+        mark_refusal_checked(connection, by_id, "422 no")
+        record_refusal(connection, by_name, "422 no", OTHER)
+        learn_base(connection, by_name, 7, "News")
+        (kind,) = read_refusal_kinds(connection, "account")
+    assert (kind.base_key, kind.identity, kind.is_checked) == (by_id.key, OTHER, False)
+
+
+def test_entries_that_another_part_has_doubted_meanwhile_are_left(ledger: Ledger) -> None:
+    base = add_base(ledger)
+    with ledger.transaction():
+        ledger.mark_intended(base, RUN, [Intent(IDENTITY, b"f" * 8, b"{}")])
+        ledger.mark_refused(base, State.SENDING, [(IDENTITY, 422, "no")])
+        ledger.mark_doubted(base, [IDENTITY])
+        ledger.mark_doubted(base, [IDENTITY])
+        assert [each.identity for each in ledger.find_unfinished(base, State.UNKNOWN)] == [IDENTITY]

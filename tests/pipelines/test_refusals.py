@@ -2,11 +2,13 @@
 time."""
 
 import json
+import signal
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_addresses, write_csv
 from tests.pipelines.leftovers import read_rejects
+from tests.pipelines.lists import load_here, write_parts
 
 
 def test_a_422_that_created_is_found_out_at_once(connector: Connector, tmp_path: Path) -> None:
@@ -48,6 +50,81 @@ def test_what_a_422_created_in_one_base_is_found_out_by_what_it_created_in_anoth
     again = connector.run_json(*other)
     assert (again.code, again.rows) == (0, {"read": 50, "exists": 50}), again.stderr
     assert again.report["settled"] == {"found": others, "absent": 0}
+
+
+def write_mixed(folder: Path, refused: int, good: int) -> Path:
+    """Rows of which so many are refused in earnest by a service that requires a first name, after a good one."""
+    rows = [f"a{each}@x.org,{'' if 0 < each <= refused else 'Ann'}" for each in range(refused + good + 1)]
+    return write_csv(folder / "people.csv", "email,first_name", *rows)
+
+
+def test_rows_that_are_refused_in_earnest_settle_though_their_kind_creates(
+    connector: Connector, tmp_path: Path
+) -> None:
+    sandbox, path = connector.sandbox, write_mixed(tmp_path, 5, 0)
+    sandbox.switch(required="FirstName", error_status=422, error_shape="empty")
+    assert connector.import_file(path).rows == {"read": 6, "created": 1, "rejected": 5}
+    sandbox.switch(created_422=0.3)
+    people = write_addresses(tmp_path / "others.csv", 60)
+    connector.run_json("import", people, "--base-name", "Other", "--quiet-period", "200ms")
+    sandbox.switch(created_422=0)
+    first, second = connector.import_file(path), connector.import_file(path)
+    assert first.report["requests"]["create"]["sent"] == 25  # five times each, and looked up each time
+    assert first.rows == second.rows == {"read": 6, "exists": 1, "rejected": 5}
+    assert second.report["requests"]["create"]["sent"] == 0
+    (cause,) = second.report["causes"]
+    assert cause["message"].startswith("422 no attempt took effect, each was looked up")
+
+
+def test_what_a_run_saw_refused_that_was_stopped_is_sampled_by_the_next(connector: Connector, tmp_path: Path) -> None:
+    sandbox, path = connector.sandbox, write_mixed(tmp_path, 1, 1500)
+    sandbox.switch(required="FirstName", error_status=422, error_shape="empty", latency_ms=10)
+    arguments = ("import", path, "--base-name", "News", "--max-concurrency", "1", "--quiet-period", "200ms")
+    with connector.start(*arguments, "--output", "json") as process:
+        wait_for(lambda: sandbox.stats()["subscribers"] >= 5)
+        sandbox.switch(created_422=0.2)
+        wait_for(lambda: sandbox.stats()["subscribers"] >= 100)
+        process.send_signal(signal.SIGTERM)
+        stdout, stderr = process.communicate()
+    assert Ended(process.returncode, stdout, stderr).rows["rejected"] > 1
+    sandbox.switch(created_422=0, latency_ms=0)
+    stored = count_stored(sandbox)  # the next run brings nothing new, and so lists nothing
+    write_csv(path, "email,first_name", "a1@x.org,", *(f"{each},Ann" for each in stored))
+    again = connector.import_file(path)
+    assert again.rows == {"read": len(stored) + 1, "exists": len(stored), "rejected": 1}, again.stderr
+    assert set(count_stored(sandbox).values()) == {1}
+
+
+def test_what_one_base_finds_out_late_counts_for_the_others_of_the_run(connector: Connector, tmp_path: Path) -> None:
+    """Of base 7, 149 are refused in earnest, and one that no sample has was created; base 9 finds out."""
+    connector.sandbox.switch(required="FirstName", error_status=422, error_shape="empty")
+    first = ("a0@x.org,7,Ann", "b0@x.org,9,Ann")
+    seven = tuple(f"a{each}@x.org,7,{'Ann' if each == 54 else ''}" for each in range(1, 151))
+    nine = tuple(f"b{each}@x.org,9,Ann" for each in range(1, 10))
+    job = write_parts(tmp_path, first, seven, nine, columns="email,list,first_name", more=", max_concurrency: 1")
+
+    def create_from_the_second_on(number: int) -> None:
+        connector.sandbox.switch(created_422=int(number > 0))
+
+    report = load_here(connector, job, before_chunk=create_from_the_second_on)
+    stored = count_stored(connector.sandbox)
+    assert "a54@x.org" in stored
+    assert set(stored.values()) == {1}
+    assert report.rows["rejected"] == 149
+
+
+def test_rows_that_were_corrected_are_sent_though_their_kind_is_found_to_create_meanwhile(
+    connector: Connector, tmp_path: Path
+) -> None:
+    sandbox, path = connector.sandbox, write_mixed(tmp_path, 30, 3)
+    sandbox.switch(required="FirstName", error_status=422, error_shape="empty")
+    connector.import_file(path, "--max-concurrency", "1")
+    connector.import_file(path)
+    write_csv(path, "email,first_name", "z@x.org,Ann", *(f"a{each}@x.org,Bob" for each in range(1, 31)))
+    sandbox.switch(created_422=0.3, latency_ms=5)
+    ended = connector.import_file(path, "--max-concurrency", "2")
+    assert (ended.code, ended.rows) == (0, {"read": 31, "created": 31}), ended.stderr
+    assert set(count_stored(sandbox).values()) == {1}
 
 
 def test_a_422_that_creates_now_and_then_is_found_out_among_others_that_do_not(
