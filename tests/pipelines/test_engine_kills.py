@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_csv
 from tests.pipelines.dask_processes import list_workers
 
@@ -28,6 +29,8 @@ source: {file: {path: people.csv}}
 subscriber: {base: {id: 7}, fields: {email: email, first_name: first_name, is_active: {value: true}}}
 load: {quiet_period: 500ms}
 """
+"""The list must not lag by more than the quiet period where no sentinel can be had: an idle worker takes a dead one's
+part at once."""
 FAULTS = {
     **dict.fromkeys(("drop_before", "error_before", "drop_after", "error_after", "cut_answer", "garbage_after"), 0.004),
     **dict.fromkeys(("created_422", "executed_status"), 0.002),
@@ -35,7 +38,7 @@ FAULTS = {
     "late_ms": 200,
 }
 STANCES: dict[str, dict[str, object]] = {
-    "duplicates are accepted, the list lags": {"duplicates": "accept", "list_lag_ms": 1500},
+    "duplicates are accepted, the list lags": {"duplicates": "accept", "list_lag_ms": 400},
     "a duplicate is a 409, replicas": {
         "duplicates": "reject_409",
         "replica_lags_ms": "0,300",
@@ -114,12 +117,12 @@ def test_workers_that_are_killed_lose_no_subscriber_and_make_none_twice(
     stored = count_stored(shared.sandbox)
     rejects = read_rejects(ended)
     open_rows = Counter(rejects.values())
-    twice = [each for each, number in stored.items() if number > 1]  # an upsert has no second one to show
+    twice = {each: read_story(shared.sandbox, each) for each, number in stored.items() if number > 1}
     said = re.search(r"(\d+) workers? died", stderr)  # an idle one takes no part with it, and is not counted
     print(
         f"STANCE {stance}: {killed} kills, exit {ended.code}, {ended.rows}, {len(stored)} stored, twice {twice}, {said}"
     )
-    assert twice == []
+    assert twice == {}
     assert {f"person{each}@example.com" for each in range(PEOPLE)} - set(stored) <= set(rejects), stderr
     assert not {each for each, outcome in rejects.items() if outcome == "rejected" and each in stored}
     known = {each for each in stored if each not in rejects}
@@ -127,6 +130,12 @@ def test_workers_that_are_killed_lose_no_subscriber_and_make_none_twice(
     assert (ended.code, ended.rows) == (1 if rejects else 0, rows), stderr
     assert said, stderr
     assert int(said[1]) <= killed
+
+
+def read_story(sandbox: SandboxProcess, address: str) -> list[tuple[object, ...]]:
+    """When it was stored, and how that was answered."""
+    events = [each for each in sandbox.truth()["events"] if each.get("email") == address]
+    return [(each["at"], each["kind"], each.get("answered")) for each in events]
 
 
 def read_rejects(ended: Ended) -> dict[str, str]:
