@@ -49,7 +49,7 @@ _GIVEN_UP_S = 0.5  # the same when tasks are still under way, after a second sig
 _WATCHED_S = 1.0
 """So often a task looks whether it is still wanted."""
 
-_MOST_DEATHS = 5
+_MOST_DEATHS = 10
 """So many workers in a row may die of a part that does not advance; then it is the part that they die of."""
 
 _PRELOADED = ["distributed", "pipelines.flows.joint_load", "psycopg", "pandera.pandas", "uvloop"]

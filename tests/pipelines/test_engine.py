@@ -89,7 +89,7 @@ def test_errors_of_tasks_are_errors_here_and_say_nothing_of_values() -> None:
         assert "a fault of the program: KeyError" in str(failed.error)
         assert "hush" not in str(failed.error)
         (dead,) = await engine.run(die, [()], Stop())
-        assert "5 workers died of part 1 one after another" in str(dead.error)
+        assert "10 workers died of part 1 one after another" in str(dead.error)
         assert dead.deaths == 5
 
     with_engine(work, workers=1)
