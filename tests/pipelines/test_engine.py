@@ -90,7 +90,7 @@ def test_errors_of_tasks_are_errors_here_and_say_nothing_of_values() -> None:
         assert "hush" not in str(failed.error)
         (dead,) = await engine.run(die, [()], Stop())
         assert "10 workers died of part 1 one after another" in str(dead.error)
-        assert dead.deaths == 5
+        assert dead.deaths == 10
 
     with_engine(work, workers=1)
 
