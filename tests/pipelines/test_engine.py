@@ -88,6 +88,13 @@ def test_errors_of_tasks_are_errors_here_and_say_nothing_of_values() -> None:
         assert isinstance(failed.error, RunAborted)
         assert "a fault of the program: KeyError" in str(failed.error)
         assert "hush" not in str(failed.error)
+
+    with_engine(work, workers=1)
+
+
+@pytest.mark.skipif(DEATHS < 10, reason="CONNECTOR_TEST_KILLS is less than 50, and it has hung on a busy machine")
+def test_a_part_that_its_workers_die_of_is_given_up() -> None:
+    async def work(engine: Engine) -> None:
         (dead,) = await engine.run(die, [()], Stop())
         assert "10 workers died of part 1 one after another" in str(dead.error)
         assert dead.deaths == 10
