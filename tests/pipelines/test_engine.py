@@ -14,18 +14,10 @@ from connector.control import Stop
 from connector.errors import ConfigurationError, LockedError, RunAborted
 from pipelines.flows import Engine, EngineOptions, open_engine
 from tests.pipelines.conftest import ROOT, wait_for
-from tests.pipelines.dask_processes import read_address, run_dask
+from tests.pipelines.dask_processes import is_alive, read_address, run_dask
 from tests.pipelines.engine_tasks import be_refused, count_up, die, fail
 
 DEATHS = max(1, int(os.environ.get("CONNECTOR_TEST_KILLS", "5")) // 5)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether this process goes on."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def with_engine(work: Callable[[Engine], Coroutine[Any, Any, None]], workers: int = 2) -> None:
