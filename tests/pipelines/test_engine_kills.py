@@ -5,7 +5,6 @@ twice, and the report says what the service has.
 worker of three killed every ten seconds.
 """
 
-import csv
 import os
 import random
 import re
@@ -19,6 +18,7 @@ import pytest
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_csv
 from tests.pipelines.dask_processes import list_workers
+from tests.pipelines.leftovers import read_rejects
 
 PEOPLE = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "4000"))
 IS_CAMPAIGN = PEOPLE >= 20_000
@@ -115,7 +115,7 @@ def test_workers_that_are_killed_lose_no_subscriber_and_make_none_twice(
     assert "Traceback" not in stderr, stderr
 
     stored = count_stored(shared.sandbox)
-    rejects = read_rejects(ended)
+    rejects = {row["email"]: row["_outcome"] for row in read_rejects(ended)} if ended.report["rejects_file"] else {}
     open_rows = Counter(rejects.values())
     twice = {each: read_story(shared.sandbox, each) for each, number in stored.items() if number > 1}
     said = re.search(r"(\d+) workers? died", stderr)  # an idle one takes no part with it, and is not counted
@@ -136,11 +136,3 @@ def read_story(sandbox: SandboxProcess, address: str) -> list[tuple[object, ...]
     """When it was stored, and how that was answered."""
     events = [each for each in sandbox.truth()["events"] if each.get("email") == address]
     return [(each["at"], each["kind"], each.get("answered")) for each in events]
-
-
-def read_rejects(ended: Ended) -> dict[str, str]:
-    """The outcome of each address that the run could not settle."""
-    if ended.report["rejects_file"] is None:
-        return {}
-    with Path(ended.report["rejects_file"]).open(encoding="utf-8", newline="") as file:
-        return {row["email"]: row["_outcome"] for row in csv.DictReader(file)}
