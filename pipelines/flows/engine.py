@@ -49,6 +49,9 @@ _GIVEN_UP_S = 0.5  # the same when tasks are still under way, after a second sig
 _WATCHED_S = 1.0
 """So often a task looks whether it is still wanted."""
 
+_WITHOUT_WORKERS = "60s"
+"""A worker that dies is back within seconds; when none has been there for so long, none comes back."""
+
 _MOST_DEATHS = 10
 """So many workers in a row may die of a part that does not advance; then it is the part that they die of."""
 
@@ -273,7 +276,9 @@ def _configure(folder: str) -> dict[str, Any]:
     return {
         "logging": silence,
         "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical",
+        "distributed.deploy.lost-worker-timeout": "1000 days",  # else one that dies twice within seconds is let go
         "distributed.scheduler.allowed-failures": 0,
+        "distributed.scheduler.no-workers-timeout": _WITHOUT_WORKERS,
         "distributed.worker.multiprocessing-method": "forkserver",
         "temporary-directory": folder,
     }
@@ -398,6 +403,7 @@ class _Running:
 
     async def _take_failure(self, index: int, error: BaseException) -> None:
         from distributed import CancelledError, KilledWorker
+        from distributed.scheduler import NoWorkerError
 
         submitted = self._tasks[index]
         if isinstance(error, KilledWorker):
@@ -413,6 +419,11 @@ class _Running:
                     "did not advance: see whether a worker has enough memory, and the log of its machine"
                 )
             submitted.end.error = RunAborted(f"{what}; what was done is recorded, and it can be run again")
+        elif isinstance(error, NoWorkerError):
+            submitted.end.error = RunAborted(
+                f"no worker is left for part {index + 1}, and none has come for some time: what was done is recorded, "
+                "and it can be run again when there are workers"
+            )
         elif (
             self._engine.client.status != "running"
             or isinstance(error, CancelledError)

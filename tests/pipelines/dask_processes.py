@@ -14,13 +14,12 @@ from tests.pipelines.conftest import wait_for
 def run_dask(
     folder: Path, what: str, *options: str, environ: dict[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    given = environ or dict(os.environ)
-    said = {name: value for name, value in given.items() if not name.startswith("DASK_")}  # how much it logs
+    own = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}  # how much it logs
     with (folder / f"{what}.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "distributed.cli.dask_" + what, *options],
             cwd=folder,
-            env=said,
+            env=own | (environ or {}),
             stdout=log,
             stderr=log,
         )

@@ -84,7 +84,6 @@ def test_errors_of_tasks_are_errors_here_and_say_nothing_of_values() -> None:
     with_engine(work, workers=1)
 
 
-@pytest.mark.skipif(DEATHS < 10, reason="CONNECTOR_TEST_KILLS is less than 50, and it has hung on a busy machine")
 def test_a_part_that_its_workers_die_of_is_given_up() -> None:
     async def work(engine: Engine) -> None:
         (dead,) = await engine.run(die, [()], Stop())
@@ -124,13 +123,34 @@ def test_a_scheduler_that_goes_ends_its_tasks_in_words(tmp_path: Path) -> None:
             assert isinstance(ended.error, RunAborted)
             assert "the scheduler has lost part 1, or has gone" in str(ended.error)
 
-    environ = os.environ | {"PYTHONPATH": str(ROOT)}  # where the task is
+    environ = {"PYTHONPATH": str(ROOT)}  # where the task is
     options = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard")
     with run_dask(tmp_path, "scheduler", *options, environ=environ) as scheduler:
         address = read_address(tmp_path)
         with run_dask(tmp_path, "worker", address, "--nthreads", "1", "--no-dashboard", environ=environ):
             wait_for(lambda: "Registered to:" in (tmp_path / "worker.log").read_text())
             asyncio.run(work(address, scheduler))
+
+
+def test_tasks_without_a_worker_end_in_words(tmp_path: Path) -> None:
+    async def work(address: str, worker: subprocess.Popen[bytes]) -> None:
+        def note(index: int, process: str, message: Any) -> None:
+            if message.get("number") == 10:
+                worker.kill()
+
+        async with open_engine(EngineOptions(scheduler=address)) as engine:
+            (ended,) = await engine.run(count_up, [("", 0, 10_000)], Stop(), note)
+            assert isinstance(ended.error, RunAborted)
+            assert "no worker is left for part 1" in str(ended.error)
+
+    environ = {"PYTHONPATH": str(ROOT), "DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT": "1s"}
+    options = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+    with run_dask(tmp_path, "scheduler", *options, environ=environ):
+        address = read_address(tmp_path)
+        once = ("--nthreads", "1", "--no-nanny", "--no-dashboard")
+        with run_dask(tmp_path, "worker", address, *once, environ=environ) as worker:
+            wait_for(lambda: "Registered to:" in (tmp_path / "worker.log").read_text())
+            asyncio.run(work(address, worker))
 
 
 def test_a_scheduler_that_does_not_answer_is_refused_in_words() -> None:

@@ -169,7 +169,7 @@ def test_an_import_by_a_scheduler_takes_its_workers_and_leaves_them(shared: Conn
         command = ("import", "people.csv", "--base-id", "7", "--engine", "dask", "--scheduler", address)
         ended = shared.run(*command)
         assert (ended.code, "has no workers" in ended.stderr) == (2, True), ended.stderr
-        environ = os.environ | shared.environ
+        environ = shared.environ
         with run_dask(
             tmp_path, "worker", address, "--nthreads", "1", "--nworkers", "2", "--no-dashboard", environ=environ
         ):
@@ -189,7 +189,7 @@ def test_a_scheduler_that_goes_ends_the_command_and_the_workers_in_order(shared:
     job = (tmp_path / "job.yaml").read_text().replace("quiet_period: 500ms", "quiet_period: 500ms, max_rate: 100")
     (tmp_path / "job.yaml").write_text(job)
     with run_dask(tmp_path, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard") as scheduler:
-        address, environ = read_address(tmp_path), os.environ | shared.environ
+        address, environ = read_address(tmp_path), shared.environ
         options = ("--nthreads", "1", "--nworkers", "2", "--no-dashboard")
         with run_dask(tmp_path, "worker", address, *options, environ=environ):
             wait_for(lambda: (tmp_path / "worker.log").read_text().count("Registered to:") == 2)
