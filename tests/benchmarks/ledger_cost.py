@@ -50,10 +50,17 @@ _PROMISED_PACE = 5000  # creates/s
 Opened = tuple[Commits, Base, int]
 
 
+class EmptyDatabase:
+    """A connection to which every question has no rows for an answer."""
+
+    def execute(self, _statement: object, _values: object = None) -> tuple[()]:
+        return ()
+
+
 class ForgetfulLedger:
     """A ledger that keeps nothing: whatever is asked of it is done at once, and nobody is known."""
 
-    connection = None
+    connection = EmptyDatabase()
     store = Store(None, "none")  # type: ignore[arg-type] # of no database
 
     def transaction(self) -> AbstractContextManager[None]:

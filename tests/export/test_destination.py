@@ -89,7 +89,7 @@ def test_a_name_that_a_database_cannot_have_is_refused(table: str, schema: str |
 
 
 @pytest.mark.parametrize("scheme", ["duckdb", "sqlite"])
-@pytest.mark.parametrize("folder", ["fo%41l?d é", "100%", "a%3Fb", "a+b #1&c"])
+@pytest.mark.parametrize("folder", ["fo%41ld é", "100%", "a%3Fb", "a+b #1&c"])
 def test_a_job_in_any_folder_exports_into_that_folder(tmp_path: Path, scheme: str, folder: str) -> None:
     earlier = AT - timedelta(days=1)
     home = tmp_path / folder
@@ -108,6 +108,15 @@ def test_a_job_in_any_folder_exports_into_that_folder(tmp_path: Path, scheme: st
     assert [each.name for each in home.iterdir()] == ["w.db"]
     assert [each.name for each in tmp_path.iterdir() if each.name != "room"] == [folder]
     assert read_back(destination).sort_by("id").equals(MIXED.sort_by("id"))
+
+
+def test_a_question_mark_is_what_sqlite_takes_in_a_path_and_duckdb_does_not(tmp_path: Path) -> None:
+    home = tmp_path / "wh?t"
+    home.mkdir()
+
+    assert parse_destination(resolve_destination("sqlite:///w.db", home)).path == home / "w.db"
+    with pytest.raises(ConfigurationError, match=r"wh\?t/w.db has a '\?', after which DuckDB reads options"):
+        parse_destination(resolve_destination("duckdb:///w.db", home))
 
 
 def test_what_it_shows_of_a_database_can_be_given_again() -> None:
