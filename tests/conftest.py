@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import cast
+from zlib import crc32
 
 import pytest
 from _pytest.terminal import TerminalReporter
@@ -37,6 +38,7 @@ settings.load_profile("shared machine")
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop] | None
 
+_TESTS = Path(__file__).parent
 _MEMORY = Path("/dev/shm")
 _FOLDER: Path | None = None  # of all that this session leaves, made by the process that starts the others
 if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 << 30:
@@ -54,6 +56,9 @@ gc.disable()  # until all is collected: looking for garbage among what stays too
 
 _EXIT_STATUS = pytest.StashKey[int]()
 
+_CELLS = int(os.environ.get("CONNECTOR_TEST_CELLS", "3"))
+_FOLDERS_OF_CELLS = ("docs", "export", "ledger", "library", "load", "pace", "paging", "pipelines", "sandbox", "service",
+                     "simulation", "sources")  # fmt: skip # those whose tests take more than a moment
 _LONG = ("simulation", "docs", "pipelines", "export", "sources")
 
 
@@ -71,13 +76,33 @@ class _FromAnotherOn(pytest.Package):
 
 def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Only the folder of all tests is read otherwise."""
-    return _FromAnotherOn.from_parent(parent, path=path) if path == Path(__file__).parent else None
+    return _FromAnotherOn.from_parent(parent, path=path) if path == _TESTS else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests need no order: the folders whose files take longest begin."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a run of all tests leave out what is for campaigns. Tests need no order: the folders whose files take longest
+    begin."""
+    if _CELLS > 1 and all(Path(each).resolve() in (_TESTS, _TESTS.parent) for each in config.args):
+        chosen = _choose_cells(items)
+        left_out = [item for item in items if item not in chosen]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item in chosen]
     ranks = {name: rank for rank, name in enumerate(_LONG)}
     items.sort(key=lambda item: (ranks.get(item.path.parent.name, len(ranks)), item.path))
+
+
+def _choose_cells(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Of the cells in which a claim is tested (databases, formats, stances) every third, from another one on for each
+    claim; of claims that have one, all but those marked for campaigns."""
+    claims: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        claims.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    chosen: set[pytest.Item] = set()
+    for claim, cells in claims.items():
+        first = crc32(claim.encode()) % min(_CELLS, len(cells))
+        is_long = cells[0].path.relative_to(_TESTS).parts[0] in _FOLDERS_OF_CELLS
+        chosen.update(cells[first::_CELLS] if is_long else cells)
+    return {item for item in chosen if item.get_closest_marker("campaign") is None}
 
 
 def pytest_collection_finish() -> None:

@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_csv
 from tests.pipelines.dask_processes import is_alive, list_children, list_workers, read_address, run_dask
@@ -64,6 +66,7 @@ def wait_for_creates(sandbox: SandboxProcess, number: int) -> None:
     wait_for(lambda: sum(count_stored(sandbox).values()) >= number)
 
 
+@pytest.mark.campaign
 def test_a_run_that_a_kill_or_a_signal_ends_leaves_no_process_and_the_next_one_goes_on(
     shared: Connector, tmp_path: Path
 ) -> None:
@@ -120,6 +123,7 @@ def test_guards_hold_for_all_parts_together(shared: Connector, tmp_path: Path) -
     assert ended.report["rows"]["unsent"] > PEOPLE // 2
 
 
+@pytest.mark.campaign
 def test_a_second_signal_ends_the_run_at_once(shared: Connector, tmp_path: Path) -> None:
     write_job(tmp_path)
     shared.sandbox.switch(latency_ms=100)
@@ -162,6 +166,7 @@ def test_what_an_engine_cannot_do_is_said_before_anything_begins(shared: Connect
     assert not shared.sandbox.truth()["events"]
 
 
+@pytest.mark.campaign
 def test_an_import_by_a_scheduler_takes_its_workers_and_leaves_them(shared: Connector, tmp_path: Path) -> None:
     write_job(tmp_path)
     with run_dask(tmp_path, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard") as scheduler:
@@ -183,6 +188,7 @@ def test_an_import_by_a_scheduler_takes_its_workers_and_leaves_them(shared: Conn
             assert scheduler.poll() is None
 
 
+@pytest.mark.campaign
 def test_a_scheduler_that_goes_ends_the_command_and_the_workers_in_order(shared: Connector, tmp_path: Path) -> None:
     write_job(tmp_path)
     shared.sandbox.switch(latency_ms=400)
