@@ -86,8 +86,7 @@ async def look_for(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
     """
     if not keys:
         return LookupResult({}, frozenset(), _NEVER, 0.0, session.clock.monotonic())
-    cost = await estimate(session, keys)
-    if session.access.state.known or not cost.is_filter_cheaper:
+    if not await begins_with_filters(session, keys):
         swept = await sweep_for(session.access, keys)
         rest = _find_inconclusive(keys, swept)
         return _join(swept, await _try_filters(session, rest)) if rest else swept
@@ -96,6 +95,12 @@ async def look_for(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
         filtered = replace(filtered, missed=frozenset())
     rest = _find_inconclusive(keys, filtered)
     return _join(filtered, await sweep_for(session.access, rest)) if rest else filtered
+
+
+async def begins_with_filters(session: Session, keys: Sequence[LookupKey]) -> bool:
+    """Return whether a look-up of these keys begins with filters, a request for each of them, and not with a sweep.
+    Raises as `estimate` does."""
+    return not session.access.state.known and (await estimate(session, keys)).is_filter_cheaper
 
 
 async def look_as_sent(session: Session, keys: Sequence[LookupKey]) -> LookupResult:

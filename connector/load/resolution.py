@@ -24,6 +24,7 @@ from connector.states import Event, State
 _ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
 _PROVED = "no attempt took effect, each was looked up"  # before the words of a refusal
 _LOOKS = 20  # look-ups in which nothing could be proved absent, before the rest is left unknown
+_BY_FILTER = 300  # looked up and settled together, where each takes a request of its own
 _BLIND_LOOKS = 5  # inconclusive look-ups in a row: the list cannot be read, and the filters do not work
 
 
@@ -58,11 +59,12 @@ class Settler:
         create: Callable[[Take[Candidate]], Awaitable[None]],
         on_settled: OnSettled,
         look_for: Look,
+        begins_with_filters: Callable[[Session, list[LookupKey]], Awaitable[bool]],
     ) -> None:
         self._session = session
         self._create = create
         self._on_settled = on_settled
-        self._look_for = look_for
+        self._look_for, self._begins_with_filters = look_for, begins_with_filters
         self._last: LookupResult
         self._looked_at = 0.0  # when that look-up had ended (monotonic)
         self.unresolved: dict[bytes, Unresolved] = {}
@@ -87,14 +89,18 @@ class Settler:
         while (unknown := await self._read_unknown()) and fruitless < _LOOKS and blind < _BLIND_LOOKS:
             if not is_first_look and not (is_patient and await self._wait_for_next_look(unknown)):
                 return
-            remaining = await self._look(unknown)
-            absent = [entry for entry in remaining if self._is_absent(entry)]
-            if self._session.control.is_stopping:
-                return
-            await self._dispose(absent)
-            blind = 0 if self._last.found or self._last.missed else blind + 1
-            is_first_look = bool(absent)  # what was sent again may be there at once
-            fruitless = 0 if absent or len(remaining) < len(unknown) else fruitless + 1
+            left, sent_again, can_see = 0, 0, False
+            for some in await self._divide(unknown):
+                remaining = await self._look(some)
+                absent = [entry for entry in remaining if self._is_absent(entry)]
+                if self._session.control.is_stopping:
+                    return
+                await self._dispose(absent)
+                left, sent_again = left + len(remaining), sent_again + len(absent)
+                can_see |= bool(self._last.found or self._last.missed)
+            blind = 0 if can_see else blind + 1
+            is_first_look = sent_again > 0  # what was sent again may be there at once
+            fruitless = 0 if sent_again or left < len(unknown) else fruitless + 1
 
     async def look_once(self) -> None:
         """Settle the entries that one look-up shows, and send none again; the others stay unknown. Raises as
@@ -129,6 +135,13 @@ class Settler:
             if not unresolved.is_of_this_run:  # runs that died, say: that speaks of them, and not of the row
                 unresolved.uncounted = entry.attempts
         return unknown
+
+    async def _divide(self, unknown: list[Unfinished]) -> list[list[Unfinished]]:
+        """Return those that are looked up together: all by a sweep, some by filters, so that a run that is killed has
+        settled most of them."""
+        keys = [self._want(entry) for entry in unknown]
+        number = _BY_FILTER if await self._begins_with_filters(self._session, keys) else len(unknown)
+        return [unknown[start : start + number] for start in range(0, len(unknown), number)]
 
     def _is_to_be_settled(self, entry: Unfinished) -> bool:
         return entry.identity not in self.left_to and (self.only is None or entry.identity in self.only)

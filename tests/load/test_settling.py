@@ -84,12 +84,15 @@ class Bench:
             session.access.sentinels.append(Sentinel(confirmed_at, WITNESS, "email", "sentinel@x.org"))
         self.session = session
         self.settler = settler = Settler(
-            session, self._create, lambda _entry, event, *_: self.settled.append(event), self._look
+            session, self._create, lambda _entry, event, *_: self.settled.append(event), self._look, self._is_by_filter
         )
         if unresolved is not None:
             settler.unresolved[ANN] = unresolved
         await settler.begin()
         await settler.settle()
+
+    async def _is_by_filter(self, session: Session, wanted: Sequence[LookupKey]) -> bool:
+        return True
 
     async def _sleep(self, seconds: float) -> None:
         self.now += seconds
