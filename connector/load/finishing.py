@@ -9,7 +9,7 @@ from connector.errors import LedgerError
 from connector.ledger import Entry, Move
 from connector.load.candidates import Candidate, build_row, describe_held, take_row
 from connector.load.creates import Creator
-from connector.load.presence import begins_with_filters, look_as_well_as_can_be, look_for
+from connector.load.presence import look_for, look_in_parts
 from connector.load.refusals import Refusals
 from connector.load.resolution import Settler, Unresolved
 from connector.load.session import Problem, Session, Since
@@ -54,7 +54,7 @@ class Finisher:
         self.create = self._plan
         if mode is RunMode.LOAD:
             self.create = Creator(session, self.refusals.judge, self._on_verdict).create
-        self.settler = Settler(session, self.create, self._on_settled, look_as_well_as_can_be, begins_with_filters)
+        self.settler = Settler(session, self.create, self._on_settled, look_in_parts)
         self.unresolved = self.settler.unresolved
         self._kept: list[_KeptRow] = []
         self._stale: set[bytes] = set()

@@ -28,7 +28,7 @@ from connector.listing import (
     take_stats,
 )
 from connector.load.candidates import ENDS_A_RUN
-from connector.load.session import Session
+from connector.load.session import Session, TakeLook
 from connector.paging import SMALLEST_WINDOW, CutOff
 from connector.rows import Planned
 from connector.service import UNAUTHORISED, ListQuery
@@ -37,6 +37,7 @@ from connector.states import State
 _NEVER = float("-inf")
 _ABSENT_ASKED = 20  # looked up of those that a listing says are absent; 20 more once one of them is present
 _ABSENT_SAMPLED = 400  # rows of a chunk, among which these 20 are chosen
+_ASKED_TOGETHER = 300  # by filters, of what is unknown: each takes a request of its own
 _POLL_S = 1.0  # between two looks whether another part has listed the base
 _SHOWING_STEPS_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 
@@ -86,21 +87,15 @@ async def look_for(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
     """
     if not keys:
         return LookupResult({}, frozenset(), _NEVER, 0.0, session.clock.monotonic())
-    if not await begins_with_filters(session, keys):
+    if not await _begins_with_filters(session, keys):
         swept = await sweep_for(session.access, keys)
-        rest = _find_inconclusive(keys, swept)
+        rest = _split(keys, swept)[1]
         return _join(swept, await _try_filters(session, rest)) if rest else swept
     filtered = await _try_filters(session, keys)
     if not _shows_what_we_send(session, filtered):
         filtered = replace(filtered, missed=frozenset())
-    rest = _find_inconclusive(keys, filtered)
+    rest = _split(keys, filtered)[1]
     return _join(filtered, await sweep_for(session.access, rest)) if rest else filtered
-
-
-async def begins_with_filters(session: Session, keys: Sequence[LookupKey]) -> bool:
-    """Return whether a look-up of these keys begins with filters, a request for each of them, and not with a sweep.
-    Raises as `estimate` does."""
-    return not session.access.state.known and (await estimate(session, keys)).is_filter_cheaper
 
 
 async def look_as_sent(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
@@ -116,16 +111,40 @@ async def look_as_sent(session: Session, keys: Sequence[LookupKey]) -> LookupRes
     return result
 
 
-async def look_as_well_as_can_be(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
+async def look_in_parts(session: Session, keys: Sequence[LookupKey], take: TakeLook) -> None:
     """Look the keys up as they ask; if the list turns out to be unreadable, look the rest up as sent and as normalised.
 
-    Raises as `look_for` does.
+    `take` is given each key once, with what is found of it: all that a sweep tells together, what filters tell some at
+    a time, so that a run which is killed in the middle of thousands has settled most of them. Raises as `look_for`
+    does.
     """
-    result = await look_for(session, keys)
-    rest = [each for each in _find_inconclusive(keys, result) if each.in_any_spelling]
-    if not rest or not session.access.state.is_list_unreadable:
-        return result
-    return _join(result, await look_as_sent(session, rest))
+    if not keys:
+        return
+    result, left = LookupResult({}, frozenset(), _NEVER, 0.0, session.clock.monotonic()), list[LookupKey]()
+    is_by_filter = await _begins_with_filters(session, keys)
+    if not is_by_filter:
+        swept = await sweep_for(session.access, keys)
+        told, keys = _split(keys, swept)
+        await take(told, swept)
+    for start in range(0, len(keys), _ASKED_TOGETHER):
+        some = keys[start : start + _ASKED_TOGETHER]
+        filtered = await _try_filters(session, some)
+        if is_by_filter and not _shows_what_we_send(session, filtered):
+            filtered = replace(filtered, missed=frozenset())
+        told, inconclusive = _split(some, filtered)
+        await take(told, filtered)
+        left += inconclusive
+    if left and is_by_filter:
+        result = await sweep_for(session.access, left)
+    rest = [each for each in _split(left, result)[1] if each.in_any_spelling]
+    if rest and session.access.state.is_list_unreadable:
+        result = _join(result, await look_as_sent(session, rest))
+    if left:
+        await take(left, result)
+
+
+async def _begins_with_filters(session: Session, keys: Sequence[LookupKey]) -> bool:
+    return not session.access.state.known and (await estimate(session, keys)).is_filter_cheaper
 
 
 async def _try_filters(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
@@ -147,8 +166,10 @@ def _shows_what_we_send(session: Session, result: LookupResult) -> bool:
     return result.latest_seen_at >= latest or result.lag_s > 0
 
 
-def _find_inconclusive(keys: Sequence[LookupKey], result: LookupResult) -> list[LookupKey]:
-    return [key for key in keys if key.identity not in result.found and key.identity not in result.missed]
+def _split(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[LookupKey], list[LookupKey]]:
+    """Return the keys of which the result tells, and those of which it is inconclusive."""
+    told = [key for key in keys if key.identity in result.found or key.identity in result.missed]
+    return told, [key for key in keys if key.identity not in result.found and key.identity not in result.missed]
 
 
 def _join(first: LookupResult, second: LookupResult) -> LookupResult:

@@ -9,13 +9,13 @@ subscriber that may have come by another way since it was known to be absent is 
 unknown is settled in the next round.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from connector.ledger import Base, Intent, Ledger, Move, Unfinished, find_own_unknown, read_largest_lag, record_lag
 from connector.listing import LookupKey, LookupResult
 from connector.load.candidates import Candidate, CandidateList, read_body, want_unfinished
-from connector.load.session import Look, Session
+from connector.load.session import LookInParts, Session
 from connector.rows import LoadRow
 from connector.sender import Take
 from connector.service import encode_subscriber
@@ -24,7 +24,6 @@ from connector.states import Event, State
 _ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
 _PROVED = "no attempt took effect, each was looked up"  # before the words of a refusal
 _LOOKS = 20  # look-ups in which nothing could be proved absent, before the rest is left unknown
-_BY_FILTER = 300  # looked up and settled together, where each takes a request of its own
 _BLIND_LOOKS = 5  # inconclusive look-ups in a row: the list cannot be read, and the filters do not work
 
 
@@ -45,6 +44,15 @@ class Unresolved:
     attempts: int | None = None  # that the ledger counts of it; more, and another load of the run has sent it again
 
 
+@dataclass(slots=True)
+class _Looked:
+    """What a look-up came to: how many entries it found, how many it proved absent, whether it told anything."""
+
+    found: int = 0
+    absent: int = 0
+    has_told: bool = False
+
+
 OnSettled = Callable[[Unresolved, Event, int, tuple[int, ...]], None]
 """Receives how one unknown ended: FOUND, WITHHELD, SUPPRESSED or REFUSED, after how many attempts, and the ids that it
 was found under."""
@@ -58,13 +66,12 @@ class Settler:
         session: Session,
         create: Callable[[Take[Candidate]], Awaitable[None]],
         on_settled: OnSettled,
-        look_for: Look,
-        begins_with_filters: Callable[[Session, list[LookupKey]], Awaitable[bool]],
+        look_in_parts: LookInParts,
     ) -> None:
         self._session = session
         self._create = create
         self._on_settled = on_settled
-        self._look_for, self._begins_with_filters = look_for, begins_with_filters
+        self._look_in_parts = look_in_parts
         self._last: LookupResult
         self._looked_at = 0.0  # when that look-up had ended (monotonic)
         self.unresolved: dict[bytes, Unresolved] = {}
@@ -89,24 +96,17 @@ class Settler:
         while (unknown := await self._read_unknown()) and fruitless < _LOOKS and blind < _BLIND_LOOKS:
             if not is_first_look and not (is_patient and await self._wait_for_next_look(unknown)):
                 return
-            left, sent_again, can_see = 0, 0, False
-            for some in await self._divide(unknown):
-                remaining = await self._look(some)
-                absent = [entry for entry in remaining if self._is_absent(entry)]
-                if self._session.control.is_stopping:
-                    return
-                await self._dispose(absent)
-                left, sent_again = left + len(remaining), sent_again + len(absent)
-                can_see |= bool(self._last.found or self._last.missed)
-            blind = 0 if can_see else blind + 1
-            is_first_look = sent_again > 0  # what was sent again may be there at once
-            fruitless = 0 if sent_again or left < len(unknown) else fruitless + 1
+            looked = await self._look(unknown, self._dispose)
+            if self._session.control.is_stopping:
+                return
+            blind = 0 if looked.has_told else blind + 1
+            is_first_look = looked.absent > 0  # what was sent again may be there at once
+            fruitless = 0 if looked.absent or looked.found else fruitless + 1
 
     async def look_once(self) -> None:
         """Settle the entries that one look-up shows, and send none again; the others stay unknown. Raises as
         `settle` does."""
-        if unknown := await self._read_unknown():
-            await self._look(unknown)
+        await self._look(await self._read_unknown())
 
     def renew(self, candidate: Candidate, verdict: Move) -> None:
         """Restart all times of an entry, because another attempt was lost. An attempt that came too late to be sent
@@ -136,13 +136,6 @@ class Settler:
                 unresolved.uncounted = entry.attempts
         return unknown
 
-    async def _divide(self, unknown: list[Unfinished]) -> list[list[Unfinished]]:
-        """Return those that are looked up together: all by a sweep, some by filters, so that a run that is killed has
-        settled most of them."""
-        keys = [self._want(entry) for entry in unknown]
-        number = _BY_FILTER if await self._begins_with_filters(self._session, keys) else len(unknown)
-        return [unknown[start : start + number] for start in range(0, len(unknown), number)]
-
     def _is_to_be_settled(self, entry: Unfinished) -> bool:
         return entry.identity not in self.left_to and (self.only is None or entry.identity in self.only)
 
@@ -158,10 +151,28 @@ class Settler:
         wait_s = self._time_to_next_look(unknown)
         return await self._session.control.wait(wait_s, f"then {len(unknown):,} unknown are looked for again")
 
-    async def _look(self, unknown: list[Unfinished]) -> list[Unfinished]:
-        """Settle the entries that a look-up shows; record for the others whether it missed them."""
-        self._last = result = await self._look_for(self._session, [self._want(entry) for entry in unknown])
-        self._looked_at = self._session.clock.monotonic()
+    async def _look(
+        self, unknown: list[Unfinished], dispose: Callable[[list[Unfinished]], Awaitable[None]] | None = None
+    ) -> _Looked:
+        """Settle the entries that a look-up shows; record for the others whether it missed them, and `dispose` of those
+        that are absent."""
+        entries, looked = {entry.identity: entry for entry in unknown}, _Looked()
+
+        async def take(keys: Sequence[LookupKey], result: LookupResult) -> None:
+            remaining = await self._record([entries[key.identity] for key in keys], result)
+            absent = [entry for entry in remaining if self._is_absent(entry)]
+            looked.found += len(keys) - len(remaining)
+            looked.has_told |= bool(result.found or result.missed)
+            if dispose is not None and not self._session.control.is_stopping:
+                looked.absent += len(absent)
+                await dispose(absent)
+
+        await self._look_in_parts(self._session, [self._want(entry) for entry in unknown], take)
+        return looked
+
+    async def _record(self, looked_up: list[Unfinished], result: LookupResult) -> list[Unfinished]:
+        """Return the entries that it does not show."""
+        self._last, self._looked_at = result, self._session.clock.monotonic()
         base, lag_s = self._session.journal.base, result.lag_s
         found = [(identity, ids[0]) for identity, ids in result.found.items()]
 
@@ -173,7 +184,7 @@ class Settler:
         await self._session.journal.ask(write)
         self._session.access.lag.largest_lag_s = max(self._session.access.lag.largest_lag_s, lag_s)
         remaining = []
-        for entry in unknown:
+        for entry in looked_up:
             if entry.identity in result.found:
                 self._end(entry, Event.FOUND, result.found[entry.identity])
             else:

@@ -1,6 +1,6 @@
 """`connector retry`: settle and finish the entries that earlier runs left, from the bodies that the ledger kept."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -8,9 +8,10 @@ from typing import Literal
 
 from connector.fields import NAMES
 from connector.ledger import Base, Ledger, Unfinished, mark_misanswered_base
+from connector.listing import LookupKey, LookupResult
 from connector.load.candidates import Candidate, CandidateList, describe_held, read_body, want_unfinished
 from connector.load.finishing import Finisher, RunMode
-from connector.load.presence import look_as_well_as_can_be
+from connector.load.presence import look_in_parts
 from connector.load.resolution import Unresolved, build_again, read_intent
 from connector.load.session import Session
 from connector.outcomes import Outcome
@@ -154,19 +155,24 @@ class _Retry:
         if not entries:
             return []
         wanted = [want_unfinished(entry, in_any_spelling=left is State.REJECTED) for entry in entries]
-        result = await look_as_well_as_can_be(self._session, wanted)
         base, tally = self._session.journal.base, self._session.tally
-        found = [(identity, ids[0]) for identity, ids in result.found.items()]
-        await self._session.journal.ask(lambda ledger: ledger.mark_found(base, left, found))
+        found, missed = dict[bytes, int](), set[bytes]()
+
+        async def take(_: Sequence[LookupKey], result: LookupResult) -> None:
+            found.update((identity, ids[0]) for identity, ids in result.found.items())
+            missed.update(result.missed)
+
+        await look_in_parts(self._session, wanted, take)
+        await self._session.journal.ask(lambda ledger: ledger.mark_found(base, left, list(found.items())))
         tally.settled_found += len(found)
         tally.count(Outcome.EXISTS, len(found))
-        others = [entry for entry in entries if entry.identity not in result.found]
+        others = [entry for entry in entries if entry.identity not in found]
         if not is_known:
             return others
         for entry in others:
-            if entry.identity not in result.missed:
+            if entry.identity not in missed:
                 self._reject(entry, "the service has not shown whether it exists, so it was not sent again")
-        return [entry for entry in others if entry.identity in result.missed]
+        return [entry for entry in others if entry.identity in missed]
 
     def _build(self, entry: Unfinished, known_until: float) -> Candidate | None:
         """Return a create of a rejected entry; None, with its outcome reported, if a suppression list forbids it."""

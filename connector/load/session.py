@@ -391,3 +391,9 @@ class Session:
 
 Look = Callable[[Session, Sequence[LookupKey]], Awaitable[LookupResult]]
 """Looks up these identities in the base of the session."""
+
+TakeLook = Callable[[Sequence[LookupKey], LookupResult], Awaitable[None]]
+"""Takes what was found of some of them."""
+
+LookInParts = Callable[[Session, Sequence[LookupKey], TakeLook], Awaitable[None]]
+"""Looks them up, some after others."""

@@ -28,6 +28,7 @@ from connector.listing import ListAccess, LookupKey, LookupResult, Sentinel
 from connector.load import LoadPolicy, Session, Tally
 from connector.load.candidates import Candidate
 from connector.load.resolution import Settler, Unresolved
+from connector.load.session import TakeLook
 from connector.sender import Take
 from connector.service import encode_subscriber
 from connector.states import Event, State
@@ -84,20 +85,20 @@ class Bench:
             session.access.sentinels.append(Sentinel(confirmed_at, WITNESS, "email", "sentinel@x.org"))
         self.session = session
         self.settler = settler = Settler(
-            session, self._create, lambda _entry, event, *_: self.settled.append(event), self._look, self._is_by_filter
+            session, self._create, lambda _entry, event, *_: self.settled.append(event), self._look
         )
         if unresolved is not None:
             settler.unresolved[ANN] = unresolved
         await settler.begin()
         await settler.settle()
 
-    async def _is_by_filter(self, session: Session, wanted: Sequence[LookupKey]) -> bool:
-        return True
-
     async def _sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    async def _look(self, session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
+    async def _look(self, session: Session, wanted: Sequence[LookupKey], take: TakeLook) -> None:
+        await take(wanted, self._look_up(session, wanted))
+
+    def _look_up(self, session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
         assert [replace(each, in_any_spelling=False) for each in wanted] == [LookupKey(ANN, "email", "ann@x.org")]
         self.in_any_spelling.append(wanted[0].in_any_spelling)
         if not self.looks:
