@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from connector.listing import ListFailed, LookupKey, LookupResult, list_base
 from connector.load import Session
-from connector.load.presence import Estimate, estimate, look_for
+from connector.load.presence import Estimate, estimate, look_for, look_in_parts
 from connector.service import Ambiguous, ListQuery, Refused
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd
@@ -247,3 +248,24 @@ def test_looks_that_are_made_at_once_do_not_disturb_each_other(tmp_path: Path) -
     assert [bool(each.found) for each in results] == [number == 3 for number in range(20)]
     assert all(len(each.missed) == 1 for number, each in enumerate(results) if number != 3)
     assert all(query.offset == 0 for query in fake.asked if query != ListQuery(query.offset, query.limit))
+
+
+@pytest.mark.parametrize("is_in_order", [True, False])
+def test_what_filters_tell_of_many_is_handed_on_some_at_a_time(is_in_order: bool, tmp_path: Path) -> None:
+    fake = FakeList(crowd(LONG if is_in_order else 40), largest_limit=20)  # a sweep takes longer, or tells nothing
+    fake.add(60_000, "q650@x.org")
+    if not is_in_order:
+        shuffled(fake)
+    wanted, parts = asked_for(700), list[tuple[list[LookupKey], LookupResult]]()
+
+    async def look_in_parts_of(session: Session) -> None:
+        async def take(keys: Sequence[LookupKey], result: LookupResult) -> None:
+            parts.append((list(keys), result))
+
+        await look_in_parts(session, wanted, take)
+
+    look_at_fake(fake, tmp_path, look_in_parts_of)
+    assert sorted(key.value for keys, _ in parts for key in keys) == sorted(key.value for key in wanted)
+    assert max(len(keys) for keys, _ in parts) == 300
+    assert [identity("q650@x.org") in result.found for keys, result in parts].count(True) == 1
+    assert sum(len(result.missed) for _, result in parts) == 699
