@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 _LIBRARIES = (
-    "aiohttp", "distributed.dashboard.scheduler", "duckdb", "encodings.idna", "encodings.utf_8_sig", "jinja2",
+    "aiohttp", "duckdb", "encodings.idna", "encodings.utf_8_sig", "jinja2",
     "pandera.strategies.pandas_strategies", "psycopg", "pyarrow.parquet", "pymysql", "rich._emoji_codes",
     "sqlalchemy.dialects.mysql.pymysql", "sqlalchemy.dialects.postgresql.psycopg",
     "sqlalchemy.dialects.sqlite.pysqlite", "uvloop",
