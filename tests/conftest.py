@@ -57,8 +57,7 @@ gc.disable()  # until all is collected: looking for garbage among what stays too
 _EXIT_STATUS = pytest.StashKey[int]()
 
 _CELLS = int(os.environ.get("CONNECTOR_TEST_CELLS", "3"))
-_FOLDERS_OF_CELLS = ("docs", "export", "ledger", "library", "load", "pace", "paging", "pipelines", "sandbox", "service",
-                     "simulation", "sources")  # fmt: skip # those whose tests take more than a moment
+_FOLDERS_OF_CELLS = ("export", "ledger", "pace", "paging", "pipelines", "sources")  # whose cells take long
 _LONG = ("simulation", "docs", "pipelines", "export", "sources")
 
 
@@ -82,7 +81,8 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of a run of all tests leave out what is for campaigns. Tests need no order: the folders whose files take longest
     begin."""
-    if _CELLS > 1 and all(Path(each).resolve() in (_TESTS, _TESTS.parent) for each in config.args):
+    is_named = config.option.keyword or config.option.markexpr
+    if _CELLS > 1 and not is_named and all(Path(each).resolve() in (_TESTS, _TESTS.parent) for each in config.args):
         chosen = _choose_cells(items)
         left_out = [item for item in items if item not in chosen]
         config.hook.pytest_deselected(items=left_out)
@@ -92,16 +92,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _choose_cells(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Of the cells in which a claim is tested (databases, formats, stances) every third, from another one on for each
-    claim; of claims that have one, all but those marked for campaigns."""
+    """Of the cells in which a claim is tested (databases, formats, stances) about a third, by their names, and one at
+    the least; no claim that is marked for campaigns."""
     claims: dict[str, list[pytest.Item]] = {}
     for item in items:
         claims.setdefault(item.nodeid.partition("[")[0], []).append(item)
     chosen: set[pytest.Item] = set()
-    for claim, cells in claims.items():
-        first = crc32(claim.encode()) % min(_CELLS, len(cells))
+    for cells in claims.values():
         is_long = cells[0].path.relative_to(_TESTS).parts[0] in _FOLDERS_OF_CELLS
-        chosen.update(cells[first::_CELLS] if is_long else cells)
+        numbers = {item: crc32(item.nodeid.encode()) for item in cells}
+        least = min(numbers, key=lambda item: numbers[item])
+        chosen.update(item for item in cells if not is_long or item is least or numbers[item] % _CELLS == 0)
     return {item for item in chosen if item.get_closest_marker("campaign") is None}
 
 

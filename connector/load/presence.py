@@ -120,7 +120,7 @@ async def look_in_parts(session: Session, keys: Sequence[LookupKey], take: TakeL
     """
     if not keys:
         return
-    result, left = LookupResult({}, frozenset(), _NEVER, 0.0, session.clock.monotonic()), list[LookupKey]()
+    left: list[LookupKey] = []
     is_by_filter = await _begins_with_filters(session, keys)
     if not is_by_filter:
         swept = await sweep_for(session.access, keys)
@@ -135,12 +135,16 @@ async def look_in_parts(session: Session, keys: Sequence[LookupKey], take: TakeL
         await take(told, filtered)
         left += inconclusive
     if left and is_by_filter:
-        result = await sweep_for(session.access, left)
-    rest = [each for each in _split(left, result)[1] if each.in_any_spelling]
-    if rest and session.access.state.is_list_unreadable:
-        result = _join(result, await look_as_sent(session, rest))
-    if left:
-        await take(left, result)
+        swept = await sweep_for(session.access, left)
+        told, left = _split(left, swept)
+        await take(told, swept)
+    again = [each for each in left if each.in_any_spelling and session.access.state.is_list_unreadable]
+    for start in range(0, len(again), _ASKED_TOGETHER):
+        some = again[start : start + _ASKED_TOGETHER]
+        await take(some, await look_as_sent(session, some))
+    if len(again) < len(left):
+        nothing = LookupResult({}, frozenset(), _NEVER, 0.0, session.clock.monotonic())
+        await take([each for each in left if each not in again], nothing)
 
 
 async def _begins_with_filters(session: Session, keys: Sequence[LookupKey]) -> bool:

@@ -10,7 +10,7 @@ unknown is settled in the next round.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from connector.ledger import Base, Intent, Ledger, Move, Unfinished, find_own_unknown, read_largest_lag, record_lag
 from connector.listing import LookupKey, LookupResult
@@ -46,10 +46,10 @@ class Unresolved:
 
 @dataclass(slots=True)
 class _Looked:
-    """What a look-up came to: how many entries it found, how many it proved absent, whether it told anything."""
+    """What a look-up came to: how many entries it found, those that are absent, whether it told anything."""
 
     found: int = 0
-    absent: int = 0
+    absent: list[Unfinished] = field(default_factory=list)
     has_told: bool = False
 
 
@@ -72,8 +72,8 @@ class Settler:
         self._create = create
         self._on_settled = on_settled
         self._look_in_parts = look_in_parts
-        self._last: LookupResult
-        self._looked_at = 0.0  # when that look-up had ended (monotonic)
+        self._last: LookupResult  # of the last part of the last look-up
+        self._looked_from = self._looked_at = 0.0  # when that look-up began and had ended (monotonic)
         self.unresolved: dict[bytes, Unresolved] = {}
         self.left_to: dict[bytes, str] = {}  # absent, and not this run's to send again: the job whose list it lacks
         self.is_resending_held = False
@@ -96,11 +96,12 @@ class Settler:
         while (unknown := await self._read_unknown()) and fruitless < _LOOKS and blind < _BLIND_LOOKS:
             if not is_first_look and not (is_patient and await self._wait_for_next_look(unknown)):
                 return
-            looked = await self._look(unknown, self._dispose)
+            looked = await self._look(unknown)
             if self._session.control.is_stopping:
                 return
+            await self._dispose(looked.absent)
             blind = 0 if looked.has_told else blind + 1
-            is_first_look = looked.absent > 0  # what was sent again may be there at once
+            is_first_look = bool(looked.absent)  # what was sent again may be there at once
             fruitless = 0 if looked.absent or looked.found else fruitless + 1
 
     async def look_once(self) -> None:
@@ -151,21 +152,19 @@ class Settler:
         wait_s = self._time_to_next_look(unknown)
         return await self._session.control.wait(wait_s, f"then {len(unknown):,} unknown are looked for again")
 
-    async def _look(
-        self, unknown: list[Unfinished], dispose: Callable[[list[Unfinished]], Awaitable[None]] | None = None
-    ) -> _Looked:
-        """Settle the entries that a look-up shows; record for the others whether it missed them, and `dispose` of those
-        that are absent."""
+    async def _look(self, unknown: list[Unfinished]) -> _Looked:
+        """Settle the entries that a look-up shows, as soon as it shows them, and note which of the others it missed.
+
+        None is sent again before all are looked up: new sentinels would not show yet, and prove nothing absent.
+        """
         entries, looked = {entry.identity: entry for entry in unknown}, _Looked()
+        self._looked_from = self._session.clock.monotonic()
 
         async def take(keys: Sequence[LookupKey], result: LookupResult) -> None:
             remaining = await self._record([entries[key.identity] for key in keys], result)
-            absent = [entry for entry in remaining if self._is_absent(entry)]
             looked.found += len(keys) - len(remaining)
+            looked.absent += [entry for entry in remaining if self._is_absent(entry)]
             looked.has_told |= bool(result.found or result.missed)
-            if dispose is not None and not self._session.control.is_stopping:
-                looked.absent += len(absent)
-                await dispose(absent)
 
         await self._look_in_parts(self._session, [self._want(entry) for entry in unknown], take)
         return looked
@@ -282,7 +281,7 @@ class Settler:
         """Return the create once more, addressed to the base as it is known now."""
         newer, sent = self.unresolved[entry.identity].newer, self._newest(entry)
         intent = newer.intent if newer is not None else read_intent(entry)
-        known_until = self._session.policy.known_until(self._last.started_at, self._looked_at)
+        known_until = self._session.policy.known_until(self._looked_from, self._looked_at)
         return replace(build_again(intent, sent, base, State.UNKNOWN), known_until=known_until)
 
 

@@ -173,8 +173,10 @@ def parse_destination(
         _check_names(form, table, schema)
     if url is None and object_url is None and not destination.is_standard_output:
         _check_place(path, is_folder=is_folder)
-        if form is Format.DUCKDB and "?" in str(path):
-            raise ConfigurationError(f"{path} has a '?', after which DuckDB reads options: put the file elsewhere.")
+        if form is Format.DUCKDB and "?" in str(path.absolute()):
+            raise ConfigurationError(
+                f"{path.absolute()} has a '?', after which DuckDB reads options: put the file elsewhere."
+            )
     _check_means_something(destination, file_format)
     return destination
 

@@ -417,8 +417,8 @@ def _write_text(text: str) -> str:
 def _go_without_log(connection: duckdb.DuckDBPyConnection) -> None:
     """Let a commit go straight into the database file, as DuckDB does by itself with large ones.
 
-    The log would hold subscribers, readable by every user that may read the folder. DuckDB 2.0.1 still makes one for
-    the moment of a commit; nothing but marks is in it.
+    The log would hold subscribers, readable by every user that may read the folder. The one that DuckDB 2.0.1 makes for
+    the moment of such a commit holds none.
     """
     connection.execute("SET checkpoint_threshold = '0B'")
     with suppress(duckdb.CatalogException):

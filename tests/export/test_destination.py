@@ -110,13 +110,18 @@ def test_a_job_in_any_folder_exports_into_that_folder(tmp_path: Path, scheme: st
     assert read_back(destination).sort_by("id").equals(MIXED.sort_by("id"))
 
 
-def test_a_question_mark_is_what_sqlite_takes_in_a_path_and_duckdb_does_not(tmp_path: Path) -> None:
+def test_a_question_mark_is_what_sqlite_takes_in_a_path_and_duckdb_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = tmp_path / "wh?t"
     home.mkdir()
 
     assert parse_destination(resolve_destination("sqlite:///w.db", home)).path == home / "w.db"
     with pytest.raises(ConfigurationError, match=r"wh\?t/w.db has a '\?', after which DuckDB reads options"):
         parse_destination(resolve_destination("duckdb:///w.db", home))
+    monkeypatch.chdir(home)
+    with pytest.raises(ConfigurationError, match="after which DuckDB reads options"):
+        parse_destination("duckdb:///w.db")
 
 
 def test_what_it_shows_of_a_database_can_be_given_again() -> None:

@@ -38,6 +38,7 @@ FAULTS = {
     "late_ms": 200,
 }
 _MOST_COMMANDS = 5
+_EARLY_ENDS = ("one after another", "no whole answer within")  # a part is given up, the sandbox has too much to do
 STANCES: dict[str, dict[str, object]] = {
     "duplicates are accepted, the list lags": {"duplicates": "accept", "list_lag_ms": 400},
     "a duplicate is a 409, replicas": {
@@ -101,7 +102,7 @@ def test_workers_that_are_killed_lose_no_subscriber_and_make_none_twice(
     (tmp_path / "job.yaml").write_text(JOB)
     shared.sandbox.switch(latency_ms=5, seed=len(stance), **(FAULTS | STANCES[stance]))
     rng, kills, died, commands = random.Random(5), 0, 0, 0
-    while True:  # a part is given up where its workers live shorter than it takes to list 200,000: then run it again
+    while True:  # it may end early where workers live shorter than a listing of 200,000 takes: then run it again
         ended, killed = run_and_kill(shared, rng)
         kills, commands = kills + killed, commands + 1
         assert "Traceback" not in ended.stderr, ended.stderr
@@ -113,9 +114,9 @@ def test_workers_that_are_killed_lose_no_subscriber_and_make_none_twice(
         twice = {each: read_story(shared.sandbox, each) for each, number in stored.items() if number > 1}
         print(f"STANCE {stance}: {killed} kills, exit {ended.code}, {ended.rows}, {len(stored)} stored, twice {twice}")
         assert twice == {}
-        if "one after another" not in ended.stderr or commands == _MOST_COMMANDS:
+        if commands == _MOST_COMMANDS or not any(words in ended.stderr for words in _EARLY_ENDS):
             break
-        assert (ended.code, ended.rows["created"] <= len(stored)) == (3, True)
+        assert (ended.code, ended.rows.get("created", 0) <= len(stored)) == (3, True)
 
     rejects = {row["email"]: row["_outcome"] for row in read_rejects(ended)} if ended.report["rejects_file"] else {}
     open_rows = Counter(rejects.values())
