@@ -46,11 +46,11 @@ class Unresolved:
 
 @dataclass(slots=True)
 class _Looked:
-    """What a look-up came to: how many entries it found, those that are absent, whether it told anything."""
+    """What a look-up came to: how many entries it found, those that are absent, whether it proved anything."""
 
     found: int = 0
     absent: list[Unfinished] = field(default_factory=list)
-    has_told: bool = False
+    is_conclusive: bool = False
 
 
 OnSettled = Callable[[Unresolved, Event, int, tuple[int, ...]], None]
@@ -100,7 +100,7 @@ class Settler:
             if self._session.control.is_stopping:
                 return
             await self._dispose(looked.absent)
-            blind = 0 if looked.has_told else blind + 1
+            blind = 0 if looked.is_conclusive else blind + 1
             is_first_look = bool(looked.absent)  # what was sent again may be there at once
             fruitless = 0 if looked.absent or looked.found else fruitless + 1
 
@@ -164,7 +164,7 @@ class Settler:
             remaining = await self._record([entries[key.identity] for key in keys], result)
             looked.found += len(keys) - len(remaining)
             looked.absent += [entry for entry in remaining if self._is_absent(entry)]
-            looked.has_told |= bool(result.found or result.missed)
+            looked.is_conclusive |= bool(result.found or result.missed)
 
         await self._look_in_parts(self._session, [self._want(entry) for entry in unknown], take)
         return looked

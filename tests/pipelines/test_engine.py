@@ -84,6 +84,7 @@ def test_errors_of_tasks_are_errors_here_and_say_nothing_of_values() -> None:
     with_engine(work, workers=1)
 
 
+@pytest.mark.campaign
 def test_a_part_that_its_workers_die_of_is_given_up() -> None:
     async def work(engine: Engine) -> None:
         (dead,) = await engine.run(die, [()], Stop())

@@ -103,6 +103,7 @@ def test_a_run_that_a_kill_or_a_signal_ends_leaves_no_process_and_the_next_one_g
     assert count_stored(shared.sandbox) == Counter({f"person{each}@example.com": 1 for each in range(PEOPLE)})
 
 
+@pytest.mark.campaign
 def test_guards_hold_for_all_parts_together(shared: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, f"guard: {{max_creates: {PEOPLE - 1}}}")
     ended = end(start(shared))
