@@ -14,7 +14,7 @@ from pipelines.jobs import MessageFile, list_keys
 from tests.docs.test_pages import PAGES, ROOT, read_blocks
 
 _OF_OTHER_PROGRAMS = {
-    *("--help", "--clear", "--no-compile", "--rm", "--now"),
+    *("--help", "--clear", "--rm", "--now"),
     *("--measure", "--rates", "--others"),
     *("--vars", "--project-dir", "--profiles-dir"),
     *("--nthreads", "--nworkers"),
