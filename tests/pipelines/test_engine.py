@@ -154,6 +154,23 @@ def test_tasks_without_a_worker_end_in_words(tmp_path: Path) -> None:
             asyncio.run(work(address, worker))
 
 
+def test_local_workers_that_cannot_be_replaced_end_the_tasks_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail_to_start(*_: object) -> None:
+        raise OSError("no process can be started")
+
+    def note(index: int, worker: str, message: Any) -> None:
+        if message.get("number") == 10:
+            os.kill(int(worker.rpartition(":")[2]), signal.SIGKILL)
+
+    async def work(engine: Engine) -> None:
+        monkeypatch.setattr("distributed.Nanny.instantiate", fail_to_start)
+        (ended,) = await engine.run(count_up, [("", 0, 10_000)], Stop(), note)
+        assert "no worker is left for part 1" in str(ended.error)
+
+    monkeypatch.setattr("pipelines.flows.engine._WITHOUT_WORKERS", "1s")
+    with_engine(work, workers=1)
+
+
 def test_a_scheduler_that_does_not_answer_is_refused_in_words() -> None:
     async def join(scheduler: str) -> None:
         async with open_engine(EngineOptions(scheduler=scheduler)):
