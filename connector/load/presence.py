@@ -138,13 +138,14 @@ async def look_in_parts(session: Session, keys: Sequence[LookupKey], take: TakeL
         swept = await sweep_for(session.access, left)
         told, left = _split(left, swept)
         await take(told, swept)
-    again = [each for each in left if each.in_any_spelling and session.access.state.is_list_unreadable]
+    is_readable = not session.access.state.is_list_unreadable
+    again = [each for each in left if each.in_any_spelling and not is_readable]
+    open_keys = [each for each in left if is_readable or not each.in_any_spelling]
     for start in range(0, len(again), _ASKED_TOGETHER):
         some = again[start : start + _ASKED_TOGETHER]
         await take(some, await look_as_sent(session, some))
-    if len(again) < len(left):
-        nothing = LookupResult({}, frozenset(), _NEVER, 0.0, session.clock.monotonic())
-        await take([each for each in left if each not in again], nothing)
+    if open_keys:
+        await take(open_keys, LookupResult({}, frozenset(), _NEVER, 0.0, session.clock.monotonic()))
 
 
 async def _begins_with_filters(session: Session, keys: Sequence[LookupKey]) -> bool:
