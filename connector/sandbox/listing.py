@@ -150,6 +150,8 @@ def _narrow(store: SubscriberStore, settings: SandboxSettings, filters: tuple[Fi
                 candidates = [int(each.value)]
             elif each.name == "Email" and is_whole and str(each.value).strip():
                 candidates = store.find_email(str(each.value))
+            elif each.name == "Email" and settings.filters == "partial" and str(each.value).strip():
+                candidates = store.find_email_part(str(each.value))
             elif each.name == "ClientUserId" and is_whole and str(each.value).strip():
                 candidates = store.find_client_user_id(str(each.value))
     if candidates is not None:

@@ -426,6 +426,15 @@ class SubscriberStore:
         found = self._by_email.find(key)
         return found + self._keep_synthetic(each.find_email(key) for each in self._synthetic)
 
+    def find_email_part(self, text: str) -> list[int] | None:
+        """Return the ids of all in whose email the text is, case-blind, hidden ones too; None if it takes a look at
+        each subscriber."""
+        key = email_key(text)
+        if self._synthetic or key != text.lower():
+            return None
+        emails = (email for email in self._by_email.keys() if key in email)  # noqa: SIM118 - no dict
+        return sorted(each for email in emails for each in self._by_email.find(email))
+
     def find_client_user_id(self, client_user_id: str) -> list[int]:
         """Return the ids of all with this ClientUserId, case-blind, hidden ones too."""
         key = client_key(client_user_id)
