@@ -7,6 +7,6 @@ import lazy_loader
 if os.name != "posix":
     raise ImportError("connector runs on Linux and macOS only; on Windows, use it in WSL (Windows Subsystem for Linux)")
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
