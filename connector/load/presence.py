@@ -173,8 +173,8 @@ def _shows_what_we_send(session: Session, result: LookupResult) -> bool:
 
 def _split(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[LookupKey], list[LookupKey]]:
     """Return the keys of which the result tells, and those of which it is inconclusive."""
-    told = [key for key in keys if key.identity in result.found or key.identity in result.missed]
-    return told, [key for key in keys if key.identity not in result.found and key.identity not in result.missed]
+    told = result.found.keys() | result.missed
+    return [key for key in keys if key.identity in told], [key for key in keys if key.identity not in told]
 
 
 def _join(first: LookupResult, second: LookupResult) -> LookupResult:

@@ -106,10 +106,8 @@ def test_workers_that_are_killed_lose_no_subscriber_and_make_none_twice(
         ended, killed = run_and_kill(shared, rng)
         kills, commands = kills + killed, commands + 1
         assert "Traceback" not in ended.stderr, ended.stderr
-        said = re.search(
-            r"(\d+) workers? died and", ended.stderr
-        )  # an idle one takes no part along, and is not counted
-        died += int(said[1]) if said else 0
+        said = re.search(r"(\d+) workers? died and", ended.stderr)
+        died += int(said[1]) if said else 0  # an idle one takes no part along, and is not counted
         stored = count_stored(shared.sandbox)
         twice = {each: read_story(shared.sandbox, each) for each, number in stored.items() if number > 1}
         print(f"STANCE {stance}: {killed} kills, exit {ended.code}, {ended.rows}, {len(stored)} stored, twice {twice}")
@@ -123,6 +121,7 @@ def test_workers_that_are_killed_lose_no_subscriber_and_make_none_twice(
     assert {f"person{each}@example.com" for each in range(PEOPLE)} - set(stored) <= set(rejects), ended.stderr
     assert not {each for each, outcome in rejects.items() if outcome == "rejected" and each in stored}
     known = {each for each in stored if each not in rejects}
+    # of several commands only the last one is counted: what was unknown to the others may be its "exists"
     created = len(known) if commands == 1 else ended.rows.get("created", 0)
     rows = {"read": PEOPLE + 1, "duplicate": 1, "created": created, "exists": len(known) - created, **open_rows}
     told = {outcome: number for outcome, number in rows.items() if number}

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 _LIBRARIES = (
-    "aiohttp", "duckdb", "encodings.idna", "encodings.utf_8_sig", "jinja2",
-    "pandera.strategies.pandas_strategies", "psycopg", "pyarrow.parquet", "pymysql", "rich._emoji_codes",
-    "sqlalchemy.dialects.mysql.pymysql", "sqlalchemy.dialects.postgresql.psycopg",
-    "sqlalchemy.dialects.sqlite.pysqlite", "uvloop",
+    "aiohttp", "duckdb", "encodings.idna", "encodings.utf_8_sig", "jinja2", "pandera.strategies.pandas_strategies",
+    "psycopg", "pyarrow.parquet", "pymysql", "rich._emoji_codes", "sqlalchemy.dialects.mysql.pymysql",
+    "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite.pysqlite", "uvloop",
 )  # fmt: skip
 
 
