@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,16 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-ge
 LONG = "a-very-long-name-without-any-place-to-break-it-that-is-wider-than-a-phone"
 
 
-def look_at(url: str, folder: Path) -> dict[tuple[int, str], Seen]:
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with start_chromium(tmp_path_factory.mktemp("chromium") / "profile") as address:
+        yield address
+
+
+def look_at(url: str, address: str) -> dict[tuple[int, str], Seen]:
     """The page at both widths and in both colour schemes."""
 
-    async def look(address: str) -> dict[tuple[int, str], Seen]:
+    async def look() -> dict[tuple[int, str], Seen]:
         async with open_tab(address) as tab:
             return {
                 (width, scheme): await tab.show(url, width, scheme)
@@ -26,8 +33,7 @@ def look_at(url: str, folder: Path) -> dict[tuple[int, str], Seen]:
                 for scheme in ("light", "dark")
             }
 
-    with start_chromium(folder / "profile") as address:
-        return asyncio.run(look(address))
+    return asyncio.run(look())
 
 
 def check(seen: dict[tuple[int, str], Seen], *texts: str) -> None:
@@ -39,17 +45,17 @@ def check(seen: dict[tuple[int, str], Seen], *texts: str) -> None:
             assert text in seen[width, "light"].text
 
 
-@pytest.mark.parametrize("page", ["run.html", "health.html"])
-def test_a_report_fits_every_screen(connector: Connector, tmp_path: Path, page: str) -> None:
+def test_reports_fit_every_screen(connector: Connector, tmp_path: Path, chromium: str) -> None:
     rows = [f"person{number}@example.com,Ann" for number in range(200)]
     path = write_csv(tmp_path / f"{LONG}.csv", "email,first_name", *rows, f"{LONG}@{LONG},Ann", "1,2,3,4")
     connector.sandbox.switch(latency_ms=200, rate=100, burst=20)
     connector.import_file(path, "--report", "run.html", "--max-concurrency", "20")
     assert connector.run("report", "--out", "health.html").code == 0
-    check(look_at((tmp_path / page).as_uri(), tmp_path), LONG, "partial", "202")
+    for page in ("run.html", "health.html"):
+        check(look_at((tmp_path / page).as_uri(), chromium), LONG, "partial", "202")
 
 
-def test_the_sandboxs_page_fits_every_screen(calls: Calls, tmp_path: Path) -> None:
+def test_the_sandboxs_page_fits_every_screen(calls: Calls, chromium: str) -> None:
     calls.create(f"ann@{LONG}.example.com", base={"Name": LONG}, ClientUserId=LONG)
     calls.sandbox.switch(verified_domains=f"example.com,{LONG}")
     email = {
@@ -59,5 +65,5 @@ def test_the_sandboxs_page_fits_every_screen(calls: Calls, tmp_path: Path) -> No
         "Html": f"<h1>{LONG}",
     }
     assert calls.ask("POST", SEND, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
-    seen = look_at(f"http://any:{calls.sandbox.token}@127.0.0.1:{calls.port}/", tmp_path)
+    seen = look_at(f"http://any:{calls.sandbox.token}@127.0.0.1:{calls.port}/", chromium)
     check(seen, LONG, "Outbox", "not at its default")

@@ -331,7 +331,7 @@ except KeyboardInterrupt as interruption:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.campaign)])
 def test_an_import_that_is_cut_off_creates_no_subscriber_twice(
     number: signal.Signals, folder: Path, sandbox: SandboxProcess
 ) -> None:

@@ -20,7 +20,7 @@ from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, w
 from tests.pipelines.dask_processes import list_workers
 from tests.pipelines.leftovers import read_rejects
 
-PEOPLE = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "3000"))
+PEOPLE = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "1500"))
 IS_CAMPAIGN = PEOPLE >= 20_000
 JOB = """
 job: joint

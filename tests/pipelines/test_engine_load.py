@@ -13,7 +13,7 @@ from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, w
 from tests.pipelines.dask_processes import is_alive, list_children, list_workers, read_address, run_dask
 from tests.pipelines.forked import Forked
 
-PEOPLE = 3_000
+PEOPLE = 1_500
 FAULTS = {"drop_before": 0.01, "drop_after": 0.02, "error_after": 0.01}
 JOB = """
 job: joint

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.pipelines.conftest import ROOT, Connector, write_csv
 
-ROWS = int(os.environ.get("CONNECTOR_TEST_ROWS", "10000"))  # 1000000 for the promise itself, in about five minutes
+ROWS = int(os.environ.get("CONNECTOR_TEST_ROWS", "5000"))  # 1000000 for the promise itself, in about five minutes
 LARGEST_MB = 400
 
 # A small process in between: a child's peak counts from the fork, and pytest itself may hold more than is promised.

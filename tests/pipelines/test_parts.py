@@ -11,7 +11,7 @@ from tests.pipelines.forked import Forked
 
 KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 PARTS = 3
-PEOPLE = 3_000 + 200 * KILLS
+PEOPLE = 1_000 + 300 * KILLS
 FAULTS = {"drop_before": 0.01, "drop_after": 0.02, "error_after": 0.01}
 JOB = """
 job: joint

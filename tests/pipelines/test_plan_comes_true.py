@@ -10,7 +10,7 @@ from tests.pipelines.conftest import Connector, count_stored, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.planned import JOB, plan, read_rows, write_job
 
-SEEDS = int(os.environ.get("CONNECTOR_TEST_SEEDS", "300")) // 150
+SEEDS = int(os.environ.get("CONNECTOR_TEST_SEEDS", "150")) // 75
 SUPPRESS = "suppress: {file: {path: gone.csv, column: address}}"
 
 

@@ -11,7 +11,7 @@ from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.scenario import BASE_ID, Night, Scenario
 from tests.simulation.simulate import simulate
 
-SEEDS = int(os.environ.get("CONNECTOR_TEST_SEEDS", "300")) // 10
+SEEDS = int(os.environ.get("CONNECTOR_TEST_SEEDS", "150")) // 10
 _SHOWN = 10
 
 

