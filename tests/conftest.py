@@ -56,7 +56,7 @@ gc.disable()  # until all is collected: looking for garbage among what stays too
 
 _EXIT_STATUS = pytest.StashKey[int]()
 
-_CELLS = int(os.environ.get("CONNECTOR_TEST_CELLS", "3"))
+_CELLS = os.environ.get("CONNECTOR_TEST_CELLS", "4")
 _FOLDERS_OF_CELLS = ("export", "ledger", "pace", "paging", "pipelines", "sources")  # whose cells take long
 _LONG = ("simulation", "docs", "pipelines", "export", "sources")
 
@@ -79,31 +79,32 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a run of all tests leave out what is for campaigns. Tests need no order: the folders whose files take longest
-    begin."""
+    """Of a run of all tests leave out what is for campaigns, or run that alone. Tests need no order: the folders whose
+    files take longest begin."""
     is_named = config.option.keyword or config.option.markexpr
-    if _CELLS > 1 and not is_named and all(Path(each).resolve() in (_TESTS, _TESTS.parent) for each in config.args):
-        chosen = _choose_cells(items)
-        left_out = [item for item in items if item not in chosen]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item in chosen]
+    if _CELLS != "1" and not is_named and all(Path(each).resolve() in (_TESTS, _TESTS.parent) for each in config.args):
+        usual = _choose_cells(items, 4 if _CELLS == "rest" else int(_CELLS))
+        chosen = [item for item in items if (item in usual) != (_CELLS == "rest")]
+        config.hook.pytest_deselected(items=[*set(items).difference(chosen)])
+        items[:] = chosen
     ranks = {name: rank for rank, name in enumerate(_LONG)}
     items.sort(key=lambda item: (ranks.get(item.path.parent.name, len(ranks)), item.path))
 
 
-def _choose_cells(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Of the cells in which a claim is tested (databases, formats, stances) about a third, by their names, and one at
-    the least; no claim that is marked for campaigns."""
+def _choose_cells(items: list[pytest.Item], one_of: int) -> set[pytest.Item]:
+    """Of the cells in which a claim is tested (databases, formats, stances) about one of so many, by their names, and
+    one at the least; no claim that is marked for campaigns."""
     claims: dict[str, list[pytest.Item]] = {}
     for item in items:
-        claims.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        if item.get_closest_marker("campaign") is None:
+            claims.setdefault(item.nodeid.partition("[")[0], []).append(item)
     chosen: set[pytest.Item] = set()
     for cells in claims.values():
         is_long = cells[0].path.relative_to(_TESTS).parts[0] in _FOLDERS_OF_CELLS
         numbers = {item: crc32(item.nodeid.encode()) for item in cells}
         least = min(numbers, key=lambda item: numbers[item])
-        chosen.update(item for item in cells if not is_long or item is least or numbers[item] % _CELLS == 0)
-    return {item for item in chosen if item.get_closest_marker("campaign") is None}
+        chosen.update(item for item in cells if not is_long or item is least or numbers[item] % one_of == 0)
+    return chosen
 
 
 def pytest_collection_finish() -> None:

@@ -26,8 +26,8 @@ from tests.stores import Bucket, set_environ
 
 NAMES = ("people.parquet", "people.csv.gz", "people.csv", "people.jsonl")
 MIXED: list[Person] = [FULL, BARE, person(5, "Eve", Base={"Id": 9, "Name": "Shop"}), person(6, "No base")]
-STEP = 1 if KILLS >= 50 else 5
-"""Ordinarily every fifth step, beginning at another one in each test; with many kills, every one."""
+STEP = 1 if KILLS >= 50 else 3
+"""Ordinarily every third step, beginning at another one in each test; with many kills, every one."""
 
 
 @pytest.fixture
@@ -270,6 +270,7 @@ def look(table: pa.Table) -> list[list[Any]]:
     return [[row["id"], row["first_name"], row["base_id"]] for row in table.sort_by("id").to_pylist()]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", ["object", "folder", "store"])
 def test_killed_at_any_step_it_is_as_before_or_as_after(kind: str, s3: Bucket, nursery: Export, tmp_path: Path) -> None:
     target = {"object": s3.url("people.parquet"), "folder": str(tmp_path / "people"), "store": s3.url("people")}[kind]

@@ -109,6 +109,7 @@ def test_what_any_part_has_confirmed_is_no_long_known_subscriber(postgres_url: s
             assert second.find_confirmed(base, b"", 9, before=lease.first_key) == []
 
 
+@pytest.mark.campaign
 def test_what_attempts_of_a_led_part_created_is_counted_once_and_apart_from_runs_with_a_report(
     postgres_url: str,
 ) -> None:

@@ -109,6 +109,7 @@ def test_whoever_is_on_the_suppression_list_is_created_in_no_base(connector: Con
     assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 2, "created": 1}
 
 
+@pytest.mark.campaign
 def test_a_hundred_bases_with_a_few_rows_each(connector: Connector, tmp_path: Path) -> None:
     rows = [f"person{number}@x.org,{base}" for number in range(3) for base in range(1, 101)]
     job = write_lists(tmp_path, *rows, base="{column: list}")

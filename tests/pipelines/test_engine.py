@@ -113,6 +113,7 @@ def test_a_stop_ends_tasks_in_order_and_begins_no_other() -> None:
     with_engine(work)
 
 
+@pytest.mark.campaign
 def test_a_scheduler_that_goes_ends_its_tasks_in_words(tmp_path: Path) -> None:
     async def work(address: str, scheduler: subprocess.Popen[bytes]) -> None:
         def note(index: int, worker: str, message: Any) -> None:

@@ -43,6 +43,7 @@ def end(process: Forked) -> Ended:
     return Ended(process.returncode, stdout, stderr)
 
 
+@pytest.mark.campaign
 def test_a_run_by_the_engine_is_one_run_with_one_report(shared: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, "guard: {max_creates: 100000}")
     shared.sandbox.switch(latency_ms=5, list_lag_ms=100, **FAULTS)

@@ -119,9 +119,8 @@ def test_workers_export_the_list_though_one_is_killed(connector: Connector, tmp_
         shown[to] = len(ids)
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.campaign), (signal.SIGINT, 130)]
-)
+@pytest.mark.campaign
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_stops_all_workers_and_nothing_is_published(
     connector: Connector, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:

@@ -92,6 +92,7 @@ def kill_in_the_middle(connector: Connector, job: Path, target: int) -> None:
         process.communicate()
 
 
+@pytest.mark.campaign
 def test_killed_again_and_again_while_the_source_changes_nobody_is_missed_or_there_twice(
     connector: Connector, tmp_path: Path, crm: Database
 ) -> None:

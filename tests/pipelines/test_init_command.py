@@ -150,6 +150,7 @@ def test_a_place_that_this_user_may_not_use_is_named(connector: Connector, tmp_p
     assert any(name in stderr for name in (str(tmp_path), "closed", "folder"))
 
 
+@pytest.mark.campaign
 def test_a_draft_that_finds_no_room_leaves_no_file_in_its_way(tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email", "ann@x.org")
     command = [sys.executable, "-m", "pipelines", "init", "people.csv", "--base-name", "News", "--write", "job.yaml"]

@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.pipelines.conftest import Connector, Ended, count_stored, write_csv
 from tests.pipelines.forked import Forked
 
@@ -69,6 +71,7 @@ def test_parts_of_a_pattern_are_of_the_same_files(shared: Connector, tmp_path: P
         assert (ended.code, ended.rows) == (0, {"read": created, "created": created}), ended.stderr
 
 
+@pytest.mark.campaign
 def test_parts_that_are_killed_are_run_again_and_no_subscriber_is_lost_or_there_twice(
     shared: Connector, tmp_path: Path
 ) -> None:

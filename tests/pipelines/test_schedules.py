@@ -65,7 +65,9 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("read", [read_crontab, read_unit, read_workflow])
+@pytest.mark.parametrize(
+    "read", [read_crontab, *(pytest.param(each, marks=pytest.mark.campaign) for each in (read_unit, read_workflow))]
+)
 def test_a_schedule_runs_as_it_stands_in_the_bare_environment_that_it_gets(machine: Path, read: object) -> None:
     environ, command = read()  # type: ignore[operator]
     with SandboxProcess(token="sandbox") as sandbox:

@@ -103,6 +103,7 @@ def test_a_list_is_the_same_in_a_bucket_divided_or_not_and_through_a_pipe(
     assert (inside.code, "in the exported folder" in inside.stderr) == (2, True)
 
 
+@pytest.mark.campaign
 def test_an_export_to_a_bucket_killed_at_random_moments_leaves_it_as_before_or_as_after(
     stored: Connector, bucket: Bucket, tmp_path: Path
 ) -> None:

@@ -28,7 +28,9 @@ def build_by_row(seeds: range, bases: tuple[int, ...]) -> Iterator[Scenario]:
             yield replace(scenario, nights=tuple(change(night) for night in scenario.nights))
 
 
-@pytest.mark.parametrize("bases", [(BASE_ID, 9), (BASE_ID, 9, 11)], ids=["two", "three"])
+@pytest.mark.parametrize(
+    "bases", [pytest.param((BASE_ID, 9), marks=pytest.mark.campaign), (BASE_ID, 9, 11)], ids=["two", "three"]
+)
 def test_in_every_seed_every_claim_holds(bases: tuple[int, ...]) -> None:
     ledgers = Ledgers()
     played = (simulate(scenario, ledgers) for scenario in build_by_row(range(SEEDS), bases))

@@ -68,6 +68,7 @@ def test_a_test_fails_when(mutation: SeenByTest, tmp_path: Path) -> None:
     assert (ended.returncode, "1 failed" in ended.stdout) == (1, True), ended.stdout + ended.stderr
 
 
+@pytest.mark.campaign
 def test_the_copy_as_it_is_holds_every_claim(copies: Copies, tmp_path: Path) -> None:
     ended = copies.play(copy_program(tmp_path), 0, _AS_IT_IS)
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout

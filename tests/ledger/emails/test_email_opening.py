@@ -214,6 +214,7 @@ with open_emails(url) as log:
 """
 
 
+@pytest.mark.campaign
 def test_a_campaign_and_single_emails_are_written_by_processes_at_once(ledger_url: str) -> None:
     number = 25
     writers = [

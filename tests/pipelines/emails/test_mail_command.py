@@ -187,6 +187,7 @@ def test_no_email_is_said_to_be_sent_again_that_the_run_ended_before(mailer: Con
     assert "sent again" not in ended.stderr
 
 
+@pytest.mark.campaign
 def test_a_limit_that_is_said_by_503_slows_the_run_down_and_does_not_end_it(mailer: Connector, tmp_path: Path) -> None:
     people = [f"person{each}@example.net,P,1" for each in range(80)]
     write_csv(tmp_path / "people.csv", "email,first,order", *people)

@@ -225,11 +225,11 @@ def test_a_workbook_that_is_too_large_by_its_directory_is_refused(tmp_path: Path
 
 
 def test_a_large_sheet_comes_in_chunks(tmp_path: Path) -> None:
-    rows: list[list[object]] = [["email", "n"], *([f"p{n}@x.org", n] for n in range(45_000))]
+    rows: list[list[object]] = [["email", "n"], *([f"p{n}@x.org", n] for n in range(25_000))]
     chunks = read(write(tmp_path, "a.xlsx", write_xlsx(rows)))
-    assert [len(chunk.frame) for chunk in chunks] == [20_000, 20_000, 5_000]
-    assert [n for chunk in chunks for n in chunk.numbers.tolist()] == list(range(2, 45_002))
-    assert chunks[-1].frame["n"].tolist()[-1] == "44999"
+    assert [len(chunk.frame) for chunk in chunks] == [20_000, 5_000]
+    assert [n for chunk in chunks for n in chunk.numbers.tolist()] == list(range(2, 25_002))
+    assert chunks[-1].frame["n"].tolist()[-1] == "24999"
 
 
 @pytest.mark.parametrize(
