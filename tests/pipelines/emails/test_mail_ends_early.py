@@ -70,6 +70,7 @@ def test_a_stopped_run_does_not_make_the_emails_that_it_will_not_send(mailer: Co
 
 
 def test_a_file_that_goes_or_alters_while_a_run_sends_costs_its_row_alone(mailer: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, 300)
     (tmp_path / "bills").mkdir()
     for each in range(300):
         (tmp_path / "bills" / f"P{each}.pdf").write_bytes(b"%PDF")
