@@ -158,7 +158,6 @@ def test_what_an_engine_cannot_do_is_said_before_anything_begins(shared: Connect
         ("import", "people.csv", "--base-id", "7", *by_engine, "--dry-run"): "leave out --dry-run",
         ("import", "-", "--base-id", "7", *by_engine): "standard input is read once",
         ("import", "people.csv", "--base-name", "News", *by_engine, "--workers", "1"): "the id of the base News",
-        ("sync", "job.yaml", *by_engine, "--scheduler", "tcp://127.0.0.1:9"): "does not answer",
     }
     for arguments, words in refused.items():
         ended = shared.run(*arguments)
