@@ -9,18 +9,16 @@ and windows of any length. Of `served` requests in `sent_s` seconds since the la
 - it is at least (served - burst) / sent_s: no limiter gives more besides its rate than it gave when it was fresh;
 - where two ramps were refused at much the same rate, that rate is the limit, and the next ramp begins just below;
 - where all is refused until later than was asked for, it is a window, and served / (sent_s + paused_s) is its rate;
-- where a ramp is served just what it gave when it was fresh, in more time than the last one, it is a window as well;
 - of a window, a rate is allowed that was kept for two windows without a refusal, and what the last one served is all;
 - where two ramps were served the same mean, pauses included, the limiter gives back what a pause costs;
 - of few requests whose refusal costs no pause, the limit lies between what was served and what was sent in the mean;
 - what is refused without a pause, and in the same share at a low rate as at a high one, is refused by chance.
 
-How long a ramp takes follows from what a refusal costs: its pause or, where that is longer, the time of the requests
-whose refusal it takes to tell a limit from chance; they are the same share of what is sent as pauses are of the time. A
-rate that lies a share s too low loses s of each second: so a bracket of width s is crossed in about two pauses / s, a
-wide one at once and a narrow one slowly, and never more slowly than one pause in so many as can be afforded. So a
-steady limit is met once in a while, one that has risen is found by the end of the ramp, and one that has fallen by its
-first refusals.
+How long a ramp takes follows from what a refusal costs: its pause or, without one, the requests whose refusal it takes
+to tell a limit from chance, and they are the same share of what is sent as pauses are of the time. A rate that lies a
+share s too low loses s of each second: so a bracket of width s is crossed in about two pauses / s, a wide one at once
+and a narrow one slowly, and never more slowly than one pause in so many as can be afforded. So a steady limit is met
+once in a while, one that has risen is found by the end of the ramp, and one that has fallen by its first refusals.
 
 Everything counts by the time at which a request was sent, and refusals of what was sent before the last cut say nothing
 new. Pure: the time comes in, in seconds of a clock that does not go back.
@@ -48,7 +46,7 @@ _HALVED_IN_S = 86_400.0  # a guess is worth half a day later: limits change with
 @dataclass(frozen=True, slots=True)
 class Found:
     """What a run found of a limit: its bounds (requests/s), what it gave before its first refusal (requests), the pause
-    that a refusal costs and the longest window that has shown (s)."""
+    that a refusal costs and the longest that it refused all (s)."""
 
     low: float
     high: float
@@ -126,10 +124,10 @@ class RateController:
         self._served = self._refused = self._in_a_row = 0  # since then
         self._burst = 0.0  # requests that the limiter let pass before its first refusal
         self._cost_s, self._paused_s = 0.0, inf  # the pause that was asked for last, and how long the last one was
-        self._window_s = 0.0  # the longest window that has shown
+        self._window_s = 0.0  # the longest that all was refused
         self._proved = 0.0  # requests/s that the last ramp that was not refused early proves to be allowed
         self._last_refused = inf  # requests/s, where the last ramp ended
-        self._last_mean = 0.0  # requests/s, what the last ramp was served, the pause after it included
+        self._last_mean = 0.0  # requests/s, what the last ramp was served, its pause included
         self._early = 0  # ramps in a row that were refused early
         self._tolerated = _TOLERATED
         if found is not None:
@@ -273,8 +271,10 @@ class RateController:
         self._cost_s = pause_s
         low, high, least_s = max(proved, refused / 50), refused, 0.0
         near = refused - 2 * abs(self._last_refused - refused)
-        if pause_s and self._gives_back(self._served / (sent_s + self._paused_s), refused):
+        mean = self._served / (sent_s + self._paused_s)
+        if pause_s and self._gives_back(mean, refused):
             near = 0.0  # where it refuses says how much it had saved
+        self._last_mean = mean
         if ramp is None:
             self._burst, high = float(self._served), min(refused, _FALLEN * self._doubled)
             low = refused / 50 if pause_s else self._doubled / _FALLEN
@@ -325,22 +325,17 @@ class RateController:
         self._resumed_at = max(self._resumed_at, sent_at)
         self._paused_s = sent_at - row.began_at
         in_s = row.sent_s + self._paused_s
-        mean = row.served / in_s
-        is_lower = row.sent_s > _SECOND and mean < (1 - _ROOM) * self._last_mean
-        if is_lower and row.served == self._burst and not self._window_s:
-            self._window_s = row.sent_s  # what it gave fresh, and no more in more time: a window, and longer than this
-        self._last_mean = mean
-        if _SECOND < row.last_at - row.began_at <= _LONGEST_WINDOW_S and mean > self._proved / _FALLEN:
+        if _SECOND < row.last_at - row.began_at <= _LONGEST_WINDOW_S and row.served / in_s > self._proved / _FALLEN:
             # what was sent has filled a window, and this is its length, less what the last pause was too long
             self._window_s, self._early = max(self._window_s, self._paused_s), 0
-            self._begin_ramp(mean, 1.1 * row.served / max(in_s - self._cost_s, in_s / 2), at=sent_at)
+            self._begin_ramp(row.served / in_s, 1.1 * row.served / max(in_s - self._cost_s, in_s / 2), at=sent_at)
 
     def _begin_ramp(self, low: float, high: float, *, at: float, least_s: float = 0.0) -> None:
         low = max(min(low, (1 - _ROOM) * high), 1 / _HALVED_IN_S)
         high = max(high, (1 + _ROOM) * low)
         width = log(high / low)
         self.rate = min(low, self._ceiling)
-        price_s = max(self._cost_s, _REPEATS / self.rate)  # the pause, or the time of the requests that are refused
+        price_s = self._cost_s or _REPEATS / self.rate  # the pause, or the time of the requests that are refused
         crossed_s = max(2 * max(price_s, _FREE_S) / width, 4 * self._trip_s * width)
         length_s = min(max(crossed_s, least_s, _REPEATS * self._window_s), self._longest_s)
         self._ramp = _Ramp(low, high, length_s, self._trip_s)
