@@ -56,7 +56,8 @@ gc.disable()  # until all is collected: looking for garbage among what stays too
 
 _EXIT_STATUS = pytest.StashKey[int]()
 
-_CELLS = os.environ.get("CONNECTOR_TEST_CELLS", "4")
+_USUAL_CELLS = 4  # one in so many
+_CELLS = os.environ.get("CONNECTOR_TEST_CELLS") or str(_USUAL_CELLS)
 _FOLDERS_OF_CELLS = ("export", "ledger", "pace", "paging", "pipelines", "sources")  # whose cells take long
 _LONG = ("simulation", "docs", "pipelines", "export", "sources")
 
@@ -79,11 +80,13 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a run of all tests leave out what is for campaigns, or run that alone. Tests need no order: the folders whose
-    files take longest begin."""
-    is_named = config.option.keyword or config.option.markexpr
+    """Of a run of all tests leave out campaigns and most cells, or run only these. Tests need no order: the folders
+    whose files take longest begin."""
+    if _CELLS != "rest" and not (_CELLS.isdecimal() and int(_CELLS)):
+        raise pytest.UsageError("CONNECTOR_TEST_CELLS is a number of 1 or more, or rest")
+    is_named = config.option.keyword or config.option.markexpr or config.getoption("lf", False)
     if _CELLS != "1" and not is_named and all(Path(each).resolve() in (_TESTS, _TESTS.parent) for each in config.args):
-        usual = _choose_cells(items, 4 if _CELLS == "rest" else int(_CELLS))
+        usual = _choose_cells(items, _USUAL_CELLS if _CELLS == "rest" else int(_CELLS))
         chosen = [item for item in items if (item in usual) != (_CELLS == "rest")]
         config.hook.pytest_deselected(items=[*set(items).difference(chosen)])
         items[:] = chosen

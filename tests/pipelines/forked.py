@@ -12,6 +12,7 @@ import runpy
 import socket
 import sys
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -188,8 +189,9 @@ def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path) 
     sys.stdin = os.fdopen(0, encoding="utf-8")
     sys.argv = ["connector", *arguments]
     warnings.simplefilter("error")
-    atexit._clear()  # what the imports left to do at the end takes a fifth of a short command's time
+    atexit._clear()  # what libraries left to do at the end takes a fifth of a short command's time
     atexit.register(logging.shutdown)
+    atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined] # temporary folders
     try:
         runpy.run_module("pipelines", run_name="__main__", alter_sys=True)
     finally:

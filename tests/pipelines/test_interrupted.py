@@ -155,7 +155,7 @@ def test_a_run_whose_source_thinks_for_ever_ends_when_it_is_told_to(connector: C
     )
     sqlite3.connect(tmp_path / "crm.db").close()
     with connector.start("sync", job, "--output", "json") as process:
-        time.sleep(1)  # whatever it does by then, it reads, and nothing else
+        time.sleep(2)  # whatever it does by then, it reads, and nothing else
         process.send_signal(signal.SIGINT)
         began_at = time.monotonic()
         stdout, stderr = process.communicate(timeout=30)
