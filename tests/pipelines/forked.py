@@ -191,7 +191,7 @@ def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path) 
     warnings.simplefilter("error")
     atexit._clear()  # what libraries left to do at the end takes a fifth of a short command's time
     atexit.register(logging.shutdown)
-    atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined] # temporary folders
+    atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined] # removes temporary folders
     try:
         runpy.run_module("pipelines", run_name="__main__", alter_sys=True)
     finally:
