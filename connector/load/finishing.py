@@ -311,8 +311,8 @@ class Finisher:
 
 
 def build_different(chunk: Chunk, position: int, identity: str) -> Problem:
-    """Return a repeated row that says something else than the first one of its identity."""
-    message = f"an earlier row has the same {identity} and other values; that one was used"
+    """Return a row that says something else than the one of its identity that was read, or claimed by a part, first."""
+    message = f"a row that was read before it has the same {identity} and other values; that one was used"
     return Problem(take_row(chunk, position), Outcome.DUPLICATE, identity, "differs", message)
 
 
