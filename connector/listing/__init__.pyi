@@ -9,6 +9,7 @@ from .access import (
 from .base_list import (
     EmptiedError as EmptiedError,
     ListEnd as ListEnd,
+    give_time_to_show as give_time_to_show,
     list_base as list_base,
     list_on as list_on,
     sweep_for as sweep_for,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from connector.errors import RunAborted
+from connector.ledger import Known
 from connector.listing.access import (
     ListAccess,
     ListStats,
@@ -211,10 +212,13 @@ class _Watching:
             self.state.known = ()
 
 
-async def _sweep(access: ListAccess, sink: PageSink, watched: frozenset[int]) -> tuple[Certificate, frozenset[int]]:
+async def _sweep(
+    access: ListAccess, sink: PageSink, watched: frozenset[int], *, is_again: bool = False
+) -> tuple[Certificate, frozenset[int]]:
     """Read the list, and remember for other looks what it tells; returns which of the watched ids it showed.
 
-    Raises EmptiedError when it is complete and shows none of those that should be there (architecture 4.10).
+    Raises EmptiedError when it is complete and shows none of those that should be there (architecture 4.10); where they
+    need not show yet, it is read again once they must.
     """
     state = access.state
     sentinels = frozenset(each.subscriber_id for each in access.sentinels)
@@ -240,8 +244,21 @@ async def _sweep(access: ListAccess, sink: PageSink, watched: frozenset[int]) ->
     watching.stats.total, watching.stats.pages = certificate.total_last, certificate.pages
     state.stats = watching.stats
     if certificate.is_complete and state.known:
-        raise EmptiedError(len(state.known))
+        if is_again or not await give_time_to_show(access, state.known):
+            raise EmptiedError(len(state.known))
+        return await _sweep(access, sink, watched, is_again=True)
     return certificate, seen & watched
+
+
+async def give_time_to_show(access: ListAccess, known: Sequence[Known]) -> bool:
+    """Wait until the list must show subscribers that an earlier run has just confirmed; return whether that was not
+    so at once. It goes by the wall clock, since that was another process, and once: a clock may have been set back."""
+    confirmed_at = max((each.known_since or 0.0 for each in known), default=0.0)
+    missing_s = confirmed_at + access.shown_after_s - access.clock.now().timestamp()
+    if missing_s <= 0:
+        return False
+    await access.control.rest(min(missing_s, access.shown_after_s))
+    return True
 
 
 async def _find_lacking(access: ListAccess, ids: IdArray) -> Sequence[int]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from connector.errors import ConfigurationError
 from connector.ledger import Base, Known
-from connector.listing import EmptiedError, bears_identity, fetch_page
+from connector.listing import EmptiedError, bears_identity, fetch_page, give_time_to_show
 from connector.load.candidates import describe_other
 from connector.load.session import Session
 from connector.service import ListPage, ListQuery
@@ -35,9 +35,8 @@ def refuse_misanswered(base: Base) -> None:
 async def guard_account(session: Session) -> tuple[Known, ...]:
     """Look one known subscriber up by Id and, if it is gone, three more.
 
-    Returns the known subscribers whose look-up was inconclusive and that should show by now: the run's own sweep of
-    the list must show one. Empty when all is well. Raises EmptiedError when all are gone, and ListFailed when the
-    service does not answer.
+    Returns the known subscribers whose look-up was inconclusive: the run's first sweep of the list must show one. Empty
+    when all is well. Raises EmptiedError when all are gone, and ListFailed when the service does not answer.
     """
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
     base, before = journal.base, journal.first_key
@@ -45,11 +44,11 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
     session.control.activity = "looking up known subscribers"
     is_there = await _ask_for_any(session, known)
     if is_there is False and await _does_answer_by_id(session):
-        await _give_time_to_show(session, known)
+        await give_time_to_show(session.access, known)
         is_there = await _ask_for_any(session, known)
         if is_there is False:
             raise EmptiedError(len(known))
-    return () if is_there else tuple(each for each in known if _count_missing_s(session, each) <= 0)
+    return () if is_there else tuple(known)
 
 
 async def _ask_for_any(session: Session, known: Sequence[Known]) -> bool | None:
@@ -80,19 +79,6 @@ async def _does_answer_by_id(session: Session) -> bool:
         return page.total_count == 0
     subscriber_id = page.subscribers[0].get("Id")
     return type(subscriber_id) is int and await _is_there(session, subscriber_id, None) is True
-
-
-async def _give_time_to_show(session: Session, known: Sequence[Known]) -> None:
-    """Wait until the list must show subscribers that a run has just confirmed."""
-    missing_s = max((_count_missing_s(session, each) for each in known), default=0.0)
-    await session.control.rest(min(missing_s, session.access.shown_after_s))
-
-
-def _count_missing_s(session: Session, known: Known) -> float:
-    """Return the seconds until the list should show the subscriber, by the wall clock: another process confirmed it."""
-    if known.known_since is None:
-        return 0.0
-    return known.known_since + session.access.shown_after_s - session.clock.now().timestamp()
 
 
 async def _fetch(session: Session, query: ListQuery) -> ListPage:

@@ -53,6 +53,19 @@ def test_another_account_whose_ids_are_the_same_ends_the_run_before_anything_is_
         assert other.truth()["subscribers"] == 30
 
 
+def test_another_account_shows_right_after_the_run_before_too(connector: Connector, tmp_path: Path) -> None:
+    """Subscribers that need not show yet are waited for, where the list shows none of them."""
+    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
+    connector.sandbox.reset()
+    connector.sandbox.switch(filters="ignored", max_limit=10)
+    connector.sandbox.seed(60, base_name="News")
+    more = write_addresses(tmp_path / "more.csv", 33)
+    ended = connector.run_json("import", more, "--base-name", "News", "--quiet-period", "3s")
+    assert ended.code == 3, ended.stderr
+    assert "this token sees another account" in ended.stderr
+    assert connector.sandbox.truth()["subscribers"] == 60
+
+
 def test_one_who_was_erased_is_not_the_end(connector: Connector, tmp_path: Path) -> None:
     """Churn takes a few; three of four who are asked for are still there sooner or later."""
     path = write_addresses(tmp_path / "people.csv", 30)
