@@ -140,7 +140,7 @@ account = Table(
     Column("limit_high", Float),
     Column("limit_burst", Float),  # requests that it let pass before its first refusal
     Column("limit_pause_s", Float),  # that it asked for
-    Column("limit_window_s", Float),  # for how long it has refused all
+    Column("limit_window_s", Float),  # the longest window that has shown
     Column("limit_found_at", Float),  # Unix seconds
 )
 

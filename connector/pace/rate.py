@@ -9,6 +9,8 @@ and windows of any length. Of `served` requests in `sent_s` seconds since the la
 - it is at least (served - burst) / sent_s: no limiter gives more besides its rate than it gave when it was fresh;
 - where two ramps were refused at much the same rate, that rate is the limit, and the next ramp begins just below;
 - where all is refused until later than was asked for, it is a window, and served / (sent_s + paused_s) is its rate;
+- where it is full again after just what it gave when it was fresh, in more time, and has not served evenly, as a bucket
+  does, it is a window too, at least as long as that took, and what it refuses until that is over says nothing new;
 - of a window, a rate is allowed that was kept for two windows without a refusal, and what the last one served is all;
 - where two ramps were served the same mean, pauses included, the limiter gives back what a pause costs;
 - of few requests whose refusal costs no pause, the limit lies between what was served and what was sent in the mean;
@@ -46,7 +48,7 @@ _HALVED_IN_S = 86_400.0  # a guess is worth half a day later: limits change with
 @dataclass(frozen=True, slots=True)
 class Found:
     """What a run found of a limit: its bounds (requests/s), what it gave before its first refusal (requests), the pause
-    that a refusal costs and the longest that it refused all (s)."""
+    that a refusal costs and the longest window that has shown (s)."""
 
     low: float
     high: float
@@ -100,6 +102,16 @@ class _Row:
         self.began_at = self.last_at = began_at
 
 
+class _Fill:
+    """What the limiter has served since it was full, at `full_at`: `served` requests from `begun_at` on, in one ramp or
+    in several that were refused early. `is_uneven`: not the same in each second, pauses included, as a bucket does."""
+
+    __slots__ = ("begun_at", "full_at", "is_uneven", "served")
+
+    def __init__(self, full_at: float) -> None:
+        self.full_at, self.begun_at, self.served, self.is_uneven = full_at, inf, 0.0, False
+
+
 class RateController:
     """Says when the next request may leave; `ceiling`, requests/s, is never exceeded.
 
@@ -123,11 +135,15 @@ class RateController:
         self._resumed_at = inf  # since when requests leave again
         self._served = self._refused = self._in_a_row = 0  # since then
         self._burst = 0.0  # requests that the limiter let pass before its first refusal
+        self._fresh_until = -inf  # when the one that was refused first was sent
         self._cost_s, self._paused_s = 0.0, inf  # the pause that was asked for last, and how long the last one was
-        self._window_s = 0.0  # the longest that all was refused
+        self._window_s = 0.0  # the longest window that has shown
+        self._full_s = 0.0  # how long it may be full of what it has served
+        self._fill = _Fill(-inf)
         self._proved = 0.0  # requests/s that the last ramp that was not refused early proves to be allowed
         self._last_refused = inf  # requests/s, where the last ramp ended
-        self._last_mean = 0.0  # requests/s, what the last ramp was served, its pause included
+        self._last_served, self._last_sent_s = 0.0, 1.0  # requests that the last ramp was served, in so many seconds
+        self._last_mean = 0.0  # requests/s, the same with the pause before it
         self._early = 0  # ramps in a row that were refused early
         self._tolerated = _TOLERATED
         if found is not None:
@@ -165,7 +181,9 @@ class RateController:
         self._burst *= factor
         self._proved *= factor
         self._last_refused *= factor
+        self._last_served *= factor
         self._last_mean *= factor
+        self._fill.served *= factor
         self._served = round(self._served * factor)
         if self._ramp is not None:
             self._ramp.low *= factor
@@ -206,6 +224,7 @@ class RateController:
         if row is not None and sent_at >= self._cut_at and sent_at > row.last_at:
             self._end_row(row, sent_at)
         if sent_at < self._resumed_at:
+            self._burst += sent_at <= self._fresh_until  # answers come in any order
             return
         self._served += 1
         if self._ramp is None and sent_at > self._unspaced_until:
@@ -267,17 +286,29 @@ class RateController:
     def _end_ramp(self, sent_at: float, now: float, pause_s: float) -> None:
         """Read the next ramp's bounds from the one that this refusal ends."""
         sent_s, refused, ramp = max(sent_at - self._resumed_at, 1 / self.rate), self.rate, self._ramp
-        proved = max(self._served / (sent_s + self._paused_s), (self._served - self._burst) / sent_s)
+        mean = self._served / (sent_s + self._paused_s)
+        proved = max(mean, (self._served - self._burst) / sent_s)
         self._cost_s = pause_s
         low, high, least_s = max(proved, refused / 50), refused, 0.0
         near = refused - 2 * abs(self._last_refused - refused)
-        mean = self._served / (sent_s + self._paused_s)
         if pause_s and self._gives_back(mean, refused):
             near = 0.0  # where it refuses says how much it had saved
-        self._last_mean = mean
+        served, served_s, fill = float(self._served), sent_s, self._add_to_fill(mean, sent_s)
+        if ramp is None or not ramp.is_early:
+            self._fill = _Fill(sent_at)
+            if ramp is not None and self._is_quota(fill, sent_at):
+                served, served_s = fill.served, sent_at - fill.begun_at
+                if served_s > self._window_s:
+                    self._window_s = served_s
+                    self._full_s = min(sent_at - fill.full_at, _LONGEST_WINDOW_S)
+                    low = min(low, served / self._full_s)
+                    high = min(high, 1.1 * served / served_s)
         if ramp is None:
             self._burst, high = float(self._served), min(refused, _FALLEN * self._doubled)
+            self._fresh_until = sent_at
             low = refused / 50 if pause_s else self._doubled / _FALLEN
+        elif ramp.is_early and pause_s and sent_at - fill.full_at < max(self._window_s, self._full_s):
+            low, high = ramp.low, ramp.high  # the window is still full of what was sent before
         elif ramp.is_early:
             self._early += 1
             if not pause_s and self._early >= _REPEATS and self._refused < self._served:
@@ -307,16 +338,34 @@ class RateController:
             high = min(high, (self._served - earlier) / self._window_s)  # what the last one served is all
         if not pause_s and sent_s < self._window_s < sent_s + self._paused_s:
             high = min(high, self._served / self._window_s)  # what a whole one served is all
-        self._last_refused = refused
-        self._row = _Row(self._served, sent_s, sent_at, self._trip_s)
+        self._last_refused, self._last_mean = refused, mean
+        self._last_served, self._last_sent_s = float(self._served), sent_s
+        self._row = _Row(served, served_s, sent_at, self._trip_s)
         self._cut_at = max(now, self._paused_until)
         self._begin_ramp(low, high, at=self._cut_at, least_s=least_s)
         self._due_at = max(self._due_at, now + 1 / self.rate)
 
+    def _add_to_fill(self, mean: float, sent_s: float) -> _Fill:
+        """Add what the ramp that ends was served, `mean` requests a second with the pause before it."""
+        fill, in_s = self._fill, sent_s + self._paused_s
+        fill.begun_at = min(fill.begun_at, self._resumed_at)
+        fill.served += self._served
+        if self._last_mean and abs(mean - self._last_mean) * in_s > max(_REPEATS, _ROOM * self._served):
+            fill.is_uneven = True
+        return fill
+
+    def _is_quota(self, fill: _Fill, sent_at: float) -> bool:
+        """Return whether that is what a window allows: what the limiter gave when it was fresh, as far as that can be
+        counted while answers are under way. A bucket serves its rate besides, or evenly."""
+        is_same = abs(fill.served - self._burst) <= max(_ROOM * self._burst, 1.0)
+        is_long = _SECOND < sent_at - fill.begun_at <= _LONGEST_WINDOW_S
+        return is_same and is_long and (fill.is_uneven or self._window_s > 0)
+
     def _gives_back(self, mean: float, refused: float) -> bool:
         """Return whether the limiter saves up what a pause costs: fresh, it gave more than two of them are worth,
         and two ramps in a row were served the same mean, pauses included, and refused well above it."""
-        is_same = not self._window_s and abs(mean - self._last_mean) < _ROOM * mean
+        last_mean = self._last_served / (self._last_sent_s + self._paused_s)
+        is_same = not self._window_s and abs(mean - last_mean) < _ROOM * mean
         return is_same and refused > 1.1 * mean and self._burst > 2 * self._paused_s * mean
 
     def _end_row(self, row: _Row, sent_at: float) -> None:
@@ -335,14 +384,19 @@ class RateController:
         high = max(high, (1 + _ROOM) * low)
         width = log(high / low)
         self.rate = min(low, self._ceiling)
-        price_s = self._cost_s or _REPEATS / self.rate  # the pause, or the time of the requests that are refused
-        crossed_s = max(2 * max(price_s, _FREE_S) / width, 4 * self._trip_s * width)
-        length_s = min(max(crossed_s, least_s, _REPEATS * self._window_s), self._longest_s)
+        crossed_s = max(2 * max(self._price_s, _FREE_S) / width, 4 * self._trip_s * width)
+        windows_s = _REPEATS * self._window_s if self._early < 2 else 0.0  # it has fallen, which needs no whole window
+        length_s = min(max(crossed_s, least_s, windows_s), self._longest_s)
         self._ramp = _Ramp(low, high, length_s, self._trip_s)
         self._resumed_at = at
         self._served = self._refused = self._in_a_row = 0
 
     @property
+    def _price_s(self) -> float:
+        """What a refusal costs: its pause, or the time of the requests that are refused, where that is longer."""
+        return max(self._cost_s, (1 if self._cost_s else _REPEATS) / self.rate)
+
+    @property
     def _longest_s(self) -> float:
         pauses = _PAUSES_APART if self._cost_s < _DEAR_S else _DEAR_PAUSES_APART
-        return max(pauses * max(self._cost_s or 1 / self.rate, _SECOND), _REPEATS * self._window_s)
+        return max(pauses * max(self._price_s, _SECOND), _REPEATS * self._window_s)

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from heapq import heappop, heappush
 from itertools import product
 from math import ceil, inf
 from random import Random
@@ -102,12 +103,12 @@ def play(
     served, refused, others = [0] * (length_s + 1), [0] * (length_s + 1), [0] * (length_s + 1)
     paused = [0.0] * (length_s + 1)
     arrivals: deque[float] = deque()
-    answers: deque[tuple[float, float, float]] = deque()  # when, sent when, and the pause; -2: served
+    answers: list[tuple[float, float, float]] = []  # a heap: when, sent when, and the pause; -2: served
     offset = 100.0 * random()  # of the limiter's clock
     limiter = cell.build(cell.rate)
     change_at = float(BEGIN_S) if cell.scene == CHANGED else inf
     other_at = float(BEGIN_S) if cell.scene == SHARED else inf
-    send_at, paused_until, last_at, inside = 0.0, -1.0, 0.0, 0
+    send_at, paused_until, inside = 0.0, -1.0, 0
     while True:
         arrive_at = arrivals[0] + half_s if arrivals else inf
         answer_at = answers[0][0] if answers else inf
@@ -118,7 +119,7 @@ def play(
             limiter = cell.build(cell.rate / 2 if change_at == BEGIN_S else cell.rate)
             change_at = END_S[CHANGED] if change_at == BEGIN_S else inf
         if now == answer_at:
-            _, sent_at, pause_s = answers.popleft()
+            _, sent_at, pause_s = heappop(answers)
             if pause_s == -2.0:
                 controller.note_served(sent_at, now)
                 served[int(sent_at)] += 1
@@ -134,15 +135,14 @@ def play(
             sent_at = arrivals.popleft()
             at = now + offset
             wait_s = limiter.admit(at)
-            last_at = max(last_at, now + back_s + jitter_s * random())
+            back_at, pause_s = now + back_s + jitter_s * random(), -1.0  # in any order, as over many connections
             if wait_s <= 0:
-                answers.append((last_at, sent_at, -2.0))
-            elif cell.pause_s is None:
-                answers.append((last_at, sent_at, -1.0))
+                pause_s = -2.0
             elif cell.pause_s == DATE:
-                answers.append((last_at, sent_at, max(ceil(at + wait_s) - offset - last_at, 0.0)))
-            else:
-                answers.append((last_at, sent_at, cell.pause_s))
+                pause_s = max(ceil(at + wait_s) - offset - back_at, 0.0)
+            elif cell.pause_s is not None:
+                pause_s = cell.pause_s
+            heappush(answers, (back_at, sent_at, pause_s))
         elif now == send_at:
             wait_s = controller.admit(now)
             if wait_s > 0:

@@ -6,13 +6,19 @@ from dataclasses import replace
 import pytest
 
 from connector.pace import RateController
-from tests.pace.matrix import ALONE, CHANGED, Cell, average, list_cells, measure, play, read_promise
+from tests.pace.matrix import ALONE, CHANGED, DATE, Cell, average, list_cells, measure, play, read_promise
 
 SEEDS = range(1, 1 + int(os.environ.get("CONNECTOR_TEST_PACE_SEEDS", "4")))
 SAMPLE = [cell for cell in list_cells() if cell.rate == 5 and cell.trip_s == 0.02 and cell.scene == ALONE]
 FASTER = [
     Cell(kind, span_s, pause_s, 50.0, 0.3)
-    for kind, span_s, pause_s in (("bucket", 0.2, 1.0), ("fixed window", 1.0, 30.0), ("sliding window", 10.0, None))
+    for kind, span_s, pause_s in (
+        ("bucket", 0.2, 1.0),
+        ("fixed window", 1.0, 30.0),
+        ("fixed window", 10.0, 5.0),
+        ("sliding window", 10.0, None),
+        ("sliding window", 60.0, DATE),
+    )
 ]
 CHANGING = [cell for cell in list_cells() if cell.rate == 5 and cell.trip_s == 0.3 and cell.scene == CHANGED][::4]
 DEEP = [Cell("bucket", 60.0, 5.0, 50.0, 0.02, CHANGED)]
@@ -21,8 +27,7 @@ DEEP = [Cell("bucket", 60.0, 5.0, 50.0, 0.02, CHANGED)]
 @pytest.mark.parametrize("cell", [*SAMPLE, *FASTER, *CHANGING, *DEEP], ids=str)
 def test_a_limit_is_used_and_kept_and_no_request_leaves_inside_a_pause(cell: Cell) -> None:
     promise = read_promise(cell)
-    if cell.rate == 5 and cell.pause_s is None:  # three refusals tell that a limit has fallen (docs/pace.md)
-        promise = replace(promise, exceeded=0.065)
+    promise = replace(promise, exceeded=0.06)  # of twelve plays, 5 % (docs/pace.md)
     shown = average([measure(cell, play(cell, RateController(), seed)) for seed in SEEDS])
     assert promise.list_misses(cell, shown) == []
 
