@@ -1,7 +1,7 @@
 """`python -m tests.pace [--rates 5 50 500] [--fastest-alone] [--to FOLDER]` plays the matrix; writes table and picture.
 
 It is 990 cells of 30 virtual minutes, each played several times, and the mean counts: near a bound, chance decides a
-single play. That takes hours of one core, and a quarter of an hour by PyPy, nearly all of it for the 330 at 500/s;
+single play. That takes hours of one core, and ten minutes by PyPy, nearly all of it for the 330 at 500/s;
 `--fastest-alone` plays of these the 55 alone at 20 ms.
 `--others` plays no more than the cells alone at 20 ms, with the controllers of other tools besides, and prints a table.
 """
