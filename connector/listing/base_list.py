@@ -251,8 +251,11 @@ async def _sweep(
 
 
 async def give_time_to_show(access: ListAccess, known: Sequence[Known]) -> bool:
-    """Wait until the list must show subscribers that an earlier run has just confirmed; return whether that was not
-    so at once. It goes by the wall clock, since that was another process, and once: a clock may have been set back."""
+    """Wait until the list must show subscribers that an earlier run has just confirmed, and return whether it had to.
+
+    By the wall clock, since another process confirmed them; no longer than `shown_after_s`, since a clock may have been
+    set back.
+    """
     confirmed_at = max((each.known_since or 0.0 for each in known), default=0.0)
     missing_s = confirmed_at + access.shown_after_s - access.clock.now().timestamp()
     if missing_s <= 0:

@@ -35,8 +35,9 @@ def refuse_misanswered(base: Base) -> None:
 async def guard_account(session: Session) -> tuple[Known, ...]:
     """Look one known subscriber up by Id and, if it is gone, three more.
 
-    Returns the known subscribers whose look-up was inconclusive: the run's first sweep of the list must show one. Empty
-    when all is well. Raises EmptiedError when all are gone, and ListFailed when the service does not answer.
+    Returns the known subscribers whose look-up was inconclusive: the run's first complete sweep must show one; where
+    they need not show yet, it is read again once they must. Empty when all is well. Raises EmptiedError when all are
+    gone, and ListFailed when the service does not answer.
     """
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
     base, before = journal.base, journal.first_key

@@ -9,8 +9,8 @@ and windows of any length. Of `served` requests in `sent_s` seconds since the la
 - it is at least (served - burst) / sent_s: no limiter gives more besides its rate than it gave when it was fresh;
 - where two ramps were refused at much the same rate, that rate is the limit, and the next ramp begins just below;
 - where all is refused until later than was asked for, it is a window, and served / (sent_s + paused_s) is its rate;
-- where it is full again after just what it gave when it was fresh, in more time, and has not served evenly, as a bucket
-  does, it is a window too, at least as long as that took, and what it refuses until that is over says nothing new;
+- where it is full again after just what it gave when it was fresh, in a second and more, and has not served evenly, as
+  a bucket mostly does, it is taken for a window as long as that took, and what it refuses meanwhile for nothing new;
 - of a window, a rate is allowed that was kept for two windows without a refusal, and what the last one served is all;
 - where two ramps were served the same mean, pauses included, the limiter gives back what a pause costs;
 - of few requests whose refusal costs no pause, the limit lies between what was served and what was sent in the mean;
@@ -356,9 +356,12 @@ class RateController:
 
     def _is_quota(self, fill: _Fill, sent_at: float) -> bool:
         """Return whether that is what a window allows: what the limiter gave when it was fresh, as far as that can be
-        counted while answers are under way. A bucket serves its rate besides, or evenly."""
+        counted while answers are under way. A bucket serves its rate besides, or evenly, with few exceptions."""
         is_same = abs(fill.served - self._burst) <= max(_ROOM * self._burst, 1.0)
-        is_long = _SECOND < sent_at - fill.begun_at <= _LONGEST_WINDOW_S
+        took_s, longest_s = sent_at - fill.begun_at, _LONGEST_WINDOW_S
+        if self._full_s > 0:  # it has shown like this, and twice as long comes of half the limit
+            longest_s = min(longest_s, 1.8 * self._window_s)
+        is_long = _SECOND < took_s <= longest_s and sent_at - fill.full_at <= 2 * _LONGEST_WINDOW_S
         return is_same and is_long and (fill.is_uneven or self._window_s > 0)
 
     def _gives_back(self, mean: float, refused: float) -> bool:
@@ -399,4 +402,5 @@ class RateController:
     @property
     def _longest_s(self) -> float:
         pauses = _PAUSES_APART if self._cost_s < _DEAR_S else _DEAR_PAUSES_APART
-        return max(pauses * max(self._price_s, _SECOND), _REPEATS * self._window_s)
+        cost_s = max(self._cost_s or 1 / self.rate, min(self._price_s, 1.5 * _SECOND), _SECOND)
+        return max(pauses * cost_s, _REPEATS * self._window_s)

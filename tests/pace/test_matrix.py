@@ -27,8 +27,9 @@ DEEP = [Cell("bucket", 60.0, 5.0, 50.0, 0.02, CHANGED)]
 @pytest.mark.parametrize("cell", [*SAMPLE, *FASTER, *CHANGING, *DEEP], ids=str)
 def test_a_limit_is_used_and_kept_and_no_request_leaves_inside_a_pause(cell: Cell) -> None:
     promise = read_promise(cell)
-    # by the mean of twelve plays it keeps its promise (docs/pace.md), by that of four within these margins
-    promise = replace(promise, goodput=promise.goodput - 0.005, exceeded=0.06)
+    # twelve plays keep the promise in the mean (docs/pace.md); the four that are played here may miss it by chance
+    exceeded = 0.06 if cell.rate == 5 and not cell.pause_s else promise.exceeded
+    promise = replace(promise, goodput=promise.goodput - 0.005, exceeded=exceeded)
     shown = average([measure(cell, play(cell, RateController(), seed)) for seed in SEEDS])
     assert promise.list_misses(cell, shown) == []
 

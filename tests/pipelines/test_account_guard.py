@@ -66,6 +66,15 @@ def test_another_account_shows_right_after_the_run_before_too(connector: Connect
     assert connector.sandbox.truth()["subscribers"] == 60
 
 
+def test_a_list_that_does_not_show_the_run_before_yet_is_read_again(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(filters="ignored", max_limit=10, list_lag_ms=3000)
+    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
+    connector.sandbox.seed(60, base_name="News")
+    more = write_addresses(tmp_path / "more.csv", 31)
+    ended = connector.run_json("import", more, "--base-name", "News", "--quiet-period", "4s")
+    assert (ended.code, ended.rows) == (0, {"read": 31, "exists": 30, "created": 1}), ended.stderr
+
+
 def test_one_who_was_erased_is_not_the_end(connector: Connector, tmp_path: Path) -> None:
     """Churn takes a few; three of four who are asked for are still there sooner or later."""
     path = write_addresses(tmp_path / "people.csv", 30)
