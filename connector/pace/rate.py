@@ -360,7 +360,7 @@ class RateController:
         is_same = abs(fill.served - self._burst) <= max(_ROOM * self._burst, 1.0)
         took_s, longest_s = sent_at - fill.begun_at, _LONGEST_WINDOW_S
         if self._full_s > 0:  # it has shown like this, and twice as long comes of half the limit
-            longest_s = min(longest_s, 1.8 * self._window_s)
+            longest_s = min(longest_s, 1.9 * self._window_s)
         is_long = _SECOND < took_s <= longest_s and sent_at - fill.full_at <= 2 * _LONGEST_WINDOW_S
         return is_same and is_long and (fill.is_uneven or self._window_s > 0)
 
