@@ -260,7 +260,7 @@ async def give_time_to_show(access: ListAccess, known: Sequence[Known]) -> bool:
     missing_s = confirmed_at + access.shown_after_s - access.clock.now().timestamp()
     if missing_s <= 0:
         return False
-    await access.control.rest(min(missing_s, access.shown_after_s))
+    await access.control.wait(min(missing_s, access.shown_after_s), "then the list must show known subscribers")
     return True
 
 

@@ -2,15 +2,15 @@
 
 Theory of operation (docs/pace.md). Until the first refusal the rate doubles. From then on it runs in ramps: from a
 lower bound of what the limiter allows to an upper bound, and beyond that ever faster, until the next refusal, which
-gives the bounds of the next ramp. Nothing of the limiter's shape is presumed; these facts hold for buckets of any depth
-and windows of any length. Of `served` requests in `sent_s` seconds since the last pause, and a pause of `paused_s`:
+gives the bounds of the next ramp. Nothing of the limiter's shape is presumed. That page says where a rule may fail. Of
+`served` requests in `sent_s` seconds since the last pause, and a pause of `paused_s`:
 
 - the limit is at least served / (sent_s + paused_s): no limiter saves up more in a pause than its rate is worth;
 - it is at least (served - burst) / sent_s: no limiter gives more besides its rate than it gave when it was fresh;
 - where two ramps were refused at much the same rate, that rate is the limit, and the next ramp begins just below;
 - where all is refused until later than was asked for, it is a window, and served / (sent_s + paused_s) is its rate;
-- where it is full again after just what it gave when it was fresh, in a second and more, and has not served evenly, as
-  a bucket mostly does, it is taken for a window as long as that took, and what it refuses meanwhile for nothing new;
+- where the limiter is full again after as much as it gave when it was fresh, in more than a second, and has not served
+  evenly, as a bucket mostly does, it is taken for a window as long as that took; so long its refusals say nothing new;
 - of a window, a rate is allowed that was kept for two windows without a refusal, and what the last one served is all;
 - where two ramps were served the same mean, pauses included, the limiter gives back what a pause costs;
 - of few requests whose refusal costs no pause, the limit lies between what was served and what was sent in the mean;
@@ -138,12 +138,12 @@ class RateController:
         self._fresh_until = -inf  # when the one that was refused first was sent
         self._cost_s, self._paused_s = 0.0, inf  # the pause that was asked for last, and how long the last one was
         self._window_s = 0.0  # the longest window that has shown
-        self._full_s = 0.0  # how long it may be full of what it has served
-        self._fill = _Fill(-inf)
+        self._full_s = 0.0  # the longest that a window may stay full, where it has shown by what it served
+        self._fill = _Fill(-inf)  # of the limiter, since it was full
         self._proved = 0.0  # requests/s that the last ramp that was not refused early proves to be allowed
         self._last_refused = inf  # requests/s, where the last ramp ended
         self._last_served, self._last_sent_s = 0.0, 1.0  # requests that the last ramp was served, in so many seconds
-        self._last_mean = 0.0  # requests/s, the same with the pause before it
+        self._last_mean = 0.0  # requests/s, that ramp with the pause before it
         self._early = 0  # ramps in a row that were refused early
         self._tolerated = _TOLERATED
         if found is not None:
@@ -294,7 +294,7 @@ class RateController:
         if pause_s and self._gives_back(mean, refused):
             near = 0.0  # where it refuses says how much it had saved
         served, served_s, fill = float(self._served), sent_s, self._add_to_fill(mean, sent_s)
-        if ramp is None or not ramp.is_early:
+        if ramp is None or not ramp.is_early:  # it is full now
             self._fill = _Fill(sent_at)
             if ramp is not None and self._is_quota(fill, sent_at):
                 served, served_s = fill.served, sent_at - fill.begun_at
@@ -346,7 +346,7 @@ class RateController:
         self._due_at = max(self._due_at, now + 1 / self.rate)
 
     def _add_to_fill(self, mean: float, sent_s: float) -> _Fill:
-        """Add what the ramp that ends was served, `mean` requests a second with the pause before it."""
+        """Add what the ramp that ends was served: with the pause before it, `mean` requests a second."""
         fill, in_s = self._fill, sent_s + self._paused_s
         fill.begun_at = min(fill.begun_at, self._resumed_at)
         fill.served += self._served
@@ -367,8 +367,8 @@ class RateController:
     def _gives_back(self, mean: float, refused: float) -> bool:
         """Return whether the limiter saves up what a pause costs: fresh, it gave more than two of them are worth,
         and two ramps in a row were served the same mean, pauses included, and refused well above it."""
-        last_mean = self._last_served / (self._last_sent_s + self._paused_s)
-        is_same = not self._window_s and abs(mean - last_mean) < _ROOM * mean
+        mean_before = self._last_served / (self._last_sent_s + self._paused_s)  # with the pause after that ramp
+        is_same = not self._window_s and abs(mean - mean_before) < _ROOM * mean
         return is_same and refused > 1.1 * mean and self._burst > 2 * self._paused_s * mean
 
     def _end_row(self, row: _Row, sent_at: float) -> None:
@@ -402,5 +402,6 @@ class RateController:
     @property
     def _longest_s(self) -> float:
         pauses = _PAUSES_APART if self._cost_s < _DEAR_S else _DEAR_PAUSES_APART
+        # below 2/s no more than the time of one request: ramps three times as long miss that a limit has changed
         cost_s = max(self._cost_s or 1 / self.rate, min(self._price_s, 1.5 * _SECOND), _SECOND)
         return max(pauses * cost_s, _REPEATS * self._window_s)

@@ -29,7 +29,8 @@ def test_a_limit_is_used_and_kept_and_no_request_leaves_inside_a_pause(cell: Cel
     promise = read_promise(cell)
     # twelve plays keep the promise in the mean (docs/pace.md); the four that are played here may miss it by chance
     exceeded = 0.06 if cell.pause_s in (None, DATE) else promise.exceeded
-    promise = replace(promise, goodput=promise.goodput - 0.005, exceeded=exceeded)
+    if len(SEEDS) < 12:
+        promise = replace(promise, goodput=promise.goodput - 0.005, exceeded=exceeded)
     shown = average([measure(cell, play(cell, RateController(), seed)) for seed in SEEDS])
     assert promise.list_misses(cell, shown) == []
 
