@@ -20,7 +20,9 @@ from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, w
 from tests.pipelines.dask_processes import list_workers
 from tests.pipelines.leftovers import read_rejects
 
-PEOPLE = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "1500"))
+PEOPLE = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "2900"))
+"""Enough for three parts: they take 1,000 rows in turn, so that the first worker that is killed has one under way."""
+
 IS_CAMPAIGN = PEOPLE >= 20_000
 JOB = """
 job: joint
