@@ -112,6 +112,24 @@ class _Fill:
         self.full_at, self.begun_at, self.served, self.is_uneven = full_at, inf, 0.0, False
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How a ramp has ended: a request was refused that was sent at `sent_at`, `sent_s` after the last pause, at `rate`.
+    The ramp was served `mean` with the pause before it, `proved` is allowed (all in requests/s), and the refusal asks
+    for a pause of `pause_s`."""
+
+    sent_at: float
+    sent_s: float
+    rate: float
+    mean: float
+    proved: float
+    pause_s: float
+
+
+_Bounds = tuple[float, float, float]
+"""Of the next ramp: from and to (requests/s), and the least that it takes (s)."""
+
+
 class RateController:
     """Says when the next request may leave; `ceiling`, requests/s, is never exceeded.
 
@@ -285,72 +303,95 @@ class RateController:
 
     def _end_ramp(self, sent_at: float, now: float, pause_s: float) -> None:
         """Read the next ramp's bounds from the one that this refusal ends."""
-        sent_s, refused, ramp = max(sent_at - self._resumed_at, 1 / self.rate), self.rate, self._ramp
+        ramp, sent_s = self._ramp, max(sent_at - self._resumed_at, 1 / self.rate)
         mean = self._served / (sent_s + self._paused_s)
-        proved = max(mean, (self._served - self._burst) / sent_s)
+        end = _End(sent_at, sent_s, self.rate, mean, max(mean, (self._served - self._burst) / sent_s), pause_s)
         self._cost_s = pause_s
-        low, high, least_s = max(proved, refused / 50), refused, 0.0
-        near = refused - 2 * abs(self._last_refused - refused)
-        if pause_s and self._gives_back(mean, refused):
-            near = 0.0  # where it refuses says how much it had saved
-        served, served_s, fill = float(self._served), sent_s, self._add_to_fill(mean, sent_s)
-        if ramp is None or not ramp.is_early:  # it is full now
-            self._fill = _Fill(sent_at)
-            if ramp is not None and self._is_quota(fill, sent_at):
-                served, served_s = fill.served, sent_at - fill.begun_at
-                if served_s > self._window_s:
-                    self._window_s = served_s
-                    self._full_s = min(sent_at - fill.full_at, _LONGEST_WINDOW_S)
-                    low = min(low, served / self._full_s)
-                    high = min(high, 1.1 * served / served_s)
+        self._row = _Row(float(self._served), sent_s, sent_at, self._trip_s)
         if ramp is None:
-            self._burst, high = float(self._served), min(refused, _FALLEN * self._doubled)
-            self._fresh_until = sent_at
-            low = refused / 50 if pause_s else self._doubled / _FALLEN
-        elif ramp.is_early and pause_s and sent_at - fill.full_at < max(self._window_s, self._full_s):
-            low, high = ramp.low, ramp.high  # the window is still full of what was sent before
-        elif ramp.is_early:
-            self._early += 1
-            if not pause_s and self._early >= _REPEATS and self._refused < self._served:
-                # a share that stays, however low the rate, does not come of the rate; its root leaves it much room
-                self._tolerated = max(self._tolerated, (self._refused / (self._served + self._refused)) ** 0.5)
-            low = max(proved, self._proved if self._early == 1 else refused / _FALLEN ** (self._early - 1))
-            if self._early == 1 and pause_s and ramp.length_s > 0.9 * self._longest_s and ramp.at_s > self._window_s:
-                low = max(low, near)  # so narrow a ramp meets a steady limit early, too
+            low, high, least_s = self._read_first(end)
         else:
-            self._early, self._proved = 0, low
-            self._tolerated = max(self._tolerated / 2, _TOLERATED)
-            if ramp.at_s < ramp.length_s - 1 / refused - (self._trip_s if pause_s else 0.0):  # else nothing new
-                low = max(low, near)
-            elif near and refused < 1.5 * ramp.high:  # it has not risen
-                least_s, low = 4 * ramp.length_s, max(low, ramp.compute_rate(ramp.length_s / 2) if pause_s else 0.0)
-                if ramp.length_s > 0.9 * self._longest_s:
-                    low = max(low, (1 - _ROOM) * ramp.high)
-                    high = min(refused, (1 + _ROOM + (refused / ramp.high - 1) / 10) * ramp.high)
-        is_few = proved < _REPEATS / _FREE_S  # requests: what was refused is a large share
-        if not pause_s and is_few and ramp is not None and self._refused > 1 and refused < 1.5 * ramp.high:
-            high = min(high, (self._served + self._refused) / sent_s)  # if it is more after all, the probe finds it
-        if pause_s and ramp is not None and 0 < 2 * self._window_s < ramp.at_s:
-            low = max(low, (1 - _ROOM) * ramp.compute_rate(ramp.at_s - 2 * self._window_s))  # filled none in two
-        at_s = 0.0 if ramp is None else min(ramp.at_s, sent_s)
-        if pause_s and ramp is not None and 0 < self._window_s < at_s < ramp.length_s + self._window_s:
-            earlier = (ramp.compute_rate(at_s - self._window_s) - ramp.low) / ramp.growth
-            high = min(high, (self._served - earlier) / self._window_s)  # what the last one served is all
-        if not pause_s and sent_s < self._window_s < sent_s + self._paused_s:
-            high = min(high, self._served / self._window_s)  # what a whole one served is all
-        self._last_refused, self._last_mean = refused, mean
+            low, high, least_s = self._read_early(ramp, end) if ramp.is_early else self._read_late(ramp, end)
+            low, high = self._narrow(low, high, ramp, end)
+        self._last_refused, self._last_mean = end.rate, mean
         self._last_served, self._last_sent_s = float(self._served), sent_s
-        self._row = _Row(served, served_s, sent_at, self._trip_s)
         self._cut_at = max(now, self._paused_until)
         self._begin_ramp(low, high, at=self._cut_at, least_s=least_s)
         self._due_at = max(self._due_at, now + 1 / self.rate)
 
-    def _add_to_fill(self, mean: float, sent_s: float) -> _Fill:
-        """Add what the ramp that ends was served: with the pause before it, `mean` requests a second."""
-        fill, in_s = self._fill, sent_s + self._paused_s
+    def _read_first(self, end: _End) -> _Bounds:
+        """The first refusal of all: what was served until now tells the burst, and little of the limit."""
+        self._burst, self._fresh_until, self._fill = float(self._served), end.sent_at, _Fill(end.sent_at)
+        low = end.rate / 50 if end.pause_s else self._doubled / _FALLEN
+        return low, min(end.rate, _FALLEN * self._doubled), 0.0
+
+    def _read_early(self, ramp: _Ramp, end: _End) -> _Bounds:
+        """The limit has fallen, or was overestimated; or a window is still full; or chance refuses."""
+        fill = self._add_to_fill(end)
+        if end.pause_s and end.sent_at - fill.full_at < max(self._window_s, self._full_s):
+            return ramp.low, ramp.high, 0.0  # the window is still full of what was sent before
+        self._early += 1
+        if not end.pause_s and self._early >= _REPEATS and self._refused < self._served:
+            # a share that stays, however low the rate, does not come of the rate; its root leaves it much room
+            self._tolerated = max(self._tolerated, (self._refused / (self._served + self._refused)) ** 0.5)
+        if self._early > 1:
+            return max(end.proved, end.rate / _FALLEN ** (self._early - 1)), end.rate, 0.0
+        low = max(end.proved, self._proved)
+        if end.pause_s and ramp.length_s > 0.9 * self._longest_s and ramp.at_s > self._window_s:
+            low = max(low, self._find_limit(end))  # so narrow a ramp meets a steady limit early, too
+        return low, end.rate, 0.0
+
+    def _read_late(self, ramp: _Ramp, end: _End) -> _Bounds:
+        """The ramp has met the limit, or has passed its end."""
+        limit = self._find_limit(end)
+        low, high, least_s = max(end.proved, end.rate / 50), end.rate, 0.0
+        fill, self._fill = self._add_to_fill(end), _Fill(end.sent_at)  # it is full now
+        took_s = end.sent_at - fill.begun_at
+        if self._is_quota(fill, end.sent_at):
+            self._row = _Row(fill.served, took_s, end.sent_at, self._trip_s)
+            if took_s > self._window_s:
+                self._window_s, self._full_s = took_s, min(end.sent_at - fill.full_at, _LONGEST_WINDOW_S)
+                low, high = min(low, fill.served / self._full_s), min(high, 1.1 * fill.served / took_s)
+        self._early, self._proved = 0, low
+        self._tolerated = max(self._tolerated / 2, _TOLERATED)
+        if ramp.at_s < ramp.length_s - 1 / end.rate - (self._trip_s if end.pause_s else 0.0):  # else nothing new
+            return max(low, limit), high, least_s
+        if limit and end.rate < 1.5 * ramp.high:  # it has not risen
+            least_s, low = 4 * ramp.length_s, max(low, ramp.compute_rate(ramp.length_s / 2) if end.pause_s else 0.0)
+            if ramp.length_s > 0.9 * self._longest_s:
+                low = max(low, (1 - _ROOM) * ramp.high)
+                high = min(end.rate, (1 + _ROOM + (end.rate / ramp.high - 1) / 10) * ramp.high)
+        return low, high, least_s
+
+    def _narrow(self, low: float, high: float, ramp: _Ramp, end: _End) -> tuple[float, float]:
+        """Narrow the bounds by what few requests, and what the last windows, say besides."""
+        is_few = end.proved < _REPEATS / _FREE_S  # requests: what was refused is a large share
+        if not end.pause_s and is_few and self._refused > 1 and end.rate < 1.5 * ramp.high:
+            high = min(high, (self._served + self._refused) / end.sent_s)  # if it is more, the probe finds it
+        window_s = self._window_s
+        if end.pause_s and 0 < 2 * window_s < ramp.at_s:
+            low = max(low, (1 - _ROOM) * ramp.compute_rate(ramp.at_s - 2 * window_s))  # filled none in two
+        at_s = min(ramp.at_s, end.sent_s)
+        if end.pause_s and 0 < window_s < at_s < ramp.length_s + window_s:
+            earlier = (ramp.compute_rate(at_s - window_s) - ramp.low) / ramp.growth
+            high = min(high, (self._served - earlier) / window_s)  # what the last one served is all
+        if not end.pause_s and end.sent_s < window_s < end.sent_s + self._paused_s:
+            high = min(high, self._served / window_s)  # what a whole one served is all
+        return low, high
+
+    def _find_limit(self, end: _End) -> float:
+        """Return a rate just below the limit (requests/s), as two ramps that were refused at much the same rate tell;
+        0: where it refuses says how much the limiter had saved."""
+        if end.pause_s and self._gives_back(end.mean, end.rate):
+            return 0.0
+        return end.rate - 2 * abs(self._last_refused - end.rate)
+
+    def _add_to_fill(self, end: _End) -> _Fill:
+        """Add what the ramp that ends was served."""
+        fill, in_s = self._fill, end.sent_s + self._paused_s
         fill.begun_at = min(fill.begun_at, self._resumed_at)
         fill.served += self._served
-        if self._last_mean and abs(mean - self._last_mean) * in_s > max(_REPEATS, _ROOM * self._served):
+        if self._last_mean and abs(end.mean - self._last_mean) * in_s > max(_REPEATS, _ROOM * self._served):
             fill.is_uneven = True
         return fill
 
