@@ -124,20 +124,20 @@ async def look_in_parts(session: Session, keys: Sequence[LookupKey], take: TakeL
     is_by_filter = await _begins_with_filters(session, keys)
     if not is_by_filter:
         swept = await sweep_for(session.access, keys)
-        told, keys = _split(keys, swept)
-        await take(told, swept)
+        conclusive, keys = _split(keys, swept)
+        await take(conclusive, swept)
     for start in range(0, len(keys), _ASKED_TOGETHER):
         some = keys[start : start + _ASKED_TOGETHER]
-        filtered = await _try_filters(session, some)
+        filtered = await _try_filters(session, some, left=len(keys) - start)
         if is_by_filter and not _shows_what_we_send(session, filtered):
             filtered = replace(filtered, missed=frozenset())
-        told, inconclusive = _split(some, filtered)
-        await take(told, filtered)
+        conclusive, inconclusive = _split(some, filtered)
+        await take(conclusive, filtered)
         left += inconclusive
     if left and is_by_filter:
         swept = await sweep_for(session.access, left)
-        told, left = _split(left, swept)
-        await take(told, swept)
+        conclusive, left = _split(left, swept)
+        await take(conclusive, swept)
     is_readable = not session.access.state.is_list_unreadable
     again = [each for each in left if each.in_any_spelling and not is_readable]
     open_keys = [each for each in left if is_readable or not each.in_any_spelling]
@@ -152,11 +152,12 @@ async def _begins_with_filters(session: Session, keys: Sequence[LookupKey]) -> b
     return not session.access.state.known and (await estimate(session, keys)).is_filter_cheaper
 
 
-async def _try_filters(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
-    """Look the keys up by filters. A failure proves nothing about the list: a service may choke on one strange text."""
+async def _try_filters(session: Session, keys: Sequence[LookupKey], *, left: int | None = None) -> LookupResult:
+    """Look the keys up by filters: the next of so many that are `left`. A failure proves nothing about the list: a
+    service may choke on one strange text."""
     started_at = session.clock.monotonic()
     try:
-        return await look_by_filter(session.access, keys)
+        return await look_by_filter(session.access, keys, left=left)
     except ListFailed as failure:
         if failure.status in UNAUTHORISED:
             raise
@@ -173,8 +174,8 @@ def _shows_what_we_send(session: Session, result: LookupResult) -> bool:
 
 def _split(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[LookupKey], list[LookupKey]]:
     """Return the keys of which the result tells, and those of which it is inconclusive."""
-    told = result.found.keys() | result.missed
-    return [key for key in keys if key.identity in told], [key for key in keys if key.identity not in told]
+    known = result.found.keys() | result.missed
+    return [key for key in keys if key.identity in known], [key for key in keys if key.identity not in known]
 
 
 def _join(first: LookupResult, second: LookupResult) -> LookupResult:
