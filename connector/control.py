@@ -7,7 +7,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, TypeVar
@@ -165,6 +165,18 @@ def stop_on_signals() -> Iterator[Stop]:
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
     """Let a signal pass."""
+
+
+@asynccontextmanager
+async def work_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Let this work go on as long as the block takes, at the most; what it raises is raised at the end."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 @asynccontextmanager

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from connector.clock import Clock
-from connector.control import RunControl, Stop, enter_in_thread, stay_alive
+from connector.control import RunControl, Stop, enter_in_thread, stay_alive, work_beside
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted
 from connector.ledger import (
     Base,
@@ -43,7 +44,7 @@ from connector.load import (
     compare_waiting,
 )
 from connector.outcomes import Outcome
-from connector.pace import BEAT_S, Pace, SharedRate, read_beat, write_beat
+from connector.pace import BEAT_S, Pace, read_beat, write_beat
 from connector.planned_rows import PlannedRows
 from connector.plurals import agree, count
 from connector.progress import Progression
@@ -323,7 +324,7 @@ async def _work_in(
             tally.is_accepted = _find_accepted(ledger, frame)
             run = Run(frame, report, stop, clock, rows, tally, ledger, client, key, bases, commits, pace)
             on_begin(run.describe, run.count)
-            async with _keep_lease(run):
+            async with work_beside(_keep_lease(run)):
                 await work(run)
             report.note_requests(client, clock.monotonic())
     report.planned_rows = rows.lines
@@ -386,33 +387,16 @@ def _begin(ledger: Ledger, frame: Frame, report: OpenReport, clock: Clock) -> tu
     return key, bases
 
 
-@asynccontextmanager
-async def _keep_lease(run: Run) -> AsyncIterator[None]:
+async def _keep_lease(run: Run) -> None:
     """Tell the other parts of the pace, and hear of theirs; that renews the lease while the run waits for anything
     else than the ledger."""
     rate, monotonic = run.pace.shared, run.clock.monotonic
-    if rate is None:
-        yield
-        return
-
-    async def exchange(rate: SharedRate) -> None:
-        said = write_beat(rate.say(monotonic()))
-        heard = await run.commits.ask(lambda ledger: exchange_beats(ledger, said))
-        rate.hear({number: (read_beat(beat), age_s) for number, (beat, age_s) in heard.items()}, monotonic())
-
-    async def renew(rate: SharedRate) -> None:
-        while True:
-            with suppress(LedgerError):  # the next transaction of the run raises it, too
-                await exchange(rate)
-            await asyncio.sleep(BEAT_S)
-
-    renewing = asyncio.ensure_future(renew(rate))
-    try:
-        yield
-    finally:
-        renewing.cancel()
-        with suppress(asyncio.CancelledError):
-            await renewing
+    while rate is not None:
+        with suppress(LedgerError):  # the next transaction of the run raises it, too
+            said = write_beat(rate.say(monotonic()))
+            heard = await run.commits.ask(partial(exchange_beats, beat=said))
+            rate.hear({number: (read_beat(beat), age_s) for number, (beat, age_s) in heard.items()}, monotonic())
+        await asyncio.sleep(BEAT_S)
 
 
 def _describe_accepted(tally: Tally) -> Iterator[str]:

@@ -35,6 +35,7 @@ from .filters import (
     build_match as build_match,
 )
 from .lookup import (
+    ASKED_TOGETHER as ASKED_TOGETHER,
     can_tell as can_tell,
     count_requests as count_requests,
     look_by_filter as look_by_filter,

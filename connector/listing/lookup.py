@@ -191,7 +191,7 @@ async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool:
     return False
 
 
-_BATCH = 300  # identities between two rounds of controls: a filter that stops working spoils no more than these
+ASKED_TOGETHER = 300  # identities between two rounds of controls: a filter that stops working spoils no more than these
 
 
 async def look_by_filter(access: ListAccess, keys: Sequence[LookupKey], *, left: int | None = None) -> LookupResult:
@@ -231,7 +231,7 @@ def count_requests(keys: Sequence[LookupKey]) -> int:
     classes = _classes_of(questions)
     of_case = 2 * any(each.needs_case_blind for each in questions)
     controls = len(classes) + len({each.field for each in classes}) + of_case
-    rounds = 1 + -(-len(questions) // _BATCH)
+    rounds = 1 + -(-len(questions) // ASKED_TOGETHER)
     return sum(len(each.texts) for each in questions) + rounds * controls + 1  # and a sentinel
 
 
@@ -291,10 +291,10 @@ class _FilterLookup:
         if self._is_worth_asking(checked):
             fields = sorted({each.key.field for each in self.questions})
             visibility = await find_visibility(access, checked, started_at, fields)  # before any other look-up
-        for start in range(0, len(self.questions), _BATCH):
+        for start in range(0, len(self.questions), ASKED_TOGETHER):
             if not self._is_worth_asking(checked):
                 break
-            batch = self.questions[start : start + _BATCH]
+            batch = self.questions[start : start + ASKED_TOGETHER]
             shown = await self._ask([each for each in batch if each.is_askable(checked)])
             before, checked = checked, await self._check()
             self._note_missed(batch, shown, before, checked)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from connector.errors import RunAborted
 from connector.ledger import JointListing, find_listing, record_listing, stop_listing, try_list_alone
 from connector.listing import (
+    ASKED_TOGETHER,
     BaseReader,
     ListEnd,
     ListFailed,
@@ -37,7 +38,6 @@ from connector.states import State
 _NEVER = float("-inf")
 _ABSENT_ASKED = 20  # looked up of those that a listing says are absent; 20 more once one of them is present
 _ABSENT_SAMPLED = 400  # rows of a chunk, among which these 20 are chosen
-_ASKED_TOGETHER = 300  # by filters, of what is unknown: each takes a request of its own
 _POLL_S = 1.0  # between two looks whether another part has listed the base
 _SHOWING_STEPS_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 
@@ -126,8 +126,8 @@ async def look_in_parts(session: Session, keys: Sequence[LookupKey], take: TakeL
         swept = await sweep_for(session.access, keys)
         conclusive, keys = _split(keys, swept)
         await take(conclusive, swept)
-    for start in range(0, len(keys), _ASKED_TOGETHER):
-        some = keys[start : start + _ASKED_TOGETHER]
+    for start in range(0, len(keys), ASKED_TOGETHER):
+        some = keys[start : start + ASKED_TOGETHER]
         filtered = await _try_filters(session, some, left=len(keys) - start)
         if is_by_filter and not _shows_what_we_send(session, filtered):
             filtered = replace(filtered, missed=frozenset())
@@ -141,8 +141,8 @@ async def look_in_parts(session: Session, keys: Sequence[LookupKey], take: TakeL
     is_readable = not session.access.state.is_list_unreadable
     again = [each for each in left if each.in_any_spelling and not is_readable]
     open_keys = [each for each in left if is_readable or not each.in_any_spelling]
-    for start in range(0, len(again), _ASKED_TOGETHER):
-        some = again[start : start + _ASKED_TOGETHER]
+    for start in range(0, len(again), ASKED_TOGETHER):
+        some = again[start : start + ASKED_TOGETHER]
         await take(some, await look_as_sent(session, some))
     if open_keys:
         await take(open_keys, LookupResult({}, frozenset(), _NEVER, 0.0, session.clock.monotonic()))

@@ -13,14 +13,13 @@ import logging
 import os
 import platform
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
 from connector.clock import Clock, system_clock
-from connector.control import Stop, enter_in_thread
+from connector.control import Stop, enter_in_thread, work_beside
 from connector.databases import parse_place
 from connector.errors import ConfigurationError, LedgerError, LockedError, RunAborted
 from connector.fields import BaseRef
@@ -176,7 +175,7 @@ class _JointLoad:
             async with enter_in_thread(opened, stop) as ledger:
                 with open_commits(ledger) as commits:
                     key = self._begin(ledger, part)
-                    async with self._keep_lease(commits):
+                    async with work_beside(self._keep_lease(commits)):
                         ends, reason = await self._run_parts(commits)
                     self._end(ledger, key, ends, reason)
         except LockedError as error:
@@ -204,26 +203,15 @@ class _JointLoad:
         ledger.store.lease = lease
         return key
 
-    @asynccontextmanager
-    async def _keep_lease(self, commits: Commits) -> AsyncIterator[None]:
+    async def _keep_lease(self, commits: Commits) -> None:
         """Keep part 0, so that no other joint run begins meanwhile."""
-
-        async def renew() -> None:
-            while True:
-                await asyncio.sleep(_RENEWED_S)
-                try:
-                    await commits.ask(lambda _ledger: None)
-                except LedgerError as error:
-                    self._stop.end(str(error))
-                    return
-
-        renewing = asyncio.ensure_future(renew())
-        try:
-            yield
-        finally:
-            renewing.cancel()
-            with suppress(asyncio.CancelledError):
-                await renewing
+        while True:
+            await asyncio.sleep(_RENEWED_S)
+            try:
+                await commits.ask(lambda _ledger: None)
+            except LedgerError as error:
+                self._stop.end(str(error))
+                return
 
     async def _run_parts(self, commits: Commits) -> tuple[list[PartEnd], str | None]:
         """Survey the parts if there are guards, then load them; return how they ended, and why that was too early."""
