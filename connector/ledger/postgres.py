@@ -50,6 +50,7 @@ _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
 _TRY_SHARED_LOCK = text("SELECT pg_try_advisory_lock_shared(:key)")
 _RELEASE = text("SELECT pg_advisory_unlock(:key)")
+_RELEASE_ALL = text("SELECT pg_advisory_unlock_all()")
 # What parts share of a listing says that who has no entry is absent: not after `forget`, say.
 _HAS_LISTINGS = text("SELECT to_regclass('joint_listing') IS NOT NULL")
 _FORGET_LISTINGS = text("DELETE FROM joint_listing")
@@ -92,7 +93,12 @@ def open_session(url: URL, tables: Sequence[str] = _LEDGER) -> Iterator[tuple[Co
             _check_place(name, schema, encoding)
             with connection.begin():
                 connection.execute(_STAY, {"schema": schema})
-        yield connection, schema
+        try:
+            yield connection, schema
+        finally:  # the server sees the end of the session a moment after it is closed here, and a next run comes first
+            if not connection.invalidated:  # it would be opened again, and has no lock to give back
+                with suppress(SQLAlchemyError), connection.begin():
+                    connection.execute(_RELEASE_ALL)
 
 
 @contextmanager
