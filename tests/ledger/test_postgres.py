@@ -7,15 +7,22 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import Connection, make_url
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger import Ledger, back_up_ledger, open_ledger
 from connector.states import State
 from tests.ledger.moves import add_base, begin_run, bring_to, read_state
 from tests.ledger.places import add_schema, check_refused, run_sql
+from tests.pipelines.conftest import wait_for
 
 SESSIONS = "FROM pg_stat_activity WHERE application_name LIKE 'connector: process %%' AND pid <> pg_backend_pid()"
+
+
+@pytest.fixture(autouse=True)
+def no_session_of_another_test(postgres: str) -> None:
+    """The server sees the end of a session a moment after it was closed."""
+    wait_for(lambda: run_sql(postgres, f"SELECT pid {SESSIONS}") == [])
 
 
 def with_options(url: str, options: str) -> str:
@@ -40,7 +47,20 @@ def test_whoever_looks_at_the_server_sees_which_process_writes(postgres_url: str
     with open_ledger(postgres_url):
         names = [str(row[0]) for row in run_sql(postgres_url, f"SELECT application_name {SESSIONS}")]
     assert [name.split(" on ")[0] for name in names] == [f"connector: process {os.getpid()}"]
-    assert run_sql(postgres_url, f"SELECT application_name {SESSIONS}") == []
+    wait_for(lambda: run_sql(postgres_url, f"SELECT application_name {SESSIONS}") == [])
+
+
+def test_a_ledger_is_free_before_the_server_has_seen_the_end_of_its_session(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions: list[Connection] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "close", lambda session: sessions.append(session))
+        with open_ledger(postgres_url) as ledger:
+            begin_run(ledger)
+    assert len(sessions) == 1
+    with open_ledger(postgres_url):
+        sessions[0].close()
 
 
 def test_the_refused_are_told_which_session_to_look_for(postgres_url: str) -> None:

@@ -10,6 +10,7 @@ from connector.ledger import EmailLog, open_emails, open_ledger
 from connector.states import EmailState
 from tests.ledger.emails.moves import add_campaign, bring_to, read_state
 from tests.ledger.places import add_schema, check_refused, run_sql
+from tests.pipelines.conftest import wait_for
 
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() ORDER BY tablename"
 SESSIONS = "FROM pg_stat_activity WHERE application_name LIKE 'connector: process %%' AND pid <> pg_backend_pid()"
@@ -92,7 +93,7 @@ def test_a_run_that_has_lost_its_campaign_with_its_session_writes_nothing_more(p
                         read_state(log, campaign)
         with pytest.raises(LedgerError, match="the connection to it was lost"):
             read_state(log, campaign)
-    assert run_sql(postgres_url, f"SELECT pid {SESSIONS}") == []
+    wait_for(lambda: run_sql(postgres_url, f"SELECT pid {SESSIONS}") == [])
 
 
 def test_the_refused_are_told_which_session_to_look_for(postgres_url: str) -> None:
