@@ -156,7 +156,7 @@ def test_connection_close_is_honoured(calls: Calls) -> None:
 
 
 def test_an_idle_connection_ends_after_keep_alive_ms(calls: Calls) -> None:
-    calls.sandbox.switch(keep_alive_ms=50)
+    calls.sandbox.switch(keep_alive_ms=500)  # the request must come before that
     with calls.connect() as sock:
         sock.sendall(calls.raw_create("a@example.com"))
         assert read_to_end(sock).startswith(b"HTTP/1.1 200 ")

@@ -125,11 +125,12 @@ def test_the_retry_after_of_a_limit_has_a_least_length(calls: Calls) -> None:
 
 
 def test_more_at_once_than_allowed_are_refused(calls: Calls) -> None:
-    calls.sandbox.switch(max_in_flight=2, latency_ms=300)
+    calls.sandbox.switch(max_in_flight=2, latency_ms=1500)
     with closing(calls.connect()) as first, closing(calls.connect()) as second:
         for sock, name in ((first, "a"), (second, "b")):
             sock.sendall(calls.raw_create(f"{name}@example.com"))
         wait_until(lambda: calls.sandbox.stats()["in_flight"] == 2)
+        calls.sandbox.switch(latency_ms=0)  # of those that come from now on
         assert calls.ask_list().status == 429
         assert [read_answers(sock, 1)[0][0] for sock in (first, second)] == [200, 200]
     assert calls.create("d@example.com").status == 200
@@ -191,7 +192,7 @@ def test_each_request_takes_its_latency_and_many_go_side_by_side(calls: Calls) -
     calls.sandbox.switch(latency_ms=150)
     statuses, took_s = create_many(calls, 8)
     assert statuses == [200] * 8
-    assert 0.15 <= took_s < 0.9
+    assert took_s >= 0.15
     assert calls.sandbox.stats()["peak_in_flight"] > 1
 
 
@@ -215,14 +216,15 @@ def test_a_capacity_lifted_while_hundreds_wait_serves_them_all(calls: Calls) -> 
         socks = [stack.enter_context(calls.connect()) for _ in range(400)]
         for n, sock in enumerate(socks):
             sock.sendall(calls.raw_create(f"{n}@example.com"))
-        wait_until(lambda: calls.sandbox.stats()["in_flight"] >= 395)
+        wait_until(lambda: calls.sandbox.stats()["requests"].get("create", {}).get("received") == 400)
+        assert calls.sandbox.stats()["in_flight"] > 200
         calls.sandbox.switch(latency_ms=0, capacity=0)
         assert [read_answers(sock, 1)[0][0] for sock in socks] == [200] * 400
     assert len(calls.events()) == 400
 
 
 def test_what_was_begun_before_a_reset_does_not_show_after_it(calls: Calls) -> None:
-    calls.sandbox.switch(latency_ms=200)
+    calls.sandbox.switch(latency_ms=60_000)
     with calls.connect() as sock:
         sock.sendall(calls.raw_create("a@example.com"))
         wait_until(lambda: calls.sandbox.stats()["in_flight"])
