@@ -18,7 +18,7 @@ from tests.simulation.process import Life, Process
 from tests.simulation.timeline import Timeline
 
 BODY = b'{"Subscriber":{"Base":{"Id":7},"Email":"ann1@x.org","FirstName":"Ann"}}'
-TIMEOUT_S = 0.5
+TIMEOUT_S = 1.0  # half of it is for the connection
 Answer = Created | Refused | Ambiguous | NotSent
 
 BEFALLEN: dict[str, dict[str, object]] = {
