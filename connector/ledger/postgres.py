@@ -97,7 +97,7 @@ def open_session(url: URL, tables: Sequence[str] = _LEDGER) -> Iterator[tuple[Co
             yield connection, schema
         finally:  # the server sees the end of the session a moment after it is closed here, and a next run comes first
             if not connection.invalidated:  # it would be opened again, and has no lock to give back
-                with suppress(SQLAlchemyError), connection.begin():
+                with suppress(SQLAlchemyError), connection.begin():  # lost in this very moment, the lock is, too
                     connection.execute(_RELEASE_ALL)
 
 
