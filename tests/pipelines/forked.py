@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +29,12 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _CAPABILITIES_OVER_FILES = 0b1110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["pytest", __name__, "tests.pipelines.warmed"])
+
+
+def start_server() -> None:
+    """Start the process that commands are forked from, unless it runs. An engine in this process would start it in a
+    thread that hears neither SIGINT nor SIGTERM, and without the program's imports; each command would inherit both."""
+    forkserver.ensure_running()
 
 
 class Forked:

@@ -16,6 +16,7 @@ from pipelines.flows import Engine, EngineOptions, open_engine
 from tests.pipelines.conftest import ROOT, wait_for
 from tests.pipelines.dask_processes import is_alive, read_address, run_dask
 from tests.pipelines.engine_tasks import be_refused, count_up, die, fail
+from tests.pipelines.forked import start_server
 
 DEATHS = max(1, int(os.environ.get("CONNECTOR_TEST_KILLS", "5")) // 5)
 
@@ -25,6 +26,7 @@ def with_engine(work: Callable[[Engine], Coroutine[Any, Any, None]], workers: in
         async with open_engine(EngineOptions(workers=workers)) as engine:
             await work(engine)
 
+    start_server()
     asyncio.run(run())
 
 
