@@ -40,11 +40,12 @@ def test_a_signal_ends_an_export_that_waits_for_a_lock(
     with locked(tmp_path / "w.db") as other:
         if moment == "publishes":
             other.execute("commit")
-            connector.sandbox.switch(latency_ms=500)
+            connector.sandbox.switch(latency_ms=1500)  # of its first request: time to lock the file meanwhile
         with connector.start("export", "sqlite:///w.db", "--output", "json") as process:
             if moment == "publishes":
                 wait_for_number(other, 2)
                 other.execute("begin immediate")  # while the list is read
+                connector.sandbox.switch(latency_ms=0)
             time.sleep(3)  # it waits by then, at the latest; a signal that comes earlier ends it as well
             begun = time.monotonic()
             process.send_signal(number)

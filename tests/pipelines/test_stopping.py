@@ -100,11 +100,12 @@ def test_two_signals_while_postgresql_waits_for_a_lock_end_the_run_and_leave_the
     with open_postgres() as database:
         first = connector.run_json("export", database.url)
         assert first.code == 0
-        connector.sandbox.switch(latency_ms=500)  # time to lock the table once it was looked at
+        connector.sandbox.switch(latency_ms=1500)  # time to lock the table once it was looked at
         before = count_requests(connector.sandbox, "list")
         with database.begin() as other, connector.start("export", database.url, "--output", "json") as process:
             wait_for(lambda: count_requests(connector.sandbox, "list") > before)
             other.execute(sa.text("LOCK TABLE subscribers IN SHARE MODE"))
+            connector.sandbox.switch(latency_ms=0)
             wait_for(lambda: is_waiting(other))
             send_two(process)
             await_stopped(process)
