@@ -346,14 +346,14 @@ def test_killed_again_and_again_nobody_is_sent_a_second_email(mailer: Connector,
             before = mailer.sandbox.stats()["emails"]
             wait_for(lambda: mailer.sandbox.stats()["emails"] > before + 7 * each or process.poll() is not None)  # noqa: B023
             time.sleep(0.003 * each)
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()  # or it has just ended
             process.communicate()
     ended = mailer.run_json("mail", "mail.yaml")
 
     sent = Counter(list_recipients(mailer.sandbox))
     assert set(sent.values()) == {1}
     assert ended.code == 1
-    rows = ended.rows
+    rows = ended.report["rows"]  # with those that are 0
     assert rows["read"] == count == rows["sent"] + rows["already_sent"] + rows["unknown"]
     unknown = {each["email"] for each in read_rejects(ended)}
     assert len(unknown) == rows["unknown"] > count // 200
