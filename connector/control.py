@@ -7,7 +7,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, TypeVar
@@ -169,14 +169,14 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 
 @asynccontextmanager
 async def work_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Let this work go on as long as the block takes, at the most; what it raises is raised at the end."""
+    """Do this work beside the block, and cancel it when the block ends. What it raises is raised then."""
     task = asyncio.ensure_future(work)
     try:
         yield
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await _end(task)
+        if not task.cancelled():
+            task.result()
 
 
 @asynccontextmanager

@@ -50,7 +50,9 @@ _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
 _TRY_SHARED_LOCK = text("SELECT pg_try_advisory_lock_shared(:key)")
 _RELEASE = text("SELECT pg_advisory_unlock(:key)")
-_RELEASE_ALL = text("SELECT pg_advisory_unlock_all()")
+_ENDING_S = 1.0
+"""A session that was just closed, or whose process was killed, keeps its locks until the server has seen its end."""
+
 # What parts share of a listing says that who has no entry is absent: not after `forget`, say.
 _HAS_LISTINGS = text("SELECT to_regclass('joint_listing') IS NOT NULL")
 _FORGET_LISTINGS = text("DELETE FROM joint_listing")
@@ -93,12 +95,7 @@ def open_session(url: URL, tables: Sequence[str] = _LEDGER) -> Iterator[tuple[Co
             _check_place(name, schema, encoding)
             with connection.begin():
                 connection.execute(_STAY, {"schema": schema})
-        try:
-            yield connection, schema
-        finally:  # the server sees the end of the session a moment after it is closed here, and a next run comes first
-            if not connection.invalidated:  # it would be opened again, and has no lock to give back
-                with suppress(SQLAlchemyError), connection.begin():  # lost in this very moment, the lock is, too
-                    connection.execute(_RELEASE_ALL)
+        yield connection, schema
 
 
 @contextmanager
@@ -151,8 +148,9 @@ def take_lock(
 
     A shared one may be held by several sessions, and keeps out those that want it alone.
 
-    Raises LockedError, which says `name` and its holder, when another session has it for longer than `wait_s` seconds
-    (or until `is_stopped`). A session that has the lock gets it once more: a caller that may ask twice checks that.
+    Raises LockedError, which says `name` and its holder, when another session has it for longer than `wait_s` seconds,
+    a second at the least (or until `is_stopped`). A session that has the lock gets it once more: a caller that may ask
+    twice checks that.
     """
     statement = _TRY_SHARED_LOCK if is_shared else _TRY_LOCK
 
@@ -165,7 +163,7 @@ def take_lock(
             high, low = divmod(key % 2**64, 2**32)
             return _describe(connection.execute(_HOLDER, {"high": high, "low": low}).first())
 
-    wait_for_lock(name, try_lock, read_holder, wait_s, is_stopped=is_stopped)
+    wait_for_lock(name, try_lock, read_holder, max(wait_s, _ENDING_S), is_stopped=is_stopped)
 
 
 def _check_place(name: str, schema: str | None, encoding: str) -> None:

@@ -194,10 +194,12 @@ async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool:
 ASKED_TOGETHER = 300  # identities between two rounds of controls: a filter that stops working spoils no more than these
 
 
-async def look_by_filter(access: ListAccess, keys: Sequence[LookupKey], *, left: int | None = None) -> LookupResult:
+async def look_by_filter(
+    access: ListAccess, keys: Sequence[LookupKey], *, number_left: int | None = None
+) -> LookupResult:
     """Look the keys up by filters alone. A case-sensitive filter proves no key absent that asks for `in_any_spelling`.
 
-    Where they are the next of many, `left` says how many are still looked for.
+    Where they are the next of many, `number_left` says how many are still looked for.
 
     Raises ListFailed when the service does not answer, RunAborted when the base is not the one that was meant or the
     run is to stop.
@@ -206,7 +208,7 @@ async def look_by_filter(access: ListAccess, keys: Sequence[LookupKey], *, left:
     questions = [_build_question(key) for key in keys]
     fields = sorted({key.field for key in keys})
     reader = BaseReader(access.journal.base, access.asked_name, fields, access.inactive)
-    access.control.activity = f"looking for {left or len(keys):,} by the list's filters"
+    access.control.activity = f"looking for {number_left or len(keys):,} by the list's filters"
     result = await access.control.until_stopped(_FilterLookup(access, questions, reader).carry_out())
     values = {"asked": len(keys), "present": len(result.found), "absent": len(result.missed)}
     logger.info("look-up: by filter %(asked)d asked, %(present)d present, %(absent)d absent", values)

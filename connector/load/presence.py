@@ -79,8 +79,9 @@ async def estimate(session: Session, keys: Sequence[LookupKey]) -> Estimate:
     )
 
 
-async def look_for(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
-    """Look the keys up in the run's base, the cheaper way first.
+async def look_for(session: Session, keys: Sequence[LookupKey], *, number_left: int | None = None) -> LookupResult:
+    """Look the keys up in the run's base, the cheaper way first. Where they are the next of many, `number_left` says
+    how many are still looked for.
 
     Raises ListFailed when the service does not give its list, RunAborted when the base is not the one that was meant or
     the run is to stop.
@@ -90,18 +91,19 @@ async def look_for(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
     if not await _begins_with_filters(session, keys):
         swept = await sweep_for(session.access, keys)
         rest = _split(keys, swept)[1]
-        return _join(swept, await _try_filters(session, rest)) if rest else swept
-    filtered = await _try_filters(session, keys)
+        return _join(swept, await _try_filters(session, rest, number_left)) if rest else swept
+    filtered = await _try_filters(session, keys, number_left)
     if not _shows_what_we_send(session, filtered):
         filtered = replace(filtered, missed=frozenset())
     rest = _split(keys, filtered)[1]
     return _join(filtered, await sweep_for(session.access, rest)) if rest else filtered
 
 
-async def look_as_sent(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
+async def look_as_sent(session: Session, keys: Sequence[LookupKey], *, number_left: int | None = None) -> LookupResult:
     """Look the keys up as sent and as normalised, the least that architecture 4.7 asks. It serves where the list cannot
-    be read whole and its filters distinguish capitals. Raises as `look_for` does."""
-    result = await look_for(session, [replace(key, in_any_spelling=False) for key in keys])
+    be read whole and its filters distinguish capitals. `number_left` as in `look_for`, as which it raises."""
+    as_sent = [replace(key, in_any_spelling=False) for key in keys]
+    result = await look_for(session, as_sent, number_left=number_left)
     if result.missed:
         session.tally.say(
             "the list could not be read whole, so each row was looked up by filters, as it would be "
@@ -128,7 +130,7 @@ async def look_in_parts(session: Session, keys: Sequence[LookupKey], take: TakeL
         await take(conclusive, swept)
     for start in range(0, len(keys), ASKED_TOGETHER):
         some = keys[start : start + ASKED_TOGETHER]
-        filtered = await _try_filters(session, some, left=len(keys) - start)
+        filtered = await _try_filters(session, some, len(keys) - start)
         if is_by_filter and not _shows_what_we_send(session, filtered):
             filtered = replace(filtered, missed=frozenset())
         conclusive, inconclusive = _split(some, filtered)
@@ -143,7 +145,7 @@ async def look_in_parts(session: Session, keys: Sequence[LookupKey], take: TakeL
     open_keys = [each for each in left if is_readable or not each.in_any_spelling]
     for start in range(0, len(again), ASKED_TOGETHER):
         some = again[start : start + ASKED_TOGETHER]
-        await take(some, await look_as_sent(session, some))
+        await take(some, await look_as_sent(session, some, number_left=len(again) - start))
     if open_keys:
         await take(open_keys, LookupResult({}, frozenset(), _NEVER, 0.0, session.clock.monotonic()))
 
@@ -152,12 +154,11 @@ async def _begins_with_filters(session: Session, keys: Sequence[LookupKey]) -> b
     return not session.access.state.known and (await estimate(session, keys)).is_filter_cheaper
 
 
-async def _try_filters(session: Session, keys: Sequence[LookupKey], *, left: int | None = None) -> LookupResult:
-    """Look the keys up by filters: the next of so many that are `left`. A failure proves nothing about the list: a
-    service may choke on one strange text."""
+async def _try_filters(session: Session, keys: Sequence[LookupKey], number_left: int | None) -> LookupResult:
+    """Look the keys up by filters. A failure proves nothing about the list: a service may choke on one strange text."""
     started_at = session.clock.monotonic()
     try:
-        return await look_by_filter(session.access, keys, left=left)
+        return await look_by_filter(session.access, keys, number_left=number_left)
     except ListFailed as failure:
         if failure.status in UNAUTHORISED:
             raise

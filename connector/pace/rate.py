@@ -380,8 +380,8 @@ class RateController:
         return low, high
 
     def _find_limit(self, end: _End) -> float:
-        """Return a rate just below the limit (requests/s), as two ramps that were refused at much the same rate tell;
-        0: where it refuses says how much the limiter had saved."""
+        """Return a rate just below the limit (requests/s), as two ramps that were refused at much the same rate tell:
+        the more they differ, the lower, and below 0. 0: where it refuses says how much the limiter had saved."""
         if end.pause_s and self._gives_back(end.mean, end.rate):
             return 0.0
         return end.rate - 2 * abs(self._last_refused - end.rate)

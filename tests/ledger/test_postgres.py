@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, make_url
+from sqlalchemy import make_url
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger import Ledger, back_up_ledger, open_ledger
@@ -50,17 +51,17 @@ def test_whoever_looks_at_the_server_sees_which_process_writes(postgres_url: str
     wait_for(lambda: run_sql(postgres_url, f"SELECT application_name {SESSIONS}") == [])
 
 
-def test_a_ledger_is_free_before_the_server_has_seen_the_end_of_its_session(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sessions: list[Connection] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(Connection, "close", lambda session: sessions.append(session))
-        with open_ledger(postgres_url) as ledger:
-            begin_run(ledger)
-    assert len(sessions) == 1
+def test_a_session_that_is_about_to_end_keeps_no_run_out(postgres_url: str) -> None:
     with open_ledger(postgres_url):
-        sessions[0].close()
+        [(key,)] = run_sql(
+            postgres_url, "SELECT classid::bigint << 32 | objid::bigint FROM pg_locks WHERE objsubid = 1"
+        )
+    with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as ending:
+        ending.execute(f"SELECT pg_advisory_lock({key})")
+        threading.Timer(0.3, ending.close).start()
+        with open_ledger(postgres_url) as ledger:
+            assert ending.closed
+            begin_run(ledger)
 
 
 def test_the_refused_are_told_which_session_to_look_for(postgres_url: str) -> None:

@@ -256,11 +256,12 @@ def test_what_filters_tell_of_many_is_handed_on_some_at_a_time(is_in_order: bool
     fake.add(60_000, "q350@x.org")
     if not is_in_order:
         shuffled(fake)
-    wanted, parts = asked_for(400), list[tuple[list[LookupKey], LookupResult]]()
+    wanted, parts, said = asked_for(400), list[tuple[list[LookupKey], LookupResult]](), list[str]()
 
     async def look_in_parts_of(session: Session) -> None:
         async def take(keys: Sequence[LookupKey], result: LookupResult) -> None:
             parts.append((list(keys), result))
+            said.append(session.control.activity)
 
         await look_in_parts(session, wanted, take)
 
@@ -269,3 +270,6 @@ def test_what_filters_tell_of_many_is_handed_on_some_at_a_time(is_in_order: bool
     assert max(len(keys) for keys, _ in parts) == 300
     assert [identity("q350@x.org") in result.found for keys, result in parts].count(True) == 1
     assert sum(len(result.missed) for _, result in parts) == 399
+    numbers = (400, 100) if is_in_order else (399, 99)  # the sweep has shown one
+    by_filter = [each for each in said if each.endswith("filters")]
+    assert by_filter == [f"looking for {number} by the list's filters" for number in numbers]
