@@ -169,7 +169,8 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 
 @asynccontextmanager
 async def work_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do this work beside the block, and cancel it when the block ends. What it raises is raised then."""
+    """Do this work beside the block, and cancel it when the block ends, until it has ended. What it raises is raised
+    then."""
     task = asyncio.ensure_future(work)
     try:
         yield

@@ -391,7 +391,9 @@ async def _keep_lease(run: Run) -> None:
     """Tell the other parts of the pace, and hear of theirs; that renews the lease while the run waits for anything
     else than the ledger."""
     rate, monotonic = run.pace.shared, run.clock.monotonic
-    while rate is not None:
+    if rate is None:
+        return
+    while True:
         with suppress(LedgerError):  # the next transaction of the run raises it, too
             said = write_beat(rate.say(monotonic()))
             heard = await run.commits.ask(partial(exchange_beats, beat=said))

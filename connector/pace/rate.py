@@ -381,7 +381,8 @@ class RateController:
 
     def _find_limit(self, end: _End) -> float:
         """Return a rate just below the limit (requests/s), as two ramps that were refused at much the same rate tell:
-        the more they differ, the lower, and below 0. 0: where it refuses says how much the limiter had saved."""
+        the more they differ, the lower; it may be negative. Return 0 where the rate of a refusal says how much the
+        limiter had saved, and nothing of the limit."""
         if end.pause_s and self._gives_back(end.mean, end.rate):
             return 0.0
         return end.rate - 2 * abs(self._last_refused - end.rate)

@@ -2,20 +2,25 @@
 
 import asyncio
 import os
+from pathlib import Path
 
 from connector.errors import LockedError
 from pipelines.flows import TaskContext
 
 
-async def count_up(context: TaskContext, folder: str, index: int, most: int) -> list[int]:
-    """Count to `most` in steps of 10 ms, or until it is stopped, and say each; return the number, the signal, and the
-    process."""
+async def count_up(context: TaskContext, until: str, index: int, most: int) -> list[int]:
+    """Count to `most` in steps of 10 ms, or until it is stopped or the file `until` exists, and say each; return the
+    index, the number, the signal, and the process."""
     number = 0
-    while number < most and not context.stop.event.is_set():
+    while number < most and not context.stop.event.is_set() and not _is_there(until):
         await asyncio.sleep(0.01)
         number += 1
         context.say({"number": number, "pid": os.getpid()}, has_advanced=True)
     return [index, number, context.stop.signal or 0, os.getpid()]
+
+
+def _is_there(path: str) -> bool:
+    return path != "" and Path(path).exists()
 
 
 async def be_refused(context: TaskContext, words: str) -> None:
