@@ -1,12 +1,74 @@
-"""Moves subscribers into and out of an email-marketing service, and says what it does not know."""
+"""Moves subscribers into and out of an email-marketing service.
+
+The public names are imported from here. Each is loaded at its first use, so that a command that only checks its
+arguments does not wait for pandas, pyarrow and aiohttp.
+"""
 
 import os
-
-import lazy_loader
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 if os.name != "posix":
     raise ImportError("connector runs on Linux and macOS only; on Windows, use it in WSL (Windows Subsystem for Linux)")
 
+if TYPE_CHECKING:
+    from connector.errors import (
+        ConfigurationError,
+        ConnectorError,
+        LedgerError,
+        LockedError,
+        RunAborted,
+        SourceError,
+    )
+    from connector.library.emails import send_email
+    from connector.library.lists import IncompleteList, read_batches, read_subscribers
+    from connector.library.loads import import_subscribers, plan_subscribers
+    from connector.listing.pages import ListFailed
+    from connector.report import Report
+    from connector.service.settings import Token
+
 __version__ = "0.2.0"
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "ConfigurationError",
+    "ConnectorError",
+    "IncompleteList",
+    "LedgerError",
+    "ListFailed",
+    "LockedError",
+    "Report",
+    "RunAborted",
+    "SourceError",
+    "Token",
+    "import_subscribers",
+    "plan_subscribers",
+    "read_batches",
+    "read_subscribers",
+    "send_email",
+]
+
+_MODULES = {
+    "IncompleteList": "connector.library.lists",
+    "ListFailed": "connector.listing.pages",
+    "Report": "connector.report",
+    "Token": "connector.service.settings",
+    "import_subscribers": "connector.library.loads",
+    "plan_subscribers": "connector.library.loads",
+    "read_batches": "connector.library.lists",
+    "read_subscribers": "connector.library.lists",
+    "send_email": "connector.library.emails",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its module at its first use."""
+    if name not in __all__:
+        raise AttributeError(f"module 'connector' has no attribute {name!r}")
+    value: object = getattr(import_module(_MODULES.get(name, "connector.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, whether they are loaded or not."""
+    return sorted({*globals(), *__all__})

@@ -15,23 +15,21 @@ from typing import TypeVar
 import pyarrow as pa
 
 from connector.control import stay_alive
-from connector.listing import (
-    FindLacking,
-    ListProgress,
-    Undivided,
-    certify_list,
-    list_filters,
-    open_columns,
-    read_list,
-    read_range,
-    survey_list,
-)
-from connector.paging import Certificate, IdRange, RangeReading, Reason
-from connector.service import Client, ListQuery, Retrier
-from connector.warehouse import (
-    MAX_SHRINK,
+from connector.listing.columns import open_columns
+from connector.listing.evidence import FindLacking
+from connector.listing.ranges import Undivided, certify_list, read_range, survey_list
+from connector.listing.reader import ListProgress, list_filters, read_list
+from connector.paging.certificate import Certificate, Reason
+from connector.paging.ranges import RangeReading
+from connector.paging.sweep import IdRange
+from connector.service.client import Client
+from connector.service.retry import Retrier
+from connector.service.wire import ListQuery
+from connector.warehouse.columns import narrow_table, select_columns, stamp_columns
+from connector.warehouse.destination import MAX_SHRINK, Destination
+from connector.warehouse.opening import open_part_writer, open_parted_writer
+from connector.warehouse.runs import (
     CommitUnknown,
-    Destination,
     ExportRun,
     ExportStart,
     Mode,
@@ -39,11 +37,6 @@ from connector.warehouse import (
     PartWriter,
     StagedPart,
     Writer,
-    narrow_table,
-    open_part_writer,
-    open_parted_writer,
-    select_columns,
-    stamp_columns,
 )
 
 logger = logging.getLogger(__name__)

@@ -7,18 +7,9 @@ from datetime import timedelta
 from math import inf
 
 from connector.control import RunControl
-from connector.pace import Pace
-from connector.service import (
-    LONGEST_PAUSE_S,
-    Accepted,
-    Ambiguous,
-    Client,
-    Created,
-    NotSent,
-    Operation,
-    Refused,
-    says_limit,
-)
+from connector.pace.pace import Pace
+from connector.service.client import LONGEST_PAUSE_S, Client
+from connector.service.wire import Accepted, Ambiguous, Created, NotSent, Operation, Refused, says_limit
 
 _SHORT_WAIT_S = 0.05  # is slept through; whether the run is to stop is seen after it
 _WORTH_TELLING_S = 2.0

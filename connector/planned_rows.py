@@ -16,11 +16,11 @@ from connector.atomic_file import create_private, guard_formula
 from connector.errors import ConfigurationError
 from connector.fields import normalise_identity
 from connector.kept_values import describe_no_room
-from connector.load import Change, Problem, Tally
+from connector.load.session import Change, Problem, Tally
 from connector.outcomes import Outcome
 from connector.row_findings import RowFindings
 from connector.rows import Closing
-from connector.subscribers import PreparedChunk
+from connector.subscribers.preparation import PreparedChunk
 
 COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "service", "source")
 """`fields` are those of a changed row that differ, `service` what the service has of them, and `source` what the source

@@ -10,8 +10,10 @@ from secrets import token_hex
 from typing import Any, Literal
 
 from connector.clock import Clock
-from connector.listing import fetch_page
-from connector.service import Client, Created, ListPage, ListQuery, Refused, Retrier, encode_subscriber
+from connector.listing.pages import fetch_page
+from connector.service.client import Client
+from connector.service.retry import Retrier
+from connector.service.wire import Created, ListPage, ListQuery, Refused, encode_subscriber
 
 _SURE_FROM = 10  # rows in order by chance: once in three million
 _LAG_WAIT_S, _LAG_STEP_S = 30.0, 0.2

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from connector.fields import BY_NAME
 from connector.kept_values import KeptValues
-from connector.service import read_field
-from connector.subscribers import IDENTITY_BYTES, Digests, Mask, digest_identity, join_digests
+from connector.service.wire import read_field
+from connector.subscribers.identity import IDENTITY_BYTES, Digests, Mask, digest_identity, join_digests
 
 Integers = npt.NDArray[np.int64]
 

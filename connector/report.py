@@ -19,7 +19,7 @@ from connector.run_log import record_run
 
 if TYPE_CHECKING:
     from connector.control import Stop
-    from connector.service import Client, RequestCounts
+    from connector.service.client import Client, RequestCounts
 
 
 logger = logging.getLogger(__name__)

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from connector.atomic_file import GUARDED, create_private, guard_formula
-from connector.load import Change, Problem, Tally, take_row
+from connector.load.candidates import take_row
+from connector.load.session import Change, Problem, Tally
 from connector.outcomes import Fault, Outcome
 from connector.plurals import agree, count
 from connector.row_findings import RowFindings
 from connector.rows import Chunk, Closing, MalformedRow, Omission, Row, Source, write_cell
-from connector.subscribers import IDENTITY_BYTES, PreparedChunk, digest_text
+from connector.subscribers.identity import IDENTITY_BYTES, digest_text
+from connector.subscribers.preparation import PreparedChunk
 
 ADDED_COLUMNS = (
     "_row", "_file", "_outcome", "_field", "_code", "_message", "_http_status", "_attempts", "_run_id", "_at", "_raw",

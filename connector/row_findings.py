@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from connector.load import Change, Problem
-from connector.service import refusal_kind
+from connector.load.session import Change, Problem
+from connector.service.answers import refusal_kind
 
 _EXAMPLES = 3  # of each cause
 _MOST_CAUSES = 30  # a service that words each refusal differently would have one for each row

@@ -11,40 +11,19 @@ from typing import Any, Protocol
 from connector.clock import Clock
 from connector.control import RunControl, Stop, enter_in_thread, stay_alive, work_beside
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted
-from connector.ledger import (
-    Base,
-    Commits,
-    Lease,
-    Ledger,
-    LedgerWriter,
-    Part,
-    end_part,
-    exchange_beats,
-    finish_run,
-    open_commits,
-    open_ledger,
-    open_part,
-    open_private_copy,
-    read_accepted_rows,
-    read_found_limit,
-    record_found_limit,
-    start_run,
-    take_part,
-)
-from connector.listing import ListAccess, ListLag
-from connector.load import (
-    Canaries,
-    Limits,
-    LoadPolicy,
-    Problem,
-    Session,
-    Tally,
-    WaitingRows,
-    close_waiting,
-    compare_waiting,
-)
+from connector.ledger.admin import open_private_copy
+from connector.ledger.commits import Commits, LedgerWriter, open_commits
+from connector.ledger.entries import Ledger
+from connector.ledger.opening import open_ledger
+from connector.ledger.parts import Part, end_part, exchange_beats, open_part, take_part
+from connector.ledger.records import finish_run, read_accepted_rows, read_found_limit, record_found_limit, start_run
+from connector.ledger.store import Base, Lease
+from connector.listing.access import ListAccess, ListLag
+from connector.load.drift import close_waiting, compare_waiting
+from connector.load.session import Canaries, Limits, LoadPolicy, Problem, Session, Tally, WaitingRows
 from connector.outcomes import Outcome
-from connector.pace import BEAT_S, Pace, read_beat, write_beat
+from connector.pace.pace import Pace
+from connector.pace.shared import BEAT_S, read_beat, write_beat
 from connector.planned_rows import PlannedRows
 from connector.plurals import agree, count
 from connector.progress import Progression
@@ -64,8 +43,10 @@ from connector.report import (
 from connector.row_files import LoadFiles, RowListener, digest_problem
 from connector.row_findings import RowFindings
 from connector.run_log import RETENTION_S
-from connector.service import Client, Retrier, Service, open_client
-from connector.subscribers import InactiveIdentities, Suppression
+from connector.service.client import Client, open_client
+from connector.service.retry import Retrier
+from connector.service.settings import Service
+from connector.subscribers.suppression import InactiveIdentities, Suppression
 
 _WORTH_TELLING_S = 1.0
 _FOR_A_PERSON = (Outcome.INVALID, Outcome.REJECTED, Outcome.UNKNOWN)

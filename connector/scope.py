@@ -9,9 +9,10 @@ from connector.fields import BaseRef
 from connector.units import show_duration
 
 if TYPE_CHECKING:  # an export does not pay for what a load needs
-    from connector.load import LoadPolicy
-    from connector.service import ListQuery
-    from connector.subscribers import BaseColumn, FieldMapping
+    from connector.load.session import LoadPolicy
+    from connector.service.wire import ListQuery
+    from connector.subscribers.row_bases import BaseColumn
+    from connector.subscribers.rules import FieldMapping
 
 _OPEN_FILTERS = ("id", "is_active", "gender")  # the others hold personal data
 _HIDDEN_FILTERS = ("client_user_id", "email", "first_name", "last_name")

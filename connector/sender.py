@@ -18,7 +18,8 @@ from typing import Generic, Protocol, TypeVar
 
 from connector.control import RunControl
 from connector.limiter import Answer, RequestLimiter
-from connector.service import NotSent, Refused, Retrier
+from connector.service.retry import Retrier
+from connector.service.wire import NotSent, Refused
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import platformdirs
 
 from connector.errors import ConfigurationError
 from connector.run_log import RETENTION_S
-from connector.service import Service, Token, parse_base_url
+from connector.service.settings import Service, Token, parse_base_url
 
 _APPLICATION = "subscriber-connector"
 _BESIDE = 64  # connections; looks ask for 16 pages at once, at most

@@ -12,17 +12,18 @@ from pathlib import Path
 import click
 
 import connector
-import pipelines
 from connector.fields import FIELDS, wire_name
 from connector.row_files import COLUMNS
 from connector.sandbox import SWITCHES
+from pipelines import job_runs
 from pipelines.cli import cli
-from pipelines.jobs import JobKey, MessageFile, list_keys
-from pipelines.report import DIFFERENCE_COLUMNS
+from pipelines.jobs import models
+from pipelines.jobs.mail_models import MessageFile
+from pipelines.jobs.schema import JobKey, list_keys
+from pipelines.report.differences import DIFFERENCE_COLUMNS
 
 FOLDER = Path(__file__).parent / "reference"
 _MODULE = re.compile(r"(?:\w+\.)+(?=\w)")
-_LIBRARY = (connector, pipelines)
 _NOTE = "<!-- written by docs/generate_reference.py -->"
 
 
@@ -116,8 +117,9 @@ def _describe_command(parent: click.Context, command: click.Command) -> str:
 
 
 def _describe_library() -> Iterator[str]:
-    """Each public function of `connector` and `pipelines` with its docstring, then the types."""
-    public = {f"{module.__name__}.{name}": getattr(module, name) for module in _LIBRARY for name in sorted(dir(module))}
+    """Each public function of `connector`, and `run_job`, with its docstring; then the types."""
+    public = {f"connector.{name}": getattr(connector, name) for name in sorted(connector.__all__)}
+    public |= {"pipelines.job_runs.run_job": job_runs.run_job, "pipelines.jobs.models.Job": models.Job}
     for name, value in public.items():
         if inspect.isfunction(value):
             yield f"## {name}\n\n```text\n{_write_signature(value)}\n```\n\n{_show_examples(value)}"

@@ -17,16 +17,22 @@ from rich.console import Console
 from connector.atomic_file import unguard_formula
 from connector.control import Stop
 from connector.fields import normalise_email
-from connector.imports import RowOptions, run_load
+from connector.imports.flow import run_load
+from connector.imports.plan import RowOptions
 from connector.progress import Progress
 from connector.report import Report
 from connector.sandbox import SandboxProcess
 from connector.settings import SettingOptions, Settings
-from connector.subscribers import ValidationRules
+from connector.subscribers.rules import ValidationRules
 from pipelines.demo_people import DRIFTING, ExpectedCrm, ExpectedFile, write_crm, write_people
-from pipelines.flows import FileReading, plan_export_job, plan_import, plan_sync, run_export
-from pipelines.jobs import Load, build_policy, load_job, override_load, read_settings
-from pipelines.report import show_report
+from pipelines.flows.export_plan import plan_export_job
+from pipelines.flows.exports import run_export
+from pipelines.flows.load_plan import FileReading, plan_import, plan_sync
+from pipelines.jobs.build import build_policy
+from pipelines.jobs.models import Load
+from pipelines.jobs.reader import load_job, override_load
+from pipelines.jobs.settings import read_settings
+from pipelines.report.text import show_report
 
 _CONFIRMED = 4  # connector.states.State.CONFIRMED, read here from the file as another program would
 _DRIFT_COLUMNS = ("identity", "field", "service", "source")

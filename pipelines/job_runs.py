@@ -11,23 +11,21 @@ from typing import Any
 
 from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError
-from connector.imports import run_load
-from connector.library import run_flow
+from connector.imports.flow import run_load
+from connector.library.threads import run_flow
 from connector.progress import Progress
 from connector.report import Report
-from connector.service import Token
+from connector.service.settings import Token
 from connector.settings import SettingOptions, Settings
-from pipelines.flows import (
-    plan_export_job,
-    plan_mail,
-    plan_sync,
-    report_refused,
-    run_export,
-    run_mail,
-    send_notices_unless_stopped,
-    with_messages,
-)
-from pipelines.jobs import Job, load_job, read_settings
+from pipelines.flows.export_plan import plan_export_job
+from pipelines.flows.exports import run_export
+from pipelines.flows.load_plan import plan_sync
+from pipelines.flows.mail_plan import plan_mail
+from pipelines.flows.mails import run_mail
+from pipelines.flows.notify import report_refused, send_notices_unless_stopped, with_messages
+from pipelines.jobs.models import Job
+from pipelines.jobs.reader import load_job
+from pipelines.jobs.settings import read_settings
 
 _Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
 
@@ -58,7 +56,7 @@ def run_job(
     aborted, locked or stopped. Raises ConfigurationError and SourceError before anything is sent. KeyboardInterrupt
     ends the run in order and is raised when all under way is recorded.
 
-    >>> from pipelines import run_job
+    >>> from pipelines.job_runs import run_job
     >>> report = run_job("crm.yaml")
     >>> report.command, report.status, report.rows["read"]
     ('sync', 'partial', 3)

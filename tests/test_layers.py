@@ -46,7 +46,7 @@ MOST_FLOORS = {
     "connector.library": 2,
     "pipelines.jobs": 3, "pipelines.report": 3, "pipelines.flows": 3, "pipelines.cli": 3,
 }  # fmt: skip
-"""Packages whose modules are imported from outside through the package alone, and the floors that they stand on."""
+"""The largest number of floors that the modules of each package stand on."""
 
 HOMES = {  # each third-party library has its one home (house style, layout)
     "chardet": ("connector.sources.encoding",),
@@ -142,21 +142,6 @@ def test_each_library_is_imported_only_at_its_home() -> None:
     assert strays == []
 
 
-def find_package(name: str) -> str | None:
-    return next((package for package in MOST_FLOORS if is_inside(name, package)), None)
-
-
-def test_a_package_with_a_face_is_imported_through_it() -> None:
-    around = [
-        f"{name} imports {imported}"
-        for name, path in read_modules()
-        for imported in read_imports(path)
-        if (package := find_package(imported)) and package != find_package(name)
-        if imported.removeprefix(package).count(".") > 1
-    ]
-    assert around == []
-
-
 @pytest.mark.parametrize("package", MOST_FLOORS)
 def test_the_modules_of_a_package_stand_on_few_floors_and_in_no_circle(package: str) -> None:
     modules = {name: path for name, path in read_modules() if is_inside(name, package) and name != package}
@@ -187,6 +172,12 @@ def test_the_modules_of_a_package_stand_on_few_floors_and_in_no_circle(package: 
 )
 def test_the_check_sees_an_import_that_runs_upward(importer: str, imported: str) -> None:
     assert find_fault(importer, imported) is not None
+
+
+def test_package_inits_contain_only_a_docstring() -> None:
+    """Names are imported from the module that defines them; only `connector` itself re-exports its public names."""
+    inits = [path for name, path in read_modules() if path.name == "__init__.py" and name not in ("connector", APART)]
+    assert [path for path in inits if len(parse(path).body) > 1 and path.parent.name != "cli"] == []
 
 
 def test_no_two_public_types_share_a_name() -> None:

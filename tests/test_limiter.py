@@ -8,8 +8,9 @@ import pytest
 
 from connector.control import RunControl
 from connector.limiter import Answer, RequestLimiter
-from connector.pace import Pace
-from connector.service import Ambiguous, Created, Refused, RequestCounts
+from connector.pace.pace import Pace
+from connector.service.client import RequestCounts
+from connector.service.wire import Ambiguous, Created, Refused
 from tests.load.sessions import VirtualTime
 
 LIMITED = Refused(429, "slow down")

@@ -6,13 +6,18 @@ from dataclasses import dataclass
 
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.fields import BaseRef, fold_base_name
-from connector.ledger import Base, Ledger, find_or_add_base, find_run, list_bases
-from connector.load import Loader, PresenceCache, RunMode, Session
+from connector.ledger.entries import Ledger
+from connector.ledger.records import find_or_add_base, find_run, list_bases
+from connector.ledger.store import Base
+from connector.load.base_load import Loader
+from connector.load.finishing import RunMode
+from connector.load.presence import PresenceCache
+from connector.load.session import Session
 from connector.outcomes import Outcome
 from connector.rows import Planned
 from connector.run import Run
 from connector.states import State
-from connector.subscribers import BaseColumn, RowBases
+from connector.subscribers.row_bases import BaseColumn, RowBases
 
 _MOST_BASES = 1000  # that cells name by themselves: a column of something else names another in nearly every row
 

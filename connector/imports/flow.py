@@ -16,7 +16,6 @@ from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BaseRef
-from connector.imports import SuppressionPlan, read_suppression
 from connector.imports.base_loads import BaseLoads
 from connector.imports.increments import Increment, IncrementReading, read_kept
 from connector.imports.remarks import (
@@ -26,8 +25,13 @@ from connector.imports.remarks import (
     describe_reactivated,
     describe_unmapped,
 )
-from connector.ledger import Base, Ledger, Part, find_or_add_base, find_rows_read, mark_read
-from connector.load import Limits, LoadGuard, LoadPolicy, RunMode, Tally, build_different, is_excess
+from connector.imports.suppression import SuppressionPlan, read_suppression
+from connector.ledger.entries import Ledger
+from connector.ledger.parts import Part, mark_read
+from connector.ledger.records import find_or_add_base, find_rows_read
+from connector.ledger.store import Base
+from connector.load.finishing import RunMode, build_different
+from connector.load.session import Limits, LoadGuard, LoadPolicy, Tally, is_excess
 from connector.outcomes import Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress
@@ -37,7 +41,9 @@ from connector.rows import Source
 from connector.run import Frame, Run, carry_out
 from connector.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
 from connector.settings import Settings, build_service
-from connector.subscribers import BaseColumn, FieldMapping, PreparedChunk, ValidationRules, list_columns, prepare_chunks
+from connector.subscribers.preparation import PreparedChunk, prepare_chunks
+from connector.subscribers.row_bases import BaseColumn, list_columns
+from connector.subscribers.rules import FieldMapping, ValidationRules
 from connector.units import show_share
 
 _NOTHING_MOVED = "Nothing was sent, and no cursor has moved"

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from connector.ledger import Ledger, move_cursor, read_cursor
+from connector.ledger.entries import Ledger
+from connector.ledger.records import move_cursor, read_cursor
 from connector.plurals import agree, count
-from connector.sources import CursorValue, IncrementalSource, is_larger, look_back, parse_cursor, write_cursor
+from connector.sources.cursor import CursorValue, is_larger, look_back, parse_cursor, write_cursor
+from connector.sources.sql import IncrementalSource
 
 _ZONES = timedelta(days=1)  # a timestamp without a zone may be that far ahead and still be now
 

@@ -10,21 +10,17 @@ from pathlib import Path
 from connector.errors import ConfigurationError
 from connector.fields import BaseRef
 from connector.imports.flow import LoadPlan
-from connector.load import LoadPolicy
+from connector.load.session import LoadPolicy
 from connector.row_files import own_columns
 from connector.rows import Source
 from connector.settings import Settings
-from connector.sources import STANDARD_INPUT, refuse_lacking
+from connector.sources.files import refuse_lacking
+from connector.sources.inputs import STANDARD_INPUT
 from connector.stores import is_pattern
-from connector.subscribers import (
-    BaseColumn,
-    ColumnRule,
-    FieldMapping,
-    ValidationRules,
-    check_mapping,
-    guess_mapping,
-    override_mapping,
-)
+from connector.subscribers.headers import guess_mapping, override_mapping
+from connector.subscribers.preparation import check_mapping
+from connector.subscribers.row_bases import BaseColumn
+from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 
 
 @dataclass(frozen=True, slots=True)

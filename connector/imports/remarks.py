@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from connector.load import Tally
+from connector.load.session import Tally
 from connector.plurals import agree, count
-from connector.subscribers import FieldMapping, PreparedChunk, find_whole_name
+from connector.subscribers.headers import find_whole_name
+from connector.subscribers.preparation import PreparedChunk
+from connector.subscribers.rules import FieldMapping
 
 SILENT_ACTIVITY = (
     "nothing says is_active, so the service would create inactive subscribers, which cannot be changed "

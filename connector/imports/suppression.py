@@ -10,19 +10,12 @@ import numpy as np
 from connector.errors import ConfigurationError, RunAborted, SourceError
 from connector.plurals import agree, count
 from connector.rows import Chunk, Source
-from connector.sources import refuse_lacking
-from connector.subscribers import (
-    IDENTITY_BYTES,
-    ColumnRule,
-    Digests,
-    FieldMapping,
-    Suppression,
-    ValidationRules,
-    apply_mapping,
-    compute_identities,
-    join_digests,
-    validate_rows,
-)
+from connector.sources.files import refuse_lacking
+from connector.subscribers.identity import IDENTITY_BYTES, Digests, compute_identities, join_digests
+from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
+from connector.subscribers.suppression import Suppression
+from connector.subscribers.validation import validate_rows
 
 _ARTICLES = {"email": "an email address", "client_user_id": "a client_user_id"}
 _RECORDS_NAMED = 5  # of those without an identity: enough to find what they have in common

@@ -17,7 +17,8 @@ from connector.clock import Clock
 from connector.control import Stop, call_in_thread
 from connector.errors import ConnectorError
 from connector.ledger.reading import build_uri
-from connector.pace import Found, Pace
+from connector.pace.pace import Pace
+from connector.pace.rate import Found
 from connector.settings import Settings
 
 _LOG = logging.getLogger(__name__)

@@ -57,7 +57,7 @@ from connector.ledger.store import (
 )
 from connector.plurals import count
 from connector.states import ENTRY, Event, State
-from connector.subscribers import FINGERPRINT_BYTES, IDENTITY_BYTES
+from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES
 
 _PARTS_KEY = compute_key("", b"connector parts")  # the whole database's, for a moment
 _IDLE_S = 3600.0  # a part that failed is run again within this time, or else the whole source is

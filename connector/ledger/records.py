@@ -12,7 +12,7 @@ from connector.errors import ConfigurationError
 from connector.fields import LARGEST_ID, fold_base_name
 from connector.ledger.schema import HOW, UNFINISHED
 from connector.ledger.store import Base, keep_optional, keep_text
-from connector.pace import Found
+from connector.pace.rate import Found
 from connector.states import State
 
 # Bases: one that was given by name is one with its Id as soon as that is known

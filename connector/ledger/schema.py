@@ -30,7 +30,7 @@ from sqlalchemy import (
 from connector.errors import ConfigurationError, LedgerError
 from connector.fields import IDENTITY_RULE
 from connector.states import EmailState, State
-from connector.subscribers import FINGERPRINT_BYTES, IDENTITY_BYTES
+from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES
 
 SCHEMA_VERSION = 1  # 1 until the first release, then counted up with every change of the columns; any other is refused
 SOURCE_BYTES = 16  # of the digest that tells an incremental source from another

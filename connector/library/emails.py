@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from connector.choices import SETTINGS, TRACKING
 from connector.clock import system_clock
 from connector.library.threads import collect_settings, run_flow
-from connector.mail import Draft, Header, Recipient, compose_draft, parse_recipient, read_attachment, run_send
+from connector.mail.draft import Draft, compose_draft, parse_recipient, read_attachment
+from connector.mail.message import Header, Recipient
+from connector.mail.single import run_send
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from connector.report import Report
-    from connector.service import Token
+    from connector.service.settings import Token
 
 _MOST_ATTACHED = 20_000_000  # bytes; what `connector send` takes when nothing is said
 

@@ -21,16 +21,22 @@ import pyarrow as pa
 from connector.control import Stop, until_stopped
 from connector.errors import ConfigurationError, RunAborted
 from connector.library.threads import run_in_thread
-from connector.listing import LIST_CONNECTIONS, open_columns, read_list
-from connector.service import ListQuery, Retrier, Service, Token, open_client
+from connector.listing.columns import open_columns
+from connector.listing.reader import LIST_CONNECTIONS, read_list
+from connector.service.client import open_client
+from connector.service.retry import Retrier
+from connector.service.settings import Service, Token
+from connector.service.wire import ListQuery
 from connector.settings import JobSettings, SettingOptions, read_service
-from connector.warehouse import SCHEMA, Stage, check_columns, narrow_table, select_columns, stamp_columns
+from connector.warehouse.columns import SCHEMA, narrow_table, select_columns, stamp_columns
+from connector.warehouse.destination import check_columns
+from connector.warehouse.stage import Stage
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from connector.listing import PageSink
-    from connector.paging import Certificate
+    from connector.listing.pages import PageSink
+    from connector.paging.certificate import Certificate
 
 CHUNK_ROWS = 50_000
 """About 20 MB as Arrow, 60 MB as a DataFrame."""
@@ -221,7 +227,7 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
     """Return a table of an export as a DataFrame, each column of its own type whatever its values."""
     import pandas as pd
 
-    from connector.subscribers import build_listed_schema
+    from connector.subscribers.validation import build_listed_schema
 
     types = {
         pa.int64(): pd.Int64Dtype(),

@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from connector.choices import IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
-from connector.imports import LoadPlan, RowOptions, name_load, plan_rows, run_load
+from connector.imports.flow import LoadPlan, run_load
+from connector.imports.plan import RowOptions, name_load, plan_rows
 from connector.library.threads import collect_settings, run_flow
-from connector.load import LoadPolicy
+from connector.load.session import LoadPolicy
 from connector.planned_rows import check_rows_path
 from connector.row_files import read_corrections
-from connector.sources import ArrowStream, open_file, open_files, open_rows
-from connector.subscribers import ValidationRules
+from connector.sources.files import open_file, open_files
+from connector.sources.frames import ArrowStream, open_rows
+from connector.subscribers.rules import ValidationRules
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from connector.report import Report
     from connector.rows import Source
-    from connector.service import Token
+    from connector.service.settings import Token
     from connector.settings import Settings
 
 FileFormat = Literal["auto", "csv", "tsv", "excel", "parquet", "jsonl"]

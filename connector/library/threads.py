@@ -23,7 +23,7 @@ import uvloop
 from connector.control import Stop
 from connector.errors import ConfigurationError
 from connector.progress import Progress
-from connector.service import Token
+from connector.service.settings import Token
 from connector.settings import JobSettings, SettingOptions, Settings, read_settings
 
 if TYPE_CHECKING:

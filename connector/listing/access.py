@@ -13,10 +13,13 @@ from connector.clock import Clock
 from connector.control import RunControl
 from connector.fields import BY_NAME
 from connector.kept_values import KeptValues
-from connector.ledger import Known, LedgerWriter
-from connector.paging import Certificate, Reason
-from connector.service import Client, Retrier
-from connector.subscribers import CAPITALS, InactiveIdentities, SpellingClass, classify, is_plain
+from connector.ledger.commits import LedgerWriter
+from connector.ledger.entries import Known
+from connector.paging.certificate import Certificate, Reason
+from connector.service.client import Client
+from connector.service.retry import Retrier
+from connector.subscribers.identity import CAPITALS, SpellingClass, classify, is_plain
+from connector.subscribers.suppression import InactiveIdentities
 
 IDENTITY_PATHS = tuple((name, BY_NAME[name].path[0]) for name in IDENTITIES)
 """The fields that an identity may be, with the service's names for them."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from connector.errors import RunAborted
-from connector.ledger import Known
+from connector.ledger.entries import Known
 from connector.listing.access import (
     ListAccess,
     ListStats,
@@ -26,9 +26,10 @@ from connector.listing.access import (
 from connector.listing.base_reader import BaseReader, bears_identity
 from connector.listing.pages import ListFailed, PageSink, fetch_page
 from connector.listing.reader import read_list
-from connector.paging import Certificate, IdArray, Order, Reason
-from connector.service import LARGEST_PAGE, ListPage, ListQuery
-from connector.subscribers import IDENTITY_BYTES
+from connector.paging.certificate import Certificate, Order, Reason
+from connector.paging.overlap import IdArray
+from connector.service.wire import LARGEST_PAGE, ListPage, ListQuery
+from connector.subscribers.identity import IDENTITY_BYTES
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,10 @@ from typing import Any
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BY_NAME, fold_base_name
-from connector.ledger import Base
+from connector.ledger.store import Base
 from connector.listing.access import IDENTITY_PATHS
-from connector.subscribers import InactiveIdentities, digest_identity
+from connector.subscribers.identity import digest_identity
+from connector.subscribers.suppression import InactiveIdentities
 
 
 def bears_identity(wire: Mapping[str, Any], identity: bytes) -> bool:

@@ -22,9 +22,11 @@ import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
 from connector.fields import FIELDS, LARGEST_ID, Field, Kind
-from connector.paging import IdArray, Mask
-from connector.service import ECHOES, Ambiguous, ListPage, Mask as WordMask, Refused, parse_listed, read_whole_number
-from connector.warehouse import EMPTY, INVALID, PAGE_SCHEMA, TYPES, build_null
+from connector.paging.overlap import IdArray, Mask
+from connector.service.answers import ECHOES, parse_listed, read_whole_number
+from connector.service.wire import Ambiguous, ListPage, Mask as WordMask, Refused
+from connector.warehouse.columns import EMPTY, PAGE_SCHEMA, TYPES, build_null
+from connector.warehouse.runs import INVALID
 
 _DECODERS = 2  # pages that are decoded at once: more of them only wait for the service, or for each other
 

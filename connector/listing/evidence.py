@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from connector.listing.filters import Ask, Draw, are_as_asked, make_up_value
-from connector.paging import (
+from connector.paging.certificate import (
     Certificate,
     Counts,
     Finding,
-    IdArray,
     Order,
     Says,
     TotalCount,
     decide_counts,
     decide_totals,
 )
-from connector.service import ListPage, ListQuery, read_field
+from connector.paging.overlap import IdArray
+from connector.service.wire import ListPage, ListQuery, read_field
 
 FindLacking = Callable[[IdArray], Awaitable[Sequence[int]]]
 """Ids of confirmed entries of the ledger that are not among these ids (ascending); a few do."""

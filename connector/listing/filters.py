@@ -15,9 +15,9 @@ import numpy as np
 
 from connector.errors import ConfigurationError
 from connector.fields import normalise_email
-from connector.paging import Mask
-from connector.service import ListPage, ListQuery, read_field
-from connector.subscribers import describe_spelling, has_spellings_by_case_alone
+from connector.paging.overlap import Mask
+from connector.service.wire import ListPage, ListQuery, read_field
+from connector.subscribers.identity import describe_spelling, has_spellings_by_case_alone
 
 Ask = Callable[[ListQuery], Awaitable[ListPage | None]]
 """One page, or None where the service gives none."""

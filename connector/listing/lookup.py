@@ -29,8 +29,8 @@ from connector.listing.access import (
 from connector.listing.base_reader import BaseReader
 from connector.listing.filters import make_up_value
 from connector.listing.requests import Shown, ask, build_query, look_up, look_up_together, take_stats
-from connector.service import ListQuery
-from connector.subscribers import SpellingClass, build_spellings, classify, has_spellings_by_case_alone
+from connector.service.wire import ListQuery
+from connector.subscribers.identity import SpellingClass, build_spellings, classify, has_spellings_by_case_alone
 
 logger = logging.getLogger(__name__)
 

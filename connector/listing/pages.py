@@ -13,22 +13,21 @@ from typing_extensions import TypeVar
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import LARGEST_ID
-from connector.paging import IdArray, Mask
-from connector.service import (
+from connector.paging.overlap import IdArray, Mask
+from connector.service.answers import parse_wire_page
+from connector.service.client import Client, ParseListed
+from connector.service.retry import Retrier
+from connector.service.wire import (
     TOO_MANY_REQUESTS,
     UNAUTHORISED,
     Ambiguous,
-    Client,
     ListPage,
     ListQuery,
     Mask as WordMask,
     NotSent,
-    ParseListed,
     Refused,
-    Retrier,
     Rows,
     WireRows,
-    parse_wire_page,
     read_field,
     says_limit,
 )

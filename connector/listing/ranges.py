@@ -17,24 +17,23 @@ import numpy as np
 from connector.listing.evidence import FindLacking, Suspect, gather_evidence
 from connector.listing.pages import WIRE, Form, PageSink, fetch_page, try_page
 from connector.listing.reader import MOST_AHEAD, ListProgress, PageDispatcher, list_filters, read_ids, read_pages
-from connector.paging import (
+from connector.paging.certificate import Certificate, decide_cut_off, may_be_cut_off
+from connector.paging.overlap import PageAnswer, contained
+from connector.paging.ranges import (
     SURVEYED,
-    Certificate,
-    IdRange,
     ListDivision,
-    PageAnswer,
     RangeReader,
     RangeReading,
     certify_ranges,
     choose_looks,
     choose_survey,
-    contained,
-    decide_cut_off,
     divide_list,
     join_ids,
-    may_be_cut_off,
 )
-from connector.service import Client, ListQuery, Retrier, Rows
+from connector.paging.sweep import IdRange
+from connector.service.client import Client
+from connector.service.retry import Retrier
+from connector.service.wire import ListQuery, Rows
 
 LEAST_PAGES = 8
 """Full pages of a range, at least: the survey, the steps to its beginning and both looks cost four."""

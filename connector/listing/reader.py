@@ -17,22 +17,13 @@ import numpy as np
 from connector.listing.evidence import FindLacking, Suspect, gather_evidence
 from connector.listing.filters import Ask, Match, Trial, build_match, find_missed, try_filters
 from connector.listing.pages import WIRE, Form, ListFailed, PageSink, fetch_page, try_page
-from connector.paging import (
-    DIMENSIONS,
-    NO_IDS,
-    Certificate,
-    IdArray,
-    Mask,
-    Measures,
-    Pager,
-    PageRequest,
-    RangeReader,
-    Reason,
-    Verdict,
-    decide_cut_off,
-    may_be_cut_off,
-)
-from connector.service import Client, ListPage, ListQuery, ParseListed, Retrier, Rows
+from connector.paging.certificate import Certificate, Reason, Verdict, decide_cut_off, may_be_cut_off
+from connector.paging.overlap import NO_IDS, IdArray, Mask, Measures, PageRequest
+from connector.paging.pager import DIMENSIONS, Pager
+from connector.paging.ranges import RangeReader
+from connector.service.client import Client, ParseListed
+from connector.service.retry import Retrier
+from connector.service.wire import ListPage, ListQuery, Rows
 
 _PAGING = frozenset({"offset", "limit"})
 _NONE: frozenset[int] = frozenset()

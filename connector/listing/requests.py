@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from connector.listing.access import ListAccess, ListStats
 from connector.listing.pages import ListFailed, fetch_page
-from connector.service import ListPage, ListQuery
+from connector.service.wire import ListPage, ListQuery
 
 _STEP_SHARE = 0.95  # a page repeats a twentieth of the one before it (connector.paging)
 T = TypeVar("T")

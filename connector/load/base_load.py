@@ -5,7 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from connector.errors import RunAborted
-from connector.ledger import Base, Entry, claim_identities, count_unsettled_elsewhere
+from connector.ledger.entries import Entry
+from connector.ledger.parts import claim_identities
+from connector.ledger.records import count_unsettled_elsewhere
+from connector.ledger.store import Base
 from connector.load.candidates import NOT_FINAL, Candidate, CandidateStream, describe_held, read_rows, want_rows
 from connector.load.finishing import Finisher, RunMode, build_different
 from connector.load.guards import guard_account, refuse_misanswered
@@ -16,7 +19,7 @@ from connector.outcomes import Outcome
 from connector.rows import LoadRow, Planned
 from connector.sender import Take
 from connector.states import State
-from connector.subscribers import split_digests
+from connector.subscribers.identity import split_digests
 
 _IN_SOURCE_ORDER = 2_000
 """Rows of a chunk that are taken as they come. More are taken in the order of their identities' digests, which is the

@@ -10,12 +10,13 @@ import pandas as pd
 import pyarrow as pa
 
 from connector.fields import BY_NAME, normalise_identity
-from connector.ledger import Base, Intent, Unfinished
-from connector.listing import LookupKey
+from connector.ledger.entries import Intent, Unfinished
+from connector.ledger.store import Base
+from connector.listing.access import LookupKey
 from connector.rows import Chunk, LoadRow, Omission, Planned, Row
-from connector.service import TOO_MANY_REQUESTS, decode_subscriber, encode_subscriber, plan_encoding
+from connector.service.wire import TOO_MANY_REQUESTS, decode_subscriber, encode_subscriber, plan_encoding
 from connector.states import State
-from connector.subscribers import split_digests
+from connector.subscribers.identity import split_digests
 
 _READ_AT_ONCE = 1024  # rows taken out of their columns together: enough that it costs nothing, few enough to hold
 

@@ -8,23 +8,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from connector.fields import fold_base_name, normalise_identity
-from connector.ledger import Base, Move
+from connector.ledger.entries import Move
+from connector.ledger.store import Base
 from connector.limiter import RequestLimiter
-from connector.listing import Sentinel
+from connector.listing.access import Sentinel
 from connector.load.candidates import ENDS_A_RUN, Candidate, describe_other
 from connector.load.session import Canaries, Session
-from connector.pace import Pace
+from connector.pace.pace import Pace
 from connector.sender import Sender, Take, Unanswered
-from connector.service import (
-    TOO_MANY_REQUESTS,
-    Ambiguous,
-    Created,
-    NotSent,
-    Refused,
-    altered_fields,
-    echoes,
-    refusal_kind,
-)
+from connector.service.answers import refusal_kind
+from connector.service.wire import TOO_MANY_REQUESTS, Ambiguous, Created, NotSent, Refused, altered_fields, echoes
 from connector.states import Event, State
 
 CreateAnswer = Created | Refused | Ambiguous | NotSent

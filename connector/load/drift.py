@@ -15,11 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from connector.kept_values import KeptValues
-from connector.ledger import Base, Entry, Ledger
-from connector.listing import ListFailed, ask, bears_identity, look_up_together, read_list
+from connector.ledger.entries import Entry, Ledger
+from connector.ledger.store import Base
+from connector.listing.base_reader import bears_identity
+from connector.listing.pages import ListFailed
+from connector.listing.reader import read_list
+from connector.listing.requests import ask, look_up_together
 from connector.load.session import Change, Session, Since, Tally, WaitingRow, WaitingRows
 from connector.outcomes import Outcome
-from connector.service import ListQuery, differing_fields, read_field
+from connector.service.wire import ListQuery, differing_fields, read_field
 
 _LOOKED_UP = 100  # rows of a run: a look-up each, where a page of the list is a thousand subscribers
 _AT_ONCE = 2_000  # rows that share a commit

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from connector.errors import LedgerError
-from connector.ledger import Entry, Move
+from connector.ledger.entries import Entry, Move
 from connector.load.candidates import Candidate, build_row, describe_held, take_row
 from connector.load.creates import Creator
 from connector.load.presence import look_for, look_in_parts

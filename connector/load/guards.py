@@ -7,12 +7,15 @@ the base is empty.
 from collections.abc import Sequence
 
 from connector.errors import ConfigurationError
-from connector.ledger import Base, Known
-from connector.listing import EmptiedError, bears_identity, fetch_page, give_time_to_show
+from connector.ledger.entries import Known
+from connector.ledger.store import Base
+from connector.listing.base_list import EmptiedError, give_time_to_show
+from connector.listing.base_reader import bears_identity
+from connector.listing.pages import fetch_page
 from connector.load.candidates import describe_other
 from connector.load.session import Session
-from connector.service import ListPage, ListQuery
-from connector.subscribers import IDENTITY_BYTES
+from connector.service.wire import ListPage, ListQuery
+from connector.subscribers.identity import IDENTITY_BYTES
 
 _ASKED_FOR = 4  # one and, if that one is gone, three more
 

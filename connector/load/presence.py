@@ -9,30 +9,18 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 from connector.errors import RunAborted
-from connector.ledger import JointListing, find_listing, record_listing, stop_listing, try_list_alone
-from connector.listing import (
-    ASKED_TOGETHER,
-    BaseReader,
-    ListEnd,
-    ListFailed,
-    LookupKey,
-    LookupResult,
-    ask,
-    can_tell,
-    count_requests,
-    fetch_page,
-    find_shown,
-    list_base,
-    list_on,
-    look_by_filter,
-    sweep_for,
-    take_stats,
-)
+from connector.ledger.parts import JointListing, find_listing, record_listing, stop_listing, try_list_alone
+from connector.listing.access import LookupKey, LookupResult
+from connector.listing.base_list import ListEnd, list_base, list_on, sweep_for
+from connector.listing.base_reader import BaseReader
+from connector.listing.lookup import ASKED_TOGETHER, can_tell, count_requests, look_by_filter
+from connector.listing.pages import ListFailed, fetch_page
+from connector.listing.requests import ask, find_shown, take_stats
 from connector.load.candidates import ENDS_A_RUN
 from connector.load.session import Session, TakeLook
-from connector.paging import SMALLEST_WINDOW, CutOff
+from connector.paging.certificate import SMALLEST_WINDOW, CutOff
 from connector.rows import Planned
-from connector.service import UNAUTHORISED, ListQuery
+from connector.service.wire import UNAUTHORISED, ListQuery
 from connector.states import State
 
 _NEVER = float("-inf")

@@ -10,21 +10,20 @@ from collections import Counter
 from collections.abc import Sequence
 
 from connector.errors import RunAborted
-from connector.ledger import (
-    Entry,
-    Ledger,
-    Move,
+from connector.ledger.entries import Entry, Ledger, Move, Unfinished
+from connector.ledger.records import (
     RefusalKind,
-    Unfinished,
     mark_refusal_checked,
     mark_refusal_created,
     read_refusal_kinds,
     record_refusal,
 )
-from connector.listing import ListFailed, LookupKey, fetch_page
+from connector.listing.access import LookupKey
+from connector.listing.pages import ListFailed, fetch_page
 from connector.load.candidates import ENDS_A_RUN, NOT_FINAL, Candidate, want_candidate, want_unfinished
 from connector.load.session import Look, Session
-from connector.service import TOO_MANY_REQUESTS, ListQuery, refusal_kind
+from connector.service.answers import refusal_kind
+from connector.service.wire import TOO_MANY_REQUESTS, ListQuery
 from connector.states import Event, State
 
 _LOOKED_UP_AT_THE_END = 50  # of each kind: the first may have been refused in earnest, and others not

@@ -12,13 +12,16 @@ unknown is settled in the next round.
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from connector.ledger import Base, Intent, Ledger, Move, Unfinished, find_own_unknown, read_largest_lag, record_lag
-from connector.listing import LookupKey, LookupResult
+from connector.ledger.entries import Intent, Ledger, Move, Unfinished
+from connector.ledger.parts import find_own_unknown
+from connector.ledger.records import read_largest_lag, record_lag
+from connector.ledger.store import Base
+from connector.listing.access import LookupKey, LookupResult
 from connector.load.candidates import Candidate, CandidateList, read_body, want_unfinished
 from connector.load.session import LookInParts, Session
 from connector.rows import LoadRow
 from connector.sender import Take
-from connector.service import encode_subscriber
+from connector.service.wire import encode_subscriber
 from connector.states import Event, State
 
 _ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion

@@ -7,8 +7,10 @@ from itertools import count
 from typing import Literal
 
 from connector.fields import NAMES
-from connector.ledger import Base, Ledger, Unfinished, mark_misanswered_base
-from connector.listing import LookupKey, LookupResult
+from connector.ledger.entries import Ledger, Unfinished
+from connector.ledger.records import mark_misanswered_base
+from connector.ledger.store import Base
+from connector.listing.access import LookupKey, LookupResult
 from connector.load.candidates import Candidate, CandidateList, describe_held, read_body, want_unfinished
 from connector.load.finishing import Finisher, RunMode
 from connector.load.presence import look_in_parts

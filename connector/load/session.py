@@ -15,12 +15,13 @@ from connector.clock import Clock
 from connector.control import RunControl
 from connector.errors import RunAborted
 from connector.kept_values import KeptValues
-from connector.ledger import LedgerWriter
-from connector.listing import ListAccess, ListPolicy, LookupKey, LookupResult
+from connector.ledger.commits import LedgerWriter
+from connector.listing.access import ListAccess, ListPolicy, LookupKey, LookupResult
 from connector.outcomes import Outcome
-from connector.pace import Pace
+from connector.pace.pace import Pace
 from connector.rows import Chunk, LoadRow, Omission, Row
-from connector.subscribers import FINGERPRINT_BYTES, IDENTITY_BYTES, Suppression, join_digests
+from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, join_digests
+from connector.subscribers.suppression import Suppression
 
 _SHORTEST_FRESH_S = 1.0
 _ENOUGH = 100  # rows; of fewer a share says little, unless all are concerned

@@ -13,24 +13,16 @@ from math import inf
 from typing import TypeVar
 
 from connector.control import RunControl
-from connector.ledger import Campaign, EmailLog
+from connector.ledger.emails import Campaign, EmailLog
 from connector.limiter import RequestLimiter
 from connector.mail.message import Message, encode_email
 from connector.outcomes import MailOutcome
-from connector.pace import Pace
+from connector.pace.pace import Pace
 from connector.sender import Sender, Take, Unanswered
-from connector.service import (
-    TOO_MANY_REQUESTS,
-    UNAUTHORISED,
-    Accepted,
-    Ambiguous,
-    Client,
-    NotSent,
-    Refused,
-    Retrier,
-    refusal_kind,
-    says_limit,
-)
+from connector.service.answers import refusal_kind
+from connector.service.client import Client
+from connector.service.retry import Retrier
+from connector.service.wire import TOO_MANY_REQUESTS, UNAUTHORISED, Accepted, Ambiguous, NotSent, Refused, says_limit
 from connector.states import EmailState
 
 _UNKNOWN_FIRST = 3  # of the first, none of which the service accepted

@@ -5,7 +5,8 @@ import asyncio
 from connector.clock import Clock, system_clock
 from connector.control import Stop, stay_alive
 from connector.errors import ConfigurationError, LedgerError
-from connector.ledger import EmailLog, open_emails
+from connector.ledger.emails import EmailLog
+from connector.ledger.opening import open_emails
 from connector.mail.message import Message, encode_email
 from connector.outcomes import MailOutcome
 from connector.progress import Progress
@@ -19,7 +20,9 @@ from connector.report import (
     record_report,
     start_report,
 )
-from connector.service import UNAUTHORISED, Accepted, Ambiguous, Client, NotSent, Refused, Retrier, open_client
+from connector.service.client import Client, open_client
+from connector.service.retry import Retrier
+from connector.service.wire import UNAUTHORISED, Accepted, Ambiguous, NotSent, Refused
 from connector.settings import Settings, build_service
 
 _BY_HAND = (

@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Protocol, TypeVar, cast
 
 from connector.clock import Clock, system_clock
-from connector.pace import Rate, RateController
+from connector.pace.pace import Rate
+from connector.pace.rate import RateController
 from connector.service.answers import build_mask, parse_created, parse_sent, parse_wire_page
 from connector.service.recording import RecordingSender, RequestSender
 from connector.service.settings import Service

@@ -1,5 +1,1 @@
 """Where an export goes; each kind of destination imports only what it needs."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.paging import Certificate, TotalCount
+from connector.paging.certificate import Certificate, TotalCount
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,7 +26,7 @@ from pipelines.cli.output import Output, finish, run_and_notify, run_flow, run_o
 if TYPE_CHECKING:
     from connector.report import Report
     from connector.settings import SettingOptions
-    from pipelines.flows import ExportPlan
+    from pipelines.flows.export_plan import ExportPlan
 
 
 def _split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -118,11 +118,12 @@ def export_command(
     - for standard output, a database URL, or with --partition-by a folder. With --engine several workers read the list,
     and DEST is a folder or a table in PostgreSQL.
     """
-    from connector.service import ListQuery
+    from connector.service.wire import ListQuery
     from connector.settings import SettingOptions
-    from connector.warehouse import MAX_SHRINK
-    from pipelines.flows import TableOptions, Tolerance, plan_export, run_export
-    from pipelines.jobs import read_settings
+    from connector.warehouse.destination import MAX_SHRINK
+    from pipelines.flows.export_plan import TableOptions, Tolerance, plan_export
+    from pipelines.flows.exports import run_export
+    from pipelines.jobs.settings import read_settings
 
     if engine is not None and record_path is not None:
         raise ConfigurationError("--record is of one process, and --engine of several: leave one out")
@@ -160,8 +161,10 @@ def _export_job(
     output: Output,
 ) -> Report:
     from pipelines.cli.output import run_and_notify
-    from pipelines.flows import plan_export_job, run_export
-    from pipelines.jobs import load_job, read_settings
+    from pipelines.flows.export_plan import plan_export_job
+    from pipelines.flows.exports import run_export
+    from pipelines.jobs.reader import load_job
+    from pipelines.jobs.settings import read_settings
 
     job = load_job(path, os.environ)
     settings = read_settings(os.environ, job, given)
@@ -224,9 +227,10 @@ def reconcile_command(
     creates those that the source has.
     """
     from connector.settings import SettingOptions
-    from pipelines.flows import plan_reconcile, run_reconcile
-    from pipelines.jobs import load_job, read_settings
-    from pipelines.report import check_difference_path
+    from pipelines.flows.reconciles import plan_reconcile, run_reconcile
+    from pipelines.jobs.reader import load_job
+    from pipelines.jobs.settings import read_settings
+    from pipelines.report.differences import check_difference_path
 
     if is_sure and not forget_missing:
         raise ConfigurationError("--yes is about --forget-missing: give both, or neither")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from connector.rows import Source
-    from pipelines.jobs import GuessedField
+    from pipelines.jobs.draft import GuessedField
 
 _ROWS = 1000  # enough to see how a column is written; reading them takes no noticeable time
 
@@ -62,7 +62,7 @@ def init_command(
     from connector.clock import system_clock
     from connector.row_files import own_columns
     from connector.stores import is_store_url
-    from pipelines.jobs import draft_job, guess_fields, propose_cursor
+    from pipelines.jobs.draft import draft_job, guess_fields, propose_cursor
 
     _check_target(target)
     base = _name_base(base_id, base_name)
@@ -93,8 +93,9 @@ def _check_target(target: Path | None) -> None:
 
 
 def _open_file(source: str, table: str | None, said: Mapping[str, str]) -> Source:
-    from connector.sources import STANDARD_INPUT
-    from pipelines.jobs import check_format, open_as
+    from connector.sources.inputs import STANDARD_INPUT
+    from pipelines.jobs.build import open_as
+    from pipelines.jobs.reader import check_format
 
     if table is not None:
         raise ConfigurationError("--table is for a database, and SOURCE is a file")
@@ -104,7 +105,7 @@ def _open_file(source: str, table: str | None, said: Mapping[str, str]) -> Sourc
 
 
 def _open_table(source: str, table: str | None) -> Source:
-    from connector.sources import open_sql
+    from connector.sources.sql import open_sql
 
     found = _REFERENCE.fullmatch(source)
     if found is None and _PASSWORD.search(source):
@@ -167,8 +168,8 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
     from rich.text import Text
 
     from connector.plurals import count
-    from pipelines.jobs import write_rule
-    from pipelines.report import show_value
+    from pipelines.jobs.draft import write_rule
+    from pipelines.report.text import show_value
 
     table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {count(rows, 'row')}")
     for guess in guesses:
@@ -181,7 +182,7 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
 def _hand_over(text: str, target: Path | None) -> None:
     """The job on stdout, or in its file, where it is loaded once to see that it can be."""
     from connector.atomic_file import PartialFile
-    from pipelines.jobs import load_job
+    from pipelines.jobs.reader import load_job
 
     if target is None:
         write_stdout(text)
@@ -200,6 +201,6 @@ def schema_command() -> None:
     Write it beside your jobs (`connector schema > job.schema.json`) and begin them with
     `# yaml-language-server: $schema=job.schema.json`.
     """
-    from pipelines.jobs import build_schema
+    from pipelines.jobs.schema import build_schema
 
     write_stdout(write_json(build_schema()) + "\n")

@@ -18,7 +18,7 @@ from pipelines.cli.options import Duration
 from pipelines.cli.output import Output, end, output_options
 
 if TYPE_CHECKING:
-    from connector.ledger import Ledger
+    from connector.ledger.entries import Ledger
     from connector.report import CommandAnswer
 
 _FROM_STDIN = "-"
@@ -47,8 +47,9 @@ def forget_command(
     lists. Nothing is sent, and no token is needed. An entry whose create may be under way is kept.
     """
     from connector.settings import SettingOptions, read_state
-    from pipelines.flows import ForgetPlan, forget
-    from pipelines.jobs import load_job, read_account
+    from pipelines.flows.ledger_edits import ForgetPlan, forget
+    from pipelines.jobs.reader import load_job
+    from pipelines.jobs.settings import read_account
 
     job = load_job(job_path, os.environ) if job_path is not None else None
     options = SettingOptions()
@@ -62,7 +63,7 @@ def _change(
     ledger_url: str, wait_s: float, work: Callable[[Ledger], CommandAnswer], nothing: Mapping[str, Any]
 ) -> CommandAnswer:
     """Return the answer of the work, which needs the ledger alone; `nothing` are its keys where it was not done."""
-    from connector.ledger import open_ledger
+    from connector.ledger.opening import open_ledger
     from connector.report import CommandAnswer
 
     try:
@@ -107,8 +108,9 @@ def accept_command(
     """
     from connector.clock import system_clock
     from connector.settings import SettingOptions, read_state
-    from pipelines.flows import AcceptPlan, accept, find_rejected, read_rejected, revoke_all
-    from pipelines.jobs import load_job, read_account
+    from pipelines.flows.ledger_edits import AcceptPlan, accept, find_rejected, read_rejected, revoke_all
+    from pipelines.jobs.reader import load_job
+    from pipelines.jobs.settings import read_account
 
     options = SettingOptions()
     state = read_state(os.environ, options)
@@ -154,7 +156,7 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
     The emails that were sent are copied, too, to a file beside it: copy-emails.db for copy.db. Put a copy
     back by `connector ledger restore`: it knows nothing of what was sent since.
     """
-    from connector.ledger import find_emails
+    from connector.ledger.sqlite import find_emails
 
     for path in (target, find_emails(target)):
         if os.path.lexists(path) and not force:
@@ -165,7 +167,8 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
 
 def _back_up(target: Path, force: bool) -> CommandAnswer:
     """Raises ConfigurationError when there can be no copy at `target`."""
-    from connector.ledger import back_up_ledger, find_emails
+    from connector.ledger.admin import back_up_ledger
+    from connector.ledger.sqlite import find_emails
     from connector.report import CommandAnswer
     from connector.settings import SettingOptions, read_state
 
@@ -190,7 +193,7 @@ def restore_command(source: Path, output: Output) -> None:
     `connector mail` refuses each of them, and any that the backup does not know, until it is run with --reopen.
     """
     from connector.clock import system_clock
-    from connector.ledger import restore_ledger
+    from connector.ledger.restore import restore_ledger
     from connector.report import CommandAnswer
     from connector.settings import SettingOptions, read_state
 

@@ -33,14 +33,15 @@ from pipelines.cli.output import Output, end, finish, output_options, run_and_no
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from connector.imports import LoadPlan
-    from connector.load import Held
+    from connector.imports.flow import LoadPlan
+    from connector.load.retry import Held
     from connector.report import Report
     from connector.settings import SettingOptions
-    from connector.subscribers import ValidationRules
+    from connector.subscribers.rules import ValidationRules
     from pipelines.cli.output import Flow
-    from pipelines.flows import JointOrder, Validation, ValidationFinding, ValidationPlan
-    from pipelines.jobs import Job
+    from pipelines.flows.joint_load import JointOrder
+    from pipelines.flows.validate import Validation, ValidationFinding, ValidationPlan
+    from pipelines.jobs.models import Job
 
 
 @click.command("import")
@@ -80,7 +81,7 @@ def import_command(
 
     FILE may be an object in a store, such as s3://bucket/people.csv.gz, and a pattern, such as 's3://bucket/inbox/*.csv'.
     """
-    from connector.imports import run_load
+    from connector.imports.flow import run_load
     from connector.settings import SettingOptions
 
     load = {
@@ -112,7 +113,7 @@ def _order_import(
 ) -> JointOrder:
     if is_job(file):
         raise ConfigurationError(f"{file} is a job file and holds no rows; did you mean: connector sync {file}")
-    from pipelines.flows import JointOrder, digest_job
+    from pipelines.flows.joint_load import JointOrder, digest_job
 
     job_path = None
     if given.job_path is not None:
@@ -133,7 +134,7 @@ def _order_import(
 
 
 def _run_by(engine: EngineGiven, order: JointOrder) -> Flow:
-    from pipelines.flows import run_joint_load
+    from pipelines.flows.joint_load import run_joint_load
 
     options = engine.build()
     return lambda stop, progress: run_joint_load(order, options, stop, progress)
@@ -141,7 +142,7 @@ def _run_by(engine: EngineGiven, order: JointOrder) -> Flow:
 
 def _read_time_limit(order: JointOrder) -> float | None:
     from connector.settings import SettingOptions
-    from pipelines.jobs import read_settings
+    from pipelines.jobs.settings import read_settings
 
     options = SettingOptions(time_limit_s=order.time_limit_s)
     return read_settings(os.environ, order.load_job(os.environ), options).time_limit_s
@@ -163,8 +164,11 @@ def plan_file(
     if is_job(file):
         raise ConfigurationError(f"{file} is a job file and holds no rows; did you mean: connector sync {file}")
     from connector.settings import SettingOptions
-    from pipelines.flows import plan_import, plan_import_by_job
-    from pipelines.jobs import Load, build_policy, override_load, read_settings
+    from pipelines.flows.load_plan import plan_import, plan_import_by_job
+    from pipelines.jobs.build import build_policy
+    from pipelines.jobs.models import Load
+    from pipelines.jobs.reader import override_load
+    from pipelines.jobs.settings import read_settings
 
     job = given.load_job()
     settings = read_settings(os.environ, job, options or SettingOptions(), is_writing=not is_planned)
@@ -205,8 +209,9 @@ def sync_command(
     subscribers that are there already are not created again.
     """
     from connector.settings import SettingOptions
-    from pipelines.flows import plan_sync
-    from pipelines.jobs import load_job, read_settings
+    from pipelines.flows.load_plan import plan_sync
+    from pipelines.jobs.reader import load_job
+    from pipelines.jobs.settings import read_settings
 
     refuse_both(is_full, since)
     if part is not None and (is_full or since is not None or limit is not None or is_dry):
@@ -236,8 +241,9 @@ def _sync_by(
 ) -> NoReturn:
     """The same by an engine."""
     from connector.settings import SettingOptions
-    from pipelines.flows import JointOrder, digest_job
-    from pipelines.jobs import load_job, read_settings
+    from pipelines.flows.joint_load import JointOrder, digest_job
+    from pipelines.jobs.reader import load_job
+    from pipelines.jobs.settings import read_settings
 
     loaded = [load_job(path, os.environ) for path in jobs]
 
@@ -264,7 +270,7 @@ def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[Load
 
 
 def _run(job: Job, plan: LoadPlan, output: Output) -> Report:
-    from connector.imports import run_load
+    from connector.imports.flow import run_load
 
     return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
 
@@ -273,7 +279,7 @@ def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, 
     """Run one job after another. A job that turns out to be misconfigured (exit code 2) has a report, too, and the jobs
     after it run."""
     from connector.report import pick_worst
-    from pipelines.flows import report_refused
+    from pipelines.flows.notify import report_refused
 
     reports: list[Report] = []
     codes: list[int] = []
@@ -308,7 +314,7 @@ def plan_command(
     can be made while a run goes on, of what that has done by then. The service may still reject a row that would be
     created.
     """
-    from connector.imports import run_load
+    from connector.imports.flow import run_load
     from connector.planned_rows import check_rows_path
 
     refuse_both(is_full, since)
@@ -320,8 +326,8 @@ def plan_command(
 
 def _plan_job(target: Path, given: FileGiven, is_full: bool, since: str | None) -> LoadPlan:
     from connector.settings import SettingOptions
-    from pipelines.flows import plan_sync
-    from pipelines.jobs import read_settings
+    from pipelines.flows.load_plan import plan_sync
+    from pipelines.jobs.settings import read_settings
 
     if given.job_path is not None:
         raise ConfigurationError(
@@ -359,7 +365,7 @@ def validate_command(
     Nothing is sent, no token is needed, and neither the ledger nor the service is asked what is there already.
     """
     from connector.clock import system_clock
-    from pipelines.flows import run_validation
+    from pipelines.flows.validate import run_validation
 
     _check_rejects(rejects)
     plan = _plan(target, given)
@@ -369,7 +375,7 @@ def validate_command(
 
 
 def _plan(target: Path | str, given: FileGiven) -> ValidationPlan:
-    from pipelines.flows import plan_validation, plan_validation_by_job
+    from pipelines.flows.load_plan import plan_validation, plan_validation_by_job
 
     job = given.load_job()
     if job is not None:
@@ -396,7 +402,7 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from pipelines.report import show_value
+    from pipelines.report.text import show_value
 
     table = Table("field", "what is wrong", "such as")
     table.add_column("rows", justify="right")
@@ -449,10 +455,14 @@ def retry_command(
     What is found in the service is confirmed, what is proved absent is sent again. What is held stays held, and what
     was rejected stays rejected, unless an option says otherwise. With RUN, only what that run sent last is taken up.
     """
-    from connector.load import RetryPlan
+    from connector.load.retry import RetryPlan
     from connector.settings import SettingOptions
-    from pipelines.flows import RetryOrder, plan_suppression, run_retry
-    from pipelines.jobs import Load, build_policy, load_job, override_load, read_settings
+    from pipelines.flows.job_sources import plan_suppression
+    from pipelines.flows.retries import RetryOrder, run_retry
+    from pipelines.jobs.build import build_policy
+    from pipelines.jobs.models import Load
+    from pipelines.jobs.reader import load_job, override_load
+    from pipelines.jobs.settings import read_settings
 
     held = _decide_held({"resend": resend_held, "accept": accept_held, "drop": drop_held}, on_unknown)
     job = load_job(job_path, os.environ) if job_path is not None else None
@@ -488,8 +498,8 @@ def _decide_held(asked: dict[Held, bool], on_unknown: str | None) -> Held:
 
 
 def _find_rules(job: Job | None) -> ValidationRules:
-    from connector.subscribers import ValidationRules
-    from pipelines.jobs import build_rules
+    from connector.subscribers.rules import ValidationRules
+    from pipelines.jobs.build import build_rules
 
     if job is None:
         return ValidationRules()

@@ -16,8 +16,9 @@ from pipelines.cli.options import Command, Duration, refuse_empty, time_limit_op
 from pipelines.cli.output import Output, end, finish, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
-    from connector.mail import Draft, Message
-    from pipelines.jobs import MessageFile
+    from connector.mail.draft import Draft
+    from connector.mail.message import Message
+    from pipelines.jobs.mail_models import MessageFile
 
 _MESSAGE_FILES = (".yaml", ".yml", ".json")
 
@@ -76,9 +77,10 @@ def email_options(command: Command) -> Command:
 
 def _draft(file: Path | None, said: Mapping[str, Any]) -> Draft:
     """The draft of the file, if any, with the options laid over it. Raises ConfigurationError."""
-    from connector.mail import lay_over
-    from pipelines.flows import draft_eml, draft_file
-    from pipelines.jobs import MessageFile, load_model
+    from connector.mail.draft import lay_over
+    from pipelines.flows.sends import draft_eml, draft_file
+    from pipelines.jobs.mail_models import MessageFile
+    from pipelines.jobs.reader import load_model
 
     over = draft_file(_read_options(said))
     if file is None:
@@ -92,7 +94,7 @@ def _draft(file: Path | None, said: Mapping[str, Any]) -> Draft:
 
 def _read_options(said: Mapping[str, Any]) -> MessageFile:
     """The options as a message file. Raises ConfigurationError naming the option."""
-    from pipelines.jobs import check_message
+    from pipelines.jobs.reader import check_message
 
     keys: dict[str, Any] = {name: said[name] for name in _AS_IN_A_FILE if name in said}
     keys |= {name: list(said[name]) for name in ("to", "cc", "bcc", "reply_to", "attach") if name in said}
@@ -134,10 +136,11 @@ def send_command(file: Path | None, said: Mapping[str, Any], is_dry: bool, eml: 
     unknown (exit 1).
     """
     from connector.clock import system_clock
-    from connector.mail import compose_draft, run_send
+    from connector.mail.draft import compose_draft
+    from connector.mail.single import run_send
     from connector.settings import SettingOptions
-    from pipelines.flows import write_new
-    from pipelines.jobs import read_settings
+    from pipelines.flows.sends import write_new
+    from pipelines.jobs.settings import read_settings
 
     if eml is not None and not is_dry:
         raise ConfigurationError("--eml is for --dry-run: an email that is sent is not written as a file")
@@ -150,7 +153,7 @@ def send_command(file: Path | None, said: Mapping[str, Any], is_dry: bool, eml: 
 
 def _show(message: Message, path: Path, output: Output) -> NoReturn:
     """What would be sent, and where it was written."""
-    from pipelines.flows import describe_message, show_email
+    from pipelines.flows.sends import describe_message, show_email
 
     described = describe_message(message) | {"eml": str(path)}
     if not output.is_json and not output.is_quiet:
@@ -209,8 +212,10 @@ def mail_command(
     is run, and an email whose answer is lost is never sent again: the rejects file names its recipient.
     """
     from connector.settings import SettingOptions
-    from pipelines.flows import plan_mail, preview, run_mail
-    from pipelines.jobs import load_job, read_settings
+    from pipelines.flows.mail_plan import plan_mail
+    from pipelines.flows.mails import preview, run_mail
+    from pipelines.jobs.reader import load_job
+    from pipelines.jobs.settings import read_settings
 
     if preview_dir is not None and previewed is None:
         raise ConfigurationError("--preview-dir is for --preview N")

@@ -16,10 +16,11 @@ from connector.errors import ConfigurationError
 from connector.units import parse_duration, parse_share
 
 if TYPE_CHECKING:
-    from connector.imports import RowOptions
-    from connector.subscribers import ValidationRules
-    from pipelines.flows import EngineOptions, FileReading
-    from pipelines.jobs import Job
+    from connector.imports.plan import RowOptions
+    from connector.subscribers.rules import ValidationRules
+    from pipelines.flows.engine import EngineOptions
+    from pipelines.flows.load_plan import FileReading
+    from pipelines.jobs.models import Job
 
 
 Command = Callable[..., Any]
@@ -62,7 +63,7 @@ class EngineGiven:
 
     def build(self) -> EngineOptions:
         """Return its options: by default a worker for each processor that this process may use."""
-        from pipelines.flows import EngineOptions
+        from pipelines.flows.engine import EngineOptions
 
         has_affinity = hasattr(os, "sched_getaffinity")  # a container may use fewer than there are
         processors = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count()
@@ -199,7 +200,7 @@ class FileGiven:
     @property
     def rules(self) -> ValidationRules:
         """What is demanded of each row, where no job says it."""
-        from connector.subscribers import ValidationRules
+        from connector.subscribers.rules import ValidationRules
 
         return ValidationRules(identity=self.identity or "email", zip=self.zip_policy or "omit")
 
@@ -208,7 +209,7 @@ class FileGiven:
 
         Raises ConfigurationError, also for options that say what the job says already.
         """
-        from pipelines.jobs import load_job
+        from pipelines.jobs.reader import load_job
 
         if self.job_path is None:
             return None
@@ -217,7 +218,7 @@ class FileGiven:
 
     def load_target(self, target: Path) -> Job:
         """Return the job that is the command's argument itself. Raises ConfigurationError as `load_job` does."""
-        from pipelines.jobs import load_job
+        from pipelines.jobs.reader import load_job
 
         self.refuse_beside_job()
         if self.reading.file.model_fields_set - {"path"}:
@@ -226,7 +227,7 @@ class FileGiven:
 
     def refuse_beside_job(self) -> None:
         """Raise ConfigurationError for options that say what the job says already."""
-        from connector.imports import RowOptions
+        from connector.imports.plan import RowOptions
 
         if self.options != RowOptions() or self.identity is not None or self.zip_policy is not None:
             raise ConfigurationError("--job brings its own base, mapping, identity and zip: leave out those options")
@@ -252,9 +253,9 @@ def file_options(command: Command) -> Command:
         limit: int | None,
         **kwargs: Any,
     ) -> Any:
-        from connector.imports import RowOptions
-        from pipelines.flows import FileReading
-        from pipelines.jobs import check_format
+        from connector.imports.plan import RowOptions
+        from pipelines.flows.load_plan import FileReading
+        from pipelines.jobs.reader import check_format
 
         said = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
         options = RowOptions(base_id, base_name, _parse_mapped(mapped), is_active)

@@ -21,7 +21,7 @@ from connector.atomic_file import TargetKind, read_target_kind, refuse_foreign, 
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from pipelines.cli.logs import is_logging, log_runs, say, start_logging
 from pipelines.cli.options import Command
-from pipelines.report import is_report, write_page
+from pipelines.report.page import is_report, write_page
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from connector.progress import Progress
     from connector.report import Report
     from connector.settings import Settings
-    from pipelines.jobs import Job
+    from pipelines.jobs.models import Job
 
     Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
 
@@ -144,7 +144,7 @@ def run_flow(
     import uvloop
 
     from connector.control import stop_on_signals
-    from pipelines.report import show_progress
+    from pipelines.report.text import show_progress
 
     is_on_terminal = sys.stderr is not None and sys.stderr.isatty() and not output.is_quiet and not is_logging()
 
@@ -197,7 +197,7 @@ def show(report: Report, output: Output) -> bool:
         say(message)
     if output.is_json:
         return True
-    from pipelines.report import show_report
+    from pipelines.report.text import show_report
 
     return output.show(lambda console: show_report(report, console))
 
@@ -241,7 +241,7 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
     """Run the flow of a job, and send the notices that the job asks for, of a run that was refused (2), too."""
     import uvloop
 
-    from pipelines.flows import report_refused, with_messages
+    from pipelines.flows.notify import report_refused, with_messages
 
     try:
         report = run_flow(flow, output, settings.time_limit_s)
@@ -258,7 +258,7 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
 async def _notify(job: Job, report: Report, settings: Settings) -> list[str]:
     """A signal gives it up: the run has ended, and its report is still to be shown."""
     from connector.control import stop_on_signals
-    from pipelines.flows import send_notices_unless_stopped
+    from pipelines.flows.notify import send_notices_unless_stopped
 
     with stop_on_signals() as stop:
         return await send_notices_unless_stopped(job, report, settings, stop)

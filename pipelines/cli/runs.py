@@ -20,7 +20,7 @@ from pipelines.cli.output import Output, check_page_path, end, output_options, w
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipelines.flows import Probed
+    from pipelines.flows.probe import Probed
 
 _RECENT_S = 60.0
 _STYLES = {"ok": "green", "partial": "yellow", "running": "cyan"}
@@ -39,7 +39,7 @@ def check_command(job_path: Path | None, record_path: Path | None, output: Outpu
     """
     import uvloop
 
-    from pipelines.flows import CheckResult, check
+    from pipelines.flows.check import CheckResult, check
 
     async def run() -> list[CheckResult]:
         results = []
@@ -85,8 +85,9 @@ def probe_command(
     from connector.clock import system_clock
     from connector.control import stop_on_signals
     from connector.settings import SettingOptions
-    from pipelines.flows import ProbePlan, run_probe
-    from pipelines.jobs import load_job, read_settings
+    from pipelines.flows.probe import ProbePlan, run_probe
+    from pipelines.jobs.reader import load_job
+    from pipelines.jobs.settings import read_settings
 
     if is_writing != (base_id is not None) or is_writing != is_sure:
         raise ConfigurationError("--write creates subscribers: give it with --base-id N and --yes, or none of them")
@@ -131,7 +132,7 @@ def status_command(run_id: str | None, job: str | None, last: int, output: Outpu
     It takes no lock and needs no token: use it while a run goes on, or after one was killed.
     """
     from connector.settings import SettingOptions, read_state
-    from pipelines.flows import read_status
+    from pipelines.flows.status import read_status
 
     status = read_status(read_state(os.environ, SettingOptions(), is_writing=False), run_id=run_id, job=job, last=last)
     is_shown = output.is_json or output.show(lambda console: _show(status, console, is_whole=run_id is not None))
@@ -148,8 +149,8 @@ def report_command(last: int, out: Path, output: Output) -> None:
     It takes no lock and needs no token, as `status` does.
     """
     from connector.settings import SettingOptions, read_state
-    from pipelines.flows import read_health
-    from pipelines.report import write_health
+    from pipelines.flows.status import read_health
+    from pipelines.report.health import write_health
 
     check_page_path(out, "--out")
     health = read_health(read_state(os.environ, SettingOptions(), is_writing=False), last=last)

@@ -9,17 +9,22 @@ from secrets import token_hex
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError, ConnectorError, SourceError
-from connector.ledger import check_ledger_rights, count_open_entries
-from connector.listing import fetch_page
+from connector.ledger.admin import check_ledger_rights, count_open_entries
+from connector.listing.pages import fetch_page
 from connector.plurals import count
-from connector.service import ListQuery, Retrier, open_client
+from connector.service.client import open_client
+from connector.service.retry import Retrier
+from connector.service.wire import ListQuery
 from connector.settings import SettingOptions, Settings, build_service
-from connector.warehouse import ExportStart, open_writer
+from connector.warehouse.opening import open_writer
+from connector.warehouse.runs import ExportStart
 from pipelines.flows.export_plan import plan_export_job
 from pipelines.flows.load_plan import FileReading, plan_validation_by_job
 from pipelines.flows.mail_plan import plan_mail
 from pipelines.flows.validate import run_validation
-from pipelines.jobs import Job, load_job, read_settings
+from pipelines.jobs.models import Job
+from pipelines.jobs.reader import load_job
+from pipelines.jobs.settings import read_settings
 
 _ROWS = 100  # of the source: enough to show a wrong mapping
 _ATTEMPTS, _LONGEST_S = 2, 5.0  # a person waits for the answer

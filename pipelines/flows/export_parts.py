@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from connector.clock import system_clock
 from connector.control import Stop, until_stopped
 from connector.export import PartDone, PartOrder, PartReaders, export_part
-from connector.listing import LIST_CONNECTIONS
-from connector.pace import Found, RateController, scale
+from connector.listing.reader import LIST_CONNECTIONS
+from connector.pace.rate import Found, RateController
+from connector.pace.shared import scale
 from connector.report import add_requests, count_requests
-from connector.service import Retrier, open_client
+from connector.service.client import open_client
+from connector.service.retry import Retrier
 from connector.settings import build_service
 from pipelines.flows.engine import Engine, Message, TaskContext
 from pipelines.flows.export_plan import ExportRecipe, repeat_plan
 
 if TYPE_CHECKING:
-    from connector.listing import ListProgress
+    from connector.listing.reader import ListProgress
 
 T = TypeVar("T")
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from connector.errors import ConfigurationError
-from connector.service import ListQuery
+from connector.service.wire import ListQuery
 from connector.settings import SettingOptions, Settings
 from connector.stores import is_url
-from connector.warehouse import MAX_SHRINK, Destination, parse_destination
+from connector.warehouse.destination import MAX_SHRINK, Destination, parse_destination
 
 if TYPE_CHECKING:
-    from pipelines.jobs import Job
+    from pipelines.jobs.models import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def plan_export_job(
 ) -> ExportPlan:
     """Return the export of a job; what is given here has priority. With `workers_read` it is by several workers, which
     read the job's file at this path. Raises ConfigurationError."""
-    from pipelines.jobs import build_query  # who has no job need not wait for pydantic
+    from pipelines.jobs.build import build_query
 
     export = job.export
     if export is None:
@@ -174,7 +174,8 @@ def _refuse_password(destination: Destination) -> None:
 
 def repeat_plan(recipe: ExportRecipe, environ: Mapping[str, str]) -> ExportPlan:
     """Return the plan that a recipe is of, as a worker needs it. Raises ConfigurationError."""
-    from pipelines.jobs import load_job, read_settings
+    from pipelines.jobs.reader import load_job
+    from pipelines.jobs.settings import read_settings
 
     job = None if recipe.job is None else load_job(recipe.job, environ)
     settings = read_settings(environ, job, SettingOptions(), is_writing=False)

@@ -30,11 +30,11 @@ from connector.settings import build_service
 
 if TYPE_CHECKING:
     from connector.export import Exported, PartReaders
-    from connector.listing import ListProgress
-    from connector.pace import Found
-    from connector.paging import IdArray
+    from connector.listing.reader import ListProgress
+    from connector.pace.rate import Found
+    from connector.paging.overlap import IdArray
     from connector.progress import Progress
-    from connector.service import Client
+    from connector.service.client import Client
     from pipelines.flows.engine import Engine, EngineOptions
     from pipelines.flows.export_parts import PartProgress
     from pipelines.flows.export_plan import ExportPlan, ExportRecipe
@@ -54,9 +54,9 @@ async def run_export(
 ) -> Report:
     """Copy the list to the plan's destination, and tell how complete it is; by an engine's workers where its options
     are given, and the plan has a recipe for them."""
-    from connector.ledger import open_pace
-    from connector.listing import LIST_CONNECTIONS
-    from connector.service import open_client
+    from connector.ledger.beside import open_pace
+    from connector.listing.reader import LIST_CONNECTIONS
+    from connector.service.client import open_client
 
     clock = clock or system_clock()
     async with AsyncExitStack() as opened:
@@ -113,7 +113,7 @@ class _Copying:
     async def copy(self, engine: Engine | None) -> Exported:
         """Copy the list, by the engine's workers if there is one."""
         from connector.export import export_subscribers
-        from connector.service import Retrier
+        from connector.service.retry import Retrier
 
         plan, report, clock = self.plan, self.report, self.clock
         started_at, progression = clock.now().timestamp(), Progression(clock.monotonic)
@@ -173,8 +173,9 @@ def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence
         return []
     import numpy as np
 
-    from connector.ledger import list_bases, list_runs, open_private_copy, read_largest_lag
-    from connector.subscribers import IDENTITY_BYTES
+    from connector.ledger.admin import open_private_copy
+    from connector.ledger.records import list_bases, list_runs, read_largest_lag
+    from connector.subscribers.identity import IDENTITY_BYTES
 
     account, base_id = plan.settings.account, plan.query.base_id
     with open_private_copy(plan.settings.ledger_url, account) as ledger, ledger.transaction() as connection:

@@ -4,9 +4,13 @@ from functools import partial
 from hashlib import blake2b
 
 from connector.errors import ConfigurationError
-from connector.imports import Increment, SuppressionPlan, open_suppression
-from connector.sources import CursorValue, describe_place, parse_cursor
-from pipelines.jobs import Cursor, Job, JobSource, SqlSource, open_increment, open_source
+from connector.imports.increments import Increment
+from connector.imports.suppression import SuppressionPlan, open_suppression
+from connector.sources.cursor import CursorValue, parse_cursor
+from connector.sources.sql import describe_place
+from pipelines.jobs.build import open_increment, open_source
+from pipelines.jobs.models import Job
+from pipelines.jobs.source_models import Cursor, JobSource, SqlSource
 
 _DIGEST_BYTES = 16
 

@@ -23,33 +23,26 @@ from connector.control import Stop, enter_in_thread, work_beside
 from connector.databases import parse_place
 from connector.errors import ConfigurationError, LedgerError, LockedError, RunAborted
 from connector.fields import BaseRef
-from connector.imports import LoadPlan, RowOptions, describe_load, find_trip, run_load
-from connector.ledger import (
-    Commits,
-    Ledger,
-    Part,
-    count_created_before,
-    count_unresolved_before,
-    end_part,
-    find_or_add_base,
-    find_rows_read,
-    finish_run,
-    open_commits,
-    open_part,
-    start_run,
-    take_part,
-)
-from connector.load import Limits, Tally
+from connector.imports.flow import LoadPlan, describe_load, find_trip, run_load
+from connector.imports.plan import RowOptions
+from connector.ledger.commits import Commits, open_commits
+from connector.ledger.entries import Ledger
+from connector.ledger.parts import Part, count_created_before, count_unresolved_before, end_part, open_part, take_part
+from connector.ledger.records import find_or_add_base, find_rows_read, finish_run, start_run
+from connector.load.session import Limits, Tally
 from connector.outcomes import Outcome
 from connector.progress import Progress, Progression
 from connector.report import OpenReport, Report, end_report, end_run, record_report, start_report
 from connector.settings import SettingOptions
-from connector.sources import STANDARD_INPUT
-from connector.subscribers import ValidationRules
+from connector.sources.inputs import STANDARD_INPUT
+from connector.subscribers.rules import ValidationRules
 from pipelines.flows.engine import Engine, EngineOptions, Message, TaskContext, TaskEnd, open_engine
 from pipelines.flows.joint_report import PartEnd, merge_parts
 from pipelines.flows.load_plan import FileReading, plan_import, plan_import_by_job, plan_sync
-from pipelines.jobs import Job, Load, build_policy, load_job, override_load, read_settings
+from pipelines.jobs.build import build_policy
+from pipelines.jobs.models import Job, Load
+from pipelines.jobs.reader import load_job, override_load
+from pipelines.jobs.settings import read_settings
 
 _SAID_S = 1.0  # between two messages of a part
 _RENEWED_S = 5.0  # between two renewals of the command's own lease

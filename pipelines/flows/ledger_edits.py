@@ -16,16 +16,20 @@ import pandas as pd
 from connector.atomic_file import GUARDED
 from connector.errors import ConfigurationError
 from connector.fields import normalise_identity
-from connector.imports import choose_bases, describe_bases
-from connector.ledger import Base, Ledger, accept_rows, find_run, revoke_job, revoke_rows
+from connector.imports.base_loads import choose_bases, describe_bases
+from connector.ledger.entries import Ledger
+from connector.ledger.records import accept_rows, find_run, revoke_job, revoke_rows
+from connector.ledger.store import Base
 from connector.plurals import agree, count
 from connector.report import CommandAnswer
 from connector.row_files import is_rejects, own_columns, read_digest
 from connector.run_log import list_runs
-from connector.sources import open_file
+from connector.sources.files import open_file
 from connector.states import State
-from connector.subscribers import digest_identity, guess_mapping
-from pipelines.jobs import Job, build_mapping
+from connector.subscribers.headers import guess_mapping
+from connector.subscribers.identity import digest_identity
+from pipelines.jobs.build import build_mapping
+from pipelines.jobs.models import Job
 
 _MAY_BE_THERE = (State.UNKNOWN, State.SENDING)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from connector.errors import ConfigurationError, SourceError
 from connector.fields import NAMES, BaseRef
-from connector.imports import (
-    LoadPlan,
+from connector.imports.flow import LoadPlan
+from connector.imports.plan import (
     RowOptions,
     check_load,
     check_rows,
@@ -15,26 +15,19 @@ from connector.imports import (
     name_load,
     plan_rows,
 )
-from connector.ledger import Part
-from connector.load import LoadPolicy
+from connector.ledger.parts import Part
+from connector.load.session import LoadPolicy
 from connector.row_files import is_rejects, own_columns, read_corrections
 from connector.rows import Source
 from connector.settings import Settings
-from connector.sources import STANDARD_INPUT, cut_source, digest_files, open_file
+from connector.sources.files import cut_source, digest_files, open_file
+from connector.sources.inputs import STANDARD_INPUT
 from connector.stores import is_url
-from connector.subscribers import (
-    FieldMapping,
-    ValidationRules,
-    guess_mapping,
-)
+from connector.subscribers.headers import guess_mapping
+from connector.subscribers.rules import FieldMapping, ValidationRules
 from pipelines.flows.job_sources import plan_increment, plan_suppression
 from pipelines.flows.validate import ValidationPlan
-from pipelines.jobs import (
-    FileSource,
-    Job,
-    JobSource,
-    JobSubscriber,
-    build_base,
+from pipelines.jobs.build import (
     build_guard,
     build_mapping,
     build_policy,
@@ -43,6 +36,9 @@ from pipelines.jobs import (
     open_part,
     open_source,
 )
+from pipelines.jobs.models import Job, JobSubscriber
+from pipelines.jobs.source_models import FileSource, JobSource
+from pipelines.jobs.subscriber_models import build_base
 
 
 @dataclass(frozen=True, slots=True)

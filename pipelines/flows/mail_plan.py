@@ -10,20 +10,28 @@ from math import inf
 from pathlib import Path
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.imports import SuppressionPlan
+from connector.imports.suppression import SuppressionPlan
 from connector.kept_values import KeptValues
-from connector.load import Problem, take_rows
-from connector.mail import Draft, MailPolicy, MailTexts, Message, MessageError, RowAttachment, parse_send_at
+from connector.load.candidates import take_rows
+from connector.load.session import Problem
+from connector.mail.campaign import MailPolicy
+from connector.mail.draft import Draft, parse_send_at
+from connector.mail.message import Message, MessageError
+from connector.mail.texts import MailTexts, RowAttachment
 from connector.outcomes import MailOutcome, Outcome
 from connector.row_files import build_invalid, build_malformed
 from connector.rows import Closing, Row, Source
 from connector.settings import Settings
-from connector.sources import refuse_lacking
-from connector.subscribers import ColumnRule, FieldMapping, PreparedChunk, Suppression, ValidationRules, prepare_chunks
+from connector.sources.files import refuse_lacking
+from connector.subscribers.preparation import PreparedChunk, prepare_chunks
+from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
+from connector.subscribers.suppression import Suppression
 from connector.templates import Template, TemplateError, compile_template
 from pipelines.flows.job_sources import plan_suppression
 from pipelines.flows.sends import attach, read_body
-from pipelines.jobs import AttachedFile, EmailText, Job, Mail, open_source, read_stated
+from pipelines.jobs.build import open_source
+from pipelines.jobs.mail_models import AttachedFile, EmailText, Mail, read_stated
+from pipelines.jobs.models import Job
 
 _MARKS = ("{{", "{%", "{#")
 _LONGEST = 1_000_000  # characters; mail programs cut an HTML body off long before (Gmail: after 102 kB)

@@ -13,10 +13,15 @@ from connector.atomic_file import create_private
 from connector.clock import Clock, system_clock
 from connector.control import RunControl, Stop, enter_in_thread, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
-from connector.imports import read_suppression
-from connector.ledger import Campaign, EmailLog, open_emails, open_existing_emails, open_pace
-from connector.load import Problem
-from connector.mail import ATTACHMENTS, Addressee, CampaignSender, Letter, Message, MessageError, SendVerdict, write_eml
+from connector.imports.suppression import read_suppression
+from connector.ledger.beside import open_pace
+from connector.ledger.emails import Campaign, EmailLog
+from connector.ledger.opening import open_emails, open_existing_emails
+from connector.load.session import Problem
+from connector.mail.campaign import Addressee, CampaignSender, Letter, SendVerdict
+from connector.mail.draft import ATTACHMENTS
+from connector.mail.eml import write_eml
+from connector.mail.message import Message, MessageError
 from connector.outcomes import MailOutcome, Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress, Progression
@@ -36,10 +41,12 @@ from connector.report import (
 from connector.row_files import RejectsFile
 from connector.rows import Row
 from connector.scope import describe_limit, describe_rate, drop_empty
-from connector.service import Retrier, open_client
+from connector.service.client import open_client
+from connector.service.retry import Retrier
 from connector.settings import build_service
 from connector.states import EmailState
-from connector.subscribers import Suppression, digest_identity
+from connector.subscribers.identity import digest_identity
+from connector.subscribers.suppression import Suppression
 from connector.templates import TemplateError
 from pipelines.flows.mail_plan import Checker, Kept, MailCheck, MailPlan, Spool, digest_files, read_cells
 

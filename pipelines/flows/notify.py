@@ -9,13 +9,17 @@ from pathlib import Path
 from connector.clock import Clock, system_clock
 from connector.control import Stop, until_stopped
 from connector.errors import ConnectorError
-from connector.mail import Attachment, Draft, compose_draft, read_attachment, run_send
+from connector.mail.draft import Draft, compose_draft, read_attachment
+from connector.mail.message import Attachment
+from connector.mail.single import run_send
 from connector.progress import Progress
 from connector.report import Report, describe_fault, end_report, start_report
-from connector.service import post_webhook
+from connector.service.transport import post_webhook
 from connector.settings import Settings
-from pipelines.jobs import MOST_ATTACHED, Job, Notify, NotifyEmail, Webhook
-from pipelines.report import write_notice, write_plain, write_title
+from pipelines.jobs.mail_models import MOST_ATTACHED, Notify, NotifyEmail, Webhook
+from pipelines.jobs.models import Job
+from pipelines.report.notice import write_plain, write_title
+from pipelines.report.page import write_notice
 
 _TRIES = 3
 _WAIT_S = 2.0

@@ -9,10 +9,13 @@ from typing import Any
 from connector.clock import Clock
 from connector.control import Stop, until_stopped
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError
-from connector.ledger import KeptHabit, Ledger, open_ledger, read_habits, record_habit, record_lag
+from connector.ledger.entries import Ledger
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import KeptHabit, read_habits, record_habit, record_lag
 from connector.probe import Habit, ListProbe, probe_creates
 from connector.report import EXIT_CODES, Status, count_requests
-from connector.service import Retrier, open_client
+from connector.service.client import open_client
+from connector.service.retry import Retrier
 from connector.settings import Settings, build_service
 
 _ATTEMPTS, _LONGEST_S = 3, 10.0  # a person waits for the answer

@@ -11,34 +11,34 @@ import pandas as pd
 import pyarrow as pa
 
 from connector.fields import BaseRef
-from connector.imports import LoadPlan, Remarks, describe_base, refuse_too_many
-from connector.ledger import Base, Entry, Ledger, find_or_add_base, learn_base, list_bases, list_confirmed
-from connector.listing import BaseReader
-from connector.paging import contained
+from connector.imports.base_loads import describe_base, refuse_too_many
+from connector.imports.flow import LoadPlan
+from connector.imports.remarks import Remarks
+from connector.ledger.entries import Entry, Ledger, list_confirmed
+from connector.ledger.records import find_or_add_base, learn_base, list_bases
+from connector.ledger.store import Base
+from connector.listing.base_reader import BaseReader
+from connector.paging.overlap import contained
 from connector.plurals import agree, count
 from connector.reconcile import BaseOf, Integers, ListedRows, Matching
 from connector.rows import Planned, write_cell
-from connector.service import differing_fields
+from connector.service.wire import differing_fields
 from connector.states import State
-from connector.subscribers import (
+from connector.subscribers.identity import (
     IDENTITY_BYTES,
-    BaseColumn,
     Digests,
-    FieldMapping,
-    PreparedChunk,
-    RowBases,
     SeenIdentities,
-    Suppression,
-    ValidationRules,
-    apply_mapping,
     compute_identities,
-    find_suppressed,
     join_digests,
-    read_bases,
     split_digests,
-    validate_rows,
 )
-from pipelines.report import DifferenceFile, Differences, explain_missing, name_state
+from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.preparation import PreparedChunk, find_suppressed
+from connector.subscribers.row_bases import BaseColumn, RowBases, read_bases
+from connector.subscribers.rules import FieldMapping, ValidationRules
+from connector.subscribers.suppression import Suppression
+from connector.subscribers.validation import validate_rows
+from pipelines.report.differences import DifferenceFile, Differences, explain_missing, name_state
 
 _AT_ONCE = 1024  # rows taken out of their columns together: enough that it costs nothing, few enough to hold
 _CONFIRMED_AT_ONCE = 10_000  # lines of the ledger

@@ -14,30 +14,35 @@ from connector.clock import Clock, system_clock
 from connector.control import Stop, enter_in_thread, until_stopped
 from connector.errors import ConfigurationError, ConnectorError, LockedError, RunAborted
 from connector.fields import NAMES
-from connector.imports import LoadPlan, ReadingAhead, describe_base, describe_load, read_suppression
-from connector.ledger import (
-    Ledger,
-    find_last_confirming,
-    list_runs,
-    open_ledger,
-    open_pace,
-    open_private_copy,
-    read_largest_lag,
-)
-from connector.listing import Ask, ListProgress, read_list, try_page
-from connector.paging import Certificate, TotalCount
+from connector.imports.base_loads import describe_base
+from connector.imports.flow import LoadPlan, ReadingAhead, describe_load
+from connector.imports.suppression import read_suppression
+from connector.ledger.admin import open_private_copy
+from connector.ledger.beside import open_pace
+from connector.ledger.entries import Ledger, find_last_confirming
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import list_runs, read_largest_lag
+from connector.listing.filters import Ask
+from connector.listing.pages import try_page
+from connector.listing.reader import ListProgress, read_list
+from connector.paging.certificate import Certificate, TotalCount
 from connector.plurals import agree, count
 from connector.progress import Progress, Progression
 from connector.reconcile import ListedRows
 from connector.report import OpenReport, Report, Status, end_report, end_run, record_report, start_report
-from connector.service import Client, ListQuery, Retrier, open_client
+from connector.service.client import Client, open_client
+from connector.service.retry import Retrier
+from connector.service.wire import ListQuery
 from connector.settings import Settings, build_service
 from connector.states import State
-from connector.subscribers import FieldMapping, Suppression, ValidationRules, prepare_chunks, split_digests
+from connector.subscribers.identity import split_digests
+from connector.subscribers.preparation import prepare_chunks
+from connector.subscribers.rules import FieldMapping, ValidationRules
+from connector.subscribers.suppression import Suppression
 from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.reconcile_sides import ROWS, BaseSide, Shared, SourceSide, build_wanted, list_asked, match_again
-from pipelines.jobs import Job
-from pipelines.report import DifferenceFile, Differences
+from pipelines.jobs.models import Job
+from pipelines.report.differences import DifferenceFile, Differences
 
 _LOOKED_UP = 50  # of the vanished (architecture 4.10)
 

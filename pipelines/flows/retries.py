@@ -10,27 +10,15 @@ from connector.clock import system_clock
 from connector.control import Stop
 from connector.errors import ConfigurationError
 from connector.fields import NAMES, BaseRef
-from connector.imports import (
-    SuppressionPlan,
-    choose_bases,
-    describe_base,
-    describe_bases,
-    describe_leftovers,
-    describe_reactivated,
-    read_suppression,
-)
-from connector.ledger import (
-    Base,
-    Ledger,
-    RunRecord,
-    Unfinished,
-    count_unsettled,
-    find_or_add_base,
-    find_run,
-    list_bases,
-    list_runs,
-)
-from connector.load import Loader, LoadPolicy, RetryPlan, retry_entries
+from connector.imports.base_loads import choose_bases, describe_base, describe_bases
+from connector.imports.remarks import describe_leftovers, describe_reactivated
+from connector.imports.suppression import SuppressionPlan, read_suppression
+from connector.ledger.entries import Ledger, Unfinished, count_unsettled
+from connector.ledger.records import RunRecord, find_or_add_base, find_run, list_bases, list_runs
+from connector.ledger.store import Base
+from connector.load.base_load import Loader
+from connector.load.retry import RetryPlan, retry_entries
+from connector.load.session import LoadPolicy
 from connector.plurals import count
 from connector.progress import Progress
 from connector.report import Report, RunScope

@@ -13,18 +13,11 @@ from rich.text import Text
 from connector.atomic_file import create_private
 from connector.choices import SETTINGS, TRACKING
 from connector.errors import ConfigurationError
-from connector.mail import (
-    Attachment,
-    Draft,
-    Header,
-    Message,
-    Recipient,
-    parse_send_at,
-    read_attachment,
-    read_eml,
-    write_eml,
-)
-from pipelines.jobs import AttachedFile, EmailText, MessageFile, read_bytes, read_stated, read_text
+from connector.mail.draft import Draft, parse_send_at, read_attachment
+from connector.mail.eml import read_eml, write_eml
+from connector.mail.message import Attachment, Header, Message, Recipient
+from pipelines.jobs.mail_models import AttachedFile, EmailText, MessageFile, read_stated
+from pipelines.jobs.reader import read_bytes, read_text
 
 LARGEST_EML = 50_000_000
 """Bytes; an .eml holds its files a third larger than they are."""

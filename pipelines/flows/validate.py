@@ -11,22 +11,18 @@ from typing import Any
 from connector.clock import Clock
 from connector.errors import ConfigurationError, SourceError
 from connector.fields import BY_NAME, NAMES, BaseRef
-from connector.imports import SILENT_ACTIVITY, Remarks, SuppressionPlan, describe_unmapped, read_suppression
-from connector.load import build_different
+from connector.imports.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
+from connector.imports.suppression import SuppressionPlan, read_suppression
+from connector.load.finishing import build_different
 from connector.outcomes import Fault
 from connector.report import OpenReport, Status, end_report, start_report
 from connector.row_files import RejectsFile, build_invalid, build_malformed, own_columns
 from connector.rows import Chunk, Source
 from connector.scope import describe_asked_base
-from connector.subscribers import (
-    BaseColumn,
-    FieldMapping,
-    PreparedChunk,
-    Suppression,
-    ValidationRules,
-    list_columns,
-    prepare_chunks,
-)
+from connector.subscribers.preparation import PreparedChunk, prepare_chunks
+from connector.subscribers.row_bases import BaseColumn, list_columns
+from connector.subscribers.rules import FieldMapping, ValidationRules
+from connector.subscribers.suppression import Suppression
 
 _EXAMPLES = 3  # different ones of a fault: enough to see what they have in common
 _LONGEST_EXAMPLE = 200  # characters; a longer cell is known by its beginning

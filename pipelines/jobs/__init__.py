@@ -1,5 +1,1 @@
 """Job files: read, checked and turned into what the library works with."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -4,20 +4,12 @@ from math import inf
 from pathlib import Path
 
 from connector.errors import ConfigurationError
-from connector.load import LoadGuard, LoadPolicy
+from connector.load.session import LoadGuard, LoadPolicy
 from connector.rows import Source
-from connector.service import ListQuery
-from connector.sources import (
-    IncrementalSource,
-    cut_query,
-    cut_source,
-    digest_files,
-    open_file,
-    open_files,
-    open_incremental,
-    open_sql,
-)
-from connector.subscribers import FieldMapping, PhoneRule, ValidationRules
+from connector.service.wire import ListQuery
+from connector.sources.files import cut_source, digest_files, open_file, open_files
+from connector.sources.sql import IncrementalSource, cut_query, open_incremental, open_sql
+from connector.subscribers.rules import FieldMapping, PhoneRule, ValidationRules
 from pipelines.jobs.models import Filters, Guard, JobSubscriber, Load
 from pipelines.jobs.source_models import Cursor, FileSource, JobSource, SqlRows, SqlSource, Suppress
 from pipelines.jobs.subscriber_models import build_column_rule

@@ -11,17 +11,10 @@ from datetime import date
 
 import pandas as pd
 
-from connector.subscribers import (
-    WHOLE_NAMES,
-    ColumnRule,
-    FieldMapping,
-    Part,
-    ValidationRules,
-    apply_mapping,
-    guess_mapping,
-    normalise_header,
-    validate_rows,
-)
+from connector.subscribers.headers import WHOLE_NAMES, guess_mapping, normalise_header
+from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.rules import ColumnRule, FieldMapping, Part, ValidationRules
+from connector.subscribers.validation import validate_rows
 
 _SURE, _LIKELY, _UNSURE = 0.95, 0.8, 0.5  # shares of cells that fit: a real file has a few wrong ones
 _ADULT_YEARS = 14  # dates of other things, such as of signing up, are later than that

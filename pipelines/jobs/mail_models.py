@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from connector.errors import ConfigurationError, ConnectorError
-from connector.mail import Recipient, Stated, build_recipient, parse_recipient
-from connector.service import parse_base_url
+from connector.mail.draft import Stated, build_recipient, parse_recipient
+from connector.mail.message import Recipient
+from connector.service.settings import parse_base_url
 from connector.units import parse_size
 from pipelines.key_types import STRICT, ColumnName, FilePath, Name, short_for
 

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from connector.run_log import RETENTION_S
-from connector.subscribers import find_mapping_faults
+from connector.subscribers.rules import find_mapping_faults
 from connector.units import parse_duration, parse_share, resolve_destination
 from pipelines.jobs.mail_models import Mail, Notify
 from pipelines.jobs.source_models import JobSource, Suppress

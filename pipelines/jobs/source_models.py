@@ -13,7 +13,7 @@ from connector.units import parse_duration, resolve_url
 from pipelines.key_types import STRICT, FilePlace, Identity, find_folder
 
 if TYPE_CHECKING:
-    from connector.sources import CursorKind, CursorValue
+    from connector.sources.cursor import CursorKind, CursorValue
 
 
 _WITHOUT_LOOKBACK = {"integer": "a whole number", "text": "text"}
@@ -39,21 +39,21 @@ class Cursor(BaseModel):
     @property
     def kind(self) -> "CursorKind":
         """What the cursor's values are: what `start` is."""
-        from connector.sources import find_kind
+        from connector.sources.cursor import find_kind
 
         return find_kind(self.start)
 
     @property
     def first(self) -> "CursorValue":
         """The value that the first run begins at."""
-        from connector.sources import parse_cursor
+        from connector.sources.cursor import parse_cursor
 
         return parse_cursor(self.start, self.kind)
 
     @field_validator("start")
     @classmethod
     def _check_start(cls, value: str) -> str:
-        from connector.sources import find_kind, parse_cursor
+        from connector.sources.cursor import find_kind, parse_cursor
 
         parse_cursor(value, find_kind(value))
         return value
@@ -137,7 +137,7 @@ class SqlSource(SqlRows):
 
     @model_validator(mode="after")
     def _check_cursor(self) -> Self:
-        from connector.sources import uses_cursor
+        from connector.sources.cursor import uses_cursor
 
         database = re.split("[:+]", self.url, maxsplit=1)[0]
         if self.query is not None and uses_cursor(self.query, database) != (self.cursor is not None):

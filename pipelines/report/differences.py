@@ -15,7 +15,7 @@ from connector.atomic_file import PartialFile, guard_formula, refuse_foreign
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import NAMES
 from connector.kept_values import describe_no_room
-from connector.ledger import Entry
+from connector.ledger.entries import Entry
 from connector.rows import Closing
 from connector.states import State
 

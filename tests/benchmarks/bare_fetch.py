@@ -12,7 +12,7 @@ import time
 import aiohttp
 import uvloop
 
-from connector.listing import decode_page
+from connector.listing.columns import decode_page
 
 _PAGE = 1000
 

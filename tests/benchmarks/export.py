@@ -24,7 +24,7 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.sandbox import SandboxProcess
-from connector.warehouse import parse_destination
+from connector.warehouse.destination import parse_destination
 from tests.benchmarks.exporting import Target, export_list, fetch_bare, write_bare
 from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.other_tools import BY_HAND_EXPORT, DLT_EXPORT, Tool, install

@@ -28,10 +28,13 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from connector.ledger import Intent, LedgerWriter, Move, find_or_add_base, open_commits, open_ledger, start_run
+from connector.ledger.commits import LedgerWriter, open_commits
+from connector.ledger.entries import Intent, Move
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import find_or_add_base, start_run
 from connector.sandbox import SandboxProcess
 from connector.sandbox.store import SyntheticSubscribers
-from connector.service import encode_subscriber
+from connector.service.wire import encode_subscriber
 from connector.states import Event, State
 from tests.benchmarks.importing import Imported, import_file
 from tests.benchmarks.machine import describe_machine

@@ -14,11 +14,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from connector.ledger import Ledger, find_or_add_base, finish_run, open_ledger, start_run
+from connector.ledger.entries import Ledger
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import find_or_add_base, finish_run, start_run
 from connector.ledger.schema import HOW, IDENTITY_FIELDS
-from connector.sources import open_file
+from connector.sources.files import open_file
 from connector.states import State
-from connector.subscribers import ValidationRules, guess_mapping, prepare_chunks, split_digests
+from connector.subscribers.headers import guess_mapping
+from connector.subscribers.identity import split_digests
+from connector.subscribers.preparation import prepare_chunks
+from connector.subscribers.rules import ValidationRules
 from tests.benchmarks.people import BASE_ID
 
 _FIXED = (IDENTITY_FIELDS["email"], int(State.CONFIRMED), HOW["created"])

@@ -22,25 +22,23 @@ import uvloop
 
 from connector.clock import system_clock
 from connector.control import RunControl
-from connector.ledger import (
-    Base,
-    Commits,
-    Entry,
-    Ledger,
-    LedgerWriter,
-    Store,
-    find_or_add_base,
-    open_commits,
-    open_ledger,
-    start_run,
-)
-from connector.listing import ListAccess
-from connector.load import Loader, LoadPolicy, Session, Tally
+from connector.ledger.commits import Commits, LedgerWriter, open_commits
+from connector.ledger.entries import Entry, Ledger
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import find_or_add_base, start_run
+from connector.ledger.store import Base, Store
+from connector.listing.access import ListAccess
+from connector.load.base_load import Loader
+from connector.load.session import LoadPolicy, Session, Tally
 from connector.outcomes import Outcome
 from connector.sandbox import SandboxProcess
-from connector.service import Retrier, Service, Token, open_client
-from connector.sources import open_file
-from connector.subscribers import ValidationRules, guess_mapping, prepare_chunks
+from connector.service.client import open_client
+from connector.service.retry import Retrier
+from connector.service.settings import Service, Token
+from connector.sources.files import open_file
+from connector.subscribers.headers import guess_mapping
+from connector.subscribers.preparation import prepare_chunks
+from connector.subscribers.rules import ValidationRules
 from tests.benchmarks.machine import describe_machine
 
 BASE = Base(1, "benchmark", 7, "Base 7")  # as the sandbox calls it: nothing is to be learnt of it

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TextIO
 
 from connector.sandbox.store import SyntheticSubscribers
-from connector.service import encode_subscriber
+from connector.service.wire import encode_subscriber
 
 BASE_ID = 7
 

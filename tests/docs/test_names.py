@@ -10,7 +10,8 @@ import yaml
 from connector.outcomes import MailOutcome, Outcome
 from connector.row_files import ADDED_COLUMNS
 from pipelines.cli import cli
-from pipelines.jobs import MessageFile, list_keys
+from pipelines.jobs.mail_models import MessageFile
+from pipelines.jobs.schema import list_keys
 from tests.docs.test_pages import PAGES, ROOT, read_blocks
 
 _OF_OTHER_PROGRAMS = {

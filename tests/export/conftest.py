@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.warehouse import Destination, Format
+from connector.warehouse.destination import Destination, Format
 from tests.databases import Database, open_mariadb, open_postgres
 from tests.export.warehouses import DATABASE_FILES, DATABASES, FILES, open_destination
 

@@ -9,11 +9,14 @@ from uuid import uuid4
 
 from connector.clock import system_clock
 from connector.export import Exported, export_subscribers
-from connector.listing import ListProgress, read_list
-from connector.paging import Certificate
+from connector.listing.reader import ListProgress, read_list
+from connector.paging.certificate import Certificate
 from connector.sandbox import SandboxProcess
-from connector.service import Client, Created, ListQuery, Retrier, Service, Token, encode_subscriber, open_client
-from connector.warehouse import Destination
+from connector.service.client import Client, open_client
+from connector.service.retry import Retrier
+from connector.service.settings import Service, Token
+from connector.service.wire import Created, ListQuery, encode_subscriber
+from connector.warehouse.destination import Destination
 
 
 def now() -> datetime:

@@ -19,7 +19,7 @@ import duckdb
 import s3fs
 import sqlalchemy as sa
 
-from connector.warehouse import parse_destination
+from connector.warehouse.destination import parse_destination
 from connector.warehouse.mysql import MysqlDatabase
 from connector.warehouse.other import OtherDatabase
 from connector.warehouse.postgres import PostgresDatabase

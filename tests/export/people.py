@@ -6,9 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from connector.listing import build_columns
-from connector.paging import Certificate, Order, Reason, Verdict
-from connector.warehouse import ExportRun, ExportStart, stamp_columns
+from connector.listing.columns import build_columns
+from connector.paging.certificate import Certificate, Order, Reason, Verdict
+from connector.warehouse.columns import stamp_columns
+from connector.warehouse.runs import ExportRun, ExportStart
 
 AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
 RUN = "run-1"

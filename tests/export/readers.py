@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from connector.databases import build_engine
-from connector.warehouse import SCHEMA, Destination, Format
+from connector.warehouse.columns import SCHEMA
+from connector.warehouse.destination import Destination, Format
 
 Reader = Callable[[Path], pa.Table]
 COLUMNS = ", ".join(SCHEMA.names)

@@ -15,24 +15,17 @@ import pyarrow as pa
 import pytest
 
 from connector.errors import RunAborted
-from connector.listing import build_columns
-from connector.paging import Verdict
-from connector.warehouse import (
-    PAGE_SCHEMA,
-    SCHEMA,
-    Destination,
-    ExportStart,
-    Format,
-    Mode,
-    Writer,
-    open_writer,
-    parse_destination,
-)
+from connector.listing.columns import build_columns
+from connector.paging.certificate import Verdict
+from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
+from connector.warehouse.destination import Destination, Format, parse_destination
 from connector.warehouse.duckdb import DuckdbTables
 from connector.warehouse.interruption import Interrupted, Interruption
 from connector.warehouse.mysql import MysqlDatabase
+from connector.warehouse.opening import open_writer
 from connector.warehouse.other import OtherDatabase
 from connector.warehouse.postgres import PostgresDatabase
+from connector.warehouse.runs import ExportStart, Mode, Writer
 from connector.warehouse.sql_tables import SqlTables
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.stage import StagedRows

@@ -13,8 +13,9 @@ from hypothesis import given, strategies as st
 
 from connector.atomic_file import guard_formula, unguard_formula
 from connector.fields import BY_NAME, NAMES
-from connector.warehouse import SCHEMA, columns
+from connector.warehouse import columns
 from connector.warehouse.columns import (
+    SCHEMA,
     build_null,
     build_numbers,
     build_text,

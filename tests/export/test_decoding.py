@@ -12,9 +12,12 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from connector.fields import FIELDS, Field, Kind
-from connector.listing import WIRE, Columns, build_columns, build_match, decode_page, open_columns, parse_columns
-from connector.service import ListPage, parse_listed
-from connector.warehouse import PAGE_SCHEMA
+from connector.listing.columns import Columns, build_columns, decode_page, open_columns, parse_columns
+from connector.listing.filters import build_match
+from connector.listing.pages import WIRE
+from connector.service.answers import parse_listed
+from connector.service.wire import ListPage
+from connector.warehouse.columns import PAGE_SCHEMA
 from tests.export.people import BARE, BROKEN, FULL
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

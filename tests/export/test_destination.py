@@ -7,7 +7,8 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.units import resolve_destination
-from connector.warehouse import Format, open_writer, parse_destination
+from connector.warehouse.destination import Format, parse_destination
+from connector.warehouse.opening import open_writer
 from tests.export.people import AT, BARE, MIXED, beginning_of, run_of, table_of
 from tests.export.readers import read_back
 

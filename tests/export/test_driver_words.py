@@ -13,8 +13,9 @@ import sqlalchemy as sa
 
 from connector.driver_words import say_safely
 from connector.errors import RunAborted, SourceError
-from connector.sources import open_sql
-from connector.warehouse import Destination, Format, postgres
+from connector.sources.sql import open_sql
+from connector.warehouse import postgres
+from connector.warehouse.destination import Destination, Format
 from tests.databases import Database
 from tests.export.test_modes import person, publish
 from tests.export.warehouses import into, run_sql, url_of

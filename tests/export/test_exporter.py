@@ -11,12 +11,14 @@ import sqlalchemy as sa
 
 from connector import read_subscribers
 from connector.export import export_subscribers
-from connector.library import build_frame
-from connector.listing import ListFailed, ListProgress
-from connector.paging import Reason
+from connector.library.lists import build_frame
+from connector.listing.pages import ListFailed
+from connector.listing.reader import ListProgress
+from connector.paging.certificate import Reason
 from connector.sandbox import SandboxProcess
-from connector.service import ListQuery, open_client
-from connector.warehouse import Destination, Format, parse_destination
+from connector.service.client import open_client
+from connector.service.wire import ListQuery
+from connector.warehouse.destination import Destination, Format, parse_destination
 from tests.export.exports import create, export, hurried, now, service_of
 from tests.export.readers import read_back
 from tests.export.warehouses import connect, open_destination, run_sql

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from connector.listing import ListFailed
-from connector.paging import CutOff, Order, Reason, TotalCount
+from connector.listing.pages import ListFailed
+from connector.paging.certificate import CutOff, Order, Reason, TotalCount
 from connector.sandbox import SandboxProcess
-from connector.service import ListQuery
+from connector.service.wire import ListQuery
 from tests.export.exports import create, read
 
 COMPLETE: dict[str, object] = {"is_complete": True, "distinct": 2500}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from connector.warehouse import Destination, Format
+from connector.warehouse.destination import Destination, Format
 from tests.export.nursery import Export, open_nursery
 from tests.export.readers import NAMES
 from tests.export.test_modes import person, publish

@@ -20,10 +20,10 @@ import pytest
 
 from connector import IncompleteList, read_batches, read_subscribers
 from connector.errors import ConfigurationError
-from connector.library import KeptSweep
-from connector.listing import ListFailed
+from connector.library.lists import KeptSweep
+from connector.listing.pages import ListFailed
 from connector.sandbox import SandboxProcess
-from connector.warehouse import SCHEMA
+from connector.warehouse.columns import SCHEMA
 from tests.export.exports import create
 from tests.export.people import MIXED, table_of
 from tests.export.test_exporter import PEOPLE

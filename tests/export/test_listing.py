@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.listing import ListFailed, ListProgress, read_list
-from connector.listing.reader import PagePrefetcher
-from connector.paging import PageRequest, Reason
+from connector.listing.pages import ListFailed
+from connector.listing.reader import ListProgress, PagePrefetcher, read_list
+from connector.paging.certificate import Reason
+from connector.paging.overlap import PageRequest
 from connector.sandbox import SandboxProcess
-from connector.service import ListPage, ListQuery, RequestCounts, Service, Token, open_client
+from connector.service.client import RequestCounts, open_client
+from connector.service.settings import Service, Token
+from connector.service.wire import ListPage, ListQuery
 from tests.export.exports import Collector, create, hurried, now, read, service_of
 
 

@@ -8,10 +8,13 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 import pytest
 
-from connector.listing import ListFailed, read_list
-from connector.paging import Certificate, Reason
+from connector.listing.pages import ListFailed
+from connector.listing.reader import read_list
+from connector.paging.certificate import Certificate, Reason
 from connector.sandbox import SandboxProcess
-from connector.service import ListQuery, Service, Token, open_client
+from connector.service.client import open_client
+from connector.service.settings import Service, Token
+from connector.service.wire import ListQuery
 from tests.export.exports import Collector, create, hurried, now, read
 
 IDS = range(1, 251)

@@ -12,8 +12,11 @@ import pytest
 import sqlalchemy as sa
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.warehouse import Destination, Format, Mode, narrow_table, open_writer, parse_destination, select_columns
+from connector.warehouse.columns import narrow_table, select_columns
+from connector.warehouse.destination import Destination, Format, parse_destination
 from connector.warehouse.interruption import Interrupted
+from connector.warehouse.opening import open_writer
+from connector.warehouse.runs import Mode
 from tests.databases import Database
 from tests.export.people import beginning_of, build_table, run_of
 from tests.export.test_modes import day, person, publish, read

@@ -15,11 +15,12 @@ import sqlalchemy as sa
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.export import Exported, PartDone, PartOrder, PartReaders, export_part, export_subscribers
-from connector.paging import Reason
+from connector.paging.certificate import Reason
 from connector.sandbox import SandboxProcess
-from connector.service import Client, ListQuery, open_client
+from connector.service.client import Client, open_client
+from connector.service.wire import ListQuery
 from connector.stores import StoreError, delete_objects, list_folder, replace_bytes
-from connector.warehouse import Destination, Format, parse_destination
+from connector.warehouse.destination import Destination, Format, parse_destination
 from tests.export.exports import export, hurried, now, service_of
 from tests.export.warehouses import connect, open_destination, run_sql
 from tests.stores import Bucket, set_environ

@@ -13,12 +13,14 @@ import sqlalchemy as sa
 
 from connector.databases import explain, list_errors, parse_url
 from connector.errors import RunAborted
-from connector.listing import build_columns
-from connector.paging import TotalCount
-from connector.warehouse import PAGE_SCHEMA, SCHEMA, CommitUnknown, Mode, parse_destination
+from connector.listing.columns import build_columns
+from connector.paging.certificate import TotalCount
+from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
+from connector.warehouse.destination import parse_destination
 from connector.warehouse.duckdb import DuckdbTables
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.postgres import PostgresDatabase
+from connector.warehouse.runs import CommitUnknown, Mode
 from connector.warehouse.sql_tables import SqlTables
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.stage import StagedRows

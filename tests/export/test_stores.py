@@ -16,8 +16,9 @@ import pytest
 import s3fs
 
 from connector.errors import ConfigurationError, LockedError, RunAborted
-from connector.paging import Verdict
-from connector.warehouse import Destination, open_writer, parse_destination
+from connector.paging.certificate import Verdict
+from connector.warehouse.destination import Destination, parse_destination
+from connector.warehouse.opening import open_writer
 from tests.export.nursery import Export, open_nursery
 from tests.export.people import BARE, FULL, beginning_of, run_of
 from tests.export.test_killed import KILLS

@@ -14,8 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.warehouse import SCHEMA, Destination, ExportRun, Format, Writer, open_writer, parse_destination
-from connector.warehouse.runs import EXPORTED_AT
+from connector.warehouse.columns import SCHEMA
+from connector.warehouse.destination import Destination, Format, parse_destination
+from connector.warehouse.opening import open_writer
+from connector.warehouse.runs import EXPORTED_AT, ExportRun, Writer
 from tests.export.people import AT, BARE, FULL, MIXED, beginning_of, run_of, table_of
 from tests.export.readers import place_in, read_back
 from tests.export.warehouses import DATABASE_FILES, FILES, run_sql

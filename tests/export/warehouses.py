@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from connector.databases import build_engine
-from connector.warehouse import Destination, Format, parse_destination
+from connector.warehouse.destination import Destination, Format, parse_destination
 from tests.databases import Database
 from tests.export.readers import place_in
 

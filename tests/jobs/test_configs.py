@@ -7,17 +7,16 @@ import pytest
 
 from connector.fields import normalise_email
 from connector.rows import Source
-from connector.sources import open_file
-from connector.subscribers import (
-    FieldMapping,
-    ValidationRules,
-    apply_mapping,
-    check_mapping,
-    guess_mapping,
-    validate_rows,
-)
+from connector.sources.files import open_file
+from connector.subscribers.headers import guess_mapping
+from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.preparation import check_mapping
+from connector.subscribers.rules import FieldMapping, ValidationRules
+from connector.subscribers.validation import validate_rows
 from pipelines.demo_people import write_crm, write_people
-from pipelines.jobs import build_mapping, build_rules, list_keys, load_job, open_source
+from pipelines.jobs.build import build_mapping, build_rules, open_source
+from pipelines.jobs.reader import load_job
+from pipelines.jobs.schema import list_keys
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.sources import CursorKind, CursorValue
+from connector.sources.cursor import CursorKind, CursorValue
 from tests.jobs.test_loading import read, refuse
 
 JOB = """\

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.jobs import find_line, parse_document
+from pipelines.jobs.reader import find_line, parse_document
 
 
 def test_scalars_stay_the_text_that_was_written() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.jobs import fill_in, parse_document
+from pipelines.jobs.reader import fill_in, parse_document
 
 FILLED = [
     ("a: ${X}", "one"),

@@ -10,7 +10,8 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.settings import SettingOptions, build_service, read_state, read_token
-from pipelines.jobs import Job, read_settings
+from pipelines.jobs.models import Job
+from pipelines.jobs.settings import read_settings
 
 SECRET = "s3cr3t-token"
 NONE = SettingOptions()

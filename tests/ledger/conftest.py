@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.ledger import Ledger, open_ledger
+from connector.ledger.entries import Ledger
+from connector.ledger.opening import open_ledger
 from tests.databases import start_postgres
 from tests.ledger.moves import begin_run
 from tests.ledger.places import add_schema

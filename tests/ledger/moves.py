@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
-from connector.ledger import Base, Entry, Intent, Ledger, find_or_add_base, start_run
+from connector.ledger.entries import Entry, Intent, Ledger
+from connector.ledger.records import find_or_add_base, start_run
+from connector.ledger.store import Base
 from connector.states import ENTRY, Event, State
 
 RUN = 1

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError, LedgerError
-from connector.ledger import Backup, back_up_ledger, find_or_add_base, finish_run, open_ledger
+from connector.ledger.admin import Backup, back_up_ledger
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import find_or_add_base, finish_run
 from connector.ledger.sqlite import hold_lock
 from connector.states import State
 from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run, bring_to, read_state
@@ -59,7 +61,7 @@ def a_writer(path: Path) -> Iterator[subprocess.Popen[str]]:
 
 _WRITER = """
 import select, sys
-from connector.ledger import find_or_add_base, open_ledger
+from connector.ledger.records import find_or_add_base; from connector.ledger.opening import open_ledger
 
 SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835  # so that each commit touches pages all over the file
 url, size, start = sys.argv[1], int(sys.argv[2]), 0
@@ -108,7 +110,8 @@ def read_files(path: Path) -> dict[str, bytes]:
 def leave_a_journal(path: Path) -> None:
     """A process that committed much and was killed: what it wrote is in the WAL alone."""
     code = (
-        "import os, sys\nfrom connector.ledger import find_or_add_base, open_ledger\n"
+        "import os, sys\nfrom connector.ledger.records import find_or_add_base\n"
+        "from connector.ledger.opening import open_ledger\n"
         "with open_ledger(sys.argv[1]) as ledger:\n"
         "    with ledger.transaction() as connection:\n"
         "        base = find_or_add_base(connection, 'account', 8, None)\n"
@@ -248,7 +251,7 @@ def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) 
     folder.mkdir()
     code = (
         "import resource, sys\nfrom pathlib import Path\nfrom connector.errors import LedgerError\n"
-        "from connector.ledger import Backup, back_up_ledger\n"
+        "from connector.ledger.admin import Backup, back_up_ledger\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000))\n"  # room for the journal's index, 32 kB
         "try:\n    back_up_ledger(sys.argv[1], Path(sys.argv[2]))\n"
         "except LedgerError as error:\n    print(error)"

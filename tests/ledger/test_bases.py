@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.ledger import (
-    Ledger,
+from connector.ledger.entries import Ledger
+from connector.ledger.records import (
     count_unsettled_elsewhere,
     find_or_add_base,
     learn_base,

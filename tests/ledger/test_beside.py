@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from connector.ledger import keep_limit, open_ledger, read_found_limit, read_limit
-from connector.pace import Found
+from connector.ledger.beside import keep_limit, read_limit
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import read_found_limit
+from connector.pace.rate import Found
 from tests.ledger.places import url_of
 from tests.ledger.test_versions import write_meta
 

@@ -12,7 +12,9 @@ import pytest
 from sqlalchemy import PoolProxiedConnection, text
 
 from connector.errors import LedgerError
-from connector.ledger import Base, Commits, Ledger, StaleMoveError, open_commits
+from connector.ledger.commits import Commits, open_commits
+from connector.ledger.entries import Ledger
+from connector.ledger.store import Base, StaleMoveError
 from connector.states import State
 from tests.ledger.moves import IDENTITY, INTENT, RUN, add_base, read_state
 

@@ -4,7 +4,9 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from connector.errors import LedgerError
-from connector.ledger import KeptCursor, Ledger, move_cursor, open_ledger, read_cursor, start_run
+from connector.ledger.entries import Ledger
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import KeptCursor, move_cursor, read_cursor, start_run
 from tests.ledger.moves import RUN, begin_run
 
 SOURCE, OTHER = b"s" * 16, b"o" * 16

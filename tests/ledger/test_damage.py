@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from connector.errors import LedgerError
-from connector.ledger import finish_run, open_ledger, start_run
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import finish_run, start_run
 from tests.ledger.moves import add_base
 from tests.ledger.places import check_refused, url_of
 
@@ -139,7 +140,7 @@ def test_damage_is_found_at_opening_when_the_last_process_was_killed(tmp_path: P
 
 _KILLED = """
 import os, sys
-from connector.ledger import finish_run, open_ledger, start_run
+from connector.ledger.records import finish_run, start_run; from connector.ledger.opening import open_ledger
 
 with open_ledger(sys.argv[1]) as ledger:
     with ledger.transaction() as connection:
@@ -162,7 +163,7 @@ def test_damage_that_nothing_hinted_at_ends_the_run_where_it_is_met(tmp_path: Pa
 _LIMITED = """
 import resource, sys
 from connector.errors import LedgerError
-from connector.ledger import find_or_add_base, open_ledger, start_run
+from connector.ledger.records import find_or_add_base, start_run; from connector.ledger.opening import open_ledger
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 """
 

@@ -1,10 +1,10 @@
 """What a ledger keeps of an account besides its entries: rows that were accepted, and habits of its service."""
 
-from connector.ledger import (
+from connector.ledger.admin import open_private_copy
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import (
     KeptHabit,
     accept_rows,
-    open_ledger,
-    open_private_copy,
     read_accepted_rows,
     read_habits,
     record_habit,

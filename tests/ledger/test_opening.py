@@ -11,8 +11,11 @@ import pytest
 from sqlalchemy import create_engine
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger import Intent, StaleMoveError, find_or_add_base, open_ledger, wrap_connection
+from connector.ledger.entries import Intent
+from connector.ledger.opening import open_ledger, wrap_connection
+from connector.ledger.records import find_or_add_base
 from connector.ledger.sqlite import hold_lock
+from connector.ledger.store import StaleMoveError
 from connector.states import State
 from tests.ledger.moves import IDENTITY, INTENT, RUN, add_base, begin_run, bring_to, read_state
 from tests.ledger.places import check_refused
@@ -79,7 +82,7 @@ def test_a_run_that_is_stopped_waits_no_longer(ledger_url: str) -> None:
 
 def test_the_lock_goes_with_a_process_that_is_killed(ledger_url: str) -> None:
     code = (
-        "import os, sys\nfrom connector.ledger import open_ledger\n"
+        "import os, sys\nfrom connector.ledger.opening import open_ledger\n"
         "with open_ledger(sys.argv[1]):\n    os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", code, ledger_url], check=False).returncode == -9

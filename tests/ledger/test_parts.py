@@ -11,29 +11,27 @@ from functools import partial
 import pytest
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger import (
-    Base,
-    Commits,
-    Intent,
+from connector.ledger.commits import Commits
+from connector.ledger.entries import Intent, Ledger
+from connector.ledger.opening import open_ledger
+from connector.ledger.parts import (
     JointListing,
-    Ledger,
     Part,
     claim_identities,
     count_created_before,
     end_part,
     exchange_beats,
     find_listing,
-    find_or_add_base,
     find_own_unknown,
     mark_read,
-    open_ledger,
     open_part,
     record_listing,
-    start_run,
     stop_listing,
     take_part,
     try_list_alone,
 )
+from connector.ledger.records import find_or_add_base, start_run
+from connector.ledger.store import Base
 from connector.states import State
 from tests.ledger.places import check_refused, run_sql
 

@@ -11,7 +11,9 @@ import pytest
 from sqlalchemy import make_url
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger import Ledger, back_up_ledger, open_ledger
+from connector.ledger.admin import back_up_ledger
+from connector.ledger.entries import Ledger
+from connector.ledger.opening import open_ledger
 from connector.states import State
 from tests.ledger.moves import add_base, begin_run, bring_to, read_state
 from tests.ledger.places import add_schema, check_refused, run_sql
@@ -124,7 +126,7 @@ def test_a_server_that_cannot_be_reached_is_named_without_the_password() -> None
 def test_a_missing_driver_is_named_with_the_way_to_get_it() -> None:
     code = (
         "import sys\nsys.modules['psycopg'] = None  # as if it were not installed\n"
-        "from connector.errors import ConfigurationError\nfrom connector.ledger import open_ledger\n"
+        "from connector.errors import ConfigurationError\nfrom connector.ledger.opening import open_ledger\n"
         "try:\n    open_ledger('postgresql://u:hunter2@127.0.0.1:1/x').__enter__()\n"
         "except ConfigurationError as error:\n    print(error)"
     )

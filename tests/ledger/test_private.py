@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from connector.errors import LedgerError, RunAborted
-from connector.ledger import (
-    Intent,
+from connector.ledger.admin import open_private_copy
+from connector.ledger.entries import Intent
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import (
     find_or_add_base,
     list_bases,
     move_cursor,
-    open_ledger,
-    open_private_copy,
     read_cursor,
     read_largest_lag,
     record_lag,

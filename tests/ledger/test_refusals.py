@@ -2,9 +2,8 @@
 
 import pytest
 
-from connector.ledger import (
-    Intent,
-    Ledger,
+from connector.ledger.entries import Intent, Ledger
+from connector.ledger.records import (
     RefusalKind,
     find_or_add_base,
     learn_base,

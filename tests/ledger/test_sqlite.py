@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from connector.errors import LedgerError, LockedError
-from connector.ledger import Intent, Ledger, finish_run, open_ledger
+from connector.ledger.entries import Intent, Ledger
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import finish_run
 from connector.states import State
 from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run
 from tests.ledger.places import check_refused, url_of

@@ -4,19 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.ledger import (
-    Base,
-    Intent,
-    Ledger,
-    RunRecord,
-    count_unsettled,
-    find_or_add_base,
-    find_run,
-    finish_run,
-    list_runs,
-    open_ledger,
-    start_run,
-)
+from connector.ledger.entries import Intent, Ledger, count_unsettled
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import RunRecord, find_or_add_base, find_run, finish_run, list_runs, start_run
+from connector.ledger.store import Base
 from connector.states import State
 
 

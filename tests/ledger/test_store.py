@@ -7,8 +7,11 @@ import pytest
 from sqlalchemy import text
 
 from connector.errors import LedgerError
-from connector.ledger import Base, Intent, Known, Ledger, StaleMoveError, finish_run, open_ledger, start_run
+from connector.ledger.entries import Intent, Known, Ledger
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import finish_run, start_run
 from connector.ledger.schema import HOW
+from connector.ledger.store import Base, StaleMoveError
 from connector.states import ENTRY, Event, State
 from tests.ledger.moves import (
     IDENTITY,

@@ -9,7 +9,9 @@ import pytest
 from sqlalchemy import event, text
 
 from connector.errors import ConfigurationError
-from connector.ledger import Ledger, count_unsettled, open_ledger, open_private_copy
+from connector.ledger.admin import open_private_copy
+from connector.ledger.entries import Ledger, count_unsettled
+from connector.ledger.opening import open_ledger
 from connector.ledger.schema import SCHEMA_VERSION, emails_metadata, metadata
 from connector.states import State
 from tests.ledger.moves import IDENTITY, add_base, bring_to

@@ -20,7 +20,6 @@ import pyarrow as pa
 import pytest
 
 import connector as connector_library
-import pipelines
 from connector import (
     ConfigurationError,
     ConnectorError,
@@ -35,16 +34,13 @@ from connector import (
 )
 from connector.report import OpenReport
 from connector.sandbox import SandboxProcess
-from pipelines import run_job
+from pipelines.job_runs import run_job
 from tests.export.exports import create
 from tests.pipelines.conftest import ROOT, Connector, count_stored, wait_for, write_csv
 
 FUNCTIONS = {
-    name: value
-    for module in (connector_library, pipelines)
-    for name in dir(module)
-    if inspect.isfunction(value := getattr(module, name))
-}
+    name: value for name in connector_library.__all__ if inspect.isfunction(value := getattr(connector_library, name))
+} | {"run_job": run_job}
 SCRIPT = Path(__file__).parent / "user_script.py"
 JOBS = {
     "sync": "job: crm\nsource: {file: {path: signups.csv}}\nsubscriber:\n  base: {id: 7}\n"

@@ -23,7 +23,8 @@ from connector import (
     read_subscribers,
     send_email,
 )
-from pipelines import Job, run_job
+from pipelines.job_runs import run_job
+from pipelines.jobs.models import Job
 
 
 def load(frame: pd.DataFrame, path: Path) -> list[Report]:

@@ -11,12 +11,17 @@ from typing import Any, TypeVar, cast
 
 from connector.clock import Clock, system_clock
 from connector.control import RunControl
-from connector.ledger import Commits, Ledger, LedgerWriter, find_or_add_base, open_ledger, start_run
-from connector.listing import ListAccess, LookupKey, LookupResult, Sentinel
-from connector.load import LoadPolicy, Session, Tally
+from connector.ledger.commits import Commits, LedgerWriter
+from connector.ledger.entries import Ledger
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import find_or_add_base, start_run
+from connector.listing.access import ListAccess, LookupKey, LookupResult, Sentinel
+from connector.load.session import LoadPolicy, Session, Tally
 from connector.sandbox import SandboxProcess
-from connector.service import Client, Retrier, Service, Token, open_client
-from connector.subscribers import digest_identity
+from connector.service.client import Client, open_client
+from connector.service.retry import Retrier
+from connector.service.settings import Service, Token
+from connector.subscribers.identity import digest_identity
 from tests.load.looks.fake_list import FakeList
 
 T = TypeVar("T")

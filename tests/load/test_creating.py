@@ -6,10 +6,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from connector.ledger import Intent, Move
+from connector.ledger.entries import Intent, Move
 from connector.load.candidates import Candidate, CandidateList
 from connector.load.creates import Creator
-from connector.service import Created, NotSent, Refused, RequestCounts, encode_subscriber
+from connector.service.client import RequestCounts
+from connector.service.wire import Created, NotSent, Refused, encode_subscriber
 from connector.states import Event, State
 from tests.load.sessions import BASE, VirtualTime, build_session, identity, open_journal
 

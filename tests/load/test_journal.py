@@ -11,7 +11,10 @@ from typing import Any, cast
 import pytest
 
 from connector.errors import LedgerError
-from connector.ledger import Commits, Ledger, LedgerWriter, Move, find_or_add_base, open_commits, open_ledger, start_run
+from connector.ledger.commits import Commits, LedgerWriter, open_commits
+from connector.ledger.entries import Ledger, Move
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import find_or_add_base, start_run
 from connector.load.candidates import Candidate, CandidateList
 from connector.load.creates import Creator
 from connector.states import Event, State

@@ -2,10 +2,11 @@
 
 import pytest
 
-from connector.ledger import Base, Intent
+from connector.ledger.entries import Intent
+from connector.ledger.store import Base
 from connector.load.candidates import Candidate
 from connector.load.creates import judge_answer
-from connector.service import Ambiguous, Created, NotSent, Refused
+from connector.service.wire import Ambiguous, Created, NotSent, Refused
 from connector.states import Event
 
 BY_ID = Base(1, "account", 7, None)

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from connector.listing import LookupKey
+from connector.listing.access import LookupKey
 from connector.load.refusals import RefusalSample
 
 

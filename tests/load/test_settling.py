@@ -11,28 +11,19 @@ import pytest
 
 from connector.clock import Clock
 from connector.control import RunControl
-from connector.ledger import (
-    Base,
-    Commits,
-    Intent,
-    Ledger,
-    LedgerWriter,
-    Move,
-    find_or_add_base,
-    open_ledger,
-    read_largest_lag,
-    record_lag,
-    start_run,
-)
-from connector.listing import ListAccess, LookupKey, LookupResult, Sentinel
-from connector.load import LoadPolicy, Session, Tally
+from connector.ledger.commits import Commits, LedgerWriter
+from connector.ledger.entries import Intent, Ledger, Move
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import find_or_add_base, read_largest_lag, record_lag, start_run
+from connector.ledger.store import Base
+from connector.listing.access import ListAccess, LookupKey, LookupResult, Sentinel
 from connector.load.candidates import Candidate
 from connector.load.resolution import Settler, Unresolved
-from connector.load.session import TakeLook
+from connector.load.session import LoadPolicy, Session, TakeLook, Tally
 from connector.sender import Take
-from connector.service import encode_subscriber
+from connector.service.wire import encode_subscriber
 from connector.states import Event, State
-from connector.subscribers import digest_identity
+from connector.subscribers.identity import digest_identity
 
 ANN = digest_identity("email", "ann@x.org")
 QUIET_S = 30.0

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.choices import SETTINGS, TRACKING
-from connector.mail import MessageError, Recipient, encode_email, parse_recipient
 from connector.mail.draft import (
     DEFAULT_SETTINGS,
     UNKNOWN_TYPE,
     Draft,
     compose_draft,
     guess_type,
+    parse_recipient,
     parse_send_at,
     read_attachment,
     to_timestamp,
 )
-from connector.mail.message import Attachment, check_mime_type
+from connector.mail.message import Attachment, MessageError, Recipient, check_mime_type, encode_email
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 ANN = Recipient("ann@example.com", "Ann")

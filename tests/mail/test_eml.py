@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from connector.mail import Draft, read_eml, write_eml
+from connector.mail.draft import Draft
+from connector.mail.eml import read_eml, write_eml
 from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient
 
 SETTINGS = EmailSettings(

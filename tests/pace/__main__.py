@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import groupby
 from pathlib import Path
 
-from connector.pace import RateController
+from connector.pace.rate import RateController
 from tests.pace.matrix import (
     ALONE,
     CHANGED,

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from math import inf
 
-from connector.pace import ConcurrencyLimit, RateController
+from connector.pace.concurrency import ConcurrencyLimit
+from connector.pace.rate import RateController
 
 
 @dataclass(slots=True)

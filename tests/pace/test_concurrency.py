@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector.pace import ConcurrencyLimit
+from connector.pace.concurrency import ConcurrencyLimit
 
 
 def answer(limit: ConcurrencyLimit, trip_s: float, number: int, *, since: float = 0.0, share: float = 1.0) -> float:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from connector.pace import RateController
+from connector.pace.rate import RateController
 from tests.pace.matrix import ALONE, CHANGED, DATE, Cell, average, list_cells, measure, play, read_promise
 
 SEEDS = range(1, 1 + int(os.environ.get("CONNECTOR_TEST_PACE_SEEDS", "4")))

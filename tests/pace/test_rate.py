@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from connector.pace import Found, RateController
+from connector.pace.rate import Found, RateController
 from tests.pace.clients import RateAlone
 from tests.pace.measures import count
 from tests.pace.world import World, run

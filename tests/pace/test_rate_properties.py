@@ -6,7 +6,7 @@ from typing import Literal
 
 from hypothesis import example, given, strategies as st
 
-from connector.pace import RateController
+from connector.pace.rate import RateController
 
 HAIR_S = 2e-9
 What = Literal["admit", "served", "refused"]

@@ -10,7 +10,8 @@ from itertools import count
 import pytest
 
 from connector.ledger.store import LEASE_S
-from connector.pace import BEAT_S, Beat, Found, SharedRate
+from connector.pace.rate import Found
+from connector.pace.shared import BEAT_S, Beat, SharedRate
 from connector.sandbox.faults import build_limiter
 
 _JITTER = 0.05

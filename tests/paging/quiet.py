@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from connector.paging import Certificate, IdArray, Pager, PageRequest
+from connector.paging.certificate import Certificate
+from connector.paging.overlap import IdArray, PageRequest
+from connector.paging.pager import Pager
 from tests.paging.simulated import THOROUGH
 from tests.paging.times import FINISHED, STARTED
 

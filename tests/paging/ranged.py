@@ -5,11 +5,10 @@ from random import Random
 
 import numpy as np
 
-from connector.paging import (
-    Certificate,
-    IdRange,
-    PageAnswer,
-    PageRequest,
+from connector.paging.certificate import Certificate
+from connector.paging.overlap import PageAnswer, PageRequest
+from connector.paging.ranges import (
+    SURVEYED,
     RangeReader,
     RangeReading,
     certify_ranges,
@@ -18,7 +17,7 @@ from connector.paging import (
     divide_list,
     join_ids,
 )
-from connector.paging.ranges import SURVEYED
+from connector.paging.sweep import IdRange
 from tests.paging.simulated import SimulatedList, UnderWay
 from tests.paging.times import FINISHED, STARTED
 

@@ -8,7 +8,9 @@ from random import Random
 
 import numpy as np
 
-from connector.paging import DIMENSIONS, Certificate, Measures, Pager, PageRequest
+from connector.paging.certificate import Certificate
+from connector.paging.overlap import Measures, PageRequest
+from connector.paging.pager import DIMENSIONS, Pager
 from tests.paging.times import FINISHED, STARTED
 
 ORDERS = (

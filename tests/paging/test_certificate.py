@@ -3,7 +3,7 @@
 import json
 from dataclasses import fields
 
-from connector.paging import Certificate, Order, Reason, Verdict
+from connector.paging.certificate import Certificate, Order, Reason, Verdict
 from tests.paging.times import FINISHED, STARTED
 
 KEYS = ["verdict", "reason", "order", "sweeps", "pages", "distinct", "total_first", "total_last", "appeared"]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from connector.listing import build_match
-from connector.service import read_field
+from connector.listing.filters import build_match
+from connector.service.wire import read_field
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from connector.paging import Certificate, Pager, PageRequest, Reason
+from connector.paging.certificate import Certificate, Reason
+from connector.paging.overlap import PageRequest
+from connector.paging.pager import Pager
 from tests.paging.times import FINISHED, STARTED
 
 Rows = list[int]

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from connector.paging import Measures, Order, Reason
+from connector.paging.certificate import Order, Reason
+from connector.paging.overlap import Measures
 from tests.paging.simulated import THOROUGH, SimulatedList, read
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from connector.paging import Order
+from connector.paging.certificate import Order
 from connector.paging.ranges import PackedIds
 from tests.paging.ranged import RangedResult, read_in_ranges
 from tests.paging.simulated import SimulatedList

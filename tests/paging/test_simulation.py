@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connector.paging import Order, Reason
+from connector.paging.certificate import Order, Reason
 from tests.paging.quiet import QuietList
 from tests.paging.simulated import STABLE, THOROUGH, SimulatedList, read
 from tests.paging.worlds import build_large_world, build_long_world, build_small_world

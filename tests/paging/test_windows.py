@@ -5,8 +5,7 @@ from collections import Counter
 
 import pytest
 
-from connector.paging import CutOff, Reason
-from connector.paging.certificate import is_window_size
+from connector.paging.certificate import CutOff, Reason, is_window_size
 from tests.paging.windows import build_cut_off_list, build_honest_list
 
 LISTS = int(os.environ.get("CONNECTOR_TEST_LISTS", "60"))

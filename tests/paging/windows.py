@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from connector.listing import Suspect, gather_evidence
-from connector.paging import Certificate, IdArray, Pager, PageRequest, decide_cut_off, may_be_cut_off
-from connector.service import ListPage, ListQuery
+from connector.listing.evidence import Suspect, gather_evidence
+from connector.paging.certificate import Certificate, decide_cut_off, may_be_cut_off
+from connector.paging.overlap import IdArray, PageRequest
+from connector.paging.pager import Pager
+from connector.service.wire import ListPage, ListQuery
 from tests.paging.simulated import SimulatedList
 from tests.paging.times import FINISHED, STARTED
 

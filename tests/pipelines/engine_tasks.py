@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from connector.errors import LockedError
-from pipelines.flows import TaskContext
+from pipelines.flows.engine import TaskContext
 
 
 async def count_up(context: TaskContext, until: str, index: int, most: int) -> list[int]:

@@ -4,7 +4,9 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from connector.ledger import Ledger, list_bases, open_ledger, record_lag
+from connector.ledger.entries import Ledger
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import list_bases, record_lag
 from connector.states import State
 from tests.pipelines.conftest import Connector, Ended
 

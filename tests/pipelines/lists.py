@@ -8,16 +8,20 @@ from pathlib import Path
 from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.fields import normalise_email
-from connector.imports import BaseLoads
-from connector.load import Loader, PresenceCache, RunMode, Session
+from connector.imports.base_loads import BaseLoads
+from connector.load.base_load import Loader
+from connector.load.finishing import RunMode
+from connector.load.presence import PresenceCache
+from connector.load.session import Session
 from connector.progress import Progress
 from connector.report import Report
 from connector.run import Frame, Run, carry_out
 from connector.sandbox import SandboxProcess
 from connector.settings import SettingOptions, build_service
-from connector.subscribers import prepare_chunks
-from pipelines.flows import plan_sync
-from pipelines.jobs import load_job, read_settings
+from connector.subscribers.preparation import prepare_chunks
+from pipelines.flows.load_plan import plan_sync
+from pipelines.jobs.reader import load_job
+from pipelines.jobs.settings import read_settings
 from tests.pipelines.conftest import Connector, write_csv
 
 VALUES = "{column: list, values: {news: 7, shop: 9, club: 11}}"

@@ -14,8 +14,11 @@ import pytest
 
 from connector.fields import normalise_email
 from connector.sandbox import draw_people
-from connector.sources import open_file
-from connector.subscribers import ValidationRules, apply_mapping, guess_mapping, validate_rows
+from connector.sources.files import open_file
+from connector.subscribers.headers import guess_mapping
+from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.rules import ValidationRules
+from connector.subscribers.validation import validate_rows
 from pipelines.demo_people import COLUMNS, DIRT, ExpectedFile, write_crm, write_people
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipelines.report import DifferenceFile
+from pipelines.report.differences import DifferenceFile
 
 
 def test_what_a_killed_run_left_is_removed_and_in_nobodys_way(tmp_path: Path) -> None:

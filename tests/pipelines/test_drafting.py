@@ -7,8 +7,10 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 from hypothesis import example, given, strategies as st
 
-from connector.subscribers import ColumnRule, FieldMapping
-from pipelines.jobs import GuessedField, build_mapping, draft_job, guess_fields, load_job
+from connector.subscribers.rules import ColumnRule, FieldMapping
+from pipelines.jobs.build import build_mapping
+from pipelines.jobs.draft import GuessedField, draft_job, guess_fields
+from pipelines.jobs.reader import load_job
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
 WORD = TEXT.map(str.strip).filter(bool)  # blanks at their ends apart, each must be another

@@ -4,7 +4,7 @@ import csv
 from datetime import UTC, datetime
 from pathlib import Path
 
-from connector.load import Change
+from connector.load.session import Change
 from connector.row_files import LoadFiles
 from connector.rows import Row
 

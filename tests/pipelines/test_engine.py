@@ -12,7 +12,7 @@ import pytest
 
 from connector.control import Stop
 from connector.errors import ConfigurationError, LockedError, RunAborted
-from pipelines.flows import Engine, EngineOptions, open_engine
+from pipelines.flows.engine import Engine, EngineOptions, open_engine
 from tests.pipelines.conftest import ROOT, wait_for
 from tests.pipelines.dask_processes import is_alive, read_address, run_dask
 from tests.pipelines.engine_tasks import be_refused, count_up, die, fail

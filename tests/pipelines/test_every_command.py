@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.ledger import open_ledger
+from connector.ledger.opening import open_ledger
 from connector.sandbox import SandboxProcess
 from pipelines.cli import COMMANDS
 from tests.pipelines.conftest import Connector, wait_for, write_addresses

@@ -16,12 +16,13 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.export import PartOrder
-from connector.paging import IdRange
+from connector.paging.sweep import IdRange
 from connector.settings import SettingOptions
-from pipelines.flows import EngineOptions, open_engine
+from pipelines.flows.engine import EngineOptions, open_engine
 from pipelines.flows.export_parts import PartPace, open_readers
 from pipelines.flows.export_plan import ExportRecipe, plan_export_job, repeat_plan
-from pipelines.jobs import load_job, read_settings
+from pipelines.jobs.reader import load_job
+from pipelines.jobs.settings import read_settings
 from tests.databases import Database, open_postgres
 from tests.paging.times import FINISHED
 from tests.pipelines.conftest import Connector, wait_for

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from connector.sources import open_file
-from connector.subscribers import ValidationRules, apply_mapping, guess_mapping, validate_rows
+from connector.sources.files import open_file
+from connector.subscribers.headers import guess_mapping
+from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.rules import ValidationRules
+from connector.subscribers.validation import validate_rows
 from tests.pipelines.conftest import Connector
 
 SAMPLES = sorted((Path(__file__).parents[1] / "subscribers" / "samples").glob("*.csv"))

@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.ledger import Base, Intent, Ledger, find_or_add_base, open_ledger, start_run
+from connector.ledger.entries import Intent, Ledger
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import find_or_add_base, start_run
+from connector.ledger.store import Base
 from connector.report import CommandAnswer
 from connector.states import State
-from connector.subscribers import digest_identity
-from pipelines.flows import ForgetPlan, forget
+from connector.subscribers.identity import digest_identity
+from pipelines.flows.ledger_edits import ForgetPlan, forget
 from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses, write_csv
 
 ANN = "ann@x.org"

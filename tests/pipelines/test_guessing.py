@@ -5,8 +5,8 @@ from datetime import date
 import pandas as pd
 import pytest
 
-from connector.subscribers import ColumnRule
-from pipelines.jobs import GuessedField, guess_fields
+from connector.subscribers.rules import ColumnRule
+from pipelines.jobs.draft import GuessedField, guess_fields
 
 TODAY = date(2026, 11, 21)
 EMAILS = ["ann@x.org", "bo@x.org", "cy@x.org", "di@x.org"]

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from connector.sources import open_file
-from connector.subscribers import guess_mapping
-from pipelines.jobs import build_mapping, load_job
+from connector.sources.files import open_file
+from connector.subscribers.headers import guess_mapping
+from pipelines.jobs.build import build_mapping
+from pipelines.jobs.reader import load_job
 from tests.databases import OPEN
 from tests.pipelines.conftest import ROOT, Connector, write_csv
 from tests.pipelines.forked import Forked

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.ledger import open_emails, open_ledger
+from connector.ledger.opening import open_emails, open_ledger
 from tests.pipelines.conftest import Connector, count_stored, write_addresses
 
 

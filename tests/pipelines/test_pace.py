@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.ledger import open_ledger
+from connector.ledger.opening import open_ledger
 from tests.pipelines.conftest import Connector, write_addresses
 from tests.pipelines.emails.test_mail_command import write_job as write_mail_job
 from tests.pipelines.forked import Forked

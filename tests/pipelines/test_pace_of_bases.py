@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
-from connector.load import Loader, PresenceCache, RunMode, Session
-from connector.pace import Found, Pace
+from connector.load.base_load import Loader
+from connector.load.finishing import RunMode
+from connector.load.presence import PresenceCache
+from connector.load.session import Session
+from connector.pace.pace import Pace
+from connector.pace.rate import Found
 from tests.pipelines.conftest import Connector
 from tests.pipelines.lists import count_by_base, load_here, write_lists
 from tests.pipelines.test_pace import measure_seconds

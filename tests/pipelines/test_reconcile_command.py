@@ -15,8 +15,9 @@ from connector.control import Stop
 from connector.progress import Progress
 from connector.rows import Chunk, Source
 from connector.settings import SettingOptions
-from pipelines.flows import plan_reconcile, run_reconcile
-from pipelines.jobs import load_job, read_settings
+from pipelines.flows.reconciles import plan_reconcile, run_reconcile
+from pipelines.jobs.reader import load_job
+from pipelines.jobs.settings import read_settings
 from tests.pipelines.conftest import Connector, wait_for, write_addresses, write_csv
 from tests.pipelines.leftovers import lose_three, put_lag_on_record
 from tests.pipelines.planned import JOB, write_job

@@ -10,8 +10,9 @@ from connector.clock import system_clock
 from connector.control import Stop
 from connector.progress import Progress
 from connector.settings import SettingOptions
-from pipelines.flows import plan_reconcile, run_reconcile
-from pipelines.jobs import load_job, read_settings
+from pipelines.flows.reconciles import plan_reconcile, run_reconcile
+from pipelines.jobs.reader import load_job
+from pipelines.jobs.settings import read_settings
 from tests.pipelines.conftest import Connector, count_stored, write_csv
 from tests.pipelines.planned import count_requests, write_job
 from tests.pipelines.reconciled import erase_first, find_differences, plant, show_all

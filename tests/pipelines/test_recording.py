@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from connector.service import build_mask
+from connector.service.answers import build_mask
 from connector.service.recording import Masking
 from connector.service.wire import RawAnswer, Request
 from tests.pipelines.conftest import Connector, write_csv

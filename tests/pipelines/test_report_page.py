@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from connector.service import Timeline
-from pipelines.report import write_notice, write_page, write_plain
+from connector.service.timeline import Timeline
+from pipelines.report.notice import write_plain
+from pipelines.report.page import write_notice, write_page
 from tests.pipelines.conftest import Connector, write_addresses, write_csv
 
 

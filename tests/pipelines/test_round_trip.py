@@ -15,7 +15,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from connector import read_subscribers
 from connector.fields import SENT
 from connector.sandbox import SandboxProcess
-from connector.service import Created, Service, Token, encode_subscriber, open_client
+from connector.service.client import open_client
+from connector.service.settings import Service, Token
+from connector.service.wire import Created, encode_subscriber
 from tests.pipelines.conftest import Connector
 
 TEXT = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.ledger import open_ledger
+from connector.ledger.opening import open_ledger
 from pipelines.cli import COMMANDS
 from tests.pipelines.conftest import ROOT, Connector
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.ledger import open_ledger
+from connector.ledger.opening import open_ledger
 from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses, write_csv
 
 JOB = """

@@ -7,8 +7,10 @@ import pytest
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BaseRef
-from connector.ledger import Ledger, find_or_add_base, list_bases, open_ledger
-from connector.subscribers import BaseColumn
+from connector.ledger.entries import Ledger
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import find_or_add_base, list_bases
+from connector.subscribers.row_bases import BaseColumn
 from pipelines.flows.reconcile_sides import build_wanted, find_base, list_asked
 
 NEWS, SHOP = (7, "News"), (9, "Shop")

@@ -9,7 +9,7 @@ import pytest
 from connector.errors import RunAborted
 from connector.kept_values import KeptValues
 from connector.reconcile import ListedRows
-from connector.subscribers import IDENTITY_BYTES, digest_identity, join_digests
+from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
 
 
 def build_wire(subscriber_id: int, email: object, base: object = None, **fields: object) -> dict[str, Any]:

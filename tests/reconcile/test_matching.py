@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, strategies as st
 
 from connector.reconcile import Matching, Person
-from connector.subscribers import IDENTITY_BYTES, Digests, join_digests
+from connector.subscribers.identity import IDENTITY_BYTES, Digests, join_digests
 
 PEOPLE = st.integers(0, 12)  # few, so that they meet
 LISTED = st.lists(st.tuples(PEOPLE, st.integers(1, 10**12)), unique_by=lambda each: each[1], max_size=30)

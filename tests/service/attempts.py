@@ -2,18 +2,9 @@
 
 import pytest
 
-from connector.service import (
-    Ambiguous,
-    ListQuery,
-    NotSent,
-    RawAnswer,
-    Request,
-    Service,
-    Token,
-    build_create,
-    build_list,
-    open_transport,
-)
+from connector.service.settings import Service, Token
+from connector.service.transport import open_transport
+from connector.service.wire import Ambiguous, ListQuery, NotSent, RawAnswer, Request, build_create, build_list
 from tests.service.faults import response
 
 CREATE = build_create(b'{"Subscriber":{}}')

@@ -7,20 +7,15 @@ import orjson
 import pytest
 from hypothesis import given, strategies as st
 
-from connector.service import (
-    Accepted,
-    Ambiguous,
-    Created,
-    ListPage,
-    Refused,
+from connector.service.answers import (
     extract_words,
     parse_created,
     parse_listed,
     parse_retry_after,
     parse_sent,
     refusal_kind,
-    says_limit,
 )
+from connector.service.wire import Accepted, Ambiguous, Created, ListPage, Refused, says_limit
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 

@@ -5,7 +5,8 @@ import gzip
 
 import pytest
 
-from connector.service import LARGEST_ANSWER, Ambiguous, RawAnswer, Request, open_transport
+from connector.service.transport import LARGEST_ANSWER, open_transport
+from connector.service.wire import Ambiguous, RawAnswer, Request
 from tests.service import faults
 from tests.service.attempts import CREATE, LIST, OK, REQUESTS, attempt, service
 from tests.service.faults import Connection, Fault, response, serve

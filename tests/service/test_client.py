@@ -10,20 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.clock import system_clock
-from connector.service import (
-    Accepted,
-    Ambiguous,
-    Client,
-    Created,
-    ListPage,
-    ListQuery,
-    NotSent,
-    Refused,
-    RequestCounts,
-    Service,
-    Token,
-    open_client,
-)
+from connector.service.client import Client, RequestCounts, open_client
+from connector.service.settings import Service, Token
+from connector.service.wire import Accepted, Ambiguous, Created, ListPage, ListQuery, NotSent, Refused
 from tests.service import faults
 from tests.service.faults import Fault, response, serve, unused_port
 from tests.service.waits import Waits

@@ -3,9 +3,11 @@
 import asyncio
 import time
 
-from connector.pace import RateController
+from connector.pace.rate import RateController
 from connector.sandbox import SandboxProcess
-from connector.service import ListQuery, Service, Token, open_client
+from connector.service.client import open_client
+from connector.service.settings import Service, Token
+from connector.service.wire import ListQuery
 
 
 async def list_often(sandbox: SandboxProcess, rate: RateController, number: int) -> float:

@@ -9,7 +9,10 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import given, strategies as st
 
-from connector.service import MASKED, Ambiguous, ListQuery, Refused, Service, Token, build_mask, open_client
+from connector.service.answers import MASKED, build_mask
+from connector.service.client import open_client
+from connector.service.settings import Service, Token
+from connector.service.wire import Ambiguous, ListQuery, Refused
 from tests.service import faults
 from tests.service.faults import response, serve
 

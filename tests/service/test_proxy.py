@@ -5,7 +5,9 @@ import os
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.service import NotSent, RawAnswer, Service, Token, build_create, open_transport
+from connector.service.settings import Service, Token
+from connector.service.transport import open_transport
+from connector.service.wire import NotSent, RawAnswer, build_create
 from tests.service import faults
 from tests.service.faults import response, serve, unused_port
 

@@ -10,21 +10,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.clock import system_clock
-from connector.service import (
-    Ambiguous,
-    Client,
-    Created,
-    ListPage,
-    ListQuery,
-    NotSent,
-    Refused,
-    RequestCounts,
-    Retrier,
-    Service,
-    Token,
-    open_client,
-)
-from connector.service.retry import RetryBudget
+from connector.service.client import Client, RequestCounts, open_client
+from connector.service.retry import Retrier, RetryBudget
+from connector.service.settings import Service, Token
+from connector.service.wire import Ambiguous, Created, ListPage, ListQuery, NotSent, Refused
 from tests.service import faults
 from tests.service.faults import response, serve, unused_port
 from tests.service.waits import Waits

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.service import Service, Token, parse_base_url
+from connector.service.settings import Service, Token, parse_base_url
 
 TOKEN = Token("s3cret-token")
 

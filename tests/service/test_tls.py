@@ -14,7 +14,7 @@ CREATED = response(b'{"success": true, "Subscriber": {"Id": 5}}')
 
 CHILD = """
 import asyncio, sys
-from connector.service import Service, Token, open_client
+from connector.service.settings import Service, Token; from connector.service.client import open_client
 
 async def create(base_url):
     async with open_client(Service(base_url, Token("s3cret-token"), timeout_s=5.0)) as client:

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from connector.service import Ambiguous, NotSent, RawAnswer, Request, build_create, open_transport
+from connector.service.transport import open_transport
+from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request, build_create
 from tests.service import faults
 from tests.service.attempts import CREATE, OK, REQUESTS, attempt, service
 from tests.service.faults import Fault, serve, unused_port

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from connector.errors import ConfigurationError
 from connector.fields import FIELDS, NAMES, Kind
-from connector.service import (
+from connector.service.wire import (
     ListQuery,
     Request,
     altered_fields,

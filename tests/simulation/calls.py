@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from connector.service import Operation
+from connector.service.wire import Operation
 
 
 @dataclass(slots=True)

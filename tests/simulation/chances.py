@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-from connector.load import Held, LoadPolicy, RetryPlan
-from connector.subscribers import Suppression, digest_identity
+from connector.load.retry import Held, RetryPlan
+from connector.load.session import LoadPolicy
+from connector.subscribers.identity import digest_identity
+from connector.subscribers.suppression import Suppression
 from tests.simulation.people import People, Person
 from tests.simulation.program import JOB
 from tests.simulation.rows import Cells, Source, prepare_nights

@@ -12,7 +12,9 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool
 
-from connector.ledger import Ledger, Store as LedgerStore, wrap_connection
+from connector.ledger.entries import Ledger
+from connector.ledger.opening import wrap_connection
+from connector.ledger.store import Store as LedgerStore
 from connector.states import State
 from tests.simulation.process import DiedError, Life
 

@@ -15,7 +15,7 @@ import orjson
 
 from connector.sandbox import connection
 from connector.sandbox.connection import Ending, Response
-from connector.service import Ambiguous, NotSent, RawAnswer, Request
+from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request
 from tests.simulation.calls import Call
 from tests.simulation.far_end import TOKEN, FarEnd
 from tests.simulation.process import Life

@@ -15,29 +15,27 @@ from connector.clock import Clock
 from connector.control import RunControl, Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BaseRef
-from connector.imports import BaseLoads
-from connector.ledger import Commits, Ledger, LedgerWriter, find_or_add_base, finish_run, start_run
-from connector.listing import ListAccess
-from connector.load import (
-    Change,
-    Loader,
-    LoadPolicy,
-    PresenceCache,
-    Problem,
-    RunMode,
-    Session,
-    Tally,
-    close_waiting,
-    compare_waiting,
-    retry_entries,
-)
+from connector.imports.base_loads import BaseLoads
+from connector.ledger.commits import Commits, LedgerWriter
+from connector.ledger.entries import Ledger
+from connector.ledger.records import find_or_add_base, finish_run, start_run
+from connector.listing.access import ListAccess
+from connector.load.base_load import Loader
+from connector.load.drift import close_waiting, compare_waiting
+from connector.load.finishing import RunMode
+from connector.load.presence import PresenceCache
+from connector.load.retry import retry_entries
+from connector.load.session import Change, LoadPolicy, Problem, Session, Tally
 from connector.outcomes import Outcome
-from connector.pace import Pace
+from connector.pace.pace import Pace
 from connector.planned_rows import PlannedRows
 from connector.report import start_report
 from connector.run import Frame, Run
-from connector.service import Client, RequestSender, Retrier, Service, Token
-from connector.subscribers import BaseColumn, RowBases
+from connector.service.client import Client
+from connector.service.recording import RequestSender
+from connector.service.retry import Retrier
+from connector.service.settings import Service, Token
+from connector.subscribers.row_bases import BaseColumn, RowBases
 from tests.simulation.rows import Portion
 from tests.simulation.scenario import BASE_ID, BASE_NAME, Night
 from tests.simulation.timeline import Timeline

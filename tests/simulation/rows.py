@@ -11,20 +11,18 @@ import numpy as np
 import pandas as pd
 
 from connector.rows import Chunk, Planned
-from connector.subscribers import (
-    ColumnRule,
+from connector.subscribers.identity import (
     Digests,
-    FieldMapping,
     Mask,
     SeenIdentities,
-    Suppression,
-    ValidationRules,
-    apply_mapping,
     compute_fingerprints,
     compute_identities,
     split_digests,
-    validate_rows,
 )
+from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
+from connector.subscribers.suppression import Suppression
+from connector.subscribers.validation import validate_rows
 
 _TODAY = date(2026, 11, 1)
 

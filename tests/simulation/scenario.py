@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from connector.load import LoadPolicy, RetryPlan
-from connector.subscribers import Suppression
+from connector.load.retry import RetryPlan
+from connector.load.session import LoadPolicy
+from connector.subscribers.suppression import Suppression
 from tests.simulation.network import Weather
 from tests.simulation.people import People
 from tests.simulation.rows import Portion

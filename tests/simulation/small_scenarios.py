@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-from connector.load import LoadPolicy, RetryPlan
+from connector.load.retry import RetryPlan
+from connector.load.session import LoadPolicy
 from tests.simulation.people import People
 from tests.simulation.rows import Cells, Source, prepare_nights
 from tests.simulation.scenario import BASE_ID, Ending, Night, Scenario, Storm

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from connector.load import LoadPolicy, RetryPlan
+from connector.load.retry import RetryPlan
+from connector.load.session import LoadPolicy
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.network import Weather
 from tests.simulation.people import People

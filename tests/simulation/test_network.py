@@ -9,7 +9,9 @@ import pytest
 
 from connector.clock import Clock
 from connector.sandbox import SandboxProcess
-from connector.service import Ambiguous, Client, Created, NotSent, Refused, Service, Token, open_client
+from connector.service.client import Client, open_client
+from connector.service.settings import Service, Token
+from connector.service.wire import Ambiguous, Created, NotSent, Refused
 from tests.simulation.calls import Call, Record
 from tests.simulation.far_end import FarEnd
 from tests.simulation.network import Network, Weather

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from connector.load import LoadPolicy
+from connector.load.session import LoadPolicy
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.network import Weather
 from tests.simulation.people import People

@@ -6,7 +6,8 @@ from itertools import count
 
 import pytest
 
-from connector.ledger import Ledger, find_or_add_base, list_bases
+from connector.ledger.entries import Ledger
+from connector.ledger.records import find_or_add_base, list_bases
 from tests.simulation.memory_ledger import Ledgers, Store
 from tests.simulation.process import Life, Process, StuckError
 from tests.simulation.timeline import Timeline

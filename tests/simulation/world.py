@@ -7,8 +7,8 @@ from random import Random
 
 import orjson
 
-from connector.ledger import Commits
-from connector.service import Request
+from connector.ledger.commits import Commits
+from connector.service.wire import Request
 from connector.states import State
 from tests.simulation.calls import Call, Record
 from tests.simulation.far_end import FarEnd

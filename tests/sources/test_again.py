@@ -11,7 +11,9 @@ import pytest
 
 from connector.errors import SourceError
 from connector.rows import Source
-from connector.sources import CursorKind, open_file, open_files, open_incremental, open_sql
+from connector.sources.cursor import CursorKind
+from connector.sources.files import open_file, open_files
+from connector.sources.sql import open_incremental, open_sql
 from tests.databases import OPEN
 from tests.sources.files.people import pack_gzip, write_ods, write_parquet, write_xlsx
 

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from connector.rows import Source
-from connector.sources import cut_query, cut_source, digest_files, open_file, open_files, open_sql
+from connector.sources.files import cut_source, digest_files, open_file, open_files
+from connector.sources.sql import cut_query, open_sql
 from tests.databases import OPEN
 
 ROWS = 5_500  # several blocks of a part, and a rest

@@ -10,7 +10,8 @@ from hypothesis import given, strategies as st
 
 from connector.errors import ConfigurationError
 from connector.outcomes import Fault
-from connector.subscribers import ColumnRule, FieldMapping, JoinRule, MappedChunk, apply_mapping
+from connector.subscribers.mapping import MappedChunk, apply_mapping
+from connector.subscribers.rules import ColumnRule, FieldMapping, JoinRule
 
 
 def build_frame(**columns: list[str | None]) -> pd.DataFrame:
@@ -390,7 +391,7 @@ def test_a_row_for_which_a_template_fails_costs_that_row_alone() -> None:
 
 def test_a_mapping_without_a_template_does_not_load_jinja() -> None:
     script = (
-        "import sys\nfrom connector.subscribers import ColumnRule\n"
+        "import sys\nfrom connector.subscribers.rules import ColumnRule\n"
         "ColumnRule(column='a')\nprint('jinja2' in sys.modules)"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -12,7 +12,6 @@ from email_validator import EmailNotValidError, validate_email
 from hypothesis import given, strategies as st
 
 from connector.fields import FIELDS, NAMES, SENT
-from connector.subscribers import ValidationRules, build_listed_schema, build_sent_schema
 from connector.subscribers.checks import (
     LONGEST,
     is_date,
@@ -23,7 +22,8 @@ from connector.subscribers.checks import (
     is_short_list,
 )
 from connector.subscribers.countries import list_whole_names, read_countries, simplify
-from connector.subscribers.validation import read_phones
+from connector.subscribers.rules import ValidationRules
+from connector.subscribers.validation import build_listed_schema, build_sent_schema, read_phones
 
 _part = st.text(alphabet="aZ0._+-'é", min_size=1, max_size=8)
 _addresses = st.builds("{}@{}".format, _part, st.lists(_part, min_size=1, max_size=3).map(".".join)) | st.sampled_from(

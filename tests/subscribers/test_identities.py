@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.fields import normalise_identity
-from connector.subscribers import (
+from connector.subscribers.identity import (
     SeenIdentities,
-    Suppression,
     build_spellings,
     classify,
     compute_fingerprints,
@@ -25,6 +24,7 @@ from connector.subscribers import (
     separate_digests,
     split_digests,
 )
+from connector.subscribers.suppression import Suppression
 
 TAGS = pd.ArrowDtype(pa.list_(pa.string()))
 

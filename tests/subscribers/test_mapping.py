@@ -7,17 +7,6 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.fields import FIELDS, NAMES, wire_name
-from connector.subscribers import (
-    MAPPABLE,
-    ColumnRule,
-    FieldMapping,
-    JoinRule,
-    find_whole_name,
-    guess_mapping,
-    normalise_header,
-    override_mapping,
-    require_columns,
-)
 from connector.subscribers.headers import (
     HEADERS,
     MAILCHIMP_LEFT,
@@ -26,7 +15,12 @@ from connector.subscribers.headers import (
     SHOPIFY_ONLY,
     SPLITS,
     WORDS,
+    find_whole_name,
+    guess_mapping,
+    normalise_header,
+    override_mapping,
 )
+from connector.subscribers.rules import MAPPABLE, ColumnRule, FieldMapping, JoinRule, require_columns
 
 SAMPLES = Path(__file__).parent / "samples"
 

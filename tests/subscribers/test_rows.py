@@ -13,7 +13,8 @@ import pytest
 from connector.errors import ConfigurationError
 from connector.fields import SENT, Kind
 from connector.outcomes import Fault
-from connector.subscribers import PhoneRule, ValidationRules, ValidRows, validate_rows
+from connector.subscribers.rules import PhoneRule, ValidationRules
+from connector.subscribers.validation import ValidRows, validate_rows
 
 TODAY = date(2026, 11, 21)
 RULES = ValidationRules()
@@ -271,7 +272,7 @@ def test_what_mapping_found_is_one_of_a_rows_faults_and_told_once() -> None:
 def test_without_the_library_phone_forms_say_what_to_install() -> None:
     script = (
         "import sys\nsys.modules['phonenumbers'] = None  # as if it were not installed\n"
-        "from connector.subscribers import PhoneRule, ValidationRules\nValidationRules()\nPhoneRule('DE')"
+        "from connector.subscribers.rules import PhoneRule, ValidationRules\nValidationRules()\nPhoneRule('DE')"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "pip install 'subscriber-connector[phone]'" in ended.stderr.splitlines()[-1]

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.ledger import Campaign, EmailLog, open_emails
+from connector.ledger.emails import Campaign, EmailLog
+from connector.ledger.opening import open_emails
 from tests.ledger.emails.moves import add_campaign
 
 

@@ -4,7 +4,8 @@ state."""
 from collections.abc import Callable
 from pathlib import Path
 
-from connector.ledger import Campaign, EmailEntry, EmailLog, find_emails
+from connector.ledger.emails import Campaign, EmailEntry, EmailLog
+from connector.ledger.sqlite import find_emails
 from connector.states import EMAIL, EmailEvent, EmailState
 
 RUN = "run-1"

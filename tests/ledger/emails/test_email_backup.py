@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError, LedgerError
-from connector.ledger import Backup, StaleMoveError, back_up_ledger, open_emails, open_existing_emails, open_ledger
+from connector.ledger.admin import Backup, back_up_ledger
+from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
+from connector.ledger.store import StaleMoveError
 from connector.states import EmailState
 from tests.ledger.emails.moves import RECIPIENT, RUN, add_campaign, bring_to, read_state
 from tests.ledger.moves import begin_run
@@ -118,7 +120,7 @@ def test_of_a_ledger_whose_emails_are_damaged_there_is_no_copy(source: Path, tmp
 
 _KILLED = """
 import os, sys
-from connector.ledger import open_emails
+from connector.ledger.opening import open_emails
 
 with open_emails(sys.argv[1]) as log:
     log.connection.exec_driver_sql("PRAGMA cache_size = 1")  # what is changed is in the file before the commit
@@ -139,7 +141,7 @@ def test_what_a_killed_process_left_half_written_is_not_in_the_copy(source: Path
 
 _WRITER = f"""
 import select, sys
-from connector.ledger import open_emails
+from connector.ledger.opening import open_emails
 
 start = 0
 with open_emails(sys.argv[1]) as log, log.hold_campaign("account", "farewell") as campaign:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from connector.errors import LedgerError
-from connector.ledger import Campaign, EmailLog, find_emails, open_emails, open_existing_emails, open_ledger
+from connector.ledger.emails import Campaign, EmailLog
+from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
+from connector.ledger.sqlite import find_emails
 from connector.states import EmailState
 from tests.ledger.emails.moves import RUN, add_campaign, add_single, bring_to, read_state
 from tests.ledger.places import check_refused, url_of

@@ -11,7 +11,9 @@ import pytest
 from sqlalchemy import text
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger import EmailLog, open_emails, open_existing_emails, open_ledger, open_private_copy
+from connector.ledger.admin import open_private_copy
+from connector.ledger.emails import EmailLog
+from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.states import EmailState
 from tests.ledger.emails.moves import RECIPIENT, add_campaign, add_single, bring_to, find_file, read_single, read_state
 from tests.ledger.moves import begin_run
@@ -145,7 +147,7 @@ def test_what_goes_wrong_inside_is_not_taken_for_the_ledgers_fault_and_frees_the
 
 _KILLED = """
 import os, sys
-from connector.ledger import open_emails
+from connector.ledger.opening import open_emails
 
 with open_emails(sys.argv[1]) as log, log.hold_campaign("account", "welcome") as campaign:
     if sys.argv[1].startswith("sqlite"):
@@ -191,7 +193,7 @@ def test_of_a_run_that_was_killed_between_intent_and_answer_all_are_unknown_and_
 
 _WRITER = """
 import sys
-from connector.ledger import open_emails
+from connector.ledger.opening import open_emails
 
 url, kind, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with open_emails(url) as log:

@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import make_url
 
 from connector.errors import LedgerError, LockedError
-from connector.ledger import EmailLog, open_emails, open_ledger
+from connector.ledger.emails import EmailLog
+from connector.ledger.opening import open_emails, open_ledger
 from connector.states import EmailState
 from tests.ledger.emails.moves import add_campaign, bring_to, read_state
 from tests.ledger.places import add_schema, check_refused, run_sql

@@ -7,7 +7,9 @@ import pytest
 from sqlalchemy import text
 
 from connector.errors import LedgerError
-from connector.ledger import Campaign, EmailEntry, EmailLog, OpenEmail, StaleMoveError, open_emails
+from connector.ledger.emails import Campaign, EmailEntry, EmailLog, OpenEmail
+from connector.ledger.opening import open_emails
+from connector.ledger.store import StaleMoveError
 from connector.states import EMAIL, EmailEvent, EmailState
 from tests.ledger.emails.moves import (
     ADDRESS,

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from connector.service import Ambiguous, ListPage, ListQuery, NotSent, Refused, RequestCounts
+from connector.service.client import RequestCounts
+from connector.service.wire import Ambiguous, ListPage, ListQuery, NotSent, Refused
 
 OF_EVIDENCE = 50
 """The limit of what is asked for evidence that a list is not cut off."""

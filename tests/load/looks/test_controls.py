@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from connector.listing import Sentinel, take_stats
+from connector.listing.access import Sentinel
 from connector.listing.lookup import FilterCheck, check_filters, has_control
-from connector.load import Session
-from connector.service import ListPage, ListQuery, Refused
-from connector.subscribers import SpellingClass, classify
+from connector.listing.requests import take_stats
+from connector.load.session import Session
+from connector.service.wire import ListPage, ListQuery, Refused
+from connector.subscribers.identity import SpellingClass, classify
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import look_at_fake, sentinel

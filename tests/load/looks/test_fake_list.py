@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from connector.load import Session
+from connector.load.session import Session
 from connector.sandbox import SandboxProcess
-from connector.service import ListPage, ListQuery
+from connector.service.wire import ListPage, ListQuery
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList
 from tests.load.sessions import look_at_sandbox

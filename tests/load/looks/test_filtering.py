@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.listing import LookupResult, can_tell, count_requests, look_by_filter, take_stats
-from connector.load import Session
-from connector.service import ListPage, ListQuery, Refused
+from connector.listing.access import LookupResult
+from connector.listing.lookup import can_tell, count_requests, look_by_filter
+from connector.listing.requests import take_stats
+from connector.load.session import Session
+from connector.service.wire import ListPage, ListQuery, Refused
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import VirtualTime, identity, look_at_fake, sentinel, told, want

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from connector.errors import RunAborted
-from connector.listing import ListFailed, look_by_filter
-from connector.load import Session
-from connector.service import ListQuery, Refused
+from connector.listing.lookup import look_by_filter
+from connector.listing.pages import ListFailed
+from connector.load.session import Session
+from connector.service.wire import ListQuery, Refused
 from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import look_at_fake, sentinel, want
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from connector.listing import ListFailed, LookupKey, LookupResult, list_base
-from connector.load import Session
+from connector.listing.access import LookupKey, LookupResult
+from connector.listing.base_list import list_base
+from connector.listing.pages import ListFailed
 from connector.load.presence import Estimate, estimate, look_for, look_in_parts
-from connector.service import Ambiguous, ListQuery, Refused
+from connector.load.session import Session
+from connector.service.wire import Ambiguous, ListQuery, Refused
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import identity, look_at_fake, sentinel, told, want

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connector.listing import look_by_filter
+from connector.listing.lookup import look_by_filter
 from connector.load.presence import look_for
 from connector.sandbox import SandboxProcess
 from tests.load.sessions import BASE, look_at_sandbox, want

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from connector.listing.access import ListedSubscriber, ListStats
-from connector.subscribers import SpellingClass, classify
+from connector.subscribers.identity import SpellingClass, classify
 
 PLAIN, PLUS = classify("email", "a@x.org"), classify("email", "a+b@x.org")
 KEY = classify("client_user_id", "k")

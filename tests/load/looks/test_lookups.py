@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from connector.errors import RunAborted
-from connector.listing import ListFailed
+from connector.listing.pages import ListFailed
 from connector.listing.requests import Shown, ask, look_up, look_up_together
-from connector.load import Session
-from connector.service import Ambiguous, ListPage, ListQuery, NotSent, Refused
+from connector.load.session import Session
+from connector.service.wire import Ambiguous, ListPage, ListQuery, NotSent, Refused
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import Answer, FakeList
 from tests.load.sessions import look_at_fake

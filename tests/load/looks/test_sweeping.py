@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.ledger import Known
-from connector.listing import EmptiedError, ListFailed, LookupResult
-from connector.listing.base_list import Listing, list_base, sweep_for
-from connector.load import Session
-from connector.service import Ambiguous, ListQuery
-from connector.subscribers import classify, digest_identity
+from connector.ledger.entries import Known
+from connector.listing.access import LookupResult
+from connector.listing.base_list import EmptiedError, Listing, list_base, sweep_for
+from connector.listing.pages import ListFailed
+from connector.load.session import Session
+from connector.service.wire import Ambiguous, ListQuery
+from connector.subscribers.identity import classify, digest_identity
 from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import identity, look_at_fake, read_recorded, sentinel, want
 

@@ -7,8 +7,8 @@ import pytest
 
 from connector.listing.access import Sentinel, Visibility, read_visibility
 from connector.listing.lookup import FilterCheck, find_visibility
-from connector.paging import Certificate, Order, Reason, Verdict
-from connector.subscribers import classify
+from connector.paging.certificate import Certificate, Order, Reason, Verdict
+from connector.subscribers.identity import classify
 from tests.load.looks.fake_list import FakeList
 from tests.load.sessions import look_at_fake, sentinel
 

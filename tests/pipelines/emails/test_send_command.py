@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from connector.ledger import open_emails
+from connector.ledger.opening import open_emails
 from connector.sandbox import SandboxProcess
 from connector.states import EmailState
 from tests.pipelines.conftest import Connector, wait_for
@@ -172,7 +172,7 @@ def test_an_email_that_never_left_may_be_sent_again(mailer: Connector, sandbox: 
 
 
 def test_an_email_goes_out_while_a_load_holds_the_ledger(mailer: Connector) -> None:
-    from connector.ledger import open_ledger
+    from connector.ledger.opening import open_ledger
 
     (mailer.folder / "state").mkdir(mode=0o700)
     with open_ledger(ledger_url(mailer)):

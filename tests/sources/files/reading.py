@@ -7,7 +7,7 @@ import pandas as pd
 
 from connector.errors import SourceError
 from connector.rows import Chunk, MalformedRow
-from connector.sources import open_file
+from connector.sources.files import open_file
 
 
 def write(folder: Path, name: str, content: bytes | str) -> Path:

@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from connector.errors import ConfigurationError, SourceError
-from connector.sources import open_file
-from connector.subscribers import ColumnRule, FieldMapping, apply_mapping
+from connector.sources.files import open_file
+from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.rules import ColumnRule, FieldMapping
 from tests.sources.files.people import (
     EXPECTED,
     FILES,
@@ -38,7 +39,7 @@ def test_the_same_people_come_out_of_every_format(tmp_path: Path, name: str) -> 
 
 _FROM_A_PIPE = """
 import sys
-from connector.sources import open_file
+from connector.sources.files import open_file
 with open_file("-") as source:
     print(source.name, sum(len(chunk.frame) for chunk in source.chunks()), *source.columns)
 """

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.errors import SourceError
-from connector.sources import open_file
 from connector.sources.cell_text import parse_object
-from connector.subscribers import ColumnRule, FieldMapping, apply_mapping
+from connector.sources.files import open_file
+from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.rules import ColumnRule, FieldMapping
 from tests.sources.files.reading import read, read_frame, read_malformed, write
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Source
-from connector.sources import open_file, open_files, refuse_lacking
+from connector.sources.files import open_file, open_files, refuse_lacking
 from tests.sources.files.people import pack_gzip, write_json_lines
 from tests.sources.files.reading import write
 

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connector.sources import open_file
-from connector.subscribers import ColumnRule, FieldMapping, apply_mapping
+from connector.sources.files import open_file
+from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.rules import ColumnRule, FieldMapping
 from tests.sources.files.reading import read, read_frame, read_until_error, write
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Source
-from connector.sources import open_file, open_files
+from connector.sources.files import open_file, open_files
 from tests.sources.files.reading import write
 from tests.stores import SECRET, Bucket, set_environ
 
@@ -127,7 +127,7 @@ def test_a_store_that_cannot_be_reached_or_refuses_is_an_error_without_a_secret(
 def test_a_missing_library_is_named_by_its_extra_and_other_sources_need_none(tmp_path: Path) -> None:
     write(tmp_path, "people.csv", ANN)
     code = (
-        "import sys; from connector.sources import open_file\n"
+        "import sys; from connector.sources.files import open_file\n"
         "open_file('people.csv').close(); assert not {'fsspec', 's3fs'} & set(sys.modules)\n"
         "sys.modules['s3fs'] = None\n"
         "try: open_file('s3://bucket/a.csv')\n"

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from connector.errors import SourceError
-from connector.sources import open_file
+from connector.sources.files import open_file
 from tests.sources.files.people import pack_gzip, pack_zip, pack_zstd, write_csv
 from tests.sources.files.reading import read_rows, write
 
@@ -126,7 +126,7 @@ def test_a_password_is_told(tmp_path: Path) -> None:
 _READ = """
 import resource, sys
 from connector.errors import SourceError
-from connector.sources import open_file
+from connector.sources.files import open_file
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 before, rows, error = peak(), 0, ""
 try:

@@ -11,7 +11,7 @@ import pytest
 import xlsxwriter
 
 from connector.errors import SourceError
-from connector.sources import open_file
+from connector.sources.files import open_file
 from tests.sources.files.people import EXPECTED, SAMPLES, write_ods, write_xlsx
 from tests.sources.files.reading import read, read_frame, read_malformed, read_rows, write
 

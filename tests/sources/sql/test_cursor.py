@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.errors import ConfigurationError
-from connector.sources import CursorKind, open_incremental, uses_cursor
 from connector.sources.cursor import (
     CursorBound,
+    CursorKind,
     CursorValue,
     CursorWatch,
     check_bound,
@@ -18,8 +18,10 @@ from connector.sources.cursor import (
     look_back,
     parse_cursor,
     read_value,
+    uses_cursor,
     write_cursor,
 )
+from connector.sources.sql import open_incremental
 from tests.databases import OPEN, read_all
 
 NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - as databases give it

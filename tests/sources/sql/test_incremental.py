@@ -6,7 +6,8 @@ from datetime import UTC, date, datetime, timedelta, timezone
 import pytest
 
 from connector.errors import ConfigurationError, SourceError
-from connector.sources import CursorKind, CursorValue, find_kind, open_incremental, parse_cursor
+from connector.sources.cursor import CursorKind, CursorValue, find_kind, parse_cursor
+from connector.sources.sql import open_incremental
 from tests.databases import OPEN, Database
 
 NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - as databases give it

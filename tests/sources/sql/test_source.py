@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from connector.databases import explain, parse_url, show_url
 from connector.errors import ConfigurationError, SourceError
-from connector.sources import open_sql
+from connector.sources.sql import open_sql
 from tests.databases import open_postgres
 
 
