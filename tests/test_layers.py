@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.run",),
     ("connector.imports",),
     ("connector.library",),
-    ("pipelines.key_types",),
+    ("pipelines.key_types", "pipelines.removed"),
     ("pipelines.jobs",),
     ("pipelines.report",),
     ("pipelines.flows",),

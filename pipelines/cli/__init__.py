@@ -12,6 +12,7 @@ import click
 
 import connector
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
+from pipelines.removed import REMOVED_COMMANDS, explain_removed_option
 
 COMMANDS = {
     "import": "loads:import_command",
@@ -77,6 +78,9 @@ class Commands(click.Group):
         except click.UsageError as error:
             from difflib import get_close_matches  # here: what is right does not pay for it
 
+            if args[0] in REMOVED_COMMANDS:
+                message = f"The command {args[0]} was removed. {REMOVED_COMMANDS[args[0]]}"
+                raise click.UsageError(message, ctx) from None
             close = get_close_matches(args[0], COMMANDS)
             if not close:
                 raise
@@ -113,6 +117,8 @@ def run() -> None:
     try:
         cli.main(prog_name="connector", standalone_mode=False)
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            error = _explain_removed(error)
         _show(error)
         _end(error.exit_code, error.format_message())
     except SystemExit:
@@ -148,6 +154,15 @@ def _occupy_closed_streams() -> None:
     while (handle := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
         pass
     os.close(handle)
+
+
+def _explain_removed(error: click.NoSuchOption) -> click.UsageError:
+    """Return the error for an unknown option; for a removed option, the error says what replaces it."""
+    command = (error.ctx.command_path if error.ctx else "").removeprefix("connector ")
+    replacement = explain_removed_option(command, error.option_name)
+    if replacement is None:
+        return error
+    return click.UsageError(f"The option {error.option_name} was removed. {replacement}", error.ctx)
 
 
 def _show(error: click.ClickException) -> None:

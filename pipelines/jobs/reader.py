@@ -20,6 +20,7 @@ from pipelines.jobs.mail_models import MessageFile
 from pipelines.jobs.models import Job, Load
 from pipelines.jobs.source_models import FileSource
 from pipelines.key_types import find_model
+from pipelines.removed import explain_removed_key
 
 Keys = tuple[str | int, ...]
 """Where a value stands in a document: its keys from the outermost in, a list's items by number from 0."""
@@ -240,6 +241,8 @@ def _explain(error: ErrorDetails, keys: Keys, model: type[BaseModel], written: M
 
 
 def _explain_unknown(keys: Keys, model: type[BaseModel]) -> str:
+    if (replacement := explain_removed_key(keys)) is not None:
+        return f"this key was removed. {replacement}"
     allowed = find_allowed(model, keys[:-1])
     meant = get_close_matches(str(keys[-1]), allowed, n=1)
     hint = f"; did you mean {meant[0]}?" if meant else "."

@@ -1,0 +1,24 @@
+"""Commands, options and job keys that earlier versions had, and what replaces each of them.
+
+An unknown command, option or key that is listed here gets its replacement in the error message. Each text is a complete
+sentence or two: what replaces the removed thing, as an instruction.
+"""
+
+REMOVED_COMMANDS: dict[str, str] = {}
+"""What replaces a command, by its name."""
+
+REMOVED_OPTIONS: dict[tuple[str, str], str] = {}
+"""What replaces an option, by the command's name ("*": every command) and the option."""
+
+REMOVED_KEYS: dict[str, str] = {}
+"""What replaces a key of a job or message file, by its dotted name without list indexes (`source.file.quote`)."""
+
+
+def explain_removed_option(command: str, option: str) -> str | None:
+    """Return what replaces an option of a command, or None if the command never had the option."""
+    return REMOVED_OPTIONS.get((command, option)) or REMOVED_OPTIONS.get(("*", option))
+
+
+def explain_removed_key(keys: tuple[str | int, ...]) -> str | None:
+    """Return what replaces a key, given with the keys above it, or None if no version had the key."""
+    return REMOVED_KEYS.get(".".join(key for key in keys if isinstance(key, str)))
