@@ -75,7 +75,6 @@ class Report:
     certificate: Mapping[str, Any] | None
     unmapped_columns: Sequence[str]
     is_planned: bool
-    accepted: Mapping[str, int]
     planned_rows: Sequence[Mapping[str, object]] | None
     reconciled: Mapping[str, Any] | None
     email: Mapping[str, Any] | None
@@ -105,7 +104,6 @@ class Report:
             "certificate": self.certificate,
             "unmapped_columns": self.unmapped_columns,
             **({"planned": True} if self.is_planned else {}),
-            **({"accepted": self.accepted} if self.accepted else {}),
             **({"planned_rows": self.planned_rows} if self.planned_rows is not None else {}),
             **(self.reconciled or {}),
             **({"email": self.email} if self.email is not None else {}),
@@ -141,7 +139,6 @@ class OpenReport:
     rows: dict[str, int] = field(default_factory=lambda: count_rows(0, {}))
     settled: dict[str, int] = field(default_factory=lambda: {"found": 0, "absent": 0})
     requests: dict[str, dict[str, int]] = field(default_factory=dict)
-    accepted: dict[str, int] = field(default_factory=dict)  # of the rows, by outcome, those that a person has accepted
     timeline: dict[str, Any] | None = None
     causes: list[dict[str, Any]] = field(default_factory=list)
     changed_fields: dict[str, int] = field(default_factory=dict)

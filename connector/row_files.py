@@ -4,7 +4,6 @@ the source says and the service does not have, architecture 8). Each is a CSV wh
 
 import csv
 import io
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -19,18 +18,14 @@ from connector.outcomes import Fault, Outcome
 from connector.plurals import agree, count
 from connector.row_findings import RowFindings
 from connector.rows import Chunk, Closing, MalformedRow, Omission, Row, Source, write_cell
-from connector.subscribers.identity import IDENTITY_BYTES, digest_text
 from connector.subscribers.preparation import PreparedChunk
 
 ADDED_COLUMNS = (
     "_row", "_file", "_outcome", "_field", "_code", "_message", "_http_status", "_attempts", "_run_id", "_at", "_raw",
-    "_digest",
 )  # fmt: skip
 
-ACCEPTABLE = (Outcome.INVALID, Outcome.REJECTED)
-"""Outcomes of rows that a person may accept as they are; an unknown one is settled by `connector retry`."""
-
-_DIGEST = "r"  # before the digits, or a spreadsheet takes some of them for a number
+_EARLIER_COLUMNS = ("_digest",)
+"""Columns that rejects files of earlier versions have besides."""
 
 COLUMNS = {
     "identity": "Email or client_user_id, as the source has it.",
@@ -118,14 +113,11 @@ class RejectsFile(Closing):
         columns: Sequence[str],
         run_id: str,
         now: Callable[[], datetime],
-        used: Sequence[str] = (),
         findings: RowFindings | None = None,
-        base: str = "",
     ) -> None:
-        """`columns` are the source's, `used` those of them that say what is sent: only then can rows be accepted, for
-        the `base` that is asked for."""
+        """`columns` are the source's."""
         self.findings = findings or RowFindings()
-        self._columns, self._used, self._base = own_columns(columns), used, base
+        self._columns = own_columns(columns)
         self._run_id = run_id
         self._now = now
         header = [*self._columns, *ADDED_COLUMNS]
@@ -149,13 +141,9 @@ class RejectsFile(Closing):
         written: list[object] = [
             *(cells.get(name) for name in self._columns),
             *(row.number, row.file, problem.outcome, problem.field, problem.code, problem.message),
-            *(problem.http_status, problem.attempts, self._run_id, at, problem.raw, self._write_digest(problem)),
+            *(problem.http_status, problem.attempts, self._run_id, at, problem.raw),
         ]
         self._file.write(written)
-
-    def _write_digest(self, problem: Problem) -> str | None:
-        digest = digest_problem(problem, self._used, self._base)
-        return None if digest is None else f"{_DIGEST}{digest.hex()}"
 
     def restart(self) -> None:
         """Throw away what was written: all rows are read again."""
@@ -165,28 +153,6 @@ class RejectsFile(Closing):
     def close(self) -> None:
         """Close the file: all lines are written."""
         self._file.close()
-
-
-def digest_problem(problem: Problem, used: Sequence[str], base: str) -> bytes | None:
-    """Return the digest of a bad row by which a person accepts it: of the base that is asked for, the `used` columns'
-    cells, or a record that is no row, and what is wrong with it. None for a row that cannot be accepted: it is neither
-    invalid nor rejected, or no column is used."""
-    if not used or problem.outcome not in ACCEPTABLE:
-        return None
-    cells = dict(zip(problem.row.columns, problem.row.cells, strict=True)) if problem.row.cells else {}
-    is_refused = problem.outcome is Outcome.REJECTED  # a service's words vary, its status says what kind it is
-    said = (str(problem.http_status),) if is_refused else (problem.field, problem.code)
-    parts = [problem.outcome, *said, problem.raw, *(text for name in used for text in (name, cells.get(name)))]
-    return digest_text(json.dumps(["accepted-1", base, *(part or "" for part in parts)]))
-
-
-def read_digest(text: str) -> bytes | None:
-    """Return the digest that a cell of a rejects file holds; None if the cell holds no digest."""
-    try:
-        digest = bytes.fromhex(text.removeprefix(_DIGEST))
-    except ValueError:
-        return None
-    return digest if len(digest) == IDENTITY_BYTES else None
 
 
 class CorrectedRejects(Closing):
@@ -239,7 +205,9 @@ def is_rejects(columns: Sequence[str]) -> bool:
 
 def own_columns(columns: Sequence[str]) -> tuple[str, ...]:
     """Return the source's own columns: of a rejects file those of the source that it came from."""
-    return tuple(name for name in columns if not (is_rejects(columns) and name in ADDED_COLUMNS))
+    if not is_rejects(columns):
+        return tuple(columns)
+    return tuple(name for name in columns if name not in (*ADDED_COLUMNS, *_EARLIER_COLUMNS))
 
 
 def build_malformed(row: MalformedRow, file: str) -> Problem:
@@ -317,14 +285,12 @@ class LoadFiles(Closing):
         columns: Sequence[str],
         run_id: str,
         now: Callable[[], datetime],
-        used: Sequence[str] = (),
         findings: RowFindings | None = None,
-        base: str = "",
     ) -> None:
         self.findings = findings or RowFindings()
         self._run_id, self._now = run_id, now
         rejects = state_dir / "rejects" / f"{run_id}.csv"
-        self._rejects = RejectsFile(rejects, columns, run_id, now, used, self.findings, base)
+        self._rejects = RejectsFile(rejects, columns, run_id, now, self.findings)
         drift = state_dir / "drift" / f"{run_id}.csv"
         self._drift = RowFile(drift, tuple(COLUMNS), "drift file", "what the service does not have")
         self._known = 0  # changed rows that an earlier run has reported

@@ -1,7 +1,7 @@
 """A run: what its parts share, and its frame: the ledger is opened, the run recorded, carried out, ended, reported."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,16 +16,15 @@ from connector.ledger.commits import Commits, LedgerWriter, open_commits
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.parts import Part, end_part, exchange_beats, open_part, take_part
-from connector.ledger.records import finish_run, read_accepted_rows, read_found_limit, record_found_limit, start_run
+from connector.ledger.records import finish_run, read_found_limit, record_found_limit, start_run
 from connector.ledger.store import Base, Lease
 from connector.listing.access import ListAccess, ListLag
 from connector.load.drift import close_waiting, compare_waiting
-from connector.load.session import Canaries, Limits, LoadPolicy, Problem, Session, Tally, WaitingRows
+from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
 from connector.pace.shared import BEAT_S, read_beat, write_beat
 from connector.planned_rows import PlannedRows
-from connector.plurals import agree, count
 from connector.progress import Progression
 from connector.report import (
     OpenReport,
@@ -40,7 +39,7 @@ from connector.report import (
     record_report,
     start_report,
 )
-from connector.row_files import LoadFiles, RowListener, digest_problem
+from connector.row_files import LoadFiles, RowListener
 from connector.row_findings import RowFindings
 from connector.run_log import RETENTION_S
 from connector.service.client import Client, open_client
@@ -80,9 +79,6 @@ class Frame:
     job: str
     by_job: str
     columns: Sequence[str]
-    used_columns: Sequence[str] = field(
-        default=(), kw_only=True
-    )  # those by which a bad row is known; none: no row can be accepted
     find_bases: Callable[[Ledger], Sequence[Base]]
     policy: LoadPolicy
     service: Service
@@ -301,9 +297,7 @@ async def _work_in(
         key, bases = _begin(ledger, frame, report, clock)
         pace = _build_pace(ledger, frame, clock)
         async with open_client(frame.service, rate=pace.rate) as client:
-            tally = rows.build_tally()
-            tally.is_accepted = _find_accepted(ledger, frame)
-            run = Run(frame, report, stop, clock, rows, tally, ledger, client, key, bases, commits, pace)
+            run = Run(frame, report, stop, clock, rows, rows.build_tally(), ledger, client, key, bases, commits, pace)
             on_begin(run.describe, run.count)
             async with work_beside(_keep_lease(run)):
                 await work(run)
@@ -328,16 +322,7 @@ def _build_listener(frame: Frame, report: OpenReport, clock: Clock) -> RowListen
     findings = RowFindings(frame.columns_by_field)
     if frame.is_planned or frame.is_survey:
         return PlannedRows(frame.rows_path, frame.policy.identity, findings, is_reported=frame.are_rows_reported)
-    base = frame.scope.base
-    return LoadFiles(frame.state_dir, frame.columns, report.run_id, clock.now, frame.used_columns, findings, base)
-
-
-def _find_accepted(ledger: Ledger, frame: Frame) -> Callable[[Problem], bool]:
-    """Return whether a person has accepted a bad row as it is."""
-    with ledger.transaction() as connection:
-        accepted = read_accepted_rows(connection, frame.account)
-    used, base = frame.used_columns, frame.scope.base
-    return lambda problem: bool(accepted) and digest_problem(problem, used, base) in accepted
+    return LoadFiles(frame.state_dir, frame.columns, report.run_id, clock.now, findings)
 
 
 def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
@@ -382,15 +367,6 @@ async def _keep_lease(run: Run) -> None:
         await asyncio.sleep(BEAT_S)
 
 
-def _describe_accepted(tally: Tally) -> Iterator[str]:
-    if number := tally.accepted.total():
-        rows = ", ".join(f"{of_outcome:,} {outcome}" for outcome, of_outcome in sorted(tally.accepted.items()))
-        yield (
-            f"{count(number, 'bad row')} {agree(number, 'was', 'were')} accepted before as "
-            f"{agree(number, 'it is', 'they are')} ({rows})"
-        )
-
-
 def _end(run: Run) -> None:
     report, outcomes, tally = run.report, run.tally.outcomes, run.tally
     reason = run.reason or run.rows.failure
@@ -404,9 +380,7 @@ def _end(run: Run) -> None:
     report.echo = dict(sorted(tally.altered.items()))
     report.causes, report.changed_fields = run.rows.findings.causes, dict(run.rows.findings.changed_fields)
     report.rejects_file, report.drift_file = run.rows.rejects_path, run.rows.drift_path
-    report.accepted = {str(each): number for each, number in sorted(tally.accepted.items())}
-    report.messages += _describe_accepted(tally)
-    is_partial = any(outcomes[each] > tally.accepted[each] or tally.leftovers[each] for each in _FOR_A_PERSON)
+    is_partial = any(outcomes[each] or tally.leftovers[each] for each in _FOR_A_PERSON)
     is_partial = is_partial or bool(tally.leftovers["held"]) or tally.has_doubled
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
     end_run(report, run.stop, status, run.clock.now(), reason)

@@ -4,7 +4,9 @@ An unknown command, option or key that is listed here gets its replacement in th
 sentence or two: what replaces the removed thing, as an instruction.
 """
 
-REMOVED_COMMANDS: dict[str, str] = {}
+REMOVED_COMMANDS: dict[str, str] = {
+    "accept": "Correct the rows in the source, or leave them out by the query of the job's source.",
+}
 """What replaces a command, by its name."""
 
 REMOVED_OPTIONS: dict[tuple[str, str], str] = {}

@@ -224,7 +224,6 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock 
         job=plan.job,
         by_job=plan.by_job,
         columns=plan.source.columns,
-        used_columns=plan.columns,
         find_bases=find_bases,
         policy=plan.policy,
         service=build_service(plan.settings, plan.policy.max_concurrency),

@@ -42,7 +42,7 @@ BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file
 _TRIES = 5  # reads of a file that changes meanwhile; a process that opens it leaves a journal beside it, which is seen
 _ROWS_AT_ONCE = 10_000
 _COPIED = (
-    schema.run, schema.base, schema.entry, schema.refusal, schema.account, schema.source_cursor, schema.accepted_row,
+    schema.run, schema.base, schema.entry, schema.refusal, schema.account, schema.source_cursor,
     schema.habit,
 )  # fmt: skip
 _CACHE = "PRAGMA cache_size = -16000"  # 16 MB, as of a ledger's own; what is beyond it goes to the disk

@@ -3,7 +3,6 @@
 Every function runs inside a transaction that its caller opened by `Ledger.transaction`; nothing here commits.
 """
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, text
@@ -170,32 +169,6 @@ def list_runs(connection: Connection, number: int) -> list[RunRecord]:
     return [RunRecord(*row) for row in connection.execute(_LATEST_RUNS, {"number": number})]
 
 
-# Rows that are bad, and that a person has accepted as they are; known by a digest of the row and what is wrong with it
-
-
-def read_accepted_rows(connection: Connection, account: str) -> frozenset[bytes]:
-    """Return the digests of the account's accepted rows."""
-    return frozenset(bytes(digest) for (digest,) in connection.execute(_ACCEPTED, {"account": keep_text(account)}))
-
-
-def accept_rows(connection: Connection, account: str, job: str, digests: Iterable[bytes], at: float) -> None:
-    """Record that these rows of a job are accepted as they are (`at`: Unix seconds)."""
-    for digest in digests:
-        values = {"account": keep_text(account), "digest": digest, "job": keep_text(job), "at": at}
-        connection.execute(_ACCEPT, values)
-
-
-def revoke_rows(connection: Connection, account: str, digests: Iterable[bytes]) -> int:
-    """Take back that these rows were accepted; return how many were."""
-    values = [{"account": keep_text(account), "digest": digest} for digest in digests]
-    return sum(connection.execute(_REVOKE, each).rowcount for each in values)
-
-
-def revoke_job(connection: Connection, account: str, job: str) -> int:
-    """Take back that any row of this job was accepted; return how many were."""
-    return connection.execute(_REVOKE_JOB, {"account": keep_text(account), "job": keep_text(job)}).rowcount
-
-
 # Habits of an account's service, as `probe` has seen them
 
 
@@ -358,13 +331,6 @@ _LAST_READ = text(
 _RUN = "SELECT run_id, job, command, started_at, status, for_account FROM run "
 _FIND_RUN = text(_RUN + "WHERE run_id = :run_id")
 _LATEST_RUNS = text(_RUN + "ORDER BY run_key DESC LIMIT :number")
-_ACCEPTED = text("SELECT digest FROM accepted_row WHERE account = :account")
-_ACCEPT = text(
-    "INSERT INTO accepted_row (account, digest, job, accepted_at) VALUES (:account, :digest, :job, :at) "
-    "ON CONFLICT (account, digest) DO UPDATE SET job = :job, accepted_at = :at"
-)
-_REVOKE = text("DELETE FROM accepted_row WHERE account = :account AND digest = :digest")
-_REVOKE_JOB = text("DELETE FROM accepted_row WHERE account = :account AND job = :job")
 _HABITS = text("SELECT name, seen, seen_at FROM habit WHERE account = :account")
 _RECORD_HABIT = text(
     "INSERT INTO habit (account, name, seen, seen_at) VALUES (:account, :name, :seen, :seen_at) "

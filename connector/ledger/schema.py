@@ -154,15 +154,6 @@ source_cursor = Table(
     CheckConstraint(f"length(source) = {SOURCE_BYTES}", name="source_is_whole"),
 )
 
-accepted_row = Table(
-    "accepted_row",
-    metadata,
-    Column("account", Text, primary_key=True),
-    Column("digest", LargeBinary(IDENTITY_BYTES), primary_key=True),  # of a bad row, and of what is wrong with it
-    Column("job", Text, nullable=False),
-    Column("accepted_at", Float, nullable=False),  # Unix seconds
-)
-
 habit = Table(
     "habit",
     metadata,

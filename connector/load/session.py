@@ -137,10 +137,8 @@ class Tally:
     on_change: Callable[[Change], None] = _ignore
     on_omission: Callable[[Omission], None] = _ignore
     on_rows: Callable[[Outcome, str, Sequence[int]], None] | None = None
-    is_accepted: Callable[[Problem], bool] = lambda _: False  # whether a person has accepted the row as it is
     read: int = 0  # rows of a source, or entries taken up by a retry
     outcomes: Counter[Outcome] = field(default_factory=Counter)
-    accepted: Counter[Outcome] = field(default_factory=Counter)  # of these, rows that a person has accepted
     settled_found: int = 0
     settled_absent: int = 0
     leftovers: Counter[str] = field(default_factory=Counter)  # of earlier runs, with no row in this one
@@ -172,7 +170,6 @@ class Tally:
         self.read = 0
         self.reactivated = 0
         self.outcomes.clear()
-        self.accepted.clear()
         self.leftovers.clear()
         self.forecasts.clear()
 
@@ -181,13 +178,9 @@ class Tally:
         self.outcomes[Outcome.UNSENT] += max(0, self.read - self.outcomes.total())
 
     def report(self, problem: Problem) -> None:
-        """Count and report a row that a person must see, unless a person has accepted it as it is."""
-        if not self.is_accepted(problem):
-            self.outcomes[problem.outcome] += 1
-            self.on_problem(problem)
-            return
-        self.accepted[problem.outcome] += 1
-        self.count_row(problem.outcome, lambda: problem.row)
+        """Count and report a row that a person must see."""
+        self.outcomes[problem.outcome] += 1
+        self.on_problem(problem)
 
     def report_change(self, change: Change) -> None:
         """Count and report a row that ended CHANGED."""

@@ -23,7 +23,6 @@ COMMANDS = {
     "reconcile": "exports:reconcile_command",
     "retry": "loads:retry_command",
     "forget": "ledger:forget_command",
-    "accept": "ledger:accept_command",
     "check": "runs:check_command",
     "probe": "runs:probe_command",
     "status": "runs:status_command",

@@ -92,7 +92,6 @@ def merge_parts(report: OpenReport, ends: Sequence[PartEnd], state_dir: Path) ->
     report.rows = rows
     report.settled = report.settled | _add(each.settled for each in reports)
     report.echo = dict(sorted(_add(each.echo for each in reports).items()))
-    report.accepted = dict(sorted(_add(each.accepted for each in reports).items()))
     changed = _add(each.changed_fields for each in reports)
     report.changed_fields = dict(sorted(changed.items(), key=lambda field: -field[1]))
     operations = list(dict.fromkeys(chain.from_iterable(each.requests for each in reports)))

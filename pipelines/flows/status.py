@@ -55,11 +55,9 @@ def _advise(
             f"{count(number, 'entry', 'entries')} {agree(number, 'is', 'are')} held for your decision: "
             "connector retry --resend-held | --accept-held | --drop-held"
         )
-    number, accepted = numbers[State.REJECTED], _count_accepted(runs)
-    if number > accepted:
-        besides = f", besides {accepted:,} accepted as {agree(accepted, 'it is', 'they are')}" if accepted else ""
+    if number := numbers[State.REJECTED]:
         yield (
-            f"the service rejected {count(number - accepted, 'row')}{besides}: correct the rows in the rejects file "
+            f"the service rejected {count(number, 'row')}: correct the rows in the rejects file "
             "and import it, or send them again as they are by: connector retry --rejected"
         )
     seen: set[tuple[str, str, bool]] = set()
@@ -76,15 +74,6 @@ def _advise(
                 yield f"{what} was {run['status']}: run the same command again"
         elif run.get("rejects_file") and Path(run["rejects_file"]).exists():
             yield f"rows of run {run['run_id']} need correction: {run['rejects_file']}"
-
-
-def _count_accepted(runs: Sequence[dict[str, Any]]) -> int:
-    """How many rejected rows the last load of each job has met that a person has accepted as they are."""
-    latest: dict[str, int] = {}
-    for run in runs:
-        if run["command"] in ("import", "sync") and run["status"] in ("ok", "partial"):  # it has met all its rows
-            latest.setdefault(run["job"], run.get("accepted", {}).get("rejected", 0))
-    return sum(latest.values())
 
 
 def read_health(place: StateLocation, *, last: int) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from connector.outcomes import Fault
 from connector.report import OpenReport, Status, end_report, start_report
 from connector.row_files import RejectsFile, build_invalid, build_malformed, own_columns
 from connector.rows import Chunk, Source
-from connector.scope import describe_asked_base
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 from connector.subscribers.row_bases import BaseColumn, list_columns
 from connector.subscribers.rules import FieldMapping, ValidationRules
@@ -108,12 +107,8 @@ def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> 
     with ExitStack() as opened:
         opened.enter_context(plan.source)
         file = None
-        base = describe_asked_base(plan.base) if plan.base is not None else ""
-        used = plan.columns if base else ()  # a row is accepted in the base that it is for
         if rejects is not None:
-            file = opened.enter_context(
-                RejectsFile(rejects, plan.source.columns, report.run_id, clock.now, used, base=base)
-            )
+            file = opened.enter_context(RejectsFile(rejects, plan.source.columns, report.run_id, clock.now))
         reason = _read_all(plan, verdict, file, clock)
     if file is not None:
         report.rejects_file = file.path

@@ -97,9 +97,6 @@ def _advise_rejects(report: Mapping[str, Any], rejects: str, arguments: list[str
     else:
         yield Step("Look at the rows that need a person:", f"less {shlex.quote(rejects)}")
     rows = report.get("rows") or {}
-    if command in ("import", "sync") and (rows.get("invalid") or rows.get("rejected")):
-        accept = _write_command(["accept", rejects])
-        yield Step("Or accept the bad rows as they are, so that they make no later run partial:", accept)
     if number := rows.get("rejected") if command != "mail" else 0:
         words = f"The service rejected {count(number, 'row')}; to send {agree(number, 'it', 'them')} again unchanged:"
         yield Step(words, "connector retry --rejected")

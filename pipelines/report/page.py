@@ -28,7 +28,7 @@ _WRITTEN = re.compile(
         re.escape(_PAGE_BEGINS.encode()),
         rb'"run_id": "[^"\n]*",\n  "job": "[^\n]*",\n  "command": "',
         rb'"status": "(?:ok|partial|aborted|stopped|locked|usage)",\n  "(?:%b)": '
-        % rb"runs|forgotten|target|accepted|checks|deleted|jobs|source",
+        % rb"runs|forgotten|target|checks|deleted|jobs|source",
         rb'"account": "[^\n]*",\n  "status": "[a-z]+",\n  "messages": ',
         rb'"command": "send",\n  "planned": true',
     )

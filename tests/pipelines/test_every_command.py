@@ -44,7 +44,6 @@ SPEAKING = {  # with the service
 SILENT = {  # with none
     "validate": "validate people.csv",
     "forget": "forget known@example.com",
-    "accept": "accept --revoke --job crm.yaml",
     "status": "status",
     "report": "report --out health.html",
     "prune": "prune",
@@ -54,7 +53,7 @@ SILENT = {  # with none
     "schema": "schema",
 }
 STATELESS = {"validate", "init", "schema"}
-SILENT_ON_STDOUT = {"accept", "report", "forget", "prune", "ledger backup", "ledger restore"}
+SILENT_ON_STDOUT = {"report", "forget", "prune", "ledger backup", "ledger restore"}
 ALL = SPEAKING | SILENT
 CONDITIONS = ("no network", "wrong token", "no permission", "full disk", "Ctrl-C", "closed pipe")
 
